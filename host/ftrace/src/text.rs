@@ -124,8 +124,10 @@ pub enum TextKind<'a> {
     Function {
         /// Its name.
         function: &'a str,
-        /// Its caller's.
+        /// Its caller's; empty if it does not stand there.
         parent: &'a str,
+        /// How many calls the line stands for: more than one where the kernel counts repeated ones (`func-no-repeats`).
+        calls: u32,
     },
     /// An event with its name, and what its print format makes of its fields.
     Event {
@@ -176,10 +178,19 @@ pub fn line(text: &str) -> Line<'_> {
     graph::line(text).map_or(Line::Unknown, Line::Event)
 }
 
+/// The function that the text of an event without a name is, if it can be one: a line of the function tracer without the
+/// caller (`noprint-parent`).
+pub fn lone_function(body: &str) -> Option<&str> {
+    let name = event::plain(body);
+    (graph::is_name(name) && !name.ends_with(':')).then_some(name)
+}
+
 /// What `trace-cmd report` writes before the events, what it writes besides with `-V` (of its plugins), and its sums of
 /// wakeups behind them with `-w`.
 fn is_report_header(text: &str) -> bool {
-    const BEGINNINGS: [&str; 8] = [
+    const BEGINNINGS: [&str; 9] = [
+        // Of Android's `atrace`, which ends the line with dots and, in time, `done`.
+        "capturing trace...",
         "cpus=",
         "version = ",
         "registering plugin: ",
@@ -193,7 +204,10 @@ fn is_report_header(text: &str) -> bool {
         let cpu = text.strip_prefix("CPU ")?.strip_suffix(" is empty")?;
         cpu.parse::<u32>().ok()
     };
-    BEGINNINGS.iter().any(|begin| text.starts_with(begin)) || is_empty_cpu().is_some()
+    // `TRACE:` is what `atrace` writes in front.
+    BEGINNINGS.iter().any(|begin| text.starts_with(begin))
+        || text == "TRACE:"
+        || is_empty_cpu().is_some()
 }
 
 /// `ls-113`, `<idle>-0`; the name may hold spaces and dashes.
@@ -361,6 +375,7 @@ mod tests {
             TextKind::Function {
                 function: "__legitimize_path",
                 parent: "try_to_unlazy",
+                calls: 1,
             }
         );
         let text = " Web Content-1-2 ( 99) [012] 5.000001: sys_read(fd: 3, buf: 0)";
@@ -482,6 +497,7 @@ mod tests {
             TextKind::Function {
                 function: "_raw_spin_lock",
                 parent: "schedule",
+                calls: 1,
             }
         );
         assert_eq!(

@@ -172,7 +172,7 @@ impl Peek {
 pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
     /// So many zeros are nothing else.
     const ZEROS: usize = 4096;
-    const SIGNATURES: [(&[u8], &str); 11] = [
+    const SIGNATURES: [(&[u8], &str); 15] = [
         (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
         (b"\xff\xd8\xff", "a JPEG picture"),
         (b"GIF8", "a GIF picture"),
@@ -184,6 +184,16 @@ pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
         (b"BZh", "a bzip2 file: unpack it first"),
         (b"!<arch>\n", "a library of object files"),
         (b"#!/", "a script"),
+        (
+            b"TRACE:\nx",
+            "a compressed trace of Android's atrace: record it without -z",
+        ),
+        (b"Ftrace!", "data of uftrace, which uftrace reads"),
+        (b"*version\n", "a method trace of Android's runtime"),
+        (
+            b"{\"traceEvents\"",
+            "trace-event JSON, as browsers have it: it is written, and not read",
+        ),
     ];
     if head.starts_with(b"\x7fELF") {
         // The type is at offset 16, in the byte order at offset 5.
@@ -201,9 +211,43 @@ pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
     if head.len() >= ZEROS && head.iter().all(|byte| *byte == 0) {
         return Some("zeros");
     }
+    if is_perfetto(head) {
+        return Some("a Perfetto trace: it is written, and not read");
+    }
     let mut known = SIGNATURES.into_iter();
     let (_, what) = known.find(|(start, _)| head.starts_with(start))?;
     Some(what)
+}
+
+/// Whether packets follow each other, as in the protobuf messages of Perfetto (`Trace.packet`, field 1).
+fn is_perfetto(head: &[u8]) -> bool {
+    /// So many packets are no accident.
+    const PACKETS: usize = 3;
+    /// The first field of a packet with a length, a number or 64 bits: their types are 2, 0 and 1.
+    const TYPES: [u8; 3] = [0, 1, 2];
+    let mut rest = head;
+    for _ in 0..PACKETS {
+        let Some((0x0A, behind)) = rest.split_first() else {
+            return false;
+        };
+        let digits = behind.iter().take(4).position(|byte| *byte < 0x80);
+        let Some((length, packet)) = digits.and_then(|last| behind.split_at_checked(last + 1))
+        else {
+            return false;
+        };
+        let length = length
+            .iter()
+            .rev()
+            .fold(0, |length, byte| length << 7 | usize::from(byte & 0x7F));
+        let fits = packet
+            .first()
+            .is_some_and(|first| TYPES.contains(&(first & 7)) && *first > 7);
+        match packet.get(length..) {
+            Some(next) if fits && length > 0 => rest = next,
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// So many bytes [`foreign`] wants to see.

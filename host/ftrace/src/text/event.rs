@@ -119,17 +119,22 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
             return Some(TextKind::Function {
                 function: plain(function),
                 parent: plain(parent),
+                calls: 1,
             });
         }
     }
-    if let Some((function, parent)) = text.split_once(" <-")
+    if let Some((function, parent)) = text.rsplit_once(" <-")
         && graph::is_name(plain(function))
         && !plain(function).ends_with(':')
     {
         let parent = parent.trim_start_matches('-').trim();
+        // `bar (repeats: 3, last_ts: 12.000345)`: so many more.
+        let (parent, repeats) = parent.split_once(" (repeats: ").unwrap_or((parent, ""));
+        let repeats = repeats.split(',').next().and_then(|it| it.parse().ok());
         return Some(TextKind::Function {
             function: plain(function),
             parent: plain(parent),
+            calls: repeats.unwrap_or(1),
         });
     }
     // `sys_read -> 0x1`
@@ -198,12 +203,17 @@ fn raw<'a>(name: &str, body: &'a str) -> Option<TextKind<'a>> {
         _ => TextKind::Function {
             function: plain(field("ip")?),
             parent: plain(field("parent_ip")?),
+            calls: 1,
         },
     })
 }
 
-fn plain(name: &str) -> &str {
-    name.split_once(" [").map_or(name, |(name, _)| name).trim()
+/// The name of a function without what options of the tracer put behind it: its offset and size (`sym-offset`), its
+/// address (`sym-addr`), its arguments (`func-args`), its module.
+pub(super) fn plain(name: &str) -> &str {
+    let name = name.trim();
+    let name = name.split([' ', '(']).next().unwrap_or(name);
+    name.split_once("+0x").map_or(name, |(name, _)| name)
 }
 
 /// `CPU:1 [LOST 1234 EVENTS]`, and as trace-cmd writes it `CPU:1 [1234 EVENTS DROPPED]`.

@@ -86,6 +86,8 @@ fn column<'a>(chunk: &'a str, event: &mut TextEvent<'a>, duration: &mut Option<u
     {
         event.cpu = Some(cpu);
         rest = behind.trim();
+        // `REL TIME` of latency tracers stands in front, in the form of a duration.
+        event.time = event.time.or(duration.take());
     }
     if let Some((first, behind)) = rest.split_once(' ')
         && is_flags(first)
@@ -105,7 +107,8 @@ fn column<'a>(chunk: &'a str, event: &mut TextEvent<'a>, duration: &mut Option<u
         let number = number
             .trim_start_matches(['+', '!', '#', '*', '@', '$', ' '])
             .trim();
-        *duration = microseconds(number);
+        let before = std::mem::replace(duration, microseconds(number));
+        event.time = event.time.or(before);
         return duration.is_some();
     }
     // `ls-113` could be flags, too.
@@ -154,8 +157,11 @@ fn function(
         let name = [" ret=", "= "].iter().fold(comment, |name, end| {
             name.split_once(end).map_or(name, |(name, _)| name)
         });
+        let name = plain(name.trim());
+        // `/* name() */` of older kernels.
+        let name = name.strip_suffix("()").unwrap_or(name);
         return Some(TextKind::Exit {
-            function: Some(plain(name.trim())).filter(|name| !name.is_empty()),
+            function: Some(name).filter(|name| !name.is_empty()),
             depth,
             duration,
         });

@@ -169,7 +169,11 @@ pub(crate) fn open_traces(
                 ..StreamInfo::default()
             });
         }
-        let absences = trace.absences();
+        let mut absences = trace.absences();
+        if export::is_export(trace.metadata()) {
+            // Its files have the numbers of processors, and there are those that had events.
+            absences.retain(|absence| !matches!(absence, Absence::Missing { .. }));
+        }
         info.remarks.extend(remarks(trace.name(), &absences));
         let mapping = options.mapping.as_ref();
         let mut dialect = Dialect::of(trace, mapping, spaces, &mut info.identities)?;

@@ -41,6 +41,34 @@ const FORMAT: &str = "ftrace";
 const NO_ENDS: &str =
     "the function tracer records no ends: its calls are counted, and take no time";
 
+/// What begins in a trace and never ends, since those events alone were recorded: nothing is known of how long it takes, so
+/// these are events, and no interrupts or calls.
+#[derive(Clone, Copy, Debug, Default)]
+struct Beginnings {
+    interrupts: bool,
+    softirqs: bool,
+    calls: bool,
+}
+
+impl Beginnings {
+    /// What a user should know of it.
+    fn remark(self) -> Option<String> {
+        let kinds = [
+            (self.interrupts, "interrupts (irq_handler_entry)"),
+            (self.softirqs, "softirqs (softirq_entry)"),
+            (self.calls, "system calls (sys_enter_*)"),
+        ];
+        let kinds: Vec<_> = kinds.into_iter().filter(|(alone, _)| *alone).collect();
+        let kinds: Vec<_> = kinds.into_iter().map(|(_, kind)| kind).collect();
+        (!kinds.is_empty()).then(|| {
+            format!(
+                "the trace has the beginnings alone of {}: they are events, and take no time",
+                kinds.join(" and ")
+            )
+        })
+    }
+}
+
 /// A trace of ftrace whose records stand for themselves: for what goes by them and not by the event model.
 #[derive(Debug)]
 pub struct FtraceTrace {

@@ -15,6 +15,7 @@ use kymo_event::{
 use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 
 use self::survey::{Kinds, remarks};
+use super::Beginnings;
 use super::fields;
 use super::meaning::{self, Meaning, Switch};
 use super::output::{self, Out, Output, Told};
@@ -46,6 +47,8 @@ struct Reader {
     before: Time,
     /// The latest time of each lane before its time stepped back.
     latest: Vec<Option<Time>>,
+    /// What has beginnings alone.
+    alone: Beginnings,
     /// Whether calls come as their exits alone.
     exits_alone: bool,
     /// Whether records are stamped by the clock by which the kernel takes the times of calls.
@@ -119,7 +122,8 @@ impl DatSource {
                 meanings: meanings.into(),
                 output,
                 wanted: options.wanted,
-                calls: kinds.entries == 0 && kinds.exits == 0,
+                calls: kinds.entries == 0 && kinds.exits == 0 && !kinds.beginnings().calls,
+                alone: kinds.beginnings(),
                 last,
                 before: Time(i64::MIN),
                 latest,
@@ -394,6 +398,12 @@ impl Reader {
                 let name = name.rsplit('/').next().unwrap_or_default();
                 let name: String = name.chars().take(15).collect();
                 self.rename(at.pid, &name, at, info, batch);
+                self.other(at, batch);
+            }
+            Meaning::IrqEntry { .. } if self.alone.interrupts => self.other(at, batch),
+            Meaning::KindEntry { kind, .. }
+                if self.alone.softirqs && *kind == InterruptKind::Soft =>
+            {
                 self.other(at, batch);
             }
             Meaning::IrqEntry { irq, name } => {

@@ -12,13 +12,16 @@ use std::collections::HashMap;
 
 use kymo_event::{
     Batch, Cpu, Damage, Field, FunctionId, Gap, Row, RowKind, StreamId, StreamInfo, ThreadId, Time,
-    TraceInfo, Wanted,
+    TraceInfo, Value, Wanted,
 };
 use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 
-use self::ahead::{exits_alone, tasks_at_first};
+pub(super) use self::events::with_handler;
+
+use self::ahead::{beginnings, exits_alone, tasks_at_first};
 use self::input::Input;
 use self::state::{Stack, State, Task as Caller};
+use super::Beginnings;
 use super::output::{self, Out, Output, Told};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
@@ -90,10 +93,14 @@ pub(super) struct TextSource {
     last_place: (usize, Option<u32>),
     /// Whether calls come as their exits alone: known, or as long as no entry was met.
     exits_alone: Option<bool>,
+    /// What has beginnings alone.
+    alone: Beginnings,
     /// Whether system calls are calls: not where functions are traced.
     has_graph: bool,
     /// Whether the header says that this is a function graph, and no line with columns has been met.
     is_graph: bool,
+    /// Whether the header says that functions are traced, of which nothing tells the ends.
+    is_function: bool,
     has_functions: bool,
     has_lost: bool,
     is_untimed: bool,
@@ -109,14 +116,16 @@ impl TextSource {
     pub(super) fn new(peek: Peek, options: &OpenOptions) -> Result<Self, OpenError> {
         let name = peek.path().display().to_string();
         let mut first_tasks = HashMap::new();
+        let mut alone = Beginnings::default();
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
                 let part = html::is_page(&bytes).then(|| html::part(&bytes));
                 let part = part.flatten().unwrap_or(0..bytes.len());
                 let text = bytes.get(part.clone()).unwrap_or_default();
-                let alone = exits_alone(text);
+                let exits_alone = exits_alone(text);
                 first_tasks = tasks_at_first(text);
-                (Input::File(bytes, part), Some(alone))
+                alone = beginnings(text);
+                (Input::File(bytes, part), Some(exits_alone))
             }
             None => {
                 let path = peek.path().to_owned();
@@ -133,6 +142,7 @@ impl TextSource {
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             numbered_threads: true,
+            remarks: alone.remark().into_iter().collect(),
             ..TraceInfo::default()
         };
         let mut output = Output::new(
@@ -159,8 +169,10 @@ impl TextSource {
             latest: Time(0),
             last_place: (0, None),
             exits_alone,
+            alone,
             has_graph: false,
             is_graph: false,
+            is_function: false,
             has_functions: false,
             has_lost: false,
             is_untimed: false,
@@ -264,7 +276,10 @@ impl TextSource {
                 }
             }
             Line::Caller(caller) => self.caller(caller, batch),
-            Line::Tracer(tracer) => self.is_graph = tracer == "function_graph",
+            Line::Tracer(tracer) => {
+                self.is_graph = tracer == "function_graph";
+                self.is_function = tracer == "function";
+            }
             Line::Nothing => {}
             Line::Unknown => {
                 if let Some(event) = text::bare_line(text).filter(|_| self.is_graph) {
@@ -308,8 +323,14 @@ impl TextSource {
     }
 
     fn event(&mut self, event: &TextEvent<'_>, line: &str, batch: &mut Batch) {
+        let lone = match &event.kind {
+            TextKind::Event { name, body } if self.is_function && name == "print" => {
+                text::lone_function(body).filter(|_| !body.contains(": "))
+            }
+            _ => None,
+        };
         self.is_print = match &event.kind {
-            TextKind::Event { name, .. } => PRINTS.contains(&&**name),
+            TextKind::Event { name, .. } => PRINTS.contains(&&**name) && lone.is_none(),
             _ => false,
         };
         let of_cpu = self.stream(event.cpu);
@@ -388,8 +409,15 @@ impl TextSource {
                 let end = Time(begin.0.saturating_add(duration));
                 self.whole_call(function, (*depth, true), (begin, end), &at, batch);
             }
-            TextKind::Function { function, parent } => self.called(function, parent, &at, batch),
-            TextKind::Event { name, body } => self.other(name, body, &at, batch),
+            TextKind::Function {
+                function,
+                parent,
+                calls,
+            } => self.called(function, parent, *calls, &at, batch),
+            TextKind::Event { name, body } => match lone {
+                Some(function) => self.called(function, "", 1, &at, batch),
+                None => self.other(name, body, &at, batch),
+            },
         }
     }
 
@@ -423,9 +451,7 @@ impl TextSource {
         };
         let event = is_wanted.then(|| {
             let mut fields = fields(self);
-            if !at.flags.is_empty() {
-                fields.push(Field::new("flags", at.flags));
-            }
+            fields.extend(at.context());
             let event = kymo_event::EventRef {
                 row: &row,
                 event: None,
@@ -456,6 +482,12 @@ struct At<'a> {
 }
 
 impl At<'_> {
+    /// The columns of flags as a field, if they are there.
+    fn context(&self) -> Option<Field> {
+        let flags = vec![Field::new("flags", self.flags)];
+        (!self.flags.is_empty()).then(|| Field::new("context", Value::Struct(flags)))
+    }
+
     fn row(&self, kind: RowKind, time: Time) -> Row {
         Row::new(kind, time, id(self.place)).at(self.cpu.map(Cpu), self.thread)
     }

@@ -5,6 +5,7 @@ use kymo_ftrace::Scope;
 
 use super::{At, Reader};
 use crate::formats::ftrace::output::{Out, Told};
+use crate::formats::ftrace::text::with_handler;
 
 impl Reader {
     /// The name of a task stands in a record.
@@ -65,10 +66,9 @@ impl Reader {
         let irq = Irq(u32::try_from(number).ok()?);
         let id = info.identities.interrupt(self.output.space, kind, irq);
         if let Some(name) = name.filter(|name| !name.is_empty())
-            && info.identities.interrupt_name(id).is_none()
+            && let Some(name) = with_handler(info.identities.interrupt_name(id), name)
         {
-            info.identities.name_interrupt(id, name);
-            let name = name.to_owned();
+            info.identities.name_interrupt(id, &name);
             self.besides(EventKind::IsrName { irq: id, name }, at, batch);
         }
         Some(id)

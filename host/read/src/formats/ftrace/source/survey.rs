@@ -1,10 +1,11 @@
 //! What is to be known of a trace before its records are read: which kinds they are of, and what a user should know.
 
+use kymo_event::InterruptKind;
 use kymo_ftrace::{Records, Step, Trace};
 
 use super::event_id;
-use crate::formats::ftrace::NO_ENDS;
 use crate::formats::ftrace::meaning::Meaning;
+use crate::formats::ftrace::{Beginnings, NO_ENDS};
 
 /// So many records are looked at beforehand, to know which kind of function trace it is.
 const LOOKED_AT: usize = 20_000;
@@ -17,13 +18,15 @@ pub(super) struct Kinds {
     pub(super) functions: u64,
     /// Exits whose calls ended just before the record's timestamp.
     local: u64,
+    /// Beginnings and ends of interrupts, of softirqs and of system calls.
+    spans: [(u64, u64); 3],
 }
+
+/// So many beginnings without any end show that ends were not recorded.
+const BEGINNINGS: u64 = 3;
 
 /// An exit is recorded within so many ticks of the clock after its call ended, as a rule.
 const SOON: u64 = 100_000;
-
-/// So many exits show by which clock the kernel took the times of calls.
-const EXITS: u64 = 64;
 
 impl Kinds {
     /// Whether records are stamped by the clock by which the kernel takes the times of calls: its `local` clock.
@@ -46,16 +49,44 @@ impl Kinds {
                         kinds.local += u64::from(since.is_some_and(|since| since < SOON));
                     }
                     Some(Meaning::Function { .. }) => kinds.functions += 1,
-                    _ => {}
+                    Some(meaning) => kinds.span(meaning),
+                    None => {}
                 }
             }
             left -= 1;
-            // Of a trace that has both, no more is to be known.
-            if left == 0 || kinds.entries > 0 && kinds.exits >= EXITS {
+            if left == 0 {
                 break;
             }
         }
         kinds
+    }
+
+    fn span(&mut self, meaning: &Meaning) {
+        let (place, begins): (usize, _) = match meaning {
+            Meaning::IrqEntry { .. } => (0, true),
+            Meaning::IrqExit { .. } => (0, false),
+            Meaning::KindEntry { kind, .. } if *kind == InterruptKind::Soft => (1, true),
+            Meaning::KindExit { kind, .. } if *kind == InterruptKind::Soft => (1, false),
+            Meaning::CallEntry { .. } | Meaning::NumberedEntry { .. } => (2, true),
+            Meaning::CallExit { .. } | Meaning::NumberedExit { .. } => (2, false),
+            _ => return,
+        };
+        if let Some((beginnings, ends)) = self.spans.get_mut(place) {
+            *beginnings += u64::from(begins);
+            *ends += u64::from(!begins);
+        }
+    }
+
+    /// What has beginnings alone.
+    pub(super) fn beginnings(&self) -> Beginnings {
+        let [interrupts, softirqs, calls] = self
+            .spans
+            .map(|(begins, ends)| begins >= BEGINNINGS && ends == 0);
+        Beginnings {
+            interrupts,
+            softirqs,
+            calls,
+        }
     }
 }
 
@@ -98,6 +129,7 @@ pub(super) fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
                 .to_owned(),
         );
     }
+    remarks.extend(kinds.beginnings().remark());
     if kinds.functions > 0 {
         remarks.push(NO_ENDS.to_owned());
     }

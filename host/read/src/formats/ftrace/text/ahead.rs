@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use kymo_ftrace::text::{self, Line, TextKind};
 
+use crate::formats::ftrace::Beginnings;
+
 use super::input::LONGEST;
 
 /// So many lines of a file are looked at.
@@ -23,6 +25,17 @@ pub(super) fn exits_alone(bytes: &[u8]) -> bool {
         }
     }
     exits > 0
+}
+
+/// What of a text begins and never ends, since those events alone were recorded.
+pub(super) fn beginnings(bytes: &[u8]) -> Beginnings {
+    let has = |event: &str| memchr::memmem::find(bytes, event.as_bytes()).is_some();
+    let alone = |begin: &str, end: &str| has(begin) && !has(end);
+    Beginnings {
+        interrupts: alone(" irq_handler_entry:", " irq_handler_exit:"),
+        softirqs: alone(" softirq_entry:", " softirq_exit:"),
+        calls: alone(" sys_enter_", " sys_exit_"),
+    }
 }
 
 /// The tasks that CPUs run at first, as far as the first switches tell.

@@ -44,6 +44,7 @@ impl TextSource {
         let Some(state) = self.states.get_mut(at.place) else {
             return;
         };
+        state.remember(depth, function);
         let stack = self.stacks.entry(at.task).or_default();
         let latest = stack.is_empty().then_some(self.latest);
         let time = state.enter(at.time, latest);
@@ -106,7 +107,10 @@ impl TextSource {
         self.latest = self.latest.max(time);
         self.put_missing(missing, time, at, batch);
         // The depth tells of which call it is.
-        let function = named.or(open.map(|open| open.function));
+        let state = self.states.get(at.place);
+        let entered = state.and_then(|it| *it.entered.get(depth as usize)?);
+        // The kernel leaves the name out where it is that of the last function that the CPU entered at this depth.
+        let function = named.or(open.map(|open| open.function)).or(entered);
         let mut row = at.row(RowKind::Exit, time).function(function);
         row.named = named.is_some();
         row.record = is_record;

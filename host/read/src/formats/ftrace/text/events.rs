@@ -43,7 +43,11 @@ impl TextSource {
                 if let Some(thread) = self.met(task) {
                     let event = match self.wanted {
                         Wanted::Meaning => (String::new(), Vec::new()),
-                        _ => (name.to_owned(), shown(body, &fields)),
+                        _ => {
+                            let mut fields = shown(body, &fields);
+                            fields.extend(at.context());
+                            (name.to_owned(), fields)
+                        }
                     };
                     let kind = EventKind::Ready { thread };
                     let told = Told::record(kind, event.0.into(), event.1, time);
@@ -72,7 +76,12 @@ impl TextSource {
                     true => (InterruptKind::Hard, "irq"),
                     false => (InterruptKind::Soft, "vec"),
                 };
-                if let Some(irq) = number(field).and_then(|irq| u32::try_from(irq).ok()) {
+                let alone = match kind {
+                    InterruptKind::Hard => self.alone.interrupts,
+                    _ => self.alone.softirqs,
+                };
+                let irq = number(field).and_then(|irq| u32::try_from(irq).ok());
+                if let Some(irq) = irq.filter(|_| !alone) {
                     let space = self.output.space;
                     let id = self.info.identities.interrupt(space, kind, Irq(irq));
                     let called = match kind {
@@ -81,15 +90,46 @@ impl TextSource {
                             .map(|name| format!("softirq {name}")),
                         _ => text_of("name").map(str::to_owned),
                     };
-                    if let Some(called) = called
-                        && self.info.identities.interrupt_name(id).is_none()
-                    {
+                    let known = self.info.identities.interrupt_name(id);
+                    if let Some(called) = called.and_then(|it| with_handler(known, &it)) {
                         self.info.identities.name_interrupt(id, &called);
                     }
                     let kind = match name.ends_with("entry") {
                         true => RowKind::IsrEnter,
                         false => RowKind::IsrExit,
                     };
+                    return self.put(row(kind).interrupt(Some(id)), at, name, batch, show);
+                }
+            }
+            "sys_enter" | "sys_exit" if !self.has_graph => {
+                // `NR 0 (3, 7ffd, 800)`, `NR 0 = 1`
+                let number = body.strip_prefix("NR ").and_then(|body| {
+                    let number = body.split_whitespace().next()?;
+                    number.parse::<u32>().ok()
+                });
+                if let Some(number) = number {
+                    let function = self.function(&format!("system call {number}"));
+                    let kind = match name {
+                        "sys_exit" => RowKind::Exit,
+                        _ => RowKind::Enter,
+                    };
+                    let mut row = row(kind).function(Some(function));
+                    row.named = kind == RowKind::Exit;
+                    return self.put(row, at, name, batch, show);
+                }
+            }
+            // `local_timer_entry: vector=236`
+            _ if body.starts_with("vector=") => {
+                let (vector, kind) = match name.strip_suffix("_entry") {
+                    Some(vector) => (vector, RowKind::IsrEnter),
+                    None => (name.trim_end_matches("_exit"), RowKind::IsrExit),
+                };
+                let number = number("vector");
+                if let Some(irq) = number.and_then(|irq| u32::try_from(irq).ok()) {
+                    let space = self.output.space;
+                    let identities = &mut self.info.identities;
+                    let id = identities.interrupt(space, InterruptKind::Vector, Irq(irq));
+                    identities.name_interrupt(id, vector);
                     return self.put(row(kind).interrupt(Some(id)), at, name, batch, show);
                 }
             }
@@ -102,7 +142,10 @@ impl TextSource {
                 let in_child = exit.is_some_and(|exit| SPAWN.contains(&exit))
                     && body.split_whitespace().last() == Some("0x0");
                 let call = exit.or(entry).filter(|_| {
-                    !self.has_graph && !in_child && !matches!(name, "sys_enter" | "sys_exit")
+                    !self.has_graph
+                        && !self.alone.calls
+                        && !in_child
+                        && !matches!(name, "sys_enter" | "sys_exit")
                 });
                 if let Some(call) = call {
                     let function = self.function(call);
@@ -191,7 +234,15 @@ impl TextSource {
     }
 
     /// A function is called, and nothing tells of its end.
-    pub(super) fn called(&mut self, function: &str, parent: &str, at: &At<'_>, batch: &mut Batch) {
+    /// `calls` times: those behind the first are no records.
+    pub(super) fn called(
+        &mut self,
+        function: &str,
+        parent: &str,
+        calls: u32,
+        at: &At<'_>,
+        batch: &mut Batch,
+    ) {
         if !self.has_functions {
             self.has_functions = true;
             self.info
@@ -201,12 +252,19 @@ impl TextSource {
         let time = self.now(at);
         let id = self.function(function);
         let row = at.row(RowKind::Enter, time).function(Some(id));
-        self.put(row, at, "function", batch, |_| {
-            vec![Field::new("parent", parent)]
-        });
-        let mut exit = at.row(RowKind::Exit, time).function(Some(id));
-        exit.record = false;
-        self.output.put(Out::new(exit, at.pid, None), batch);
+        let parent = (!parent.is_empty()).then(|| Field::new("parent", parent));
+        self.put(row, at, "function", batch, |_| parent.into_iter().collect());
+        let besides = |kind| {
+            let mut row = at.row(kind, time).function(Some(id));
+            row.record = false;
+            Out::new(row, at.pid, None)
+        };
+        self.output.put(besides(RowKind::Exit), batch);
+        // The kernel counts them in 16 bits.
+        for _ in 1..calls.min(1 << 16) {
+            self.output.put(besides(RowKind::Enter), batch);
+            self.output.put(besides(RowKind::Exit), batch);
+        }
     }
 
     /// A caller in the stack that the event before has.
@@ -233,6 +291,21 @@ impl TextSource {
     }
 }
 
+/// The name of an interrupt whose line has one more handler of this name: `uhci_hcd:usb4, eth0`, as `/proc/interrupts` has
+/// it. `None` if it is known.
+pub(in crate::formats::ftrace) fn with_handler(
+    known: Option<&str>,
+    handler: &str,
+) -> Option<String> {
+    /// So long a name grows at most.
+    const LONGEST: usize = 120;
+    match known {
+        None => Some(handler.to_owned()),
+        Some(known) if known.split(", ").any(|it| it == handler) => None,
+        Some(known) => (known.len() < LONGEST).then(|| format!("{known}, {handler}")),
+    }
+}
+
 /// The fields of an event's text; all of it if it has none, or begins with something else.
 fn shown(body: &str, fields: &[(&str, &str)]) -> Vec<Field> {
     let is_all = fields
@@ -241,7 +314,9 @@ fn shown(body: &str, fields: &[(&str, &str)]) -> Vec<Field> {
     if !is_all && !body.is_empty() {
         return vec![Field::new("text", body)];
     }
-    let number = |value: &str| value.parse::<i64>().ok();
+    // Zeros in front make it an address, or a code.
+    let is_padded = |value: &str| value.len() > 1 && value.starts_with('0');
+    let number = |value: &str| value.parse::<i64>().ok().filter(|_| !is_padded(value));
     fields
         .iter()
         .map(|(name, value)| match number(value) {

@@ -18,6 +18,8 @@ pub(super) struct State {
     pub(super) any: bool,
     /// Where calls began that were printed at their ends: the first at each depth since the last further out.
     pub(super) ended: Vec<(u32, Time)>,
+    /// Of a CPU: the function that was entered last at each depth. An exit without a name is of that one.
+    pub(super) entered: Vec<Option<FunctionId>>,
     /// A leaf call whose end the text does not tell: its function, its depth and where it is.
     pub(super) leaf: Option<(Option<FunctionId>, u32, super::At<'static>)>,
 }
@@ -55,6 +57,17 @@ pub(super) struct Open {
 const DEEPEST: usize = 1 << 12;
 
 impl State {
+    /// A function is entered at this depth.
+    pub(super) fn remember(&mut self, depth: u32, function: FunctionId) {
+        let place = depth as usize;
+        if self.entered.len() <= place && place < DEEPEST {
+            self.entered.resize(place + 1, None);
+        }
+        if let Some(entered) = self.entered.get_mut(place) {
+            *entered = Some(function);
+        }
+    }
+
     /// The time of an entry: that of its line, or of the clock. `latest` is the latest of all clocks, at which a task
     /// goes on that has no open call.
     pub(super) fn enter(&mut self, time: Option<Time>, latest: Option<Time>) -> Time {
