@@ -230,7 +230,8 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
     };
     walk.sideband
         .sort(walk.aux.iter().all(|aux| aux.time.is_some()));
-    let (buffers, missing) = buffers::read(bytes, &walk.places, &walk.aux, &walk.sideband);
+    let (buffers, missing) =
+        buffers::read(bytes, &walk.places, &walk.aux, &walk.ids, &walk.sideband);
     let mut recording = Recording {
         buffers: Vec::new(),
         mappings: walk.mappings,
@@ -243,14 +244,17 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
         sideband: walk.sideband,
         sessions: Vec::new(),
     };
-    for (place, filled) in walk.places.iter().zip(buffers) {
+    for filled in buffers {
+        let Some(place) = walk.places.get(filled.place) else {
+            continue;
+        };
         let (owner, number) = match (place.cpu, place.thread) {
             (Some(cpu), _) => ("cpu", cpu),
             (_, thread) => ("thread", thread.unwrap_or_default()),
         };
         recording.buffers.push(Buffer {
             name: format!("{owner}{number}@{:#x}", place.offset),
-            sources: buffers::sources(&metadata, &walk.ids, filled.cpu),
+            sources: buffers::sources(&metadata, &walk.ids, filled.writer),
             code: Vec::new(),
             frames: filled.frames,
             thread: place.thread,

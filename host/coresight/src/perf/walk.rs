@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::buffers::{Aux, Place};
+use super::buffers::{Assigned, Aux, Place, Sink};
 use super::fields::{number, text, word};
 use super::metadata::Metadata;
 use super::sample_id::Layouts;
@@ -31,8 +31,8 @@ pub(super) struct Walk {
     pub metadata: Option<Metadata>,
     pub aux: Vec<Aux>,
     pub places: Vec<Place>,
-    /// CPU and trace ID.
-    pub ids: Vec<(u32, TraceId)>,
+    /// Trace IDs of CPUs.
+    pub ids: Vec<Assigned>,
     pub mappings: Vec<Mapping>,
     pub threads: BTreeMap<u32, Thread>,
     pub conversion: Option<TimeConversion>,
@@ -75,7 +75,7 @@ impl Walk {
                 12 => self.trace_start(record),
                 14 if misc & MISC_SWITCH_OUT == 0 => self.switch(record),
                 15 => self.switch_of_cpu(record, misc),
-                21 => self.hardware_id(record),
+                21 => self.hardware_id(record)?,
                 64 => self.layouts.add_record(record),
                 70 => self.metadata = Some(Metadata::read(record, at as u64)?),
                 79 => self.conversion = TimeConversion::read(record),
@@ -242,11 +242,28 @@ impl Walk {
         }
     }
 
-    fn hardware_id(&mut self, record: &[u8]) {
+    /// The trace ID of a CPU: bits 7:0. From minor version 1 (bits 59:56) on, bits 39:8 are the sink for which it holds. A new
+    /// major version (bits 63:60) gives the bits another meaning.
+    fn hardware_id(&mut self, record: &[u8]) -> Result<(), Error> {
         let cpu = self.layouts.read(record).cpu;
-        if let (Some(value), Some(cpu)) = (number(record, 0), cpu) {
-            self.ids.push((cpu, TraceId(value as u8)));
+        let (Some(value), Some(cpu)) = (number(record, 0), cpu) else {
+            return Ok(());
+        };
+        let (major, minor) = (value >> 60, value >> 56 & 0xf);
+        if major > 0 {
+            return Err(Error::Format {
+                offset: self.at,
+                expected: "AUX_OUTPUT_HW_ID of major version 0",
+                found: format!("version {major}"),
+            });
         }
+        self.ids.push(Assigned {
+            cpu,
+            id: TraceId(value as u8),
+            sink: (minor > 0).then_some(Sink((value >> 8) as u32)),
+            at: self.at,
+        });
+        Ok(())
     }
 
     /// A buffer; how many bytes of it follow the record.
