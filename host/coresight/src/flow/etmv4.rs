@@ -355,6 +355,10 @@ impl<C: Code> EtmV4Flow<C> {
                     self.depth += 1;
                 }
             }
+            (Kind::FunctionReturn, _) => {
+                push(What::FunctionReturn);
+                self.depth += 1;
+            }
             (Kind::TransactionStart, _) => {
                 push(What::Transaction(Transaction::Start));
                 if self.config.transaction_start_is_p0() {
@@ -498,6 +502,7 @@ impl<C: Code> EtmV4Flow<C> {
                 self.returns.flush();
                 sink.element(at, Element::TraceOn { why, cycles: None });
             }
+            What::FunctionReturn => {}
             What::TraceInfo => self.returns.flush(),
             What::Times(element) => self.give(at, element, sink),
             What::Conditional(mut keys, kind, fields) => {
