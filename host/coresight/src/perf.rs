@@ -5,14 +5,14 @@
 //! of the AUXTRACE feature is not needed: the records are found by walking through the file.
 //!
 //! The reader is our own, of the few records that matter here: a crate for the container (`linux-perf-data`) gives just
-//! these as raw bytes, sorts and copies the others, and brings decompression that a trace of several gigabytes has no use
-//! for.
+//! these as raw bytes, and sorts and copies the others.
 
 mod buffers;
 mod fields;
 mod files;
 mod header;
 mod metadata;
+mod packed;
 mod sample_id;
 mod sideband;
 mod time;
@@ -210,8 +210,16 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let mut walk = Walk::default();
     walk.is_cut = header.is_cut;
     walk.layouts.clone_from(&header.layouts);
+    if let Some(section) = header.feature(bytes, header::COMPRESSED) {
+        walk.compression(section, bytes.len() as u64)?;
+    }
     walk.records(bytes, header.data.clone())?;
-    let features = header::Features::read(bytes, &header);
+    let mut features = header::Features::read(bytes, &header);
+    // A pipe has them in records.
+    features
+        .build_ids
+        .extend(std::mem::take(&mut walk.build_ids));
+    features.release = features.release.or_else(|| walk.release.take());
     let ids = &features.build_ids;
     for mapping in &mut walk.mappings {
         if let Some(id) = ids

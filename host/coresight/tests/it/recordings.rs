@@ -389,3 +389,69 @@ fn trace_ids_hold_for_a_sink() {
     let error = perf::read(&perf.file()).expect_err("unknown").to_string();
     assert!(error.contains("version 1"), "{error}");
 }
+
+#[test]
+fn a_pipe_has_build_ids_and_the_release_in_records() {
+    let Some(juno) = Juno::open() else { return };
+    let id = [0xab; 20];
+    let mut perf = juno.begin(1, false, false);
+    perf.mapping(THREAD, 0x7000_0000, 0x1000, 0, "/other");
+    perf.build_id("/other", &id);
+    perf.build_id("/short", &id[..8]);
+    // A string behind its length.
+    perf.feature(4, &[&[8u8, 0, 0, 0][..], b"6.12.1\0\0"].concat());
+    let recording = perf::read(&perf.pipe()).expect("a recording");
+    let mut mappings = recording.mappings.iter();
+    let other = mappings.find(|mapping| mapping.path == "/other");
+    assert_eq!(other.expect("a mapping").build_id, id);
+    assert_eq!(recording.release.as_deref(), Some("6.12.1"));
+}
+
+/// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle them.
+fn stored(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let size = bytes.len().div_ceil(3).max(1);
+    let mut begin = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x48];
+    let block = |part: &[u8]| {
+        let header = (part.len() as u32) << 3;
+        [
+            std::mem::take(&mut begin),
+            header.to_le_bytes()[..3].to_vec(),
+            part.to_vec(),
+        ]
+        .concat()
+    };
+    bytes.chunks(size).map(block).collect()
+}
+
+#[test]
+fn records_beside_the_trace_may_be_compressed() {
+    let Some(juno) = Juno::open() else { return };
+    let whole = |bytes: &[u8]| {
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        vec![ruzstd::encoding::compress_to_vec(bytes, level)]
+    };
+    let make = |pack: &dyn Fn(&[u8]) -> Vec<Vec<u8>>, is_padded| {
+        let mut perf = juno.begin(2, true, false);
+        perf.start(THREAD, 0);
+        perf.aux(THREAD, 0, 0, juno.buffer.len() as u64, 0);
+        perf.compress(is_padded, pack);
+        perf.buffer(Some(THREAD), 0, 0, &juno.buffer);
+        perf
+    };
+    for is_padded in [false, true] {
+        let packs: [&dyn Fn(&[u8]) -> Vec<Vec<u8>>; 2] = [&|bytes| stored(bytes), &whole];
+        for pack in packs {
+            let all = (INSTRUCTIONS, 0);
+            assert_eq!(juno.count(&make(pack, is_padded).file()), all);
+            assert_eq!(juno.count(&make(pack, is_padded).pipe()), all);
+        }
+    }
+    // Of another kind, or damaged.
+    let mut perf = juno.begin(2, true, false);
+    perf.feature(27, &[1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0]);
+    let error = perf::read(&perf.pipe()).expect_err("another type");
+    assert!(error.to_string().contains("type 2"), "{error}");
+    let perf = make(&|bytes| vec![bytes.to_vec()], false);
+    let error = perf::read(&perf.file()).expect_err("no zstd").to_string();
+    assert!(error.contains("zstd"), "{error}");
+}
