@@ -240,7 +240,7 @@ impl<C: Code> EtmV4Flow<C> {
     fn fit(&mut self, at: usize, result: Result<(), Misfit>, sink: &mut impl Sink) {
         if let Err(Misfit(why)) = result {
             self.lose_sync(why);
-            if matches!(why, Unsynced::BadImage | Unsynced::BadOpcode) {
+            if matches!(why, Unsynced::BadImage(_) | Unsynced::BadOpcode(_)) {
                 sink.element(at, Element::NoSync(why));
                 self.state = State::WaitAsync;
             }

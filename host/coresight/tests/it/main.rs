@@ -38,6 +38,7 @@ mod files;
 mod frames;
 mod hostile;
 mod kinds;
+mod misfits;
 mod packets;
 mod parts;
 mod perf;
