@@ -4,6 +4,8 @@
 mod etm;
 mod software;
 
+pub use software::trace_of_an_stm;
+
 use kymo_coresight::element::Element;
 use kymo_coresight::flow::{EtmV4Options, Flow};
 use kymo_coresight::listing::{Packet, PacketDecoder};
