@@ -29,6 +29,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::input::Buffer;
 use crate::memory::{Bytes, Image, Memory, MemorySpace, Recorded, Session};
+use buffers::Writer;
 use header::Header;
 use sideband::Sideband;
 use walk::Walk;
@@ -86,6 +87,8 @@ pub struct Recording {
     pub truncated: u64,
     /// AUX records of which no buffer has the bytes.
     pub missing: u64,
+    /// Buffers without trace IDs of which no record says which of several CPUs wrote them. They are decoded as the first one's.
+    pub without_cpu: u64,
     /// Where the file ends, if that is before the end of the recording.
     pub cut_at: Option<u64>,
     /// Threads that were named or forked, by their numbers.
@@ -245,6 +248,7 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
         mappings: walk.mappings,
         truncated: walk.aux.iter().filter(|aux| aux.lost().is_some()).count() as u64,
         missing,
+        without_cpu: 0,
         cut_at: walk.is_cut.then_some(bytes.len() as u64),
         threads: walk.threads,
         conversion: walk.conversion.filter(|_| metadata.has_virtual_time()),
@@ -256,6 +260,11 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
         let Some(place) = walk.places.get(filled.place) else {
             continue;
         };
+        let has_trace = filled.frames.streams.iter().any(|it| !it.bytes.is_empty());
+        let is_unknown = filled.writer == Writer::Unit { cpu: None };
+        if is_unknown && has_trace && metadata.units.len() > 1 {
+            recording.without_cpu += 1;
+        }
         let (owner, number) = match (place.cpu, place.thread) {
             (Some(cpu), _) => ("cpu", cpu),
             (_, thread) => ("thread", thread.unwrap_or_default()),

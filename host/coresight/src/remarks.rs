@@ -233,6 +233,13 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
         let text = format!("{records} left out: no buffer has their bytes");
         remarks.push(Remark::warning("", text));
     }
+    if recording.without_cpu > 0 {
+        let buffers = counted(recording.without_cpu, "buffer");
+        let text = format!(
+            "{buffers} decoded as trace of the first processor: the AUX records do not say which one wrote it"
+        );
+        remarks.push(Remark::warning("", text));
+    }
     if let Some(offset) = recording.cut_at {
         let text = "the file ends before the recording does".to_owned();
         remarks.push(Remark::damage("perf.data", offset, text));

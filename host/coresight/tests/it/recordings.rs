@@ -12,6 +12,7 @@ use kymo_coresight::input;
 use kymo_coresight::listing::Listing;
 use kymo_coresight::memory::Bytes;
 use kymo_coresight::perf::{self, NotFound};
+use kymo_coresight::remarks;
 use kymo_coresight::selection::Selection;
 use kymo_coresight::snapshot::Snapshot;
 use kymo_coresight::{Protocol, Source};
@@ -405,6 +406,29 @@ fn a_pipe_has_build_ids_and_the_release_in_records() {
     let other = mappings.find(|mapping| mapping.path == "/other");
     assert_eq!(other.expect("a mapping").build_id, id);
     assert_eq!(recording.release.as_deref(), Some("6.12.1"));
+}
+
+#[test]
+fn trace_of_which_no_record_says_the_cpu_is_reported() {
+    let Some(juno) = Juno::open() else { return };
+    let streams = juno.streams();
+    let (_, bytes) = streams
+        .iter()
+        .max_by_key(|(_, bytes)| bytes.len())
+        .expect("a stream");
+    for per_cpu in [false, true] {
+        let mut perf = juno.begin(1, per_cpu, false);
+        perf.aux(THREAD, 0, 0, bytes.len() as u64, AUX_RAW);
+        perf.buffer(Some(THREAD), 0, 0, bytes);
+        let recording = perf::read(&perf.file()).expect("a recording");
+        assert_eq!(recording.without_cpu, u64::from(!per_cpu));
+        let remarks = remarks::of_recording(&recording, &[]);
+        let said = |it: &remarks::Remark| {
+            it.text
+                .starts_with("1 buffer decoded as trace of the first")
+        };
+        assert_eq!(remarks.iter().any(said), !per_cpu);
+    }
 }
 
 /// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle them.
