@@ -36,6 +36,7 @@ mod elements;
 mod encoder;
 mod files;
 mod frames;
+mod goldens;
 mod hostile;
 mod kinds;
 mod misfits;
