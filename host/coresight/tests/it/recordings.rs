@@ -431,6 +431,9 @@ fn trace_of_which_no_record_says_the_cpu_is_reported() {
     }
 }
 
+/// What makes compressed records of plain ones.
+type Pack<'a> = &'a dyn Fn(&[u8]) -> Vec<Vec<u8>>;
+
 /// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle them.
 fn stored(bytes: &[u8]) -> Vec<Vec<u8>> {
     let size = bytes.len().div_ceil(3).max(1);
@@ -454,7 +457,7 @@ fn records_beside_the_trace_may_be_compressed() {
         let level = ruzstd::encoding::CompressionLevel::Fastest;
         vec![ruzstd::encoding::compress_to_vec(bytes, level)]
     };
-    let make = |pack: &dyn Fn(&[u8]) -> Vec<Vec<u8>>, is_padded| {
+    let make = |pack: Pack<'_>, is_padded| {
         let mut perf = juno.begin(2, true, false);
         perf.start(THREAD, 0);
         perf.aux(THREAD, 0, 0, juno.buffer.len() as u64, 0);
@@ -463,7 +466,7 @@ fn records_beside_the_trace_may_be_compressed() {
         perf
     };
     for is_padded in [false, true] {
-        let packs: [&dyn Fn(&[u8]) -> Vec<Vec<u8>>; 2] = [&|bytes| stored(bytes), &whole];
+        let packs: [Pack<'_>; 2] = [&|bytes| stored(bytes), &whole];
         for pack in packs {
             let all = (INSTRUCTIONS, 0);
             assert_eq!(juno.count(&make(pack, is_padded).file()), all);
