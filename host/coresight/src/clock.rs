@@ -9,7 +9,7 @@
 
 mod base;
 
-pub use base::measure;
+pub use base::{first_timestamp, measure};
 
 use crate::perf::TimeConversion;
 

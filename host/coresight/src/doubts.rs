@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::element::{Element, Leave, Range, Unsynced};
 use crate::frames::Stream;
-use crate::instruction::Class;
-use crate::isa::Isa;
 use crate::listing::{Packet, PacketDecoder};
 use crate::memory::View;
 use crate::source::Protocol;
@@ -37,6 +35,9 @@ pub struct Doubts {
     pub not_taken: BTreeMap<u64, Place>,
     /// Instructions that lead to the next one only, and execution went on elsewhere, by the address of the next one.
     pub diverted: BTreeMap<u64, Place>,
+    /// Runs that fit neither the code nor the trace, by their address: without a branch for longer than code is, or with one
+    /// that decoding was to give up at.
+    pub misfits: BTreeMap<u64, Place>,
     /// Runs with an instruction that is 0 in its upper half, which A64 does not have, by their start.
     pub no_opcodes: BTreeMap<u64, Place>,
     /// The end of the trace, where it cuts a packet of an STM or ITM short.
@@ -104,6 +105,12 @@ impl Doubts {
                 count(&mut self.not_accessible, key, (address, self.view), at);
             }
             Element::AddressUnknown => self.address_unknown += 1,
+            Element::NoSync(Unsynced::BadImage(address)) => {
+                count(&mut self.misfits, address, (address, self.view), at);
+            }
+            Element::NoSync(Unsynced::BadOpcode(address)) => {
+                count(&mut self.no_opcodes, address, (address, self.view), at);
+            }
             Element::NoSync(why) if !matches!(why, Unsynced::Init | Unsynced::Reset) => {
                 count(&mut self.unsynced, why, (self.last, self.view), at);
             }
@@ -197,17 +204,7 @@ impl Doubts {
             let place = (range.start, self.view);
             count(&mut self.no_opcodes, range.start, place, at);
         }
-        if !range.is_taken && !range.last.is_conditional {
-            self.unconditional(at, range);
-        }
-    }
-
-    /// Takes a range that did not take its last instruction, an unconditional one. T32 has branches that are conditional
-    /// by an IT instruction before, which may be in another block.
-    #[cold]
-    fn unconditional(&mut self, at: usize, range: &Range) {
-        let is_branch = matches!(range.last.class, Class::Branch | Class::Indirect);
-        if is_branch && range.isa != Isa::T32 {
+        if range.is_mismatch() {
             let address = range.end.wrapping_sub(u64::from(range.last.size));
             count(&mut self.not_taken, address, (address, self.view), at);
         }
@@ -215,11 +212,8 @@ impl Doubts {
 
     /// Forgets what depends on the code: of a trace that was read without it.
     pub fn without_code(self) -> Self {
-        let mut unsynced = self.unsynced;
-        unsynced.remove(&Unsynced::BadImage);
-        unsynced.remove(&Unsynced::BadOpcode);
         Doubts {
-            unsynced,
+            unsynced: self.unsynced,
             cut: self.cut,
             ..Doubts::default()
         }
@@ -239,6 +233,7 @@ impl Doubts {
         merge(&mut self.unsynced, other.unsynced);
         merge(&mut self.not_taken, other.not_taken);
         merge(&mut self.diverted, other.diverted);
+        merge(&mut self.misfits, other.misfits);
         merge(&mut self.no_opcodes, other.no_opcodes);
         self.cut = self.cut.or(other.cut);
         (self.last, self.next, self.view) = (other.last, other.next, other.view);
@@ -252,6 +247,7 @@ impl Doubts {
             .chain(self.unsynced.values_mut())
             .chain(self.not_taken.values_mut())
             .chain(self.diverted.values_mut())
+            .chain(self.misfits.values_mut())
             .chain(self.no_opcodes.values_mut())
             .chain(self.cut.as_mut())
             .collect();

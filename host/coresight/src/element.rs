@@ -6,7 +6,7 @@ pub use software::{ItmMessage, Software, StmKind, StmMessage};
 
 use std::fmt::{self, Write};
 
-use crate::instruction::{Class, Purpose};
+use crate::instruction::{Class, Instruction, Purpose};
 use crate::isa::Isa;
 use crate::memory::MemorySpace;
 
@@ -134,10 +134,10 @@ pub enum Unsynced {
     Discard,
     /// A packet is wrong.
     BadPacket,
-    /// The trace does not fit the code.
-    BadImage,
-    /// The code has an instruction that there is not, where such are checked.
-    BadOpcode,
+    /// The trace does not fit the code at this address.
+    BadImage(u64),
+    /// The code has an instruction that there is not, where such are checked: in the run that begins at this address.
+    BadOpcode(u64),
     /// The recorder had no room: what comes next is missing.
     Truncated,
     /// The recorder says that the trace before has gaps.
@@ -156,8 +156,8 @@ impl Unsynced {
             Unsynced::Reset => "reset-decoder",
             Unsynced::Overflow => "overflow",
             Unsynced::Discard => "discard",
-            Unsynced::BadPacket | Unsynced::BadOpcode => "bad-packet",
-            Unsynced::BadImage => "bad-program-image",
+            Unsynced::BadPacket | Unsynced::BadOpcode(_) => "bad-packet",
+            Unsynced::BadImage(_) => "bad-program-image",
             Unsynced::Truncated => "truncated",
             Unsynced::Partial => "partial",
             Unsynced::Collision => "collision",
@@ -338,12 +338,10 @@ impl Range {
 
 impl Range {
     /// Whether it says that a branch without a condition was not taken, which no processor does: the code is not what ran.
-    ///
-    /// Of T32 that is not known: an instruction before may have made the branch conditional.
     pub fn is_mismatch(&self) -> bool {
         let is_branch = matches!(self.last.class, Class::Branch | Class::Indirect);
-        let is_never_conditional = !self.last.is_conditional && self.isa != Isa::T32;
-        !self.is_taken && is_branch && is_never_conditional
+        let is_always_taken = !self.last.is_conditional && !self.last.may_be_skipped;
+        !self.is_taken && is_branch && is_always_taken
     }
 }
 
@@ -358,6 +356,21 @@ pub struct Last {
     pub purpose: Purpose,
     /// Whether it executes on a condition.
     pub is_conditional: bool,
+    /// Whether a T32 branch may not be taken though it has no condition of its own: an IT instruction before can have made it
+    /// conditional, or it counts a loop.
+    pub may_be_skipped: bool,
+}
+
+impl From<&Instruction> for Last {
+    fn from(instruction: &Instruction) -> Self {
+        Last {
+            size: instruction.size,
+            class: instruction.class,
+            purpose: instruction.purpose,
+            is_conditional: instruction.is_conditional,
+            may_be_skipped: instruction.counts_loop,
+        }
+    }
 }
 
 impl Element {

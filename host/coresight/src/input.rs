@@ -60,15 +60,19 @@ pub struct Part {
 /// them is one trace.
 pub fn traces(buffers: &[Buffer]) -> Vec<Vec<Part>> {
     let mut traces: Vec<Vec<Part>> = Vec::new();
-    let mut known: HashMap<(&str, TraceId, usize), usize> = HashMap::new();
+    // Buffers have their sources in an order of their own.
+    let mut known: HashMap<(&str, TraceId, &str), usize> = HashMap::new();
     for (number, buffer) in buffers.iter().enumerate() {
         for (index, stream) in buffer.frames.streams.iter().enumerate() {
             let Some(source) = buffer.source_of(stream) else {
                 continue;
             };
             let next = traces.len();
+            let Some(name) = buffer.sources.get(source).map(|source| &*source.name) else {
+                continue;
+            };
             let trace = *known
-                .entry((buffer.owner(), stream.id, source))
+                .entry((buffer.owner(), stream.id, name))
                 .or_insert(next);
             if trace == next {
                 traces.push(Vec::new());

@@ -67,6 +67,8 @@ pub struct Instruction {
     pub next_isa: Isa,
     /// For a T32 IT instruction: how many of the following it makes conditional.
     pub it_length: u8,
+    /// Whether it begins or ends a loop of Armv8.1-M: its branch is taken or not by the count.
+    pub counts_loop: bool,
 }
 
 /// Which instructions are waypoints besides branches, and how conditions are told.

@@ -5,14 +5,14 @@
 //! of the AUXTRACE feature is not needed: the records are found by walking through the file.
 //!
 //! The reader is our own, of the few records that matter here: a crate for the container (`linux-perf-data`) gives just
-//! these as raw bytes, sorts and copies the others, and brings decompression that a trace of several gigabytes has no use
-//! for.
+//! these as raw bytes, and sorts and copies the others.
 
 mod buffers;
 mod fields;
 mod files;
 mod header;
 mod metadata;
+mod packed;
 mod sample_id;
 mod sideband;
 mod time;
@@ -29,6 +29,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::input::Buffer;
 use crate::memory::{Bytes, Image, Memory, MemorySpace, Recorded, Session};
+use buffers::Writer;
 use header::Header;
 use sideband::Sideband;
 use walk::Walk;
@@ -86,6 +87,8 @@ pub struct Recording {
     pub truncated: u64,
     /// AUX records of which no buffer has the bytes.
     pub missing: u64,
+    /// Buffers without trace IDs of which no record says which of several CPUs wrote them. They are decoded as the first one's.
+    pub without_cpu: u64,
     /// Where the file ends, if that is before the end of the recording.
     pub cut_at: Option<u64>,
     /// Threads that were named or forked, by their numbers.
@@ -210,8 +213,16 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
     let mut walk = Walk::default();
     walk.is_cut = header.is_cut;
     walk.layouts.clone_from(&header.layouts);
+    if let Some(section) = header.feature(bytes, header::COMPRESSED) {
+        walk.compression(section, bytes.len() as u64)?;
+    }
     walk.records(bytes, header.data.clone())?;
-    let features = header::Features::read(bytes, &header);
+    let mut features = header::Features::read(bytes, &header);
+    // A pipe has them in records.
+    features
+        .build_ids
+        .extend(std::mem::take(&mut walk.build_ids));
+    features.release = features.release.or_else(|| walk.release.take());
     let ids = &features.build_ids;
     for mapping in &mut walk.mappings {
         if let Some(id) = ids
@@ -230,12 +241,14 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
     };
     walk.sideband
         .sort(walk.aux.iter().all(|aux| aux.time.is_some()));
-    let (buffers, missing) = buffers::read(bytes, &walk.places, &walk.aux, &walk.sideband);
+    let (buffers, missing) =
+        buffers::read(bytes, &walk.places, &walk.aux, &walk.ids, &walk.sideband);
     let mut recording = Recording {
         buffers: Vec::new(),
         mappings: walk.mappings,
         truncated: walk.aux.iter().filter(|aux| aux.lost().is_some()).count() as u64,
         missing,
+        without_cpu: 0,
         cut_at: walk.is_cut.then_some(bytes.len() as u64),
         threads: walk.threads,
         conversion: walk.conversion.filter(|_| metadata.has_virtual_time()),
@@ -243,14 +256,22 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
         sideband: walk.sideband,
         sessions: Vec::new(),
     };
-    for (place, filled) in walk.places.iter().zip(buffers) {
+    for filled in buffers {
+        let Some(place) = walk.places.get(filled.place) else {
+            continue;
+        };
+        let has_trace = filled.frames.streams.iter().any(|it| !it.bytes.is_empty());
+        let is_unknown = filled.writer == Writer::Unit { cpu: None };
+        if is_unknown && has_trace && metadata.units.len() > 1 {
+            recording.without_cpu += 1;
+        }
         let (owner, number) = match (place.cpu, place.thread) {
             (Some(cpu), _) => ("cpu", cpu),
             (_, thread) => ("thread", thread.unwrap_or_default()),
         };
         recording.buffers.push(Buffer {
             name: format!("{owner}{number}@{:#x}", place.offset),
-            sources: buffers::sources(&metadata, &walk.ids, filled.cpu),
+            sources: buffers::sources(&metadata, &walk.ids, filled.writer),
             code: Vec::new(),
             frames: filled.frames,
             thread: place.thread,

@@ -233,6 +233,13 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
         let text = format!("{records} left out: no buffer has their bytes");
         remarks.push(Remark::warning("", text));
     }
+    if recording.without_cpu > 0 {
+        let buffers = counted(recording.without_cpu, "buffer");
+        let text = format!(
+            "{buffers} decoded as trace of the first processor: the AUX records do not say which one wrote it"
+        );
+        remarks.push(Remark::warning("", text));
+    }
     if let Some(offset) = recording.cut_at {
         let text = "the file ends before the recording does".to_owned();
         remarks.push(Remark::damage("perf.data", offset, text));
@@ -330,7 +337,7 @@ pub fn of_doubts(
             Unsynced::Collision => {
                 "something else used the trace unit (AUX record with a collision)"
             }
-            Unsynced::BadPacket | Unsynced::BadOpcode | Unsynced::BadImage => continue,
+            Unsynced::BadPacket | Unsynced::BadOpcode(_) | Unsynced::BadImage(_) => continue,
             Unsynced::EndOfTrace | Unsynced::Init | Unsynced::Reset => "it begins anew",
         };
         warn(format!(
@@ -344,23 +351,12 @@ pub fn of_doubts(
 /// Where a source's trace is damaged, or does not fit the code, in the order of the offsets.
 fn damage(doubts: &Doubts, name: &str, code: &Memory) -> Vec<Remark> {
     let mut damage = Vec::new();
-    for (why, what) in [
-        (Unsynced::BadPacket, "a packet is wrong"),
-        (
-            Unsynced::BadOpcode,
-            "the code has an instruction that A64 does not have",
-        ),
-        (Unsynced::BadImage, "the trace does not fit the code"),
-    ] {
-        if let Some(place) = doubts.unsynced.get(&why) {
-            let text = match why {
-                Unsynced::BadPacket => format!("{what}{}", times(place.count)),
-                _ => format!("{what}{}{}", suspect(code, place), times(place.count)),
-            };
-            damage.push(Remark::damage(name, place.offset, text));
-        }
+    if let Some(place) = doubts.unsynced.get(&Unsynced::BadPacket) {
+        let text = format!("a packet is wrong{}", times(place.count));
+        damage.push(Remark::damage(name, place.offset, text));
     }
     for (places, what) in [
+        (&doubts.misfits, "the trace does not fit the code"),
         (&doubts.not_taken, "an unconditional branch was not taken"),
         (
             &doubts.diverted,

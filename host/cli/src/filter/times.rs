@@ -45,6 +45,14 @@ impl Given {
         self.at(false).or_else(reading)
     }
 
+    /// How long after the start of the trace it is (`+N`), in nanoseconds or as a number without a unit.
+    pub fn after_start(&self, is_time: bool) -> Option<u64> {
+        match if is_time { self.time } else { self.count } {
+            Some(Bound::AfterStart(Duration(span))) => Some(span),
+            _ => None,
+        }
+    }
+
     /// The span of time that it is in the trace that is open.
     pub fn duration(&self) -> Option<Duration> {
         match self.bound()? {

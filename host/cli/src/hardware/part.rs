@@ -52,7 +52,8 @@ pub struct PartArgs {
     pub thread: Vec<String>,
 
     /// Only what ran from this time on, as `kymo calls` and `report` show it: in ticks of the trace's clock (from 2^63 on, as
-    /// the trace has them), or in seconds or with a unit where the recording converts them. Between two timestamps, times are spread over the instructions.
+    /// the trace has them), or in seconds or with a unit where the recording converts them; +TIME is so long after the first
+    /// timestamp. Between two timestamps, times are spread over the instructions.
     #[arg(long, value_name = "TIME", value_parser = given, allow_hyphen_values = true)]
     pub begin: Option<Given>,
 
@@ -226,11 +227,23 @@ impl PartArgs {
             return Err(report.help("kymo disasm --instructions chooses by number"));
         }
         let clock = (opened.conversion, origin);
+        // The start is the first timestamp, on the same scale.
+        let start = || {
+            let first = clock::first_timestamp(&opened.buffers, &traces)?;
+            match clock.0 {
+                Some(conversion) => i64::try_from(conversion.nanoseconds(first)).ok(),
+                None => i64::try_from(i128::from(first) - i128::from(origin)).ok(),
+            }
+        };
+        let after_start = |given: &Given, is_time| {
+            let span = i64::try_from(given.after_start(is_time)?).ok()?;
+            start()?.checked_add(span)
+        };
         let time = |given: &Option<Given>, option: &str| {
             let time = given.as_ref().map(|given| {
                 let time = match clock.0 {
-                    Some(_) => given.at(true),
-                    None => given.tick(origin),
+                    Some(_) => given.at(true).or_else(|| after_start(given, true)),
+                    None => given.tick(origin).or_else(|| after_start(given, false)),
                 };
                 time.ok_or_else(|| {
                     let help = match clock.0 {

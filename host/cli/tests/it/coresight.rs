@@ -19,7 +19,7 @@ fn stdout(arguments: &[&str]) -> String {
 }
 
 /// What a subcommand prints of a perf.data file of the captures.
-fn of_perf(folder: &Path, name: &str, arguments: &[&str]) -> String {
+pub fn of_perf(folder: &Path, name: &str, arguments: &[&str]) -> String {
     let symfs = folder.join("perf/symfs").display().to_string();
     let input = folder.join(format!("perf/{name}.perf.data"));
     let input = input.display().to_string();
@@ -28,7 +28,7 @@ fn of_perf(folder: &Path, name: &str, arguments: &[&str]) -> String {
 }
 
 /// What perf printed of it.
-fn golden(folder: &Path, name: &str, what: &str) -> String {
+pub fn golden(folder: &Path, name: &str, what: &str) -> String {
     unpack(&folder.join(format!("perf/golden/{name}.{what}.txt.zst")))
 }
 
@@ -160,13 +160,33 @@ fn branches_and_instructions_are_those_of_perf() {
     }
 }
 
+/// Symbols of which perf takes another one than we do: the second of two at one address, and in place of `malloc` one of
+/// which the address is not in the file's text.
+const OTHER_SYMBOLS: [(&str, &str); 2] = [
+    ("aligned_alloc", "memalign"),
+    ("prvCheckForValidListAndQueue.xStaticTimerQueue+", "malloc"),
+];
+
+/// Where perf's own counts are wrong there is nothing to compare: `ptm-tc2-raw` (a return stack that it does not know of) and
+/// `aosp-perf_kernel` (a module that it does not relocate).
+///
 /// Shares of command, file and function are those of `perf report`, line by line.
 #[test]
 fn hot_spots_are_those_of_perf() {
     let Some(folder) = captures::coresight() else {
         return;
     };
-    for name in ["ricsec-fib-1", "aosp-perf_etm", "cc1-head", "ete-001-raw"] {
+    for name in [
+        "ricsec-fib-1",
+        "ricsec-branches-1",
+        "aosp-perf_etm",
+        "aosp-perf_with_unformatted_trace",
+        "cc1-head",
+        "ete-001-raw",
+        "etmv3-r5f-freertos",
+        "juno-uname-002-v0",
+        "juno-uname-002-v1",
+    ] {
         let mut expected = Vec::new();
         for line in golden(&folder, name, "report-i1i").lines() {
             let mut words = line.split_whitespace();
@@ -206,10 +226,24 @@ fn hot_spots_are_those_of_perf() {
         let theirs = expected.clone();
         let is_more = |row: &String| row.ends_with("@plt") && !theirs.contains(row);
         if found.iter().any(is_more) {
-            assert_eq!(name, "aosp-perf_etm");
+            assert!(name.starts_with("aosp-"), "{name}");
             found.retain(|row| !is_more(row));
             expected.retain(|row| found.contains(row));
         }
+        for row in found.iter_mut().chain(&mut expected) {
+            for (mark, function) in OTHER_SYMBOLS {
+                if row.contains(mark) {
+                    row.truncate(row.rfind(' ').unwrap_or_default());
+                    row.push(' ');
+                    row.push_str(function);
+                }
+            }
+        }
+        // Labels within a function are functions to perf; their rows and that of the function are apart, whatever their shares.
+        let has_label =
+            |row: &String| name == "ricsec-branches-1" && row.contains(" branches branches ");
+        found.retain(|row| !has_label(row));
+        expected.retain(|row| !has_label(row));
         found.sort();
         expected.sort();
         let differs = found

@@ -302,6 +302,7 @@ fn a_call_opens_at_the_times_that_are_shown_of_it() {
     let begin = call["begin_ns"].as_i64().expect("a time");
     let end = call["end_ns"].as_i64().expect("a time");
     assert!(end > begin, "{call}");
+    let after = format!("+{}ns", begin - 1000);
     let (begin, end) = (format!("{begin}ns"), format!("{end}ns"));
     let window = ["--begin", &begin, "--end", &end];
     let disasm = case.stdout(&[&["disasm", "--format", "json"], &window[..]].concat());
@@ -329,6 +330,14 @@ fn a_call_opens_at_the_times_that_are_shown_of_it() {
     let before = case.sum(&["hotspots", "--end", &begin], "instructions");
     assert_eq!(case.sum(&["hotspots"], "instructions"), 120);
     assert_eq!(rest + before, 120);
+    // So long after the first timestamp, which is 1000.
+    for subcommand in ["hotspots", "ranges"] {
+        let sum =
+            |arguments: &[&str]| case.sum(&[&[subcommand], arguments].concat(), "instructions");
+        assert_eq!(sum(&["--begin", "+0"]), 120, "{subcommand}");
+        assert_eq!(sum(&["--begin", &after]), rest, "{subcommand}");
+        assert_eq!(sum(&["--end", &after]), before, "{subcommand}");
+    }
     let hint = case.run(&["calls", "-n", "1"]);
     let hint = String::from_utf8_lossy(&hint.stderr).into_owned();
     assert!(hint.contains("kymo disasm --cpu 0 --begin "), "{hint}");

@@ -4,6 +4,7 @@ mod behaviour;
 mod convert;
 mod coresight;
 mod counts;
+mod disassembly;
 mod fdd;
 mod fixtures;
 mod ftrace_text;

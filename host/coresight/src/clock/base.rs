@@ -36,6 +36,12 @@ pub fn measure(buffers: &[Buffer], traces: &[Vec<Part>]) -> (Measure, u64) {
     (measure, if is_late { TOO_LATE } else { 0 })
 }
 
+/// The first timestamp of all that these sources wrote, if there is one.
+pub fn first_timestamp(buffers: &[Buffer], traces: &[Vec<Part>]) -> Option<u64> {
+    let times = traces.iter().filter_map(|parts| time_of(buffers, parts));
+    times.filter_map(|(_, first)| first).min()
+}
+
 /// The timestamps among elements. What looks like one behind damage, where decoding is not synchronized, is no element.
 #[derive(Default)]
 struct Stamps {

@@ -132,6 +132,11 @@ impl Config {
         self.idr0 >> 1 & 3 == 3 && self.configr >> 1 & 3 != 0
     }
 
+    /// Whether returns from a function of another security state have a packet: the M profile of Armv8, ETMv4.2 on.
+    pub fn has_function_returns(&self) -> bool {
+        self.is_m_profile && !self.is_ete && self.version() >= 0x42
+    }
+
     /// Whether data is traced (TRCIDR0.TRCDATA, TRCCONFIGR.DA and DV).
     pub fn traces_data(&self) -> bool {
         self.idr0 >> 3 & 3 == 3 && self.configr >> 16 & 3 != 0

@@ -69,7 +69,7 @@ pub(super) fn kinds(config: &Config) -> [Kind; 256] {
             0x01 => Kind::TraceInfo,
             0x02 | 0x03 => Kind::Timestamp,
             0x04 => Kind::TraceOn,
-            0x05 => Kind::FunctionReturn,
+            0x05 if config.has_function_returns() => Kind::FunctionReturn,
             0x06 => Kind::Exception,
             0x07 if is_ete => Kind::ReservedConfig,
             0x07 => Kind::ExceptionReturn,

@@ -84,7 +84,7 @@ impl Block {
             self.last.class,
             instruction::Class::Branch | instruction::Class::Indirect
         );
-        let may_fall_through = !is_branch || self.last.is_conditional || self.isa == Isa::T32;
+        let may_fall_through = !is_branch || self.last.is_conditional || self.last.may_be_skipped;
         let goes = if is_taken {
             self.last.class != instruction::Class::Indirect
         } else {
@@ -495,10 +495,8 @@ impl<C: Code> Blocks<C> {
             block.end = block.end.wrapping_add(u64::from(instruction.size));
             block.count += 1;
             block.last = Last {
-                size: instruction.size,
-                class: instruction.class,
-                purpose: instruction.purpose,
-                is_conditional: instruction.is_conditional,
+                may_be_skipped: isa == Isa::T32,
+                ..Last::from(&instruction)
             };
             block.links = instruction.links;
             if matches!(
@@ -509,6 +507,21 @@ impl<C: Code> Blocks<C> {
             }
         }
         block
+    }
+
+    /// Whether what stands before `start` can be an IT instruction that makes the one behind so many others conditional: a run
+    /// can begin behind one, where an exception returns to.
+    fn has_it_before(&self, space: MemorySpace, start: u64, others: u32) -> bool {
+        // Of up to four instructions the last one can be at the start.
+        (1..=7u64).any(|halves| {
+            let it = start.checked_sub(2 * halves);
+            let code = it.and_then(|it| self.code.at(self.view, space, it));
+            let Some([low, 0xbf, ..]) = code else {
+                return false;
+            };
+            let between = (halves as u32 - 1).div_ceil(2) + others;
+            low & 0xf != 0 && between < 4 - low.trailing_zeros()
+        })
     }
 
     /// Walks from `start` to the first waypoint, or past all of them to the address `until`.
@@ -574,16 +587,20 @@ impl<C: Code> Blocks<C> {
             bytes = &bytes[usize::from(instruction.size)..];
             block.end = end;
             block.count += 1;
-            let is_in_it = conditional_left > 0 && self.waypoints.counts_it;
+            let is_in_it = conditional_left > 0;
+            let may_be_skipped = isa == Isa::T32
+                && instruction.class != instruction::Class::Other
+                && (is_in_it
+                    || instruction.counts_loop
+                    || self.has_it_before(space, start, block.count - 1));
             conditional_left = match instruction.it_length {
                 0 => conditional_left.saturating_sub(1),
                 length => length,
             };
             block.last = Last {
-                size: instruction.size,
-                class: instruction.class,
-                purpose: instruction.purpose,
-                is_conditional: instruction.is_conditional || is_in_it,
+                is_conditional: instruction.is_conditional || is_in_it && self.waypoints.counts_it,
+                may_be_skipped,
+                ..Last::from(&instruction)
             };
             block.links = instruction.links;
             block.next_isa = instruction.next_isa;

@@ -240,7 +240,7 @@ impl<C: Code> EtmV4Flow<C> {
     fn fit(&mut self, at: usize, result: Result<(), Misfit>, sink: &mut impl Sink) {
         if let Err(Misfit(why)) = result {
             self.lose_sync(why);
-            if matches!(why, Unsynced::BadImage | Unsynced::BadOpcode) {
+            if matches!(why, Unsynced::BadImage(_) | Unsynced::BadOpcode(_)) {
                 sink.element(at, Element::NoSync(why));
                 self.state = State::WaitAsync;
             }
@@ -354,6 +354,10 @@ impl<C: Code> EtmV4Flow<C> {
                 if self.config.is_m_profile {
                     self.depth += 1;
                 }
+            }
+            (Kind::FunctionReturn, _) => {
+                push(What::FunctionReturn);
+                self.depth += 1;
             }
             (Kind::TransactionStart, _) => {
                 push(What::Transaction(Transaction::Start));
@@ -498,6 +502,7 @@ impl<C: Code> EtmV4Flow<C> {
                 self.returns.flush();
                 sink.element(at, Element::TraceOn { why, cycles: None });
             }
+            What::FunctionReturn => {}
             What::TraceInfo => self.returns.flush(),
             What::Times(element) => self.give(at, element, sink),
             What::Conditional(mut keys, kind, fields) => {

@@ -395,6 +395,10 @@ impl<C: Code> PtmFlow<C> {
         let block = *self.blocks.get(id);
         if block.stop != Stop::Waypoint {
             self.has_address = false;
+            if block.stop == Stop::NoCode {
+                let why = Unsynced::BadImage(block.start);
+                return sink.element(at, Element::NoSync(why));
+            }
             if block.count > 0 {
                 sink.element(
                     at,
@@ -404,17 +408,8 @@ impl<C: Code> PtmFlow<C> {
                     }),
                 );
             }
-            if block.stop == Stop::NotAccessible {
-                sink.element(
-                    at,
-                    Element::NotAccessible {
-                        address: block.end,
-                        space: block.space,
-                    },
-                );
-            } else {
-                sink.element(at, Element::AddressUnknown);
-            }
+            let (address, space) = (block.end, block.space);
+            sink.element(at, Element::NotAccessible { address, space });
             return;
         }
         sink.element(

@@ -18,6 +18,7 @@ pub(super) fn decode(address: u64, word: u32, is_wide: bool) -> Instruction {
         if direct.links {
             instruction.purpose = Purpose::Call;
         }
+        instruction.counts_loop = direct.counts_loop;
         if direct.is_to_a32 {
             instruction.next_isa = Isa::A32;
         }
@@ -48,6 +49,7 @@ struct Direct {
     is_conditional: bool,
     links: bool,
     is_to_a32: bool,
+    counts_loop: bool,
 }
 
 fn direct(address: u64, word: u32) -> Option<Direct> {
@@ -57,6 +59,11 @@ fn direct(address: u64, word: u32) -> Option<Direct> {
         is_conditional,
         links,
         is_to_a32: false,
+        counts_loop: false,
+    };
+    let over_loop = |distance: i64| Direct {
+        counts_loop: true,
+        ..to(distance, false, false)
     };
     let high = |low: u32, bits: u32| word >> 16 >> low & ((1u32 << bits) - 1);
     Some(match word {
@@ -83,6 +90,7 @@ fn direct(address: u64, word: u32) -> Option<Direct> {
             is_conditional: false,
             links: true,
             is_to_a32: true,
+            counts_loop: false,
         },
         // CBZ, CBNZ: forwards only.
         _ if word & 0xf500_0000 == 0xb100_0000 => {
@@ -90,11 +98,11 @@ fn direct(address: u64, word: u32) -> Option<Direct> {
         }
         // LE, LETP: backwards.
         _ if matches!(word & 0xffff_f001, 0xf00f_c001 | 0xf02f_c001 | 0xf01f_c001) => {
-            to(-i64::from(loop_distance(word)), false, false)
+            over_loop(-i64::from(loop_distance(word)))
         }
         // WLS, WLSTP: forwards.
         _ if word & 0xfff0_f001 == 0xf040_c001 || word & 0xffc0_f001 == 0xf000_c001 => {
-            to(i64::from(loop_distance(word)), false, false)
+            over_loop(i64::from(loop_distance(word)))
         }
         _ => return None,
     })

@@ -142,19 +142,54 @@ impl Index {
     }
 }
 
-/// A buffer with what its sessions filled.
+/// What a part of a buffer was filled by.
 pub(super) struct Filled {
+    /// The buffer, by its place among those of the file.
+    pub place: usize,
     pub frames: Frames<'static>,
     pub sessions: Arc<Vec<Session>>,
-    pub cpu: Option<u32>,
+    pub writer: Writer,
 }
 
-/// Splits the buffers of a file into streams, session by session. With the number of AUX records of which no buffer has the
-/// bytes.
+/// What says which trace unit wrote a part of a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// The unit of a CPU wrote all of it, without trace IDs.
+    Unit { cpu: Option<u32> },
+    /// Units that write into a sink wrote it, under their trace IDs; those of any sink, if it is not known.
+    Sink(Option<Sink>),
+}
+
+/// The ID of a sink: a buffer of the hardware's. Trace IDs are unique among the units of one sink.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sink(pub u32);
+
+/// An AUX_OUTPUT_HW_ID record: the trace ID under which the unit of a CPU writes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Assigned {
+    pub cpu: u32,
+    pub id: TraceId,
+    /// The sink in which the ID holds; kernels before 6.12 do not say it, as the ID then holds in all.
+    pub sink: Option<Sink>,
+    /// Offset of the record in the file.
+    pub at: u64,
+}
+
+/// The sink into which a CPU wrote when an AUX record was made: that of the last assignment before it.
+fn sink_of(ids: &[Assigned], cpu: Option<u32>, at: u64) -> Option<Sink> {
+    let mut own = ids.iter().filter(|assigned| Some(assigned.cpu) == cpu);
+    let first = own.clone().next();
+    let last = own.rfind(|assigned| assigned.at < at);
+    last.or(first)?.sink
+}
+
+/// Splits the buffers of a file into streams, session by session. A buffer that several units filled without trace IDs, or
+/// that has trace of several sinks, is split into as many. With the number of AUX records of which no buffer has the bytes.
 pub(super) fn read(
     bytes: &[u8],
     places: &[Place],
     all: &[Aux],
+    ids: &[Assigned],
     sideband: &Sideband,
 ) -> (Vec<Filled>, u64) {
     let index = Index::new(places);
@@ -181,73 +216,107 @@ pub(super) fn read(
             None => missing += u64::from(aux.size > 0),
         }
     }
-    let buffers = places.iter().enumerate().map(|(number, place)| {
+    let buffers = places.iter().enumerate().flat_map(|(number, place)| {
         let data = bytes.get(place.start..).unwrap_or_default();
         let data = data.get(..place.size).unwrap_or(data);
-        let mut filled = Filled {
-            frames: Frames::default(),
-            sessions: Arc::default(),
-            cpu: place.cpu,
-        };
-        let mut sessions = Vec::new();
+        if all.is_empty() {
+            let mut part = Part::new(Writer::Sink(sink_of(ids, place.cpu, u64::MAX)));
+            let frames = frames::split(data, FrameFormat::Memory, TraceId::NONE);
+            part.frames.append(frames, 0, 0);
+            return vec![part.finish(number)];
+        }
+        let mut parts: Vec<Part> = Vec::new();
         for (aux, session) in of_place.remove(&number).unwrap_or_default() {
             let within = usize::try_from(aux.start() - place.offset).unwrap_or(usize::MAX);
             let part = data.get(within..).unwrap_or_default();
             let size = usize::try_from(aux.size).unwrap_or(usize::MAX);
-            let part = part.get(..size).unwrap_or(part);
-            if !part.is_empty() {
-                filled.cpu = filled.cpu.or(aux.cpu);
-                let format = match aux.flags & AUX_RAW {
-                    0 => FrameFormat::Memory,
-                    _ => FrameFormat::Unformatted,
-                };
-                let frames = frames::split(part, format, TraceId::NONE);
-                let number = u32::try_from(sessions.len()).unwrap_or(u32::MAX);
-                filled.frames.append(frames, within as u64, number);
-                sessions.push(session);
+            let bytes = part.get(..size).unwrap_or(part);
+            let cpu = place.cpu.or(aux.cpu);
+            let (writer, format) = match aux.flags & AUX_RAW {
+                0 => (Writer::Sink(sink_of(ids, cpu, aux.at)), FrameFormat::Memory),
+                _ => (Writer::Unit { cpu }, FrameFormat::Unformatted),
+            };
+            if !bytes.is_empty() {
+                let known = parts.iter().position(|part| part.writer == writer);
+                let known = known.unwrap_or_else(|| {
+                    parts.push(Part::new(writer));
+                    parts.len() - 1
+                });
+                let part = &mut parts[known];
+                let frames = frames::split(bytes, format, TraceId::NONE);
+                let number = u32::try_from(part.sessions.len()).unwrap_or(u32::MAX);
+                part.frames.append(frames, within as u64, number);
+                part.sessions.push(session);
             }
+            // A record without bytes does not say how they would have been laid out.
+            let writers = [writer, Writer::Unit { cpu }];
+            let wrote = |part: &&mut Part| writers.contains(&part.writer);
             if let Some(why) = aux.lost() {
-                filled.frames.lose(why);
+                let parts = parts.iter_mut().filter(wrote);
+                parts.for_each(|part| part.frames.lose(why));
             }
         }
-        if all.is_empty() {
-            let frames = frames::split(data, FrameFormat::Memory, TraceId::NONE);
-            filled.frames.append(frames, 0, 0);
+        if parts.is_empty() {
+            parts.push(Part::new(Writer::Unit { cpu: place.cpu }));
         }
-        filled.sessions = Arc::new(sessions);
-        filled
+        parts.into_iter().map(|part| part.finish(number)).collect()
     });
     (buffers.collect(), missing)
 }
 
-/// The sources of all CPUs, the one of `cpu` first: a buffer without frames is its.
-pub(super) fn sources(
-    metadata: &Metadata,
-    ids: &[(u32, TraceId)],
-    cpu: Option<u32>,
-) -> Vec<Source> {
-    let mut sources: Vec<_> = metadata
-        .units
-        .iter()
-        .map(|unit| {
-            // An ID that the kernel recorded when it was assigned counts more than the register.
-            let id = ids
-                .iter()
-                .rev()
-                .find(|(cpu, _)| *cpu == unit.cpu)
-                .map(|(_, id)| *id);
-            let id = id.unwrap_or(unit.protocol.trace_id());
-            (
-                unit.cpu,
-                Source {
-                    id,
-                    name: format!("cpu{}", unit.cpu),
-                    cpu: Some(unit.cpu),
-                    protocol: unit.protocol,
-                },
-            )
-        })
-        .collect();
-    sources.sort_by_key(|(number, _)| (Some(*number) != cpu, *number));
-    sources.into_iter().map(|(_, source)| source).collect()
+/// A part of a buffer under way.
+struct Part {
+    frames: Frames<'static>,
+    sessions: Vec<Session>,
+    writer: Writer,
+}
+
+impl Part {
+    fn new(writer: Writer) -> Self {
+        Part {
+            frames: Frames::default(),
+            sessions: Vec::new(),
+            writer,
+        }
+    }
+
+    fn finish(self, place: usize) -> Filled {
+        Filled {
+            place,
+            frames: self.frames,
+            sessions: Arc::new(self.sessions),
+            writer: self.writer,
+        }
+    }
+}
+
+/// The sources of what `writer` wrote: all CPUs whose trace can be in it. That of the CPU which wrote it alone is the first.
+pub(super) fn sources(metadata: &Metadata, ids: &[Assigned], writer: Writer) -> Vec<Source> {
+    let (own, sink) = match writer {
+        Writer::Unit { cpu } => (cpu, None),
+        Writer::Sink(sink) => (None, sink),
+    };
+    let mut sources = Vec::new();
+    for unit in &metadata.units {
+        let mut assigned = ids.iter().filter(|assigned| assigned.cpu == unit.cpu);
+        let is_assigned = assigned.clone().next().is_some();
+        let is_here = |assigned: &&Assigned| match (assigned.sink, sink) {
+            (Some(its), Some(this)) => its == this,
+            _ => true,
+        };
+        // An ID that the kernel recorded when it was assigned counts more than the register; one of another sink is not here.
+        let id = match assigned.rfind(is_here) {
+            Some(assigned) => assigned.id,
+            None if is_assigned => continue,
+            None => unit.protocol.trace_id(),
+        };
+        sources.push(Source {
+            id,
+            name: format!("cpu{}", unit.cpu),
+            cpu: Some(unit.cpu),
+            protocol: unit.protocol,
+        });
+    }
+    sources.sort_by_key(|source| (own.is_some() && source.cpu != own, source.cpu));
+    sources
 }

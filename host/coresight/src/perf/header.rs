@@ -17,7 +17,8 @@ pub(super) struct Features {
 }
 
 const BUILD_ID: u32 = 2;
-const RELEASE: u32 = 4;
+pub(super) const RELEASE: u32 = 4;
+pub(super) const COMPRESSED: u32 = 27;
 
 impl Features {
     pub fn read(bytes: &[u8], header: &Header) -> Self {
@@ -31,25 +32,31 @@ impl Features {
     }
 }
 
-/// The build IDs of a section: records with a size at the end of a header of 8 bytes.
+/// The build IDs of a section: records with a header of 8 bytes.
 fn build_ids(section: &[u8]) -> HashMap<String, Vec<u8>> {
-    const MISC_SIZE: u32 = 1 << 15;
     let mut ids = HashMap::new();
     let mut at = 0;
     while let Some(sizes) = word(section, at + 4) {
         let (misc, size) = (sizes & 0xffff, (sizes >> 16) as usize);
         let record = section.get(at..at.saturating_add(size));
-        let Some(record) = record.filter(|_| size > 36) else {
+        let Some((path, id)) = record.and_then(|record| build_id(record.get(8..)?, misc)) else {
             break;
         };
-        let length = match misc & MISC_SIZE {
-            0 => 20,
-            _ => usize::from(record[32]).min(20),
-        };
-        ids.insert(text(record, 36), record[12..12 + length].to_vec());
+        ids.insert(path, id);
         at += size;
     }
     ids
+}
+
+/// The file and build ID of a record, HEADER_BUILD_ID: process, 20 bytes, how many of them count, the path.
+pub(super) fn build_id(record: &[u8], misc: u32) -> Option<(String, Vec<u8>)> {
+    const MISC_SIZE: u32 = 1 << 15;
+    record.get(28)?;
+    let length = match misc & MISC_SIZE {
+        0 => 20,
+        _ => usize::from(*record.get(24)?).min(20),
+    };
+    Some((text(record, 28), record.get(4..4 + length)?.to_vec()))
 }
 
 /// Where the records are, and how they end.
@@ -63,7 +70,7 @@ pub(super) struct Header {
 
 impl Header {
     /// The section of a feature, if the file has it.
-    fn feature<'a>(&self, bytes: &'a [u8], bit: u32) -> Option<&'a [u8]> {
+    pub(super) fn feature<'a>(&self, bytes: &'a [u8], bit: u32) -> Option<&'a [u8]> {
         const FEATURES: usize = 72;
         let features = number(bytes, FEATURES).filter(|_| !self.is_piped)?;
         if features >> bit & 1 == 0 {

@@ -1,11 +1,13 @@
 //! The records of a perf.data file: trace, and what the kernel says of processes meanwhile.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use super::buffers::{Aux, Place};
+use super::buffers::{Assigned, Aux, Place, Sink};
 use super::fields::{number, text, word};
+use super::header;
 use super::metadata::Metadata;
+use super::packed::Packed;
 use super::sample_id::Layouts;
 use super::sideband::{Event, Sideband};
 use super::{Mapping, Thread, TimeConversion};
@@ -31,12 +33,17 @@ pub(super) struct Walk {
     pub metadata: Option<Metadata>,
     pub aux: Vec<Aux>,
     pub places: Vec<Place>,
-    /// CPU and trace ID.
-    pub ids: Vec<(u32, TraceId)>,
+    /// Trace IDs of CPUs.
+    pub ids: Vec<Assigned>,
     pub mappings: Vec<Mapping>,
     pub threads: BTreeMap<u32, Thread>,
     pub conversion: Option<TimeConversion>,
     pub sideband: Sideband,
+    /// Build IDs of files, by path, of the records that a pipe has instead of a section.
+    pub build_ids: HashMap<String, Vec<u8>>,
+    /// The release of the kernel, in a pipe.
+    pub release: Option<String>,
+    packed: Packed,
     /// Offset of the record at hand.
     at: u64,
 }
@@ -66,31 +73,84 @@ impl Walk {
             self.at = at as u64;
             at += size;
             match kind {
-                1 => self.mmap(record, misc),
-                3 => self.comm(record, misc),
-                4 => self.exit(record),
-                7 => self.fork(record, misc),
-                10 => self.mmap2(record, misc),
-                11 => self.aux(record),
-                12 => self.trace_start(record),
-                14 if misc & MISC_SWITCH_OUT == 0 => self.switch(record),
-                15 => self.switch_of_cpu(record, misc),
-                21 => self.hardware_id(record),
-                64 => self.layouts.add_record(record),
                 70 => self.metadata = Some(Metadata::read(record, at as u64)?),
-                79 => self.conversion = TimeConversion::read(record),
                 71 => at += self.auxtrace(record, at, data.end),
-                81 | 83 => {
-                    return Err(Error::Format {
-                        offset: at as u64,
-                        expected: "uncompressed records",
-                        found:
-                            "a compressed one (record without -z, or decompress with perf inject)"
-                                .into(),
-                    });
+                81 => self.packed.add(self.at, record),
+                // The same behind the number of its bytes, and padded.
+                83 => {
+                    let size = number(record, 0).and_then(|size| usize::try_from(size).ok());
+                    let packed = record.get(8..).unwrap_or_default();
+                    let packed = size.and_then(|size| packed.get(..size)).unwrap_or(packed);
+                    self.packed.add(self.at, packed);
                 }
-                _ => {}
+                _ => self.record(kind, misc, record)?,
             }
+        }
+        let packed = std::mem::take(&mut self.packed);
+        let mut at = 0;
+        let records = packed.unpack()?;
+        while let (Some(kind), Some(sizes)) = (word(&records, at), word(&records, at + 4)) {
+            let (misc, size) = (sizes & 0xffff, (sizes >> 16) as usize);
+            let Some(record) = records.get(at + 8..at + size.max(8)).filter(|_| size >= 8) else {
+                self.is_cut = true;
+                break;
+            };
+            // Behind the record that has it, in their order.
+            self.at = packed.at + at as u64;
+            self.record(kind, misc, record)?;
+            at += size;
+        }
+        Ok(())
+    }
+
+    /// How the recording is compressed, of the header: a version, then a type, of which there is only zstd, 1.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if it is compressed otherwise.
+    pub fn compression(&self, section: &[u8], offset: u64) -> Result<(), Error> {
+        match word(section, 4) {
+            None | Some(0 | 1) => Ok(()),
+            Some(other) => Err(Error::Format {
+                offset,
+                expected: "records compressed with zstd (type 1)",
+                found: format!("type {other} in HEADER_COMPRESSED"),
+            }),
+        }
+    }
+
+    /// Any record that has no bytes behind it.
+    fn record(&mut self, kind: u32, misc: u32, record: &[u8]) -> Result<(), Error> {
+        match kind {
+            1 => self.mmap(record, misc),
+            3 => self.comm(record, misc),
+            4 => self.exit(record),
+            7 => self.fork(record, misc),
+            10 => self.mmap2(record, misc),
+            11 => self.aux(record),
+            12 => self.trace_start(record),
+            14 if misc & MISC_SWITCH_OUT == 0 => self.switch(record),
+            15 => self.switch_of_cpu(record, misc),
+            21 => self.hardware_id(record)?,
+            64 => self.layouts.add_record(record),
+            67 => self.build_ids.extend(header::build_id(record, misc)),
+            79 => self.conversion = TimeConversion::read(record),
+            80 => self.feature(record)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A section of the header as a pipe has it: its number, then its bytes.
+    fn feature(&mut self, record: &[u8]) -> Result<(), Error> {
+        let section = record.get(8..).unwrap_or_default();
+        match number(record, 0) {
+            Some(bit) if bit == u64::from(header::RELEASE) => {
+                self.release = Some(text(section, 4)).filter(|release| !release.is_empty());
+            }
+            Some(bit) if bit == u64::from(header::COMPRESSED) => {
+                self.compression(section, self.at)?;
+            }
+            _ => {}
         }
         Ok(())
     }
@@ -242,11 +302,28 @@ impl Walk {
         }
     }
 
-    fn hardware_id(&mut self, record: &[u8]) {
+    /// The trace ID of a CPU: bits 7:0. From minor version 1 (bits 59:56) on, bits 39:8 are the sink for which it holds. A new
+    /// major version (bits 63:60) gives the bits another meaning.
+    fn hardware_id(&mut self, record: &[u8]) -> Result<(), Error> {
         let cpu = self.layouts.read(record).cpu;
-        if let (Some(value), Some(cpu)) = (number(record, 0), cpu) {
-            self.ids.push((cpu, TraceId(value as u8)));
+        let (Some(value), Some(cpu)) = (number(record, 0), cpu) else {
+            return Ok(());
+        };
+        let (major, minor) = (value >> 60, value >> 56 & 0xf);
+        if major > 0 {
+            return Err(Error::Format {
+                offset: self.at,
+                expected: "AUX_OUTPUT_HW_ID of major version 0",
+                found: format!("version {major}"),
+            });
         }
+        self.ids.push(Assigned {
+            cpu,
+            id: TraceId(value as u8),
+            sink: (minor > 0).then_some(Sink((value >> 8) as u32)),
+            at: self.at,
+        });
+        Ok(())
     }
 
     /// A buffer; how many bytes of it follow the record.

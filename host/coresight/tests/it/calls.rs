@@ -58,6 +58,7 @@ fn run(start: u64, end: u64, leave: Leave) -> Element {
             class,
             purpose,
             is_conditional: leave == Leave::Next,
+            may_be_skipped: false,
         },
         block: None,
         cycles: None,

@@ -149,6 +149,9 @@ proptest! {
     }
 }
 
+/// Bytes of a small buffer.
+const SMALL: usize = 8 << 10;
+
 /// Every snapshot with a small buffer, decoded in full, of which the last bytes are missing: any number of them.
 #[test]
 fn small_captures_may_end_anywhere() {
@@ -158,7 +161,7 @@ fn small_captures_may_end_anywhere() {
         let snapshot = Snapshot::open(&entry.expect("a snapshot").path()).expect("a snapshot");
         for buffer in &snapshot.buffers {
             let bytes = snapshot.read_buffer(buffer).expect("a buffer");
-            if bytes.len() > 600 {
+            if bytes.len() > SMALL {
                 continue;
             }
             snapshots += 1;
@@ -193,25 +196,26 @@ fn small_captures_may_end_anywhere() {
                     })
                     .count();
                 // What a packet says is not unsaid for lack of the next one, except for what only the end commits.
-                assert!(ranges + 24 >= before, "{}: {end}", buffer.name);
+                assert!(ranges + 128 >= before, "{}: {end}", buffer.name);
                 before = before.max(ranges);
             }
         }
     }
-    assert!(snapshots >= 15, "{snapshots}");
+    assert!(snapshots >= 26, "{snapshots}");
 }
 
 #[test]
 fn a_recording_may_end_or_be_wrong_anywhere() {
     let Some(folder) = data::folder() else { return };
     let bytes = std::fs::read(folder.join("perf/aosp-perf_etm.perf.data")).expect("a recording");
-    for end in (0..bytes.len()).step_by(97) {
+    let mut wrong = bytes.clone();
+    for end in 0..bytes.len() {
         let _ = perf::read(&bytes[..end]);
-        let mut wrong = bytes.clone();
         wrong[end] ^= 0xff;
         if let Ok(mut recording) = perf::read(&wrong) {
             let file = Bytes::from(vec![0; 64]);
             recording.load(|mapping| Ok(vec![mapping.image(&file)]));
         }
+        wrong[end] ^= 0xff;
     }
 }

@@ -4,6 +4,8 @@
 mod etm;
 mod software;
 
+pub use software::trace_of_an_stm;
+
 use kymo_coresight::element::Element;
 use kymo_coresight::flow::{EtmV4Options, Flow};
 use kymo_coresight::listing::{Packet, PacketDecoder};
@@ -59,6 +61,11 @@ fn each_packet_of_etmv4_and_ete_that_no_capture_has() {
         is_ete: true,
         ..etmv4::Config::default()
     };
+    let m = etmv4::Config {
+        is_m_profile: true,
+        idr1: 0x4100_f420,
+        ..etmv4::Config::default()
+    };
     let plain = etmv4::Config::default();
     let address = |value, is, bits| {
         Fields::Address(etmv4::Address {
@@ -82,7 +89,7 @@ fn each_packet_of_etmv4_and_ete_that_no_capture_has() {
             Kind::DataSyncUnnumbered,
             Some(Fields::Number(2)),
         ),
-        (&v4, &[0x05], Kind::FunctionReturn, None),
+        (&m, &[0x05], Kind::FunctionReturn, None),
         (&v4, &[0x70], Kind::Ignore, None),
         (&v4, &[0x88], Kind::TimestampMarker, None),
         (&v4, &[0x43], Kind::ConditionalFlush, None),
@@ -133,6 +140,7 @@ fn each_packet_of_etmv4_and_ete_that_no_capture_has() {
         // What the configuration has not.
         (&plain, &[0x23], Kind::ReservedConfig, None),
         (&plain, &[0x6c], Kind::ReservedConfig, None),
+        (&v4, &[0x05], Kind::Reserved, None),
         (&ete, &[0x07], Kind::ReservedConfig, None),
         (&plain, &[0xb0], Kind::Reserved, None),
         (&plain, &[0xa5], Kind::Reserved, None),

@@ -8,8 +8,11 @@ use std::path::PathBuf;
 use kymo_coresight::counts;
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::frames::{self, FrameFormat, TraceId};
+use kymo_coresight::input;
+use kymo_coresight::listing::Listing;
 use kymo_coresight::memory::Bytes;
 use kymo_coresight::perf::{self, NotFound};
+use kymo_coresight::remarks;
 use kymo_coresight::selection::Selection;
 use kymo_coresight::snapshot::Snapshot;
 use kymo_coresight::{Protocol, Source};
@@ -274,4 +277,208 @@ fn trace_of_which_the_buffer_is_not_there_is_counted() {
     perf.aux(THREAD, 0, 2 * size, 64, 0);
     perf.buffer(Some(THREAD), 0, 0, &juno.buffer);
     assert_eq!(juno.count(&perf.file()), (INSTRUCTIONS, 1));
+}
+
+/// The CPU of each trace in a recording, its buffer's name and its bytes.
+fn traces(recording: &perf::Recording) -> Vec<(Option<u32>, &str, Vec<u8>)> {
+    let traces = input::traces(&recording.buffers);
+    let trace = |parts: &Vec<input::Part>| {
+        let of = |part: &input::Part| &recording.buffers[part.buffer];
+        let first = &parts[0];
+        let bytes = parts
+            .iter()
+            .flat_map(|part| of(part).frames.streams[part.stream].bytes.to_vec());
+        let buffer = of(first);
+        (
+            buffer.sources[first.source].cpu,
+            buffer.owner(),
+            bytes.collect(),
+        )
+    };
+    traces.iter().map(trace).collect()
+}
+
+#[test]
+fn a_thread_that_migrates_without_trace_ids_is_decoded_for_each_cpu() {
+    let Some(juno) = Juno::open() else { return };
+    let mut perf = PerfData::new(true);
+    // Unlike units: the first one's context packets have a VMID and a context ID, the other ones' have not.
+    let mut units = juno.units(1);
+    let plain = |unit: &mut Unit| {
+        unit.registers[0] &= !0xc0;
+        unit.registers[4] &= !(0x1f << 5 | 0x1f << 10);
+    };
+    units.iter_mut().skip(1).for_each(plain);
+    perf.info(1, false, &units);
+    // A synchronization, trace info, and a context with the bytes that the unit's registers say.
+    let start = [&[0; 11][..], &[0x80, 1, 0]].concat();
+    let with_ids = [&start[..], &[0x81, 0xd0, 7, 0, 0, 0, 9, 0, 0, 0]].concat();
+    let without = [&start[..], &[0x81, 0x10]].concat();
+    let runs = [(0, &with_ids), (3, &without), (0, &with_ids)];
+    // Half of them in each of two buffers, the second of which begins on the other CPU.
+    let mut offset = 0;
+    for runs in [&runs[..1], &runs[1..]] {
+        let begin = offset;
+        let mut bytes = Vec::new();
+        for (cpu, run) in runs {
+            perf.start(THREAD, *cpu);
+            perf.aux(THREAD, *cpu, offset, run.len() as u64, AUX_RAW);
+            bytes.extend(*run);
+            offset += run.len() as u64;
+        }
+        perf.buffer(Some(THREAD), 0, begin, &bytes);
+    }
+    let recording = perf::read(&perf.file()).expect("a recording");
+    let owner = format!("thread{THREAD}");
+    assert_eq!(
+        traces(&recording),
+        [
+            (Some(0), &*owner, with_ids.repeat(2)),
+            (Some(3), &*owner, without)
+        ]
+    );
+    for buffer in &recording.buffers {
+        for line in Listing::new(&buffer.sources, &buffer.frames.streams) {
+            let mut text = String::new();
+            line.write(&mut text).expect("a string");
+            assert!(!text.contains("RESERVED"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn trace_ids_hold_for_a_sink() {
+    let Some(juno) = Juno::open() else { return };
+    // More units than trace IDs: two share one, and write into sinks of their own.
+    let id = TraceId(0x10);
+    let runs: Vec<_> = [0, 1, 2].map(|cpu| vec![0x10 + cpu; 13]).into();
+    let sinks = [0x1234_5678, 0x9abc_def0, 0x1234_5678];
+    let ids = [id, id, TraceId(0x11)];
+    for is_thread in [false, true] {
+        let mut perf = juno.begin(1, true, false);
+        for ((sink, id), cpu) in sinks.iter().zip(ids).zip(0..) {
+            perf.hardware_id(cpu, 1 << 56 | sink << 8 | u64::from(id.0));
+        }
+        let mut all = Vec::new();
+        for ((run, id), cpu) in runs.iter().zip(ids).zip(0..) {
+            let bytes = framed(id, run);
+            perf.aux(THREAD, cpu, all.len() as u64, bytes.len() as u64, 0);
+            if !is_thread {
+                perf.buffer(None, cpu, all.len() as u64, &bytes);
+            }
+            all.extend(bytes);
+        }
+        if is_thread {
+            perf.buffer(Some(THREAD), 0, 0, &all);
+        }
+        let recording = perf::read(&perf.file()).expect("a recording");
+        let mut found: Vec<_> = traces(&recording)
+            .into_iter()
+            .map(|(cpu, _, bytes)| (cpu, bytes))
+            .collect();
+        found.sort();
+        let expected: Vec<_> = runs
+            .iter()
+            .zip(0..)
+            .map(|(run, cpu)| (Some(cpu), run.clone()))
+            .collect();
+        assert_eq!(found, expected, "{is_thread}");
+    }
+    // A new major version gives the bits another meaning.
+    let mut perf = juno.begin(1, true, false);
+    perf.hardware_id(0, 1 << 60 | 0x10);
+    let error = perf::read(&perf.file()).expect_err("unknown").to_string();
+    assert!(error.contains("version 1"), "{error}");
+}
+
+#[test]
+fn a_pipe_has_build_ids_and_the_release_in_records() {
+    let Some(juno) = Juno::open() else { return };
+    let id = [0xab; 20];
+    let mut perf = juno.begin(1, false, false);
+    perf.mapping(THREAD, 0x7000_0000, 0x1000, 0, "/other");
+    perf.build_id("/other", &id);
+    perf.build_id("/short", &id[..8]);
+    // A string behind its length.
+    perf.feature(4, &[&[8u8, 0, 0, 0][..], b"6.12.1\0\0"].concat());
+    let recording = perf::read(&perf.pipe()).expect("a recording");
+    let mut mappings = recording.mappings.iter();
+    let other = mappings.find(|mapping| mapping.path == "/other");
+    assert_eq!(other.expect("a mapping").build_id, id);
+    assert_eq!(recording.release.as_deref(), Some("6.12.1"));
+}
+
+#[test]
+fn trace_of_which_no_record_says_the_cpu_is_reported() {
+    let Some(juno) = Juno::open() else { return };
+    let streams = juno.streams();
+    let (_, bytes) = streams
+        .iter()
+        .max_by_key(|(_, bytes)| bytes.len())
+        .expect("a stream");
+    for per_cpu in [false, true] {
+        let mut perf = juno.begin(1, per_cpu, false);
+        perf.aux(THREAD, 0, 0, bytes.len() as u64, AUX_RAW);
+        perf.buffer(Some(THREAD), 0, 0, bytes);
+        let recording = perf::read(&perf.file()).expect("a recording");
+        assert_eq!(recording.without_cpu, u64::from(!per_cpu));
+        let remarks = remarks::of_recording(&recording, &[]);
+        let said = |it: &remarks::Remark| {
+            it.text
+                .starts_with("1 buffer decoded as trace of the first")
+        };
+        assert_eq!(remarks.iter().any(said), !per_cpu);
+    }
+}
+
+/// What makes compressed records of plain ones.
+type Pack<'a> = &'a dyn Fn(&[u8]) -> Vec<Vec<u8>>;
+
+/// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle them.
+fn stored(bytes: &[u8]) -> Vec<Vec<u8>> {
+    let size = bytes.len().div_ceil(3).max(1);
+    let mut begin = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x48];
+    let block = |part: &[u8]| {
+        let header = (part.len() as u32) << 3;
+        [
+            std::mem::take(&mut begin),
+            header.to_le_bytes()[..3].to_vec(),
+            part.to_vec(),
+        ]
+        .concat()
+    };
+    bytes.chunks(size).map(block).collect()
+}
+
+#[test]
+fn records_beside_the_trace_may_be_compressed() {
+    let Some(juno) = Juno::open() else { return };
+    let whole = |bytes: &[u8]| {
+        let level = ruzstd::encoding::CompressionLevel::Fastest;
+        vec![ruzstd::encoding::compress_to_vec(bytes, level)]
+    };
+    let make = |pack: Pack<'_>, is_padded| {
+        let mut perf = juno.begin(2, true, false);
+        perf.start(THREAD, 0);
+        perf.aux(THREAD, 0, 0, juno.buffer.len() as u64, 0);
+        perf.compress(is_padded, pack);
+        perf.buffer(Some(THREAD), 0, 0, &juno.buffer);
+        perf
+    };
+    for is_padded in [false, true] {
+        let packs: [Pack<'_>; 2] = [&|bytes| stored(bytes), &whole];
+        for pack in packs {
+            let all = (INSTRUCTIONS, 0);
+            assert_eq!(juno.count(&make(pack, is_padded).file()), all);
+            assert_eq!(juno.count(&make(pack, is_padded).pipe()), all);
+        }
+    }
+    // Of another kind, or damaged.
+    let mut perf = juno.begin(2, true, false);
+    perf.feature(27, &[1, 0, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 5, 0, 0, 0]);
+    let error = perf::read(&perf.pipe()).expect_err("another type");
+    assert!(error.to_string().contains("type 2"), "{error}");
+    let perf = make(&|bytes| vec![bytes.to_vec()], false);
+    let error = perf::read(&perf.file()).expect_err("no zstd").to_string();
+    assert!(error.contains("zstd"), "{error}");
 }

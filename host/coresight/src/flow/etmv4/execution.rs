@@ -145,11 +145,12 @@ impl<C: Code> EtmV4Flow<C> {
             }
         }
         if self.options.checks_opcodes && block.has_no_opcode {
-            return Err(Misfit(Unsynced::BadOpcode));
+            return Err(Misfit(Unsynced::BadOpcode(block.start)));
         }
         let is_whole = block.stop == Stop::Waypoint;
         if self.options.checks_branches && is_whole && block.range(id, is_taken).is_mismatch() {
-            return Err(Misfit(Unsynced::BadImage));
+            let branch = block.end.wrapping_sub(u64::from(block.last.size));
+            return Err(Misfit(Unsynced::BadImage(branch)));
         }
         match block.stop {
             Stop::Waypoint => {
@@ -180,7 +181,7 @@ impl<C: Code> EtmV4Flow<C> {
                 self.next_block = None;
                 Ok(())
             }
-            Stop::NoCode => Err(Misfit(Unsynced::BadImage)),
+            Stop::NoCode => Err(Misfit(Unsynced::BadImage(block.start))),
         }
     }
 
@@ -347,7 +348,7 @@ impl<C: Code> EtmV4Flow<C> {
         }
         let block = self.blocks.walk_until(space, isa, start, Some(end));
         if block.stop != Stop::Waypoint || block.count == 0 {
-            return Err(Misfit(Unsynced::BadImage));
+            return Err(Misfit(Unsynced::BadImage(start)));
         }
         sink.element(
             at,

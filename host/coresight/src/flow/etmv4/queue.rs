@@ -27,6 +27,8 @@ pub(super) enum What {
         is_branch_target: bool,
     },
     ExceptionReturn,
+    /// A return to the secure state of an M profile, of which only the count matters: an address follows.
+    FunctionReturn,
     Transaction(Transaction),
     Q(QElement),
     /// Source address and instruction set bit.
@@ -47,6 +49,7 @@ impl Entry {
     pub fn is_p0(&self, config: &Config) -> bool {
         match self.what {
             What::Atoms(_) | What::Exception { .. } | What::Q(_) | What::Source(..) => true,
+            What::FunctionReturn => true,
             What::ExceptionReturn => config.is_m_profile,
             What::Transaction(turn) => {
                 turn == Transaction::Start && config.transaction_start_is_p0()

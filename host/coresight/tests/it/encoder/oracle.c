@@ -1,7 +1,7 @@
-/* Decodes traces with Debian's libopencsd and prints their elements, one a line, for a test that compares them.
+/* Decodes traces with Debian's libopencsd and prints their packets and elements, one a line, for a test that compares them.
  *
  * Standard input: for each trace a line "PROTOCOL R0 ... R6 CODE_ADDRESS CODE_SIZE TRACE_SIZE CORTEX_M" in hexadecimal,
- * then the code and the trace. Standard output: the elements, and a line "." behind each trace.
+ * then the code and the trace. Standard output: packets and elements, and a line "." behind each trace.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,6 +9,31 @@
 #include <string.h>
 
 #include <opencsd/c_api/opencsd_c_api.h>
+
+static void message(const ocsd_generic_trace_elem *e)
+{
+    const ocsd_swt_info_t *m = &e->sw_trace_info;
+    uint64_t value = 0;
+    unsigned bits = m->swt_payload_pkt_bitsize;
+    if (e->extended_data && e->ptr_extended_data)
+        memcpy(&value, e->ptr_extended_data, bits < 8 ? 1 : bits / 8);
+    if (bits < 64)
+        value &= (1ull << bits) - 1;
+    if (!bits && !m->swt_marker_packet && !m->swt_trigger_event) {
+        printf(" null ");
+        return;
+    }
+    if (m->swt_id_valid && !m->swt_global_err)
+        printf("message %x:%x", m->swt_master_id, m->swt_channel_id);
+    else
+        printf("message ?");
+    printf(" %u %" PRIx64, bits, value);
+    printf("%s%s%s%s%s", m->swt_trigger_event ? " trigger" : "", m->swt_frequency ? " frequency" : "",
+           m->swt_master_err ? " master-error" : "", m->swt_global_err ? " global-error" : "",
+           m->swt_marker_packet ? " marker" : "");
+    if (m->swt_has_timestamp)
+        printf(" t%" PRIx64, e->timestamp);
+}
 
 static ocsd_datapath_resp_t element(const void *context, const ocsd_trc_index_t at, const uint8_t id,
                                     const ocsd_generic_trace_elem *e)
@@ -73,11 +98,29 @@ static ocsd_datapath_resp_t element(const void *context, const ocsd_trc_index_t 
     case OCSD_GEN_TRC_ELEM_EO_TRACE:
         printf("end");
         break;
+    case OCSD_GEN_TRC_ELEM_SWTRACE:
+        message(e);
+        break;
     default:
         printf("other %u", e->elem_type);
     }
     putchar('\n');
     return OCSD_RESP_CONT;
+}
+
+/* Packets, behind a "#": position, bytes, kind. Those before a synchronization are cut at will: none. */
+static void packet(const void *context, const ocsd_datapath_op_t op, const ocsd_trc_index_t at, const void *p,
+                   const uint32_t size, const uint8_t *bytes)
+{
+    char text[512];
+    (void)bytes;
+    if (op != OCSD_OP_DATA || !p)
+        return;
+    if (ocsd_pkt_str(*(const ocsd_trace_protocol_t *)context, p, text, sizeof text))
+        return;
+    text[strcspn(text, " :")] = 0;
+    if (!strstr(text, "NOTSYNC"))
+        printf("#%" PRIu64 " %u %s\n", (uint64_t)at, size, text);
 }
 
 static int decode(const char *protocol, const unsigned *r, uint64_t address, uint8_t *code, unsigned code_size,
@@ -89,12 +132,15 @@ static int decode(const char *protocol, const unsigned *r, uint64_t address, uin
     ocsd_ete_cfg ete;
     ocsd_etmv3_cfg v3;
     ocsd_ptm_cfg ptm;
+    ocsd_stm_cfg stm;
+    ocsd_trace_protocol_t kind = OCSD_PROTOCOL_ETMV4I;
     const void *config;
     unsigned char id;
     memset(&v4, 0, sizeof v4);
     memset(&ete, 0, sizeof ete);
     memset(&v3, 0, sizeof v3);
     memset(&ptm, 0, sizeof ptm);
+    memset(&stm, 0, sizeof stm);
     if (!strcmp(protocol, "ETMV4I")) {
         v4.reg_configr = r[0], v4.reg_traceidr = r[1], v4.reg_idr0 = r[2], v4.reg_idr1 = r[3];
         v4.reg_idr2 = r[4], v4.reg_idr8 = r[5], v4.arch_ver = ARCH_AA64, v4.core_prof = profile;
@@ -103,20 +149,27 @@ static int decode(const char *protocol, const unsigned *r, uint64_t address, uin
         ete.reg_configr = r[0], ete.reg_traceidr = r[1], ete.reg_idr0 = r[2], ete.reg_idr1 = r[3];
         ete.reg_idr2 = r[4], ete.reg_idr8 = r[5], ete.reg_devarch = r[6];
         ete.arch_ver = ARCH_AA64, ete.core_prof = profile;
-        config = &ete;
+        config = &ete, kind = OCSD_PROTOCOL_ETE;
     } else if (!strcmp(protocol, "ETMV3")) {
         v3.reg_ctrl = r[0], v3.reg_trc_id = r[1], v3.reg_idr = r[2], v3.reg_ccer = r[3];
         v3.arch_ver = ARCH_V7, v3.core_prof = profile;
-        config = &v3;
+        config = &v3, kind = OCSD_PROTOCOL_ETMV3;
+    } else if (!strcmp(protocol, "STM")) {
+        stm.reg_tcsr = r[0], stm.reg_feat3r = r[1], stm.reg_devid = r[2];
+        config = &stm, kind = OCSD_PROTOCOL_STM;
     } else {
         ptm.reg_ctrl = r[0], ptm.reg_trc_id = r[1], ptm.reg_idr = r[2], ptm.reg_ccer = r[3];
         ptm.arch_ver = ARCH_V7, ptm.core_prof = profile;
-        config = &ptm;
+        config = &ptm, kind = OCSD_PROTOCOL_PTM;
     }
     if (ocsd_dt_create_decoder(tree, protocol, OCSD_CREATE_FLG_FULL_DECODER, config, &id))
         return 1;
     ocsd_dt_set_gen_elem_outfn(tree, element, NULL);
-    if (ocsd_dt_add_buffer_mem_acc(tree, address, OCSD_MEM_SPACE_ANY, code, code_size))
+    if (code_size && ocsd_dt_add_buffer_mem_acc(tree, address, OCSD_MEM_SPACE_ANY, code, code_size))
+        return 1;
+    /* The library knows no packets of an ETE. */
+    if (kind != OCSD_PROTOCOL_ETE &&
+        ocsd_dt_attach_packet_callback(tree, id, OCSD_C_API_CB_PKT_MON, (void *)packet, &kind))
         return 1;
     uint32_t used = 0, at = 0;
     while (at < size) {

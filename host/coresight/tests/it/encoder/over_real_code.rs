@@ -98,15 +98,20 @@ fn windows(seed: u64) -> Vec<(Program, Random)> {
 
 #[test]
 fn ptm_over_real_code() {
-    for (has_return_stack, seed) in [(false, 80), (true, 81)] {
+    for (has_return_stack, counts_cycles, seed) in
+        [(false, false, 80), (true, false, 81), (true, true, 82)]
+    {
+        let options = ptm::Options {
+            has_return_stack,
+            counts_cycles,
+        };
         let cases: Vec<Case> = windows(seed)
             .into_iter()
             .map(|(program, mut random)| {
                 let events = walk(&program, 400, 20, &mut random);
-                let (trace, expected) =
-                    ptm::encode(&program, &events, has_return_stack, &mut random);
+                let (trace, expected) = ptm::encode(&program, &events, options, &mut random);
                 Case {
-                    protocol: Protocol::Ptm(ptm::config(has_return_stack)),
+                    protocol: Protocol::Ptm(options.config()),
                     base: program.base,
                     code: program.code,
                     trace,
@@ -114,7 +119,7 @@ fn ptm_over_real_code() {
                 }
             })
             .collect();
-        check(&format!("PTM, {has_return_stack}"), &cases, true);
+        check(&format!("PTM, {options:?}"), &cases, true);
     }
 }
 

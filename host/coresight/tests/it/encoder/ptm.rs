@@ -7,7 +7,7 @@ use super::etmv4::{isa_number, next_of};
 use super::program::{Event, Op, Program, Random, Run};
 
 pub struct Encoder<'a> {
-    has_return_stack: bool,
+    options: Options,
     random: &'a mut Random,
     bytes: Vec<u8>,
     expected: Vec<String>,
@@ -15,20 +15,30 @@ pub struct Encoder<'a> {
     address: u64,
     isa: Isa,
     returns: Vec<(u64, Isa)>,
-    /// Atoms not sent yet, the oldest first.
-    atoms: Vec<bool>,
+    /// Atoms not sent yet and their cycles, the oldest first.
+    atoms: Vec<(bool, u32)>,
     context_id: u32,
     context_isa: Isa,
     timestamp: u64,
 }
 
-/// Registers: context IDs of 4 bytes, 64-bit binary timestamps, and maybe the return stack.
-pub fn config(has_return_stack: bool) -> Config {
-    Config {
-        cr: 0xc000 | u32::from(has_return_stack) << 29,
-        ccer: 1 << 29 | 1 << 28 | 1 << 23,
-        idr: 0x4100_f310,
-        trace_idr: 0x10,
+/// Choices of a trace unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub has_return_stack: bool,
+    pub counts_cycles: bool,
+}
+
+impl Options {
+    /// Registers: context IDs of 4 bytes, 64-bit binary timestamps.
+    pub fn config(self) -> Config {
+        let choices = u32::from(self.has_return_stack) << 29 | u32::from(self.counts_cycles) << 12;
+        Config {
+            cr: 0xc000 | choices,
+            ccer: 1 << 29 | 1 << 28 | 1 << 23,
+            idr: 0x4100_f310,
+            trace_idr: 0x10,
+        }
     }
 }
 
@@ -36,12 +46,12 @@ pub fn config(has_return_stack: bool) -> Config {
 pub fn encode(
     program: &Program,
     events: &[Event],
-    has_return_stack: bool,
+    options: Options,
     random: &mut Random,
 ) -> (Vec<u8>, Vec<String>) {
     let first = program.all[0];
     let mut encoder = Encoder {
-        has_return_stack,
+        options,
         random,
         bytes: vec![0x21, 0x11],
         expected: vec!["nosync".into()],
@@ -82,9 +92,38 @@ impl Encoder<'_> {
         self.bytes.extend((address as u32 | is_thumb).to_le_bytes());
         // Non-secure.
         self.bytes.push(0x09 | reason << 5);
+        let cycles = self.cycles();
+        self.count(0, cycles);
         self.bytes.extend(self.context_id.to_le_bytes());
         (self.address, self.isa) = (address, isa);
         self.context_isa = isa;
+    }
+
+    /// A number of cycles: 0 where none are counted.
+    fn cycles(&mut self) -> u32 {
+        match self.options.counts_cycles {
+            true => {
+                let bits = self.random.below(32);
+                1 + self.random.below(1 << bits) as u32
+            }
+            false => 0,
+        }
+    }
+
+    /// A cycle count, if there are any: four bits in a byte that has others, then seven in each.
+    fn count(&mut self, first: u8, cycles: u32) {
+        if !self.options.counts_cycles {
+            return;
+        }
+        let goes_on = |rest: u32, bit: u32| u8::from(rest > 0) << bit;
+        let mut rest = cycles >> 4;
+        self.bytes
+            .push(first | ((cycles & 0xf) as u8) << 2 | goes_on(rest, 6));
+        while rest > 0 {
+            let byte = (rest & 0x7f) as u8;
+            rest >>= 7;
+            self.bytes.push(byte | goes_on(rest, 7));
+        }
     }
 
     fn expect_context(&mut self) {
@@ -122,8 +161,14 @@ impl Encoder<'_> {
     fn run(&mut self, run: &Run) {
         let exec = if run.is_taken { 'E' } else { 'N' };
         let (start, end, count, isa) = (run.start, run.end, run.count, isa_number(run.isa));
-        self.expected
-            .push(format!("range {start:x} {end:x} {count} isa{isa} {exec}"));
+        let cycles = self.cycles();
+        let counted = match cycles {
+            0 => String::new(),
+            cycles => format!(" cc{cycles}"),
+        };
+        self.expected.push(format!(
+            "range {start:x} {end:x} {count} isa{isa} {exec}{counted}"
+        ));
         let known =
             self.returns.last() == Some(&(run.next, run.next_isa)) && run.last != Op::CallRegister;
         let is_popped = run.is_indirect() && known;
@@ -133,13 +178,14 @@ impl Encoder<'_> {
         if run.is_indirect() && !is_popped {
             self.flush();
             self.address_bytes(run.next, run.next_isa, false);
+            self.count(0, cycles);
         } else {
-            self.atoms.push(run.is_taken);
+            self.atoms.push((run.is_taken, cycles));
             if self.random.once_in(8) {
                 self.flush();
             }
         }
-        if run.is_call() && run.is_taken && self.has_return_stack {
+        if run.is_call() && run.is_taken && self.options.has_return_stack {
             self.returns.push((run.end, run.isa));
             if self.returns.len() > 12 {
                 self.returns.remove(0);
@@ -160,19 +206,26 @@ impl Encoder<'_> {
         self.expected.push(format!("exception {number} {at:x}"));
         self.address_bytes(handler, ran.isa, true);
         self.bytes.push(number << 1 | 1);
+        let cycles = self.cycles();
+        self.count(0, cycles);
     }
 
-    /// Sends the atoms, up to five in a packet.
+    /// Sends the atoms, up to five in a packet; each with its cycles, if these are counted.
     fn flush(&mut self) {
         let atoms = std::mem::take(&mut self.atoms);
         let mut rest = &atoms[..];
+        if self.options.counts_cycles {
+            for (is_taken, cycles) in std::mem::take(&mut rest) {
+                self.count(0x80 | u8::from(!is_taken) << 1, *cycles);
+            }
+        }
         while !rest.is_empty() {
             let count = 1 + self.random.below(rest.len().min(5));
             let (now, later) = rest.split_at(count);
             // The newest in bit 1; 1 is an N.
             let bits = now
                 .iter()
-                .fold(0, |bits, taken| bits << 1 | u8::from(!taken));
+                .fold(0, |bits, (taken, _)| bits << 1 | u8::from(!taken));
             self.bytes
                 .push([0x84, 0x88, 0x90, 0xa0, 0xc0][count - 1] | bits << 1);
             rest = later;
@@ -201,7 +254,13 @@ impl Encoder<'_> {
                     });
                 }
                 self.timestamp = value;
-                self.expected.push(format!("time {value:x}"));
+                let cycles = self.cycles();
+                self.count(0, cycles);
+                let counted = match cycles {
+                    0 => String::new(),
+                    cycles => format!(" cc{cycles}"),
+                };
+                self.expected.push(format!("time {value:x}{counted}"));
             }
             1 => {
                 self.bytes.push(0x0c);

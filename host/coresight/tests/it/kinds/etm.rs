@@ -182,6 +182,39 @@ fn conditional_instructions_are_cancelled_with_the_branch_before() {
 }
 
 #[test]
+fn function_returns_count_on_cores_that_have_them() {
+    let m = etmv4::Config {
+        idr1: 0x4100_f420,
+        idr8: 8,
+        is_m_profile: true,
+        ..etmv4::Config::default()
+    };
+    let begin = [&[0; 11][..], &[0x80, 0x01, 0x00]].concat();
+    // A function's return and an exception's: the first is committed, the second is cancelled.
+    let behind = [0x05, 0x07, 0x2d, 0x01, 0x2e, 0x01];
+    let trace = [&begin[..], &behind].concat();
+    let (_, found) = decode(&Protocol::EtmV4(m), &trace);
+    let expected = [
+        Element::NoSync(Unsynced::Init),
+        Element::End(Unsynced::EndOfTrace),
+    ];
+    assert_same(&found, &expected, "a commit and a cancel");
+    // Other cores have none: what follows is not to be trusted, an event for one.
+    let a = etmv4::Config {
+        is_m_profile: false,
+        ..m
+    };
+    let trace = [&begin[..], &[0x05, 0x71]].concat();
+    let (_, found) = decode(&Protocol::EtmV4(a), &trace);
+    let expected = [
+        Element::NoSync(Unsynced::Init),
+        Element::NoSync(Unsynced::BadPacket),
+        Element::End(Unsynced::EndOfTrace),
+    ];
+    assert_same(&found, &expected, "a core of the A profile");
+}
+
+#[test]
 fn data_of_an_etmv3() {
     for seed in 0..40 {
         let mut random = Random(seed);

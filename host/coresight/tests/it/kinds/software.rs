@@ -36,159 +36,165 @@ impl Nibbles {
     }
 }
 
+/// Packets of an STM at random, and their elements.
+pub fn trace_of_an_stm(seed: u64) -> (Vec<u8>, Vec<Element>) {
+    let mut random = Random(seed);
+    let is_gray = random.once_in(2);
+    let mut trace = Nibbles::default();
+    trace.all(&[0xf; 21]);
+    trace.all(&[0, 0xf, 0, 0, if is_gray { 4 } else { 3 }]);
+    let mut expected = vec![Element::NoSync(Unsynced::Init)];
+    let (mut place, mut time) = (None, 0u64);
+    for _ in 0..200 {
+        let value = random.below(usize::MAX) as u64 | (random.below(usize::MAX) as u64) << 32;
+        let mut message = StmMessage {
+            kind: StmKind::Data,
+            place,
+            value,
+            bits: 0,
+            is_marker: false,
+            timestamp: None,
+        };
+        let (mut is_marker, mut has_time) = (random.once_in(2), random.once_in(2));
+        let mut is_null = false;
+        let size = random.below(5);
+        match random.below(12) {
+            0 => {
+                trace.all(&[1]);
+                trace.number(value & 0xff, 2);
+                place = Some((value as u8, 0));
+                continue;
+            }
+            1 => {
+                let (master, channel) = place.unwrap_or_default();
+                trace.all(&[3]);
+                trace.number(value & 0xff, 2);
+                place = Some((master, channel & 0xff00 | value as u16 & 0xff));
+                continue;
+            }
+            2 => {
+                let master = place.map_or(0, |(master, _)| master);
+                trace.all(&[0xf, 3]);
+                trace.number(value & 0xffff, 4);
+                place = Some((master, value as u16));
+                continue;
+            }
+            3 => {
+                if random.once_in(2) {
+                    trace.all(&[0]);
+                    continue;
+                }
+                // One with a timestamp tells the time and nothing else.
+                is_null = true;
+                has_time = true;
+                trace.all(&[0xf, 0, 1]);
+            }
+            4 => {
+                trace.all(&[0xf; 21]);
+                trace.all(&[0]);
+                continue;
+            }
+            5 => {
+                has_time |= !is_marker;
+                message.bits = 0;
+                is_marker = true;
+                trace.all(if has_time { &[0xe] } else { &[0xf, 0xe] });
+            }
+            6 => {
+                is_marker = false;
+                message.kind = StmKind::Trigger;
+                message.bits = 8;
+                trace.all(if has_time { &[0xf, 0, 7] } else { &[0xf, 0, 6] });
+                trace.number(value & 0xff, 2);
+            }
+            7 => {
+                (is_marker, has_time) = (false, false);
+                message.kind = StmKind::Frequency;
+                message.bits = 32;
+                trace.all(&[0xf, 0, 8]);
+                trace.number(value & 0xffff_ffff, 8);
+            }
+            8 => {
+                (is_marker, has_time) = (false, false);
+                message.bits = 8;
+                if random.once_in(2) {
+                    message.kind = StmKind::MasterError;
+                    trace.all(&[2]);
+                    place = place.map(|(master, _)| (master, 0));
+                } else {
+                    message.kind = StmKind::GlobalError;
+                    trace.all(&[0xf, 2]);
+                    place = place.map(|_| (0, 0));
+                }
+                message.place = place;
+                trace.number(value & 0xff, 2);
+            }
+            _ => {
+                // D4 has opcodes of its own; D8 to D64 count from 4, and from 8 with marker and time.
+                let opcode: &[u8] = match (size, is_marker, has_time) {
+                    (0, false, false) => &[0xc],
+                    (0, true, true) => &[0xd],
+                    (0, false, true) => &[0xf, 0xc],
+                    (0, true, false) => &[0xf, 0xd],
+                    (size, false, false) => &[3 + size as u8],
+                    (size, true, true) => &[7 + size as u8],
+                    (size, false, true) => &[0xf, 3 + size as u8],
+                    (size, true, false) => &[0xf, 7 + size as u8],
+                };
+                trace.all(opcode);
+                message.bits = [4, 8, 16, 32, 64][size];
+                trace.number(
+                    value & u64::MAX >> (64 - message.bits),
+                    u32::from(message.bits) / 4,
+                );
+            }
+        }
+        if has_time {
+            // The low nibbles that changed, perhaps more; 14 and 16 nibbles are written as 13 and 14.
+            let most = 1 << random.below(31);
+            let next = time.wrapping_add(random.below(most) as u64);
+            let gray = |time: u64| if is_gray { time ^ time >> 1 } else { time };
+            let changed = (gray(next) ^ gray(time))
+                .checked_ilog2()
+                .map_or(0, |bit| bit / 4 + 1);
+            let nibbles = match changed + random.below(3) as u32 {
+                13 => 14,
+                15.. => 16,
+                nibbles => nibbles,
+            };
+            trace.all(&[match nibbles {
+                14 => 13,
+                16 => 14,
+                nibbles => nibbles as u8,
+            }]);
+            trace.number(gray(next), nibbles);
+            time = next;
+            message.timestamp = Some(next);
+        }
+        if is_null {
+            continue;
+        }
+        message.is_marker = is_marker;
+        message.value = match message.bits {
+            0 => 0,
+            bits => value & u64::MAX >> (64 - bits),
+        };
+        expected.push(Element::Software(Software::Stm(message)));
+    }
+    // Whole bytes.
+    if trace.0.len() % 2 == 1 {
+        trace.all(&[0]);
+    }
+    expected.push(Element::End(Unsynced::EndOfTrace));
+    (trace.bytes(), expected)
+}
+
 #[test]
 fn packets_of_an_stm() {
     let mut seen = HashSet::new();
     for seed in 0..60 {
-        let mut random = Random(seed);
-        let is_gray = random.once_in(2);
-        let mut trace = Nibbles::default();
-        trace.all(&[0xf; 21]);
-        trace.all(&[0, 0xf, 0, 0, if is_gray { 4 } else { 3 }]);
-        let mut expected = vec![Element::NoSync(Unsynced::Init)];
-        let (mut place, mut time) = (None, 0u64);
-        for _ in 0..200 {
-            let value = random.below(usize::MAX) as u64 | (random.below(usize::MAX) as u64) << 32;
-            let mut message = StmMessage {
-                kind: StmKind::Data,
-                place,
-                value,
-                bits: 0,
-                is_marker: false,
-                timestamp: None,
-            };
-            let (mut is_marker, mut has_time) = (random.once_in(2), random.once_in(2));
-            let mut is_null = false;
-            let size = random.below(5);
-            match random.below(12) {
-                0 => {
-                    trace.all(&[1]);
-                    trace.number(value & 0xff, 2);
-                    place = Some((value as u8, 0));
-                    continue;
-                }
-                1 => {
-                    let (master, channel) = place.unwrap_or_default();
-                    trace.all(&[3]);
-                    trace.number(value & 0xff, 2);
-                    place = Some((master, channel & 0xff00 | value as u16 & 0xff));
-                    continue;
-                }
-                2 => {
-                    let master = place.map_or(0, |(master, _)| master);
-                    trace.all(&[0xf, 3]);
-                    trace.number(value & 0xffff, 4);
-                    place = Some((master, value as u16));
-                    continue;
-                }
-                3 => {
-                    if random.once_in(2) {
-                        trace.all(&[0]);
-                        continue;
-                    }
-                    // One with a timestamp tells the time and nothing else.
-                    is_null = true;
-                    has_time = true;
-                    trace.all(&[0xf, 0, 1]);
-                }
-                4 => {
-                    trace.all(&[0xf; 21]);
-                    trace.all(&[0]);
-                    continue;
-                }
-                5 => {
-                    has_time |= !is_marker;
-                    message.bits = 0;
-                    is_marker = true;
-                    trace.all(if has_time { &[0xe] } else { &[0xf, 0xe] });
-                }
-                6 => {
-                    is_marker = false;
-                    message.kind = StmKind::Trigger;
-                    message.bits = 8;
-                    trace.all(if has_time { &[0xf, 0, 7] } else { &[0xf, 0, 6] });
-                    trace.number(value & 0xff, 2);
-                }
-                7 => {
-                    (is_marker, has_time) = (false, false);
-                    message.kind = StmKind::Frequency;
-                    message.bits = 32;
-                    trace.all(&[0xf, 0, 8]);
-                    trace.number(value & 0xffff_ffff, 8);
-                }
-                8 => {
-                    (is_marker, has_time) = (false, false);
-                    message.bits = 8;
-                    if random.once_in(2) {
-                        message.kind = StmKind::MasterError;
-                        trace.all(&[2]);
-                        place = place.map(|(master, _)| (master, 0));
-                    } else {
-                        message.kind = StmKind::GlobalError;
-                        trace.all(&[0xf, 2]);
-                        place = place.map(|_| (0, 0));
-                    }
-                    message.place = place;
-                    trace.number(value & 0xff, 2);
-                }
-                _ => {
-                    // D4 has opcodes of its own; D8 to D64 count from 4, and from 8 with marker and time.
-                    let opcode: &[u8] = match (size, is_marker, has_time) {
-                        (0, false, false) => &[0xc],
-                        (0, true, true) => &[0xd],
-                        (0, false, true) => &[0xf, 0xc],
-                        (0, true, false) => &[0xf, 0xd],
-                        (size, false, false) => &[3 + size as u8],
-                        (size, true, true) => &[7 + size as u8],
-                        (size, false, true) => &[0xf, 3 + size as u8],
-                        (size, true, false) => &[0xf, 7 + size as u8],
-                    };
-                    trace.all(opcode);
-                    message.bits = [4, 8, 16, 32, 64][size];
-                    trace.number(
-                        value & u64::MAX >> (64 - message.bits),
-                        u32::from(message.bits) / 4,
-                    );
-                }
-            }
-            if has_time {
-                // The low nibbles that changed, perhaps more; 14 and 16 nibbles are written as 13 and 14.
-                let most = 1 << random.below(31);
-                let next = time.wrapping_add(random.below(most) as u64);
-                let gray = |time: u64| if is_gray { time ^ time >> 1 } else { time };
-                let changed = (gray(next) ^ gray(time))
-                    .checked_ilog2()
-                    .map_or(0, |bit| bit / 4 + 1);
-                let nibbles = match changed + random.below(3) as u32 {
-                    13 => 14,
-                    15.. => 16,
-                    nibbles => nibbles,
-                };
-                trace.all(&[match nibbles {
-                    14 => 13,
-                    16 => 14,
-                    nibbles => nibbles as u8,
-                }]);
-                trace.number(gray(next), nibbles);
-                time = next;
-                message.timestamp = Some(next);
-            }
-            if is_null {
-                continue;
-            }
-            message.is_marker = is_marker;
-            message.value = match message.bits {
-                0 => 0,
-                bits => value & u64::MAX >> (64 - bits),
-            };
-            expected.push(Element::Software(Software::Stm(message)));
-        }
-        // Whole bytes.
-        if trace.0.len() % 2 == 1 {
-            trace.all(&[0]);
-        }
-        expected.push(Element::End(Unsynced::EndOfTrace));
-        let (packets, found) = decode(&Protocol::Stm(TraceId(1)), &trace.bytes());
+        let (trace, expected) = trace_of_an_stm(seed);
+        let (packets, found) = decode(&Protocol::Stm(TraceId(1)), &trace);
         for packet in packets {
             let Packet::Stm(packet) = packet else {
                 panic!("a packet of an STM")

@@ -495,7 +495,7 @@ impl At<'_> {
                 self.doubts.lost += 1;
                 return self.damage(0, "expected a packet of the source".to_owned());
             }
-            Lost::Unsynced(Unsynced::BadImage | Unsynced::BadOpcode) => {
+            Lost::Unsynced(Unsynced::BadImage(_) | Unsynced::BadOpcode(_)) => {
                 self.doubts.not_fitting += 1;
                 return self.damage(0, "the code does not fit the trace".to_owned());
             }
