@@ -1,6 +1,8 @@
 //! Duration mode: calls that take long, each one record. On a program whose calls are as long as their instructions, in an
 //! emulator that counts these, and on the demonstration firmware.
 
+mod conditions;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -63,8 +65,13 @@ impl Board {
 
     /// The program in `spin.c`.
     fn spin(name: &str) -> Self {
+        Self::spin_with(name, library::WITH_DURATION)
+    }
+
+    /// The same with these parts of the library.
+    fn spin_with(name: &str, parts: &str) -> Self {
         let (kymo, folder) = Self::folder(name);
-        let parts = library::parts(Some(library::WITH_DURATION)).unwrap();
+        let parts = library::parts(Some(parts)).unwrap();
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
         let library = library::for_bare_metal_with(&BareRust::find().unwrap(), &parts).unwrap();
         let elf = folder.join("spin.elf");

@@ -21,6 +21,8 @@ use core::mem::offset_of;
 use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::AtomicUsize;
 
+#[cfg(feature = "conditions")]
+use crate::conditions::Conditions;
 use crate::retained::Retained;
 use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, SHARED, change, load_acquire};
 
@@ -77,6 +79,9 @@ pub struct Gate {
     /// In duration mode, the word that says so; else null.
     #[cfg(feature = "duration")]
     duration: AtomicPtr<u8>,
+    /// When trigger and stopper act, if not always.
+    #[cfg(feature = "conditions")]
+    conditions: Option<&'static Conditions>,
 }
 
 /// What a hook finds in the gate's word.
@@ -173,7 +178,38 @@ impl Gate {
             changes: [const { AtomicU32::new(0) }; SHARED],
             #[cfg(feature = "duration")]
             duration: AtomicPtr::new(null_mut()),
+            #[cfg(feature = "conditions")]
+            conditions: None,
         }
+    }
+
+    /// Trigger and stopper act when this says so.
+    #[cfg(feature = "conditions")]
+    pub(crate) const fn set_conditions(&mut self, conditions: &'static Conditions) {
+        self.conditions = Some(conditions);
+    }
+
+    /// When trigger and stopper act, if not always.
+    #[cfg(feature = "conditions")]
+    pub fn conditions(&self) -> Option<&'static Conditions> {
+        self.conditions
+    }
+
+    /// The trigger is called while recording is off, to return to `caller`: whether it acts.
+    #[inline(always)]
+    pub fn triggers(&self, caller: usize) -> bool {
+        #[cfg(feature = "conditions")]
+        if let Some(conditions) = self.conditions
+            && conditions.trigger.is_set()
+        {
+            let acts = conditions.trigger.admits(caller);
+            if acts {
+                conditions.trigger.act();
+            }
+            return acts;
+        }
+        let _ = caller;
+        true
     }
 
     /// From now on calls are recorded in duration mode, and hooks find `word` while events are recorded; or, if it is null,
@@ -395,6 +431,10 @@ impl Gate {
 
     /// The trigger works again after a single shot.
     pub fn rearm(&self) {
+        #[cfg(feature = "conditions")]
+        if let Some(conditions) = self.conditions {
+            conditions.rearm();
+        }
         self.set(SPENT, false);
     }
 

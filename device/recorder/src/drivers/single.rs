@@ -141,7 +141,7 @@ impl<P: SinglePort + 'static> Single<P> {
             (Look::Open, Edge::Enter) => self.usual_call::<false>(hot, config, function, caller),
             (Look::Open, Edge::Exit) => self.usual_call::<true>(hot, config, function, caller),
             #[cfg(feature = "duration")]
-            (Look::Duration(bits), _) => self.duration_call(hot, edge, function, bits),
+            (Look::Duration(bits), _) => self.duration_call(hot, edge, (function, caller), bits),
             (Look::Armed, Edge::Enter) if function == hot.gate.trigger() => {
                 self.open_call(hot, config, edge, function, caller);
             }
@@ -218,7 +218,7 @@ impl<P: SinglePort + 'static> Single<P> {
         #[cfg(feature = "duration")]
         if hot.gate.in_duration() && hot.gate.state().on() {
             return match edge {
-                Edge::Enter => self.duration_enter(hot, function),
+                Edge::Enter => self.duration_enter(hot, function, caller),
                 Edge::Exit => self.duration_exit(hot, function, None),
             };
         }
@@ -226,7 +226,7 @@ impl<P: SinglePort + 'static> Single<P> {
         if !done {
             self.closed_call(hot, config, edge, function, caller);
         } else if function == hot.gate.stopper() {
-            self.stop(hot, edge);
+            self.stop(hot, edge, caller);
         }
     }
 
@@ -262,9 +262,9 @@ impl<P: SinglePort + 'static> Single<P> {
     /// The stopper was entered or left while recording is on: its outermost return turns that off.
     #[cold]
     #[inline(never)]
-    fn stop(&self, hot: &Hot, edge: Edge) {
+    fn stop(&self, hot: &Hot, edge: Edge, caller: usize) {
         self.masked(|| {
-            if self.writer.follow_stopper(edge) {
+            if self.writer.follow_stopper(&hot.gate, edge, caller) {
                 self.turn_inside(&hot.gate, false, Cause::Function);
             }
         });
@@ -295,7 +295,7 @@ impl<P: SinglePort + 'static> Single<P> {
         if self.inside.get() {
             self.refuse_inner(function);
         }
-        if self.closed(hot, config, id, function) {
+        if self.closed(hot, config, id, function, caller) {
             self.open_call(hot, config, edge, function, caller);
         }
     }
@@ -379,7 +379,7 @@ impl<P: SinglePort + 'static> Single<P> {
             return;
         }
         while !(hot.gate.open() && self.writer.other(&self.steps(hot), parts)) {
-            if !self.closed(hot, config, parts.0, parts.1) {
+            if !self.closed(hot, config, parts.0, parts.1, 0) {
                 return;
             }
         }
@@ -497,6 +497,7 @@ impl<P: SinglePort + 'static> Single<P> {
         config: &'static Config,
         id: EventId,
         first: usize,
+        caller: usize,
     ) -> bool {
         let hot = P::somewhere(hot);
         let gate = &hot.gate;
@@ -520,7 +521,11 @@ impl<P: SinglePort + 'static> Single<P> {
             if !state.turned() && config.flags & START_ON != 0 {
                 self.lose();
             }
-            let on = state.enabled() && triggers && !state.on() && !state.spent();
+            let on = state.enabled()
+                && triggers
+                && !state.on()
+                && !state.spent()
+                && gate.triggers(caller);
             if on {
                 self.turn_inside(gate, true, Cause::Function);
             }
@@ -530,7 +535,7 @@ impl<P: SinglePort + 'static> Single<P> {
             let call = enter || id == EventId::ExitFar;
             if call && state.enabled() && state.on() && function == gate.stopper() {
                 let edge = if enter { Edge::Enter } else { Edge::Exit };
-                if self.writer.follow_stopper(edge) {
+                if self.writer.follow_stopper(gate, edge, caller) {
                     self.turn_inside(gate, false, Cause::Function);
                 }
             }

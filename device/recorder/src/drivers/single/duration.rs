@@ -186,7 +186,7 @@ impl<P: SinglePort + 'static> Single<P> {
         &'static self,
         hot: &'static Hot,
         edge: Edge,
-        function: usize,
+        (function, caller): (usize, usize),
         bits: usize,
     ) {
         let Some(control) = self.duration() else {
@@ -214,14 +214,14 @@ impl<P: SinglePort + 'static> Single<P> {
             now = Some(read());
         }
         match edge {
-            Edge::Enter => self.duration_enter(hot, function),
+            Edge::Enter => self.duration_enter(hot, function, caller),
             Edge::Exit => self.duration_exit(hot, function, now),
         }
     }
 
     /// A function was entered, which is not usual: it is watched for, or its stack is full.
     #[inline(never)]
-    pub fn duration_enter(&self, hot: &'static Hot, function: usize) {
+    pub fn duration_enter(&self, hot: &'static Hot, function: usize, caller: usize) {
         let Some(control) = self.duration() else {
             return;
         };
@@ -234,7 +234,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 return self.turn_inside(&hot.gate, false, Cause::Function);
             }
             if function == hot.gate.stopper() {
-                let _ = self.writer.follow_stopper(Edge::Enter);
+                let _ = self.writer.follow_stopper(&hot.gate, Edge::Enter, caller);
             }
             if !control.enter_slowly(function | CODE_BIT, low::<P>(self.now())) {
                 // It has no frame, so it will have no record, however long it takes.
@@ -272,7 +272,9 @@ impl<P: SinglePort + 'static> Single<P> {
             if over {
                 self.turn_inside(&hot.gate, false, Cause::Function);
             }
-            if function == hot.gate.stopper() && self.writer.follow_stopper(Edge::Exit) {
+            if function == hot.gate.stopper()
+                && self.writer.follow_stopper(&hot.gate, Edge::Exit, 0)
+            {
                 self.turn_inside(&hot.gate, false, Cause::Function);
             }
         });
