@@ -22,7 +22,7 @@ use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::AtomicUsize;
 
 #[cfg(feature = "conditions")]
-use crate::conditions::Conditions;
+use crate::conditions::{Condition, Conditions};
 use crate::retained::Retained;
 use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, SHARED, change, load_acquire};
 
@@ -82,6 +82,41 @@ pub struct Gate {
     /// When trigger and stopper act, if not always.
     #[cfg(feature = "conditions")]
     conditions: Option<&'static Conditions>,
+}
+
+/// Where the trigger or stopper is called from, and when that counts. Nothing, and no instruction, in a recorder without
+/// conditions.
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    #[cfg(feature = "conditions")]
+    conditions: Option<&'static Conditions>,
+    #[cfg(feature = "conditions")]
+    caller: usize,
+}
+
+impl Site {
+    /// The trigger is called from here while recording is off: whether it acts.
+    #[inline(always)]
+    pub fn triggers(self) -> bool {
+        #[cfg(feature = "conditions")]
+        if let Some(conditions) = self.conditions
+            && conditions.trigger.is_set()
+        {
+            let acts = conditions.trigger.admits(self.caller);
+            if acts {
+                conditions.trigger.act();
+            }
+            return acts;
+        }
+        true
+    }
+
+    /// The condition of the stopper, if there is one, and where it is called from.
+    #[cfg(feature = "conditions")]
+    pub(crate) fn stopper(self) -> Option<(&'static Condition, usize)> {
+        let stopper = &self.conditions?.stopper;
+        stopper.is_set().then_some((stopper, self.caller))
+    }
 }
 
 /// What a hook finds in the gate's word.
@@ -195,21 +230,16 @@ impl Gate {
         self.conditions
     }
 
-    /// The trigger is called while recording is off, to return to `caller`: whether it acts.
+    /// A call that returns to `caller`.
     #[inline(always)]
-    pub fn triggers(&self, caller: usize) -> bool {
-        #[cfg(feature = "conditions")]
-        if let Some(conditions) = self.conditions
-            && conditions.trigger.is_set()
-        {
-            let acts = conditions.trigger.admits(caller);
-            if acts {
-                conditions.trigger.act();
-            }
-            return acts;
-        }
+    pub fn site(&self, caller: usize) -> Site {
         let _ = caller;
-        true
+        Site {
+            #[cfg(feature = "conditions")]
+            conditions: self.conditions,
+            #[cfg(feature = "conditions")]
+            caller,
+        }
     }
 
     /// From now on calls are recorded in duration mode, and hooks find `word` while events are recorded; or, if it is null,

@@ -153,7 +153,7 @@ extern "C" fn replace() {
 /// What hooks in assembly leave of calls in duration mode.
 #[cfg(all(kymo_assembly, feature = "duration"))]
 extern "C" fn long_enter(function: usize, call_site: usize) {
-    recorder().duration_enter(&HOT, code(function), call_site);
+    recorder().duration_enter(&HOT, code(function), HOT.gate.site(call_site));
 }
 
 /// The same of exits, at this time.

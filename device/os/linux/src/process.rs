@@ -197,7 +197,7 @@ impl Process {
         if function != gate.stopper() || function == 0 {
             return;
         }
-        if lane.writer().follow_stopper(gate, edge, caller) {
+        if lane.writer().follow_stopper(edge, gate.site(caller)) {
             self.turn(gate, false, Cause::Function);
         }
     }
@@ -250,7 +250,7 @@ impl Process {
                 && function == gate.trigger()
                 && state.enabled()
                 && !state.spent()
-                && gate.triggers(event.caller())
+                && gate.site(event.caller()).triggers()
             {
                 self.turn(gate, true, Cause::Function);
                 self.hook(gate, event);

@@ -358,7 +358,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                         && function == gate.trigger()
                         && !state.on()
                         && !state.spent()
-                        && gate.triggers(event.caller()) =>
+                        && gate.site(event.caller()).triggers() =>
                 {
                     self.turn_inside(lane, gate, true, Cause::Function);
                     self.record(lane, gate, event);

@@ -20,7 +20,7 @@ use kymo_wire::event::{Cause, EventId, WordSize};
 use crate::clock::Clock;
 use crate::config::{Config, Kept, START_ON};
 use crate::event::Parts;
-use crate::gate::{Gate, Look, State};
+use crate::gate::{Gate, Look, Site, State};
 use crate::hot::{Hot, low};
 use crate::items::{Ring, Rings};
 use crate::metadata::Metadata;
@@ -141,7 +141,9 @@ impl<P: SinglePort + 'static> Single<P> {
             (Look::Open, Edge::Enter) => self.usual_call::<false>(hot, config, function, caller),
             (Look::Open, Edge::Exit) => self.usual_call::<true>(hot, config, function, caller),
             #[cfg(feature = "duration")]
-            (Look::Duration(bits), _) => self.duration_call(hot, edge, (function, caller), bits),
+            (Look::Duration(bits), _) => {
+                self.duration_call(hot, edge, (function, hot.gate.site(caller)), bits);
+            }
             (Look::Armed, Edge::Enter) if function == hot.gate.trigger() => {
                 self.open_call(hot, config, edge, function, caller);
             }
@@ -218,7 +220,7 @@ impl<P: SinglePort + 'static> Single<P> {
         #[cfg(feature = "duration")]
         if hot.gate.in_duration() && hot.gate.state().on() {
             return match edge {
-                Edge::Enter => self.duration_enter(hot, function, caller),
+                Edge::Enter => self.duration_enter(hot, function, hot.gate.site(caller)),
                 Edge::Exit => self.duration_exit(hot, function, None),
             };
         }
@@ -226,7 +228,7 @@ impl<P: SinglePort + 'static> Single<P> {
         if !done {
             self.closed_call(hot, config, edge, function, caller);
         } else if function == hot.gate.stopper() {
-            self.stop(hot, edge, caller);
+            self.stop(hot, edge, hot.gate.site(caller));
         }
     }
 
@@ -262,9 +264,13 @@ impl<P: SinglePort + 'static> Single<P> {
     /// The stopper was entered or left while recording is on: its outermost return turns that off.
     #[cold]
     #[inline(never)]
-    fn stop(&self, hot: &Hot, edge: Edge, caller: usize) {
+    fn stop(&self, hot: &Hot, edge: Edge, site: Site) {
+        let _ = site;
         self.masked(|| {
-            if self.writer.follow_stopper(&hot.gate, edge, caller) {
+            // (What is captured takes room.)
+            #[cfg(not(feature = "conditions"))]
+            let site = hot.gate.site(0);
+            if self.writer.follow_stopper(edge, site) {
                 self.turn_inside(&hot.gate, false, Cause::Function);
             }
         });
@@ -295,7 +301,7 @@ impl<P: SinglePort + 'static> Single<P> {
         if self.inside.get() {
             self.refuse_inner(function);
         }
-        if self.closed(hot, config, id, function, caller) {
+        if self.closed(hot, config, id, function, hot.gate.site(caller)) {
             self.open_call(hot, config, edge, function, caller);
         }
     }
@@ -379,7 +385,7 @@ impl<P: SinglePort + 'static> Single<P> {
             return;
         }
         while !(hot.gate.open() && self.writer.other(&self.steps(hot), parts)) {
-            if !self.closed(hot, config, parts.0, parts.1, 0) {
+            if !self.closed(hot, config, parts.0, parts.1, hot.gate.site(0)) {
                 return;
             }
         }
@@ -497,7 +503,7 @@ impl<P: SinglePort + 'static> Single<P> {
         config: &'static Config,
         id: EventId,
         first: usize,
-        caller: usize,
+        site: Site,
     ) -> bool {
         let hot = P::somewhere(hot);
         let gate = &hot.gate;
@@ -521,11 +527,8 @@ impl<P: SinglePort + 'static> Single<P> {
             if !state.turned() && config.flags & START_ON != 0 {
                 self.lose();
             }
-            let on = state.enabled()
-                && triggers
-                && !state.on()
-                && !state.spent()
-                && gate.triggers(caller);
+            let on =
+                state.enabled() && triggers && !state.on() && !state.spent() && site.triggers();
             if on {
                 self.turn_inside(gate, true, Cause::Function);
             }
@@ -535,7 +538,7 @@ impl<P: SinglePort + 'static> Single<P> {
             let call = enter || id == EventId::ExitFar;
             if call && state.enabled() && state.on() && function == gate.stopper() {
                 let edge = if enter { Edge::Enter } else { Edge::Exit };
-                if self.writer.follow_stopper(gate, edge, caller) {
+                if self.writer.follow_stopper(edge, site) {
                     self.turn_inside(gate, false, Cause::Function);
                 }
             }

@@ -3,7 +3,7 @@
 //! Of one thread, that which entered it first: of another thread every return counts as the outermost one.
 
 use super::Writer;
-use crate::gate::Gate;
+use crate::gate::Site;
 use crate::{Edge, Target};
 
 impl<T: Target> Writer<T> {
@@ -13,37 +13,24 @@ impl<T: Target> Writer<T> {
         self.stopper_depth.set(0);
     }
 
-    /// The stopper was entered, by a call that returns to `caller`, or left, while recording is on: whether that was the return from
-    /// its outermost call. Under a [condition](crate::conditions) only calls that meet it are looked at, and what they call.
+    /// The stopper was entered, by a call from `site`, or left, while recording is on: whether that was the return from its
+    /// outermost call. Under a [condition](crate::conditions) only calls that meet it are looked at, and what they call.
     #[cold]
     #[inline(never)]
     #[must_use]
-    pub fn follow_stopper(&self, gate: &Gate, edge: Edge, caller: usize) -> bool {
+    pub fn follow_stopper(&self, edge: Edge, site: Site) -> bool {
+        let (depth, thread) = (self.stopper_depth.get(), self.stream.thread());
         #[cfg(feature = "conditions")]
-        if let Some(conditions) = gate.conditions()
-            && conditions.stopper.is_set()
-        {
-            let stopper = &conditions.stopper;
-            let is_open = self.stopper_depth.get() != 0;
+        if let Some((stopper, caller)) = site.stopper() {
             let counts = match edge {
-                _ if is_open => self.off_thread.get() == self.stream.thread(),
+                _ if depth != 0 => self.off_thread.get() == thread,
                 Edge::Enter => stopper.admits(caller),
                 Edge::Exit => false,
             };
-            let ends = counts && self.follow_any_stopper(edge);
-            if ends {
-                stopper.act();
+            if !counts {
+                return false;
             }
-            return ends;
         }
-        let (_, _) = (gate, caller);
-        self.follow_any_stopper(edge)
-    }
-
-    /// The same without a condition.
-    #[inline(always)]
-    fn follow_any_stopper(&self, edge: Edge) -> bool {
-        let (depth, thread) = (self.stopper_depth.get(), self.stream.thread());
         if edge == Edge::Enter && depth == 0 {
             self.off_thread.set(thread);
         }
@@ -55,6 +42,11 @@ impl<T: Target> Writer<T> {
             Edge::Exit => (depth.saturating_sub(1), depth <= 1),
         };
         self.stopper_depth.set(depth);
+        #[cfg(feature = "conditions")]
+        if ends && let Some((stopper, _)) = site.stopper() {
+            stopper.act();
+        }
+        let _ = site;
         ends
     }
 }
