@@ -42,6 +42,7 @@ mod listening;
 mod port;
 mod setup;
 mod steps;
+mod stopper;
 
 pub use commands::Wish;
 use listening::Listen;
@@ -259,21 +260,6 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Gives the function that was entered last another one's slot: the table wanted one for it.
     pub fn replace(&self, hot: &Hot) {
         self.writer.replace(&self.steps(hot));
-    }
-
-    /// The stopper was entered or left while recording is on: its outermost return turns that off.
-    #[cold]
-    #[inline(never)]
-    fn stop(&self, hot: &Hot, edge: Edge, site: Site) {
-        let _ = site;
-        self.masked(|| {
-            // (What is captured takes room.)
-            #[cfg(not(feature = "conditions"))]
-            let site = hot.gate.site(0);
-            if self.writer.follow_stopper(edge, site) {
-                self.turn_inside(&hot.gate, false, Cause::Function);
-            }
-        });
     }
 
     /// Notes the function that a hook was called for from inside a hook.
