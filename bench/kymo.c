@@ -176,6 +176,10 @@ CALLS(enter_recorded, ENTER)
 CALLS(exit_recorded, EXIT)
 CALLS(enter_watched, ENTER)
 CALLS(exit_watched, EXIT)
+CALLS(marker_duration, kymo_marker(i))
+CALLS(marker_watched, kymo_marker(i))
+CALLS(isr_duration, kymo_isr_enter(15))
+CALLS(isr_watched, kymo_isr_enter(15))
 
 static void others(void)
 {
@@ -191,6 +195,16 @@ static void others(void)
 	kymo_duration.stop_at = NULL;
 	kymo_duration.request = 1;
 	kymo_tick();
+	/* Events, without a condition, and with one that they do not meet. */
+	row_marker_duration();
+	row_isr_duration();
+	kymo_duration.freeze_value = 7;
+	kymo_duration.freeze_on = KYMO_FREEZE_ON_IRQ;
+	row_isr_watched();
+	kymo_duration.freeze_value = 0x10000;
+	kymo_duration.freeze_on = KYMO_FREEZE_ON_MARKER;
+	row_marker_watched();
+	kymo_duration.freeze_on = 0;
 }
 
 #elif defined(ALL_ROWS)

@@ -200,3 +200,64 @@ fn of_64_bits_and_big_endian() {
 fn of_64_bits_and_little_endian() {
     every_call_in_its_order(&AARCH64);
 }
+
+/// Compiled with `-pg`, which calls `_mcount` behind each prologue (`device/c/wrap/pg.c`).
+#[test]
+fn profiled_calls_of_aarch64() {
+    tools::require(&[Need::Foreign, Need::Checks]).unwrap();
+    let library = library::for_linux(&BareRust::find_for(AARCH64.target).unwrap()).unwrap();
+    let folder = run::target_dir().join("foreign/profiled");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let device = run::root().join("device");
+    for level in ["-O0", "-O2", "-Os"] {
+        let (program, raw) = (folder.join("program"), folder.join("raw.kymo"));
+        let compile = |source: &str, options: &[&str]| {
+            let object = folder.join(Path::new(source).file_stem().unwrap());
+            let mut compiler = Command::new(AARCH64.compiler);
+            compiler.args([
+                "-std=gnu11",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                "-pthread",
+                "-I",
+            ]);
+            compiler.arg(device.join("c/include")).args(options);
+            compiler
+                .args(["-c", "-o"])
+                .arg(&object)
+                .arg(device.join(source));
+            run::run(&mut compiler).unwrap();
+            object
+        };
+        let mut link = Command::new(AARCH64.compiler);
+        link.args(["-static", "-pthread", "-o"]).arg(&program);
+        link.arg(compile("tests/programs/profiled.c", &[level, "-pg"]));
+        link.arg(compile("c/wrap/pg.c", &["-O2"])).arg(&library);
+        link.arg("-Wl,--wrap=_setjmp,-u,_setjmp,--wrap=longjmp,-u,longjmp");
+        run::run(&mut link).unwrap();
+        let _ = fs::remove_file(&raw);
+        let mut qemu = Command::new(AARCH64.qemu);
+        // Of each function where it is, and how often it was called.
+        let said = run::output(qemu.arg(&program).env("KYMO_OUTPUT", &raw)).unwrap();
+        let expected: BTreeMap<String, u64> = said
+            .lines()
+            .map(|line| {
+                let words: Vec<&str> = line.split(' ').collect();
+                (words[0].to_owned(), words[2].parse().unwrap())
+            })
+            .collect();
+        let bench = kymo::build(Profile::Debug).unwrap();
+        let rows = kymo(&bench, "report", &program, &raw);
+        let found: BTreeMap<String, u64> = rows
+            .iter()
+            .map(|row| {
+                let name = row["function"].as_str().unwrap();
+                let name = name.split('+').next().unwrap().to_owned();
+                (name, row["count"].as_u64().unwrap())
+            })
+            .collect();
+        assert_eq!(found, expected, "{level}");
+    }
+}

@@ -16,6 +16,7 @@ mod libraries;
 mod memory;
 mod native_stream;
 mod processes;
+mod rtems_stream;
 mod rtt;
 mod served;
 mod sizes;

@@ -491,7 +491,7 @@ fn fifty_images_at_any_instant() {
 }
 
 #[test]
-#[ignore = "takes long: a thousand images"]
+#[ignore = "takes five minutes: a thousand images"]
 fn a_thousand_images_at_any_instant() {
     Marking::images(1000);
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -192,4 +193,90 @@ fn a_guest_is_read_through_memory_that_it_shares() {
     };
     is_whole("first");
     is_whole("second");
+
+    // A host that asks for a dump and is gone, and a reset while the guest waits for room for the rest.
+    let mut rings = Rings::open(&ram);
+    rings.say(b"dump_trace\r");
+    rings.fill();
+    monitor.command(&json!({"execute": "system_reset"}));
+    is_whole("reset");
+
+    // A reset under a host in whose dump it falls, or which it finds before or behind that: it has all, or says that it has not.
+    for look in 0..4 {
+        let (mut fetch, trace) = fetch(&format!("cut-{look}"));
+        let mut host = Background::start(&mut fetch).unwrap();
+        let begun = rings.up();
+        while rings.up() == begun && host.ended().unwrap().is_none() {}
+        for _ in 0..look {
+            let (now, begun) = (rings.up(), std::time::Instant::now());
+            while rings.up() == now && begun.elapsed() < Duration::from_millis(20) {}
+        }
+        monitor.command(&json!({"execute": "system_reset"}));
+        if host.wait(PATIENCE).unwrap().success() {
+            assert_eq!(calls(&elf, &trace, "leaf"), Some((3000, 3000)), "{look}");
+        }
+        is_whole("behind");
+    }
+}
+
+/// The rings of the second channel of RTT's control block, at the beginning of shared memory of a guest of 32 bits.
+struct Rings {
+    file: fs::File,
+}
+
+impl Rings {
+    /// Where the channels' structures are: behind the text and two counts.
+    const CHANNELS: u64 = 24;
+    /// Bytes of one.
+    const BYTES: u64 = 24;
+
+    fn open(ram: &Path) -> Self {
+        let file = fs::OpenOptions::new().read(true).write(true).open(ram);
+        Self {
+            file: file.unwrap(),
+        }
+    }
+
+    fn number(&self, at: u64) -> u32 {
+        let mut bytes = [0; 4];
+        self.file.read_exact_at(&mut bytes, at).unwrap();
+        u32::from_le_bytes(bytes)
+    }
+
+    /// Where the writer and the reader of the ring to the host are.
+    fn up(&self) -> (u32, u32) {
+        let channel = Self::CHANNELS + Self::BYTES;
+        (self.number(channel + 12), self.number(channel + 16))
+    }
+
+    /// Sends to the guest, which has read all that was sent before.
+    fn say(&mut self, bytes: &[u8]) {
+        let channel = Self::CHANNELS + Self::BYTES * u64::from(self.number(16) + 1);
+        let memory = u64::from(self.number(channel + 4)) - 0x2100_0000;
+        let size = self.number(channel + 8);
+        let mut at = self.number(channel + 12);
+        for byte in bytes {
+            self.file
+                .write_all_at(&[*byte], memory + u64::from(at))
+                .unwrap();
+            at = (at + 1) % size;
+        }
+        self.file
+            .write_all_at(&at.to_le_bytes(), channel + 12)
+            .unwrap();
+    }
+
+    /// Waits until the guest finds no room for what it sends.
+    fn fill(&self) {
+        let size = self.number(Self::CHANNELS + Self::BYTES + 8);
+        let begun = std::time::Instant::now();
+        loop {
+            let (write, read) = self.up();
+            if (write + 1) % size == read {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{write} {read}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }

@@ -64,6 +64,8 @@
 
 pub mod cobs;
 pub mod command;
+#[cfg(feature = "conditions")]
+pub mod condition;
 pub mod console;
 pub mod crc;
 #[cfg(feature = "duration")]
@@ -76,6 +78,8 @@ pub mod text;
 use crate::event::Shape;
 
 pub use command::{Command, CommandError, Mode};
+#[cfg(feature = "conditions")]
+pub use condition::{Condition, Conditions};
 #[cfg(feature = "duration")]
 pub use duration::{Action, Duration, FreezeOn};
 pub use fault::{Fault, MAX_FUNCTION_SHIFT, SetupError};

@@ -358,6 +358,28 @@ void kymo_off(void);
 void kymo_set_trigger(void (*function)(void));
 void kymo_set_stopper(void (*function)(void));
 
+/* When trigger and stopper act, in libraries that were built with the part `conditions` (cargo xtask lib TARGET --parts
+ * conditions,...): only when called from code at `from` up to `end` (0: from anywhere), from the hit-th of these calls on
+ * (0: the first), `times` times at most (0: without limit). The trigger is looked at while recording is off, the stopper
+ * while it is on, and recording ends where the call that counts returns. Set by the host (`kymo trace --trigger 'parse from main hit 3'`),
+ * by the program, or by a debugger that writes where the symbol says: words count at once. Counting begins anew when events are
+ * cleared, or a trigger or stopper is set. Not kept over a reboot. */
+typedef struct kymo_condition {
+	uintptr_t from, end;
+	uint32_t hit, times;
+	volatile uint32_t hits, acted; /* so many of these calls there were; so often it has acted */
+} kymo_condition_t;
+
+typedef struct kymo_conditions {
+	uint32_t magic; /* KYMO_CONDITIONS_MAGIC */
+	uint32_t reserved;
+	kymo_condition_t trigger, stopper;
+} kymo_conditions_t;
+
+#define KYMO_CONDITIONS_MAGIC 0x4B79436Fu
+
+extern kymo_conditions_t kymo_conditions;
+
 /* Why nothing is recorded: NULL if kymo_config can be used, else the name of the field that is wrong and the
  * rule that it breaks, as "packet_size: must be a multiple of 8, from 128 to 524288", and in *value (unless
  * that is NULL) what it is. Sets the recorder up if no hook has done so; call it once RAM is initialized, and

@@ -12,7 +12,7 @@
  *   - rtems_record_fetch(), and rtems_record_drain() as in RTEMS until 2024, lose nothing in silence. On
  *     bare AArch64 they are not here: each CPU drains its own ring (kymo_items_drain()).
  *   - rtems_record_dump() and the server of records are not here: the host gets the items with the rest
- *     of the trace.
+ *     of the trace, and RTEMS's own client by kymo_rtems_stream.h.
  */
 #ifndef KYMO_RTEMS_H
 #define KYMO_RTEMS_H

@@ -1,7 +1,8 @@
 /* Records programs that are compiled with -pg, for gprof or ftrace, in the place of -finstrument-functions: link this file beside
- * libkymo.a, compiled without -pg. For x86-64 under Linux (with -mfentry or not) and for Cortex-M3 and larger.
+ * libkymo.a, compiled without -pg. For x86-64 under Linux (with -mfentry or not), AArch64 under Linux (by
+ * GCC, without pointer authentication), and Cortex-M3 and larger.
  *
- * The compiler calls mcount, __fentry__ or __gnu_mcount_nc where a function is entered, and nothing where it returns. So this puts
+ * The compiler calls mcount, _mcount, __fentry__ or __gnu_mcount_nc where a function is entered, and nothing where it returns. So this puts
  * another return address into the place of the caller's, and keeps that on a stack of its own; the function returns here, and
  * from here to its caller. What looks at return addresses is confused by that: C++ exceptions, and debuggers' backtraces.
  *
@@ -21,7 +22,7 @@ typedef struct kymo_pg_stack {
 	struct kymo_pg_frame {
 		uintptr_t function;
 		uintptr_t back;  /* where it returns to */
-		uintptr_t place; /* where the stack pointer stands when it returns */
+		uintptr_t place; /* where the stack pointer stands when it returns; on AArch64 what the frame pointer is then */
 	} frames[KYMO_PG_DEPTH];
 } kymo_pg_stack_t;
 
@@ -118,6 +119,23 @@ __asm__(".pushsection .text\n"
 	"leaq 24(%r11), %rdi\n call kymo_pg_exit\n"
 	"movups (%rsp), %xmm0\n movups 16(%rsp), %xmm1\n movq 32(%rsp), %rsp\n movq %rax, 16(%rsp)\n"
 	"popq %rdx\n popq %rax\n ret\n"
+	".size kymo_pg_return, .-kymo_pg_return\n"
+	".popsection\n");
+
+#elif defined(__aarch64__)
+/* It is called behind the prologue, as any function is: x29 is where that keeps the caller's frame pointer and the return address.
+ * The first is what it was when the function returns, so that it stands for the place. Values are returned in x0, x1, q0 to q3. */
+__asm__(".pushsection .text\n"
+	".globl _mcount\n .type _mcount,%function\n"
+	"_mcount:\n"
+	"stp x29, x30, [sp, #-16]!\n sub x0, x30, #4\n ldp x2, x1, [x29]\n bl kymo_pg_enter\n"
+	"ldp x29, x30, [sp], #16\n str x0, [x29, #8]\n ret\n"
+	".size _mcount, .-_mcount\n"
+	".globl kymo_pg_return\n .type kymo_pg_return,%function\n"
+	"kymo_pg_return:\n"
+	"stp x0, x1, [sp, #-16]!\n stp q0, q1, [sp, #-32]!\n stp q2, q3, [sp, #-32]!\n"
+	"mov x0, x29\n bl kymo_pg_exit\n mov x30, x0\n"
+	"ldp q2, q3, [sp], #32\n ldp q0, q1, [sp], #32\n ldp x0, x1, [sp], #16\n ret\n"
 	".size kymo_pg_return, .-kymo_pg_return\n"
 	".popsection\n");
 

@@ -96,6 +96,15 @@ pub type Parts = (EventId, usize, usize);
 pub type Parts64 = (EventId, u64, u32);
 
 impl Event {
+    /// Where a function was called from, if that is known; else 0.
+    #[inline(always)]
+    pub const fn caller(self) -> usize {
+        match self {
+            Self::EnterFrom { caller, .. } => caller,
+            _ => 0,
+        }
+    }
+
     /// The event in parts, in the longest form that does not name more than it must.
     ///
     /// # Errors

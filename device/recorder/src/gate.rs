@@ -21,6 +21,8 @@ use core::mem::offset_of;
 use core::ptr::{null_mut, without_provenance_mut};
 use core::sync::atomic::AtomicUsize;
 
+#[cfg(feature = "conditions")]
+use crate::conditions::{Condition, Conditions};
 use crate::retained::Retained;
 use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, SHARED, change, load_acquire};
 
@@ -77,6 +79,44 @@ pub struct Gate {
     /// In duration mode, the word that says so; else null.
     #[cfg(feature = "duration")]
     duration: AtomicPtr<u8>,
+    /// When trigger and stopper act, if not always.
+    #[cfg(feature = "conditions")]
+    conditions: Option<&'static Conditions>,
+}
+
+/// Where the trigger or stopper is called from, and when that counts. Nothing, and no instruction, in a recorder without
+/// conditions.
+#[derive(Clone, Copy, Debug)]
+pub struct Site {
+    #[cfg(feature = "conditions")]
+    conditions: Option<&'static Conditions>,
+    #[cfg(feature = "conditions")]
+    caller: usize,
+}
+
+impl Site {
+    /// The trigger is called from here while recording is off: whether it acts.
+    #[inline(always)]
+    pub fn triggers(self) -> bool {
+        #[cfg(feature = "conditions")]
+        if let Some(conditions) = self.conditions
+            && conditions.trigger.is_set()
+        {
+            let acts = conditions.trigger.admits(self.caller);
+            if acts {
+                conditions.trigger.act();
+            }
+            return acts;
+        }
+        true
+    }
+
+    /// The condition of the stopper, if there is one, and where it is called from.
+    #[cfg(feature = "conditions")]
+    pub(crate) fn stopper(self) -> Option<(&'static Condition, usize)> {
+        let stopper = &self.conditions?.stopper;
+        stopper.is_set().then_some((stopper, self.caller))
+    }
 }
 
 /// What a hook finds in the gate's word.
@@ -173,6 +213,32 @@ impl Gate {
             changes: [const { AtomicU32::new(0) }; SHARED],
             #[cfg(feature = "duration")]
             duration: AtomicPtr::new(null_mut()),
+            #[cfg(feature = "conditions")]
+            conditions: None,
+        }
+    }
+
+    /// Trigger and stopper act when this says so.
+    #[cfg(feature = "conditions")]
+    pub(crate) const fn set_conditions(&mut self, conditions: &'static Conditions) {
+        self.conditions = Some(conditions);
+    }
+
+    /// When trigger and stopper act, if not always.
+    #[cfg(feature = "conditions")]
+    pub fn conditions(&self) -> Option<&'static Conditions> {
+        self.conditions
+    }
+
+    /// A call that returns to `caller`.
+    #[inline(always)]
+    pub fn site(&self, caller: usize) -> Site {
+        let _ = caller;
+        Site {
+            #[cfg(feature = "conditions")]
+            conditions: self.conditions,
+            #[cfg(feature = "conditions")]
+            caller,
         }
     }
 
@@ -395,6 +461,10 @@ impl Gate {
 
     /// The trigger works again after a single shot.
     pub fn rearm(&self) {
+        #[cfg(feature = "conditions")]
+        if let Some(conditions) = self.conditions {
+            conditions.rearm();
+        }
         self.set(SPENT, false);
     }
 

@@ -33,6 +33,8 @@ use kymo_wire::event::{
 };
 
 use crate::Target;
+#[cfg(feature = "conditions")]
+use crate::conditions::Conditions;
 pub use crate::gate::CODE_BIT;
 use crate::gate::Gate;
 #[cfg(not(loom))]
@@ -160,6 +162,14 @@ impl Hot {
             cursor: Cursor::new(),
             gate: Gate::new(this.cast_mut().cast()),
         }
+    }
+
+    /// The same with trigger and stopper that act only when `conditions` says so.
+    #[cfg(feature = "conditions")]
+    pub const fn with(this: *const Self, conditions: &'static Conditions) -> Self {
+        let mut hot = Self::new(this);
+        hot.gate.set_conditions(conditions);
+        hot
     }
 }
 

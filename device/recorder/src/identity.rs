@@ -52,6 +52,7 @@ pub fn identity<T: Target>(config: &Config, build_id: &[u8]) -> Identity {
             sure_clock: config.tick_hz != 0,
             stream: false,
             duration: false,
+            conditions: cfg!(feature = "conditions"),
         },
         build_id: id,
     }

@@ -30,6 +30,8 @@ pub mod clock;
     )
 ))]
 mod compiled_out;
+#[cfg(feature = "conditions")]
+pub mod conditions;
 pub mod config;
 mod console;
 pub mod cost;

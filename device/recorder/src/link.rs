@@ -392,12 +392,37 @@ fn obey(
         Command::Trigger(address) | Command::Stopper(address) => {
             let address = usize::try_from(address).map_err(|_| Refusal::TooWide)?;
             let (trigger, stopper) = control.sets();
+            #[cfg(feature = "conditions")]
+            if let Some(conditions) = control.conditions() {
+                let own = match command {
+                    Command::Trigger(_) => &conditions.trigger,
+                    _ => &conditions.stopper,
+                };
+                own.set(0, 0, 0, 0);
+            }
             match command {
                 Command::Trigger(_) => control.set_sets(address, stopper),
                 _ => control.set_sets(trigger, address),
             }
         }
         Command::Once(once) => control.set_once(once),
+        #[cfg(feature = "conditions")]
+        Command::Condition(asked) => {
+            let conditions = control.conditions().ok_or(Refusal::NoConditions)?;
+            conditions.ask(asked).ok_or(Refusal::TooWide)?;
+            for (condition, keys) in [
+                (&conditions.trigger, &TRIGGER_KEYS),
+                (&conditions.stopper, &STOPPER_KEYS),
+            ] {
+                let (code, counts) = condition.get();
+                let ([from, end], rest) = (keys.0, keys.1);
+                said.address(from, code[0] as u64)
+                    .address(end, code[1] as u64);
+                for (key, count) in rest.into_iter().zip(counts) {
+                    said.word(key, count.into());
+                }
+            }
+        }
         #[cfg(feature = "duration")]
         Command::Duration(asked) => {
             control.ask_duration(asked)?;
@@ -470,12 +495,40 @@ fn obey(
             said.word("recorded", recorded.into());
         }
         // A workspace may have the words of parts that this recorder was built without; a target has not.
-        #[cfg(not(feature = "duration"))]
+        #[cfg(not(all(feature = "conditions", feature = "duration")))]
         #[allow(unreachable_patterns)]
         _ => return Ok(false),
     }
     Ok(true)
 }
+
+/// What the words of an answer to `condition` are: two addresses and four counts.
+#[cfg(feature = "conditions")]
+type Keys = ([&'static str; 2], [&'static str; 4]);
+
+/// The trigger's.
+#[cfg(feature = "conditions")]
+const TRIGGER_KEYS: Keys = (
+    ["trigger_from", "trigger_end"],
+    [
+        "trigger_hit",
+        "trigger_times",
+        "trigger_hits",
+        "trigger_acted",
+    ],
+);
+
+/// The stopper's.
+#[cfg(feature = "conditions")]
+const STOPPER_KEYS: Keys = (
+    ["stopper_from", "stopper_end"],
+    [
+        "stopper_hit",
+        "stopper_times",
+        "stopper_hits",
+        "stopper_acted",
+    ],
+);
 
 /// Sends answers.
 struct Answer<'a, C> {

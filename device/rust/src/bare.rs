@@ -19,7 +19,7 @@ use kymo_wire::note::NOTE_BYTES;
 /// that. Hooks in assembly find it by its name; and a debugger that reads RAM finds the end of the
 /// newest packet there: see `.note.kymo`.
 #[unsafe(export_name = "kymo_hot")]
-static HOT: Hot = Hot::new(&raw const HOT);
+static HOT: Hot = crate::hot(&raw const HOT);
 
 /// Everything else: in `.bss`.
 #[unsafe(export_name = "kymo_recorder")]
@@ -152,8 +152,8 @@ extern "C" fn replace() {
 
 /// What hooks in assembly leave of calls in duration mode.
 #[cfg(all(kymo_assembly, feature = "duration"))]
-extern "C" fn long_enter(function: usize, _call_site: usize) {
-    recorder().duration_enter(&HOT, code(function));
+extern "C" fn long_enter(function: usize, call_site: usize) {
+    recorder().duration_enter(&HOT, code(function), HOT.gate.site(call_site));
 }
 
 /// The same of exits, at this time.

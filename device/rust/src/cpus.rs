@@ -20,7 +20,7 @@ struct Alone<T>(T);
 
 /// What hooks look at first: in `.data`, so that the gate stays shut until start-up code has copied
 /// that. (The cursors are the CPUs'.)
-static HOT: Alone<Hot> = Alone(Hot::new(&raw const HOT.0));
+static HOT: Alone<Hot> = Alone(crate::hot(&raw const HOT.0));
 /// Its only part that is used.
 static GATE: &Gate = &HOT.0.gate;
 

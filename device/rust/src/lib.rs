@@ -62,6 +62,7 @@ pub use kymo_recorder::config::{
     PROMOTE_SWITCHED_IN, PROMOTE_SWITCHED_OUT, Promotion, START_ON, STREAM,
 };
 use kymo_recorder::gate::code;
+use kymo_recorder::hot::Hot;
 use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::retained::WORDS;
 use kymo_recorder::{Edge, Event};
@@ -92,6 +93,20 @@ macro_rules! config {
 }
 
 pub use configure::{Packets, Recorder, Table};
+
+/// When trigger and stopper act: `kymo.h` has the structure.
+#[cfg(feature = "conditions")]
+#[unsafe(export_name = "kymo_conditions")]
+static CONDITIONS: kymo_recorder::conditions::Conditions =
+    kymo_recorder::conditions::Conditions::new();
+
+/// A gate and a cursor that will lie at `this`.
+const fn hot(this: *const Hot) -> Hot {
+    #[cfg(feature = "conditions")]
+    return Hot::with(this, &CONDITIONS);
+    #[cfg(not(feature = "conditions"))]
+    Hot::new(this)
+}
 
 /// Memory that a program gives to the recorder, all zero at first.
 macro_rules! memory {

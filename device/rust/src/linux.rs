@@ -6,7 +6,6 @@ use kymo_os_linux::process::{GatePage, Process};
 use kymo_os_linux::sys;
 use kymo_recorder::config::{Config, Kept, note};
 use kymo_recorder::gate::{Gate, Look};
-use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::{Cause, Layout, MetadataType};
@@ -15,7 +14,7 @@ use kymo_wire::note::NOTE_BYTES;
 
 /// The gate: in initialized memory. (The cursors are the threads'.)
 static PAGE: GatePage = GatePage {
-    hot: Hot::new((&raw const PAGE).cast()),
+    hot: crate::hot((&raw const PAGE).cast()),
 };
 /// Its only part that is used.
 static GATE: &Gate = &PAGE.hot.gate;

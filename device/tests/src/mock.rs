@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use kymo_recorder::Target;
+use kymo_recorder::conditions::Conditions;
 use kymo_recorder::config::{CONFIG_VERSION, Config};
 use kymo_recorder::hot::Hot;
 use kymo_recorder::link::Link;
@@ -183,7 +184,7 @@ impl<L: Layouts + 'static> ThreadPort for Mock<L> {
 pub fn hot() -> &'static Hot {
     let place = Box::leak(Box::new(MaybeUninit::uninit()));
     let this: *const Hot = place.as_ptr();
-    place.write(Hot::new(this))
+    place.write(Hot::with(this, leak(Conditions::new())))
 }
 
 /// For good.

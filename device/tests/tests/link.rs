@@ -15,6 +15,9 @@ use kymo_wire::event::{ByteOrder, MetadataType};
 use kymo_wire::link::{DUMP_TIMEOUT_MS, Identity, Mode};
 use kymo_wire::profile::{Entry, TableHeader};
 
+#[path = "link/conditions.rs"]
+mod conditions;
+
 thread_local! {
     /// What the target of this thread's test has sent.
     static SENT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };

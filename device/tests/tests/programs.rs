@@ -18,6 +18,8 @@ use kymo_wire::event::{Layout, METADATA_STREAM};
 use kymo_wire::link::Identity;
 use kymo_wire::profile::{Entry, TableHeader};
 
+#[path = "programs/conditions.rs"]
+mod conditions;
 #[path = "programs/crash.rs"]
 mod crash;
 #[path = "programs/items.rs"]

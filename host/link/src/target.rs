@@ -114,7 +114,8 @@ pub struct Target {
 enum Asked {
     /// Of anybody: a second question might harm.
     Unknown,
-    /// Of a target that was known before the command to reboot: it hears nothing until it is back.
+    /// Of a target that was known before the command to reboot, or a guest in whose memory its rings are: it hears nothing
+    /// until it is back, and rings begin anew when a guest starts, so that a question in them is lost.
     Rebooting,
 }
 
@@ -202,7 +203,11 @@ impl Target {
     /// [`LinkError::Version`]; or the connection's.
     pub fn identify(&mut self) -> Result<Identity, LinkError> {
         let waited = self.timeouts.identify * ATTEMPTS;
-        self.identify_until(Instant::now() + waited, Asked::Unknown, &Cancel::new())?
+        let asked = match self.address {
+            Address::Memory { .. } => Asked::Rebooting,
+            _ => Asked::Unknown,
+        };
+        self.identify_until(Instant::now() + waited, asked, &Cancel::new())?
             .ok_or_else(|| {
                 let heard = self.text.heard();
                 let address = self.address.clone();

@@ -109,18 +109,131 @@ __attribute__((noinline)) void steps(void)
 	}
 }
 
+/* An interpreter: most calls are short, and as close together as can be. */
+__attribute__((noinline)) int leaf(int n)
+{
+	__asm__ volatile("" : "+r"(n));
+	return n * 3 + 1;
+}
+
+__attribute__((noinline)) int add(int left, int right)
+{
+	return leaf(left) + leaf(right);
+}
+
+__attribute__((noinline)) int evaluate(int depth)
+{
+	if (depth == 0)
+		return leaf(depth);
+	return add(evaluate(depth - 1), evaluate(depth - 1));
+}
+
+__attribute__((noinline)) void interpret(void)
+{
+	static uint32_t rounds;
+	evaluate(5);
+	if (rounds++ % 4 == 0)
+		large_step();
+}
+
+/* Blocks of data: short calls between longer ones, and pauses. */
+__attribute__((noinline)) uint32_t get(uint32_t n)
+{
+	SPIN(12);
+	return n;
+}
+
+__attribute__((noinline)) void put(uint32_t n)
+{
+	SPIN(25 + n);
+}
+
+__attribute__((noinline)) void hash(void)
+{
+	SPIN(600);
+}
+
+__attribute__((noinline)) void block(void)
+{
+	for (uint32_t i = 0; i < 16; i++) {
+		uint32_t n = get(i);
+		hash();
+		put(n);
+	}
+}
+
+__attribute__((noinline)) void compress(void)
+{
+	static uint32_t rounds;
+	for (int i = 0; i < 4; i++)
+		block();
+	SPIN(rounds++ % 8 == 0 ? 220000 : 20000);
+}
+
+/* Two threads, a queue between them, markers. */
+__attribute__((noinline)) void lock(void)
+{
+	SPIN(20);
+}
+
+__attribute__((noinline)) void unlock(void)
+{
+	SPIN(15);
+}
+
+__attribute__((noinline)) void queue_put(void)
+{
+	lock();
+	SPIN(60);
+	unlock();
+}
+
+__attribute__((noinline)) void queue_get(void)
+{
+	lock();
+	SPIN(80);
+	unlock();
+}
+
+__attribute__((noinline)) void sample(void)
+{
+	SPIN(700);
+}
+
+__attribute__((noinline)) void transmit(void)
+{
+	SPIN(9000);
+	queue_get();
+}
+
+__attribute__((noinline)) void threads(void)
+{
+	static uint32_t rounds, random = 1;
+	random = random * 1664525 + 1013904223;
+	kymo_switch(1 + rounds % 2);
+	queue_put();
+	if (random >> 30 != 0)
+		sample();
+	if (rounds % 16 == 0)
+		transmit();
+	SPIN((random >> 16 & 255) * 20 + 1);
+	kymo_marker(rounds++);
+}
+
 /* Never returns: open at every dump. */
 __attribute__((noinline)) static void serve(void)
 {
-	bool goes_on = false;
+	void (*goes_on)(void) = NULL;
 	for (int marks = 0;;) {
 		if (goes_on)
-			steps();
+			goes_on();
 		if (UART_STATE & 2) {
 			uint8_t byte = (uint8_t)UART_DATA;
 			/* So many in a row are in no frame of the link's. */
-			goes_on |= byte == '+' && marks >= 5;
-			marks = byte == '!' || byte == '+' ? marks + 1 : 0;
+			if (marks >= 5 && byte != '!')
+				goes_on = byte == '+' ? steps : byte == '*' ? interpret
+						   : byte == '/' ? compress : byte == '=' ? threads : goes_on;
+			marks = byte == '!' || byte == '+' || byte == '*' || byte == '/' || byte == '=' ? marks + 1 : 0;
 			kymo_link_receive(byte);
 			kymo_link_poll();
 			if (marks == 6 && byte == '!') {

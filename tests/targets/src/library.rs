@@ -22,9 +22,15 @@ pub const PARTS: [&str; 7] = [
     "retained",
 ];
 
-/// What a library can have beside the parts, and has not unless it is asked for: duration mode, a look in every hook whether interrupts
-/// can be masked, and on AArch64 another register for the recorder.
-pub const OPTIONS: [&str; 4] = ["checked", "duration", "tpidr_el0", "tpidrro_el0"];
+/// What a library can have beside the parts, and has not unless it is asked for: duration mode, conditions of trigger and
+/// stopper, a look in every hook whether interrupts can be masked, and on AArch64 another register for the recorder.
+pub const OPTIONS: [&str; 5] = [
+    "checked",
+    "conditions",
+    "duration",
+    "tpidr_el0",
+    "tpidrro_el0",
+];
 
 /// All parts, and duration mode.
 pub const WITH_DURATION: &str = "cost,depth,duration,items,metadata,profile,promotions,retained";

@@ -6,6 +6,8 @@
 use core::fmt;
 
 use super::FLUSH_MS;
+#[cfg(feature = "conditions")]
+use super::condition::Conditions;
 #[cfg(feature = "duration")]
 use super::duration::Duration;
 
@@ -38,6 +40,9 @@ pub enum Command {
     Once(bool),
     /// `mode overwrite|fixed|stream`: what to do when the buffer is full. Clears the buffer.
     Mode(Mode),
+    /// `condition ...`: what [`Conditions`] says of trigger and stopper.
+    #[cfg(feature = "conditions")]
+    Condition(Conditions),
     /// `duration ...`: what [`Duration`] says of duration mode.
     #[cfg(feature = "duration")]
     Duration(Duration),
@@ -202,6 +207,8 @@ impl Command {
                 let mode = modes.find(|mode| same(mode.name(), name));
                 Self::Mode(mode.ok_or(CommandError::NotAMode)?)
             }
+            #[cfg(feature = "conditions")]
+            Word::Condition => Self::Condition(Conditions::parse(&mut words)?),
             #[cfg(feature = "duration")]
             Word::Duration => Self::Duration(Duration::parse(&mut words)?),
             Word::Once => {
@@ -261,6 +268,8 @@ impl fmt::Display for Command {
             Self::Once(true) => "once on",
             Self::Once(false) => "once off",
             Self::Mode(mode) => return write!(f, "mode {}", mode.name()),
+            #[cfg(feature = "conditions")]
+            Self::Condition(conditions) => return write!(f, "condition{conditions}"),
             #[cfg(feature = "duration")]
             Self::Duration(duration) => return write!(f, "duration{duration}"),
             Self::Clear => "clear",
@@ -358,12 +367,18 @@ enum Word {
     Stream,
     Ack,
     WallClock,
+    #[cfg(feature = "conditions")]
+    Condition,
     #[cfg(feature = "duration")]
     Duration,
 }
 
+/// How many first words there are.
+const COUNT: usize =
+    23 + cfg!(feature = "conditions") as usize + cfg!(feature = "duration") as usize;
+
 /// All first words.
-const WORDS: [(&str, Word); if cfg!(feature = "duration") { 24 } else { 23 }] = [
+const WORDS: [(&str, Word); COUNT] = [
     ("identify", Word::Identify),
     ("ping", Word::Ping),
     ("status", Word::Status),
@@ -387,6 +402,8 @@ const WORDS: [(&str, Word); if cfg!(feature = "duration") { 24 } else { 23 }] = 
     ("ack", Word::Ack),
     ("time", Word::Time),
     ("wall_clock", Word::WallClock),
+    #[cfg(feature = "conditions")]
+    ("condition", Word::Condition),
     #[cfg(feature = "duration")]
     ("duration", Word::Duration),
 ];
@@ -397,7 +414,7 @@ mod tests {
 
     use super::super::duration::Action;
     use super::*;
-    use crate::link::FreezeOn;
+    use crate::link::{Condition, FreezeOn};
 
     #[test]
     fn every_command_reads_back() {
@@ -429,6 +446,19 @@ mod tests {
             Command::StreamOn { flush_ms: 250 },
             Command::StreamOff,
             Command::Ack(u32::MAX),
+            Command::Condition(Conditions::Ask),
+            Command::Condition(Conditions::Trigger(Condition {
+                from: 0x800_0100,
+                end: 0x800_0180,
+                hit: 3,
+                times: 1,
+            })),
+            Command::Condition(Conditions::Stopper(Condition {
+                from: 0,
+                end: 0,
+                hit: u32::MAX,
+                times: 0,
+            })),
             Command::Duration(Duration::Ask),
             Command::Duration(Duration::On(true)),
             Command::Duration(Duration::On(false)),
@@ -461,18 +491,13 @@ mod tests {
             let line = command.to_string();
             assert_eq!(Command::parse(line.as_bytes()), Ok(Some(command)));
             let longer = std::format!(" {line}  x");
-            if command == Command::Duration(Duration::Ask) {
-                // That takes one.
-                assert_eq!(
-                    Command::parse(longer.as_bytes()),
-                    Err(CommandError::Unknown)
-                );
-                continue;
-            }
-            assert_eq!(
-                Command::parse(longer.as_bytes()),
-                Err(CommandError::ExtraArgument)
-            );
+            // These take some.
+            let error = match command {
+                Command::Duration(Duration::Ask) => CommandError::Unknown,
+                Command::Condition(Conditions::Ask) => CommandError::MissingArgument,
+                _ => CommandError::ExtraArgument,
+            };
+            assert_eq!(Command::parse(longer.as_bytes()), Err(error));
         }
         assert_eq!(
             Command::parse(b"stream on"),
@@ -497,6 +522,8 @@ mod tests {
             (b"trigger 0x", CommandError::NotAnAddress),
             (b"trigger -1", CommandError::NotAnAddress),
             (b"trigger 10000000000000000", CommandError::NotAnAddress),
+            (b"condition trigger 0 0 1", CommandError::MissingArgument),
+            (b"condition tracer 0 0 1 1", CommandError::Unknown),
             (b"mode ring", CommandError::NotAMode),
             (b"resend 1", CommandError::MissingArgument),
             (b"resend 1 4294967296", CommandError::NotANumber),

@@ -43,6 +43,8 @@ pub struct Capabilities {
     pub stream: bool,
     /// It has duration mode.
     pub duration: bool,
+    /// Its trigger and stopper take conditions.
+    pub conditions: bool,
 }
 
 /// The names of the capabilities on the wire, in the order of the fields.
@@ -55,10 +57,13 @@ const NAMES: [&str; CAPABILITIES] = [
     "stream",
     #[cfg(feature = "duration")]
     "duration",
+    #[cfg(feature = "conditions")]
+    "conditions",
 ];
 
-/// How many of them there are: of the last, a target without duration mode does not know the word.
-const CAPABILITIES: usize = if cfg!(feature = "duration") { 7 } else { 6 };
+/// How many of them there are: of the last two, a target without these parts does not know the words.
+const CAPABILITIES: usize =
+    6 + cfg!(feature = "duration") as usize + cfg!(feature = "conditions") as usize;
 
 impl Capabilities {
     fn flags(self) -> [bool; CAPABILITIES] {
@@ -71,6 +76,8 @@ impl Capabilities {
             self.stream,
             #[cfg(feature = "duration")]
             self.duration,
+            #[cfg(feature = "conditions")]
+            self.conditions,
         ]
     }
 
@@ -83,7 +90,8 @@ impl Capabilities {
             retained: has(NAMES[3]),
             sure_clock: has(NAMES[4]),
             stream: has(NAMES[5]),
-            duration: CAPABILITIES > 6 && has("duration"),
+            duration: cfg!(feature = "duration") && has("duration"),
+            conditions: cfg!(feature = "conditions") && has("conditions"),
         }
     }
 }

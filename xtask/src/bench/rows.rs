@@ -198,6 +198,14 @@ pub const ROWS: &[Row] = &[
         .on(On::Armv7),
     event("enter_recorded", "enter, duration mode, recorded").on(On::Armv7),
     event("exit_recorded", "exit, duration mode, recorded").on(On::Armv7),
+    event("marker_duration", "marker, duration mode").on(On::Armv7),
+    event("marker_watched", "marker, the same, one watched for")
+        .within(70 + 8)
+        .on(On::Armv7),
+    event("isr_duration", "interrupt entered, duration mode").on(On::Armv7),
+    event("isr_watched", "the same, another one watched for")
+        .within(119 + 8)
+        .on(On::Armv7),
     event("disabled_enter", "enter, disabled").within(4),
     event("disabled_exit", "exit, disabled").within(4),
     event("armed_enter", "enter, trigger awaited").within(8),

@@ -169,7 +169,7 @@ impl Process {
             let edge = if EXIT { Edge::Exit } else { Edge::Enter };
             self.follow_image(function);
             lane.call(&self.port, gate, edge, function, caller);
-            self.follow_stopper(lane, gate, edge, function);
+            self.follow_stopper(lane, gate, edge, (function, caller));
         }
     }
 
@@ -180,18 +180,24 @@ impl Process {
         if let Some(lane) = self.existing_lane() {
             self.follow_image(function);
             lane.call_inside(&self.port, gate, edge, function, caller);
-            self.follow_stopper(lane, gate, edge, function);
+            self.follow_stopper(lane, gate, edge, (function, caller));
         }
     }
 
     /// Turns recording off where the thread left the outermost call of the stopper. Behind the record: its event may
     /// be the first that this thread sees since recording was turned on, and calls before count for nothing.
     #[inline(always)]
-    fn follow_stopper(&self, lane: &Lane<Linux>, gate: &Gate, edge: Edge, function: usize) {
+    fn follow_stopper(
+        &self,
+        lane: &Lane<Linux>,
+        gate: &Gate,
+        edge: Edge,
+        (function, caller): (usize, usize),
+    ) {
         if function != gate.stopper() || function == 0 {
             return;
         }
-        if lane.writer().follow_stopper(edge) {
+        if lane.writer().follow_stopper(edge, gate.site(caller)) {
             self.turn(gate, false, Cause::Function);
         }
     }
@@ -237,14 +243,19 @@ impl Process {
                 _ => return,
             };
             if let Some(lane) = self.existing_lane() {
-                self.follow_stopper(lane, gate, edge, function);
+                self.follow_stopper(lane, gate, edge, (function, event.caller()));
             }
         } else if let Event::Enter(function) | Event::EnterFrom { function, .. } = event {
-            if function != 0 && function == gate.trigger() && state.enabled() && !state.spent() {
+            if function != 0
+                && function == gate.trigger()
+                && state.enabled()
+                && !state.spent()
+                && gate.site(event.caller()).triggers()
+            {
                 self.turn(gate, true, Cause::Function);
                 self.hook(gate, event);
                 if let Some(lane) = self.existing_lane() {
-                    self.follow_stopper(lane, gate, Edge::Enter, function);
+                    self.follow_stopper(lane, gate, Edge::Enter, (function, event.caller()));
                 }
             }
         } else if let Some(lane) = self.existing_lane() {

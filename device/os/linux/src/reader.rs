@@ -435,6 +435,11 @@ impl Control for View<'_> {
         (self.gate.trigger(), self.gate.stopper())
     }
 
+    #[cfg(feature = "conditions")]
+    fn conditions(&self) -> Option<&'static kymo_recorder::conditions::Conditions> {
+        self.gate.conditions()
+    }
+
     fn set_once(&self, once: bool) {
         self.process.once.store(once, Ordering::Relaxed);
         self.gate.rearm();

@@ -266,7 +266,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             lane.catch_up(gate.changes(), now);
             lane.writer.record(now, edge.of(function, caller));
             if function == gate.stopper() {
-                self.follow_stopper(lane, gate, edge);
+                self.follow_stopper(lane, gate, edge, caller);
             }
         });
     }
@@ -357,22 +357,23 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     if function != 0
                         && function == gate.trigger()
                         && !state.on()
-                        && !state.spent() =>
+                        && !state.spent()
+                        && gate.site(event.caller()).triggers() =>
                 {
                     self.turn_inside(lane, gate, true, Cause::Function);
                     self.record(lane, gate, event);
                     if function == gate.stopper() {
-                        self.follow_stopper(lane, gate, Edge::Enter);
+                        self.follow_stopper(lane, gate, Edge::Enter, event.caller());
                     }
                 }
                 // Also while a dump is being read, though it cannot be marked in the trace then.
                 Event::Enter(function) | Event::EnterFrom { function, .. }
                     if state.on() && function == gate.stopper() =>
                 {
-                    self.follow_stopper(lane, gate, Edge::Enter);
+                    self.follow_stopper(lane, gate, Edge::Enter, event.caller());
                 }
                 Event::Exit(function) if state.on() && function == gate.stopper() => {
-                    self.follow_stopper(lane, gate, Edge::Exit);
+                    self.follow_stopper(lane, gate, Edge::Exit, 0);
                 }
                 _ => {}
             }

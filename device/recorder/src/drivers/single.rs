@@ -20,7 +20,7 @@ use kymo_wire::event::{Cause, EventId, WordSize};
 use crate::clock::Clock;
 use crate::config::{Config, Kept, START_ON};
 use crate::event::Parts;
-use crate::gate::{Gate, Look, State};
+use crate::gate::{Gate, Look, Site, State};
 use crate::hot::{Hot, low};
 use crate::items::{Ring, Rings};
 use crate::metadata::Metadata;
@@ -42,6 +42,7 @@ mod listening;
 mod port;
 mod setup;
 mod steps;
+mod stopper;
 
 pub use commands::Wish;
 use listening::Listen;
@@ -141,7 +142,9 @@ impl<P: SinglePort + 'static> Single<P> {
             (Look::Open, Edge::Enter) => self.usual_call::<false>(hot, config, function, caller),
             (Look::Open, Edge::Exit) => self.usual_call::<true>(hot, config, function, caller),
             #[cfg(feature = "duration")]
-            (Look::Duration(bits), _) => self.duration_call(hot, edge, function, bits),
+            (Look::Duration(bits), _) => {
+                self.duration_call(hot, edge, (function, hot.gate.site(caller)), bits);
+            }
             (Look::Armed, Edge::Enter) if function == hot.gate.trigger() => {
                 self.open_call(hot, config, edge, function, caller);
             }
@@ -218,7 +221,7 @@ impl<P: SinglePort + 'static> Single<P> {
         #[cfg(feature = "duration")]
         if hot.gate.in_duration() && hot.gate.state().on() {
             return match edge {
-                Edge::Enter => self.duration_enter(hot, function),
+                Edge::Enter => self.duration_enter(hot, function, hot.gate.site(caller)),
                 Edge::Exit => self.duration_exit(hot, function, None),
             };
         }
@@ -226,7 +229,7 @@ impl<P: SinglePort + 'static> Single<P> {
         if !done {
             self.closed_call(hot, config, edge, function, caller);
         } else if function == hot.gate.stopper() {
-            self.stop(hot, edge);
+            self.stop(hot, edge, hot.gate.site(caller));
         }
     }
 
@@ -259,17 +262,6 @@ impl<P: SinglePort + 'static> Single<P> {
         self.writer.replace(&self.steps(hot));
     }
 
-    /// The stopper was entered or left while recording is on: its outermost return turns that off.
-    #[cold]
-    #[inline(never)]
-    fn stop(&self, hot: &Hot, edge: Edge) {
-        self.masked(|| {
-            if self.writer.follow_stopper(edge) {
-                self.turn_inside(&hot.gate, false, Cause::Function);
-            }
-        });
-    }
-
     /// Notes the function that a hook was called for from inside a hook.
     #[cold]
     #[inline(never)]
@@ -295,7 +287,7 @@ impl<P: SinglePort + 'static> Single<P> {
         if self.inside.get() {
             self.refuse_inner(function);
         }
-        if self.closed(hot, config, id, function) {
+        if self.closed(hot, config, id, function, hot.gate.site(caller)) {
             self.open_call(hot, config, edge, function, caller);
         }
     }
@@ -379,7 +371,7 @@ impl<P: SinglePort + 'static> Single<P> {
             return;
         }
         while !(hot.gate.open() && self.writer.other(&self.steps(hot), parts)) {
-            if !self.closed(hot, config, parts.0, parts.1) {
+            if !self.closed(hot, config, parts.0, parts.1, hot.gate.site(0)) {
                 return;
             }
         }
@@ -497,6 +489,7 @@ impl<P: SinglePort + 'static> Single<P> {
         config: &'static Config,
         id: EventId,
         first: usize,
+        site: Site,
     ) -> bool {
         let hot = P::somewhere(hot);
         let gate = &hot.gate;
@@ -520,7 +513,8 @@ impl<P: SinglePort + 'static> Single<P> {
             if !state.turned() && config.flags & START_ON != 0 {
                 self.lose();
             }
-            let on = state.enabled() && triggers && !state.on() && !state.spent();
+            let on =
+                state.enabled() && triggers && !state.on() && !state.spent() && site.triggers();
             if on {
                 self.turn_inside(gate, true, Cause::Function);
             }
@@ -530,7 +524,7 @@ impl<P: SinglePort + 'static> Single<P> {
             let call = enter || id == EventId::ExitFar;
             if call && state.enabled() && state.on() && function == gate.stopper() {
                 let edge = if enter { Edge::Enter } else { Edge::Exit };
-                if self.writer.follow_stopper(edge) {
+                if self.writer.follow_stopper(edge, site) {
                     self.turn_inside(gate, false, Cause::Function);
                 }
             }

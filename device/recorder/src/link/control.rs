@@ -7,6 +7,8 @@ use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{CommandError, Identity, Mode, SetupError};
 
 use crate::bits64::divide;
+#[cfg(feature = "conditions")]
+use crate::conditions::Conditions;
 use crate::encode::Figures;
 
 /// The longest piece of data that a recorder makes up for a dump (and does not have in memory).
@@ -47,6 +49,9 @@ pub enum Refusal {
     NotStreaming,
     /// The address is wider than the target's.
     TooWide,
+    /// Trigger and stopper take no conditions here.
+    #[cfg(feature = "conditions")]
+    NoConditions,
     /// The program has no duration mode.
     #[cfg(feature = "duration")]
     NoDuration,
@@ -70,6 +75,8 @@ impl Refusal {
             Self::Streaming => "a stream is going on (stream off ends it)",
             Self::NotStreaming => "no stream is going on",
             Self::TooWide => CommandError::TooWide.message(),
+            #[cfg(feature = "conditions")]
+            Self::NoConditions => "trigger and stopper of this program take no conditions",
             #[cfg(feature = "duration")]
             Self::NoDuration => "this program has no duration mode (KYMO_DURATION)",
             #[cfg(feature = "duration")]
@@ -159,6 +166,11 @@ pub trait Control {
     fn sets(&self) -> (usize, usize);
     /// Sets trigger and stopper, effective at once and kept over a reboot where that is possible.
     fn set_sets(&self, trigger: usize, stopper: usize);
+    /// When trigger and stopper act; `None` where there are no conditions.
+    #[cfg(feature = "conditions")]
+    fn conditions(&self) -> Option<&'static Conditions> {
+        None
+    }
     /// Has the trigger turn recording on once, or each time; kept like trigger and stopper.
     fn set_once(&self, once: bool);
     /// Does what is asked of duration mode.

@@ -3,6 +3,7 @@
 //! Of one thread, that which entered it first: of another thread every return counts as the outermost one.
 
 use super::Writer;
+use crate::gate::Site;
 use crate::{Edge, Target};
 
 impl<T: Target> Writer<T> {
@@ -12,12 +13,24 @@ impl<T: Target> Writer<T> {
         self.stopper_depth.set(0);
     }
 
-    /// The stopper was entered, or left, while recording is on: whether that was the return from its outermost call.
+    /// The stopper was entered, by a call from `site`, or left, while recording is on: whether that was the return from its
+    /// outermost call. Under a [condition](crate::conditions) only calls that meet it are looked at, and what they call.
     #[cold]
     #[inline(never)]
     #[must_use]
-    pub fn follow_stopper(&self, edge: Edge) -> bool {
+    pub fn follow_stopper(&self, edge: Edge, site: Site) -> bool {
         let (depth, thread) = (self.stopper_depth.get(), self.stream.thread());
+        #[cfg(feature = "conditions")]
+        if let Some((stopper, caller)) = site.stopper() {
+            let counts = match edge {
+                _ if depth != 0 => self.off_thread.get() == thread,
+                Edge::Enter => stopper.admits(caller),
+                Edge::Exit => false,
+            };
+            if !counts {
+                return false;
+            }
+        }
         if edge == Edge::Enter && depth == 0 {
             self.off_thread.set(thread);
         }
@@ -29,6 +42,11 @@ impl<T: Target> Writer<T> {
             Edge::Exit => (depth.saturating_sub(1), depth <= 1),
         };
         self.stopper_depth.set(depth);
+        #[cfg(feature = "conditions")]
+        if ends && let Some((stopper, _)) = site.stopper() {
+            stopper.act();
+        }
+        let _ = site;
         ends
     }
 }

@@ -23,6 +23,13 @@ pub fn portable_library() -> &'static Path {
     LIBRARY.get_or_init(|| build_library(&["portable"]))
 }
 
+/// Builds the library with conditions of trigger and stopper, once.
+#[allow(dead_code, reason = "not every test needs it")]
+pub fn conditional_library() -> &'static Path {
+    static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY.get_or_init(|| build_library(&["conditions"]))
+}
+
 /// Builds the library with these features.
 fn build_library(features: &[&str]) -> PathBuf {
     let folder = ["library", &features.join("-")].concat();

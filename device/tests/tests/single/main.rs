@@ -17,6 +17,7 @@ use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::link::Fault;
 
 mod blocks;
+mod conditions;
 mod faults;
 mod items;
 mod recording;

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use kymo_analysis::advice::{Advice, Advisor, Short};
+use kymo_analysis::advice::{Advice, Advisor, Filled, Records, Short};
 use kymo_analysis::replay::{Options, Replay};
 use kymo_event::{Addr, Duration, FunctionId, RowKind, Time, TraceInfo, Wanted};
 use kymo_export::json::{Object, list};
@@ -25,6 +25,9 @@ use crate::target::{TargetArgs, address_in, explain};
 
 /// The format of ftrace's traces, which the kernel's own filter thins out.
 const FTRACE: &str = "ftrace";
+
+/// The format of Kymo's own recordings.
+const OWN: &str = "kymo";
 
 /// Functions that GCC leaves out besides are counted from so many on.
 const LISTED: usize = 10;
@@ -80,8 +83,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut events = 0u64;
     // Entries that are records of their own, and those that are not.
     let (mut entries, mut inferred) = (0u64, 0u64);
-    // How many calls ended, and when the first and the last did.
-    let mut calls = 0u64;
+    // How many calls ended, and when the first and the last did; and timestamps.
+    let (mut calls, mut times) = (0u64, 0u64);
     let mut ends: Option<(Time, Time)> = None;
     let read = trace.walk(&mut |moment| {
         let Moment::Batch(info, batch) = moment else {
@@ -90,6 +93,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         span.meet(info, batch);
         for row in batch.rows() {
             events += u64::from(row.record);
+            times += u64::from(row.record && row.kind == RowKind::Time);
             if row.record && row.kind == RowKind::Exit {
                 calls += 1;
                 let (first, last) = ends.unwrap_or((row.time, row.time));
@@ -119,12 +123,20 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         let function = info.identities.function(id);
         function.is_some_and(|function| function.address.is_some())
     };
-    // What fills a buffer of whole calls beside these are timestamps of calls that are far apart, of half the bytes.
-    let filled = match advisor.whole_calls {
-        true => calls + (events - calls) / 2,
-        false => events,
+    // Kymo's records: those of entries and exits as they are usually, on a small target. Others' are taken to be as large as each other.
+    let is_own = info.format == OWN;
+    let sized = |count: u64, size: u64| Records {
+        count,
+        size: if is_own { size } else { 1 },
     };
-    let found = advisor.advise(filled, held, &info.costs, compiled);
+    let enters = if advisor.whole_calls { 0 } else { entries };
+    let filled = Filled {
+        enters: sized(enters, 3),
+        exits: sized(calls, if advisor.whole_calls { 18 } else { 1 }),
+        times: sized(times, 8),
+        others: sized(events.saturating_sub(enters + calls + times), 7),
+    };
+    let found = advisor.advise(&filled, held, &info.costs, compiled);
     let skipped = found.short.iter().filter_map(|short| {
         let function = info.identities.function(short.function)?;
         function.address

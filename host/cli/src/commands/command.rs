@@ -103,7 +103,7 @@ fn parse(line: &str) -> Result<Command, Report> {
         Report::new(format_args!("`{line}` cannot be sent: {problem}"))
     };
     let known = "the words are enable, disable, on, off, once on, once off, mode overwrite, mode fixed, mode \
-                 stream, clear, duration ... and listsets";
+                 stream, clear, condition ..., duration ... and listsets";
     let subcommand = match Command::parse(line.as_bytes()) {
         Ok(Some(
             command @ (Command::Enable
@@ -113,6 +113,7 @@ fn parse(line: &str) -> Result<Command, Report> {
             | Command::Once(_)
             | Command::Mode(_)
             | Command::Clear
+            | Command::Condition(_)
             | Command::Duration(_)
             | Command::ListSets),
         )) => return Ok(command),

@@ -4,6 +4,7 @@
 //! shown or converted with the same options.
 
 pub mod duration;
+mod sets;
 mod zephyr;
 
 use std::io;
@@ -12,14 +13,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kymo_event::{Addr, Wanted};
+use kymo_event::Wanted;
 use kymo_export::{Format as ExportFormat, Formats, Options, Shape};
 use kymo_read::kymo::{
     self, WriteError, Written, check_replaceable, clear, write_raw, write_trace,
 };
 use kymo_read::{OpenError, Saved};
 use kymo_symbols::Symbols;
-use kymo_wire::link::Command;
 
 use crate::args::{Format, FormatArgs, InputArgs, MemoryArgs, SymbolArgs};
 use crate::commands::export;
@@ -33,13 +33,9 @@ use crate::input::{Trace, open_memory, refused};
 use crate::output::{Inputs, OutputDirectory, OutputFile, protect};
 use crate::recording;
 use crate::render::count::counted;
-use crate::render::escape::escaped;
 use crate::render::times::TimeKind;
 use crate::rescue;
-use crate::target::{
-    Either, Live, TargetArgs, USUAL_WAIT_SECONDS, address_in, explain, incomplete, one_function,
-    set_text, trace_info,
-};
+use crate::target::{Either, TargetArgs, USUAL_WAIT_SECONDS, address_in, incomplete, trace_info};
 
 /// Where `--perfetto` writes where no output is given.
 const PERFETTO_OUTPUT: &str = "perfetto.json";
@@ -88,17 +84,19 @@ pub struct Args {
     list: bool,
 
     /// Record from the entry of this function on: its name, its address (0x...), or none (0 says so
-    /// too). It is set at once and kept over a reboot; what was recorded before is cleared. A target of
+    /// too). Behind it may stand when: 'parse from main hit 3 times 2' (only when main calls it, from the third
+    /// of these calls on, twice at most; without `times`, `hit 3` is the third time only). It is set at once and kept over a reboot; what was recorded before is cleared. A target of
     /// Zephyr's can't clear: it is set for what follows the next reboot, and nothing is got without
     /// --reboot.
     #[arg(short, long, value_name = "FUNCTION")]
     trigger: Option<String>,
 
-    /// Record until this function returns.
+    /// Record until this function returns; when may stand behind it as behind a trigger.
     #[arg(short, long, value_name = "FUNCTION")]
     stopper: Option<String>,
 
-    /// Record from the entry of this function until it returns: trigger and stopper in one.
+    /// Record from the entry of this function until it returns: trigger and stopper in one. What stands behind it
+    /// is the trigger's.
     #[arg(short, long, value_name = "FUNCTION", conflicts_with_all = ["trigger", "stopper"])]
     couple: Option<String>,
 
@@ -312,12 +310,12 @@ fn live(
     };
     recording::check(&live)?;
     let symbols = Arc::new(args.symbols.load(&trace_info(&live.identity), context)?);
-    let changed = set(args, calls, &mut live, &symbols, context)?;
+    let changed = sets::set(args, calls, &mut live, &symbols, context)?;
     if args.reboot {
         live.reboot(context)?;
     }
     if args.list {
-        return list(&mut live, &symbols, context);
+        return sets::list(&mut live, &symbols, context);
     }
     if args.reboot || changed {
         let longest = args.wait.unwrap_or(USUAL_WAIT_SECONDS);
@@ -426,87 +424,6 @@ fn wanted(args: &Args, output: &Output<'_>) -> Wanted {
         Output::Export(format, _) => format.wanted.max(args.view.filter.wanted()),
         _ => args.view.wanted(args.format.format),
     }
-}
-
-/// Tells the target when to record; whether anything was changed.
-fn set(
-    args: &Args,
-    calls: &CallChoice,
-    live: &mut Live,
-    symbols: &Symbols,
-    context: &Context,
-) -> Result<bool, Report> {
-    let trigger = args.trigger.as_ref().or(args.couple.as_ref());
-    let stopper = args.stopper.as_ref().or(args.couple.as_ref());
-    // Both names are looked up before anything is changed.
-    let identity = live.identity;
-    let find = |name: Option<&String>| {
-        name.map(|name| one_function(symbols, name, &identity, context))
-            .transpose()
-    };
-    let (trigger, stopper) = (find(trigger)?, find(stopper)?);
-    let duration = duration::commands(&args.duration, calls, live, symbols, args.reboot, context)?;
-    if trigger.is_none() && stopper.is_none() && !args.once && duration.is_empty() {
-        return Ok(false);
-    }
-    // Of calls that take long there is no first one to wait for.
-    let at_once = !duration.is_empty() && trigger.is_none() && !args.reboot;
-    let was_once = live.target.sets().map_err(explain)?.once;
-    // While it is disabled the new trigger cannot fire: what it begins would be cleared.
-    let commands = [
-        Some(Command::Disable),
-        Some(Command::Off),
-        trigger.map(|Addr(address)| Command::Trigger(address)),
-        stopper.map(|Addr(address)| Command::Stopper(address)),
-        (args.once != was_once).then_some(Command::Once(args.once)),
-    ];
-    let mut send = |command: Command| {
-        context.detail(format_args!("sending {command}"));
-        live.target.command(command).map_err(explain)
-    };
-    let armed = commands
-        .into_iter()
-        .flatten()
-        .chain(duration)
-        .chain(Some(Command::Clear))
-        .chain(at_once.then_some(Command::On))
-        .try_for_each(|command| send(command).map(drop));
-    // Whatever became of the others: a target that stays disabled would look dead.
-    let enabled = send(Command::Enable);
-    armed.map_err(|report| {
-        let report =
-            report.help("trigger and stopper may be half changed: see `kymo trace --list`");
-        match &enabled {
-            Ok(_) => report,
-            Err(_) => report.help("the target may be left disabled: `kymo command enable`"),
-        }
-    })?;
-    enabled.map(|_| true).map_err(|report| {
-        report.help("trigger and stopper are set, but the target may be left disabled: `kymo command enable`")
-    })
-}
-
-/// Lists trigger and stopper.
-fn list(live: &mut Live, symbols: &Symbols, context: &mut Context) -> Result<ExitCode, Report> {
-    let sets = live.target.sets().map_err(explain)?;
-    let (out, _) = context.out();
-    writeln!(
-        out,
-        "trigger: {}",
-        escaped(&set_text(symbols, sets.trigger))
-    )?;
-    writeln!(
-        out,
-        "stopper: {}",
-        escaped(&set_text(symbols, sets.stopper))
-    )?;
-    if sets.once {
-        writeln!(
-            out,
-            "once: when the stopper has returned the trigger does nothing"
-        )?;
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 /// Shows a trace, or writes it for another tool.

@@ -41,6 +41,7 @@ fn state(fixture: &str) -> State {
             sure_clock: true,
             stream: true,
             duration: false,
+            conditions: false,
         },
         ..Identity::parse(line).expect("an identity")
     };

@@ -235,6 +235,11 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         self.cpus.set_sets(self.gate, Some(trigger), Some(stopper));
     }
 
+    #[cfg(feature = "conditions")]
+    fn conditions(&self) -> Option<&'static crate::conditions::Conditions> {
+        self.gate.conditions()
+    }
+
     fn set_once(&self, once: bool) {
         self.cpus.locked(|| {
             self.cpus.shared.once.set(once);

@@ -10,8 +10,8 @@ use crate::{Edge, Event};
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// The stopper was entered or left while recording is on: its outermost return turns that off.
-    pub(super) fn follow_stopper(&self, lane: &Lane<P>, gate: &Gate, edge: Edge) {
-        if lane.writer.follow_stopper(edge) {
+    pub(super) fn follow_stopper(&self, lane: &Lane<P>, gate: &Gate, edge: Edge, caller: usize) {
+        if lane.writer.follow_stopper(edge, gate.site(caller)) {
             self.turn_inside(lane, gate, false, Cause::Function);
         }
     }

@@ -62,7 +62,7 @@ impl<P: SinglePort + 'static> Single<P> {
             {
                 return data;
             }
-            if !self.closed(hot, config, EventId::Block, 0) {
+            if !self.closed(hot, config, EventId::Block, 0, hot.gate.site(0)) {
                 return core::ptr::null_mut();
             }
         }

@@ -122,6 +122,11 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         }
     }
 
+    #[cfg(feature = "conditions")]
+    fn conditions(&self) -> Option<&'static crate::conditions::Conditions> {
+        self.hot.gate.conditions()
+    }
+
     fn set_once(&self, once: bool) {
         self.single.grant(self.hot, Wish::Once(once));
     }

@@ -8,7 +8,7 @@ use super::{Single, SinglePort};
 use crate::config::Config;
 use crate::duration::{Control, Ended, program};
 use crate::encode::WholeCall;
-use crate::gate::{Look, code};
+use crate::gate::{Look, Site, code};
 use crate::hot::{CODE_BIT, Hot, distance, low};
 use crate::link::Refusal;
 use crate::sync::Ordering;
@@ -186,7 +186,7 @@ impl<P: SinglePort + 'static> Single<P> {
         &'static self,
         hot: &'static Hot,
         edge: Edge,
-        function: usize,
+        (function, site): (usize, Site),
         bits: usize,
     ) {
         let Some(control) = self.duration() else {
@@ -214,18 +214,21 @@ impl<P: SinglePort + 'static> Single<P> {
             now = Some(read());
         }
         match edge {
-            Edge::Enter => self.duration_enter(hot, function),
+            Edge::Enter => self.duration_enter(hot, function, site),
             Edge::Exit => self.duration_exit(hot, function, now),
         }
     }
 
     /// A function was entered, which is not usual: it is watched for, or its stack is full.
     #[inline(never)]
-    pub fn duration_enter(&self, hot: &'static Hot, function: usize) {
+    pub fn duration_enter(&self, hot: &'static Hot, function: usize, site: Site) {
         let Some(control) = self.duration() else {
             return;
         };
+        let _ = site;
         self.masked(|| {
+            #[cfg(not(feature = "conditions"))]
+            let site = hot.gate.site(0);
             if !hot.gate.state().on() {
                 return;
             }
@@ -234,7 +237,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 return self.turn_inside(&hot.gate, false, Cause::Function);
             }
             if function == hot.gate.stopper() {
-                let _ = self.writer.follow_stopper(Edge::Enter);
+                let _ = self.writer.follow_stopper(Edge::Enter, site);
             }
             if !control.enter_slowly(function | CODE_BIT, low::<P>(self.now())) {
                 // It has no frame, so it will have no record, however long it takes.
@@ -272,7 +275,9 @@ impl<P: SinglePort + 'static> Single<P> {
             if over {
                 self.turn_inside(&hot.gate, false, Cause::Function);
             }
-            if function == hot.gate.stopper() && self.writer.follow_stopper(Edge::Exit) {
+            if function == hot.gate.stopper()
+                && self.writer.follow_stopper(Edge::Exit, hot.gate.site(0))
+            {
                 self.turn_inside(&hot.gate, false, Cause::Function);
             }
         });

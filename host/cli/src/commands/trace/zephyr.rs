@@ -9,6 +9,7 @@ use kymo_read::OpenOptions;
 use kymo_symbols::Symbols;
 use kymo_zephyr_instrumentation::Kind;
 
+use super::sets::Wanted;
 use super::{Args, Output, show_or_export, wanted};
 use crate::commands::export;
 use crate::context::Context;
@@ -107,8 +108,13 @@ fn set(
     let before = live.sets()?;
     // Both names are looked up before anything is changed.
     let find = |name: Option<&String>| {
-        name.map(|name| one_pointer(symbols, name, before, context))
-            .transpose()
+        let Some(name) = name else { return Ok(None) };
+        if !Wanted::parse(name)?.is_plain() {
+            return Err(Report::new(
+                "trigger and stopper of a target of Zephyr's take no from, hit or times",
+            ));
+        }
+        one_pointer(symbols, name, before, context).map(Some)
     };
     let wanted = [
         (Set::Trigger, find(trigger)?),

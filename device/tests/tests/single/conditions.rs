@@ -1,0 +1,126 @@
+//! Conditions of trigger and stopper: the caller, the n-th time, at most so often.
+
+use kymo_device_tests::{Kind, config};
+use kymo_recorder::config::Config;
+use kymo_recorder::{Edge, Event};
+
+use super::{Device, LEAF, MAIN, WORK, function};
+
+/// Where MAIN is, and what is called by its last instruction returns.
+const CODE: (usize, usize) = (MAIN, MAIN + 0x20);
+
+impl Device {
+    fn enter_from(self, function: usize, caller: usize) {
+        let (hot, config) = (self.hot, self.config);
+        self.single.call(hot, config, Edge::Enter, function, caller);
+    }
+
+    /// A call of `function` from `caller`: whether recording was on in it, and is after it.
+    fn round(self, function: usize, caller: usize) -> (bool, bool) {
+        self.enter_from(function, caller);
+        let within = self.gate.state().on();
+        self.exit(function);
+        (within, self.gate.state().on())
+    }
+}
+
+/// One that begins at WORK and ends when LEAF has returned.
+fn device() -> Device {
+    Device::new(Config {
+        trigger: function(WORK),
+        stopper: function(LEAF),
+        ..config(16, 1024)
+    })
+}
+
+#[test]
+fn a_trigger_acts_for_one_caller_only() {
+    let device = device();
+    device.exit(MAIN);
+    device
+        .gate
+        .conditions()
+        .unwrap()
+        .trigger
+        .set(CODE.0, CODE.1, 0, 0);
+    for elsewhere in [0, 1, MAIN, CODE.1 + 1] {
+        assert_eq!(
+            device.round(WORK, elsewhere),
+            (false, false),
+            "{elsewhere:#x}"
+        );
+    }
+    for inside in [MAIN + 1, CODE.1] {
+        assert_eq!(device.round(WORK, inside), (true, true), "{inside:#x}");
+        device.turn(false);
+    }
+}
+
+#[test]
+fn a_trigger_acts_from_the_nth_time_on_and_so_often() {
+    let device = device();
+    device.exit(MAIN);
+    device.gate.conditions().unwrap().trigger.set(0, 0, 3, 2);
+    let round = || {
+        let on = device.round(WORK, 1).0;
+        device.turn(false);
+        on
+    };
+    let rounds = || [(); 6].map(|()| round());
+    assert_eq!(rounds(), [false, false, true, true, false, false]);
+    assert_eq!(rounds(), [false; 6]);
+    // Cleared, it counts anew.
+    device.single.clear(device.hot, device.config);
+    assert_eq!(rounds(), [false, false, true, true, false, false]);
+    // Calls while recording is on do not count.
+    device.single.clear(device.hot, device.config);
+    device.turn(true);
+    device.round(WORK, 1);
+    device.turn(false);
+    assert_eq!(rounds(), [false, false, true, true, false, false]);
+    let begun = |kind: &Kind| matches!(kind, Kind::Recording { on: true, .. });
+    assert_eq!(device.kinds().iter().filter(|kind| begun(kind)).count(), 3);
+}
+
+#[test]
+fn a_stopper_acts_for_one_caller_only_and_the_nth_time() {
+    let device = device();
+    device.turn(true);
+    device
+        .gate
+        .conditions()
+        .unwrap()
+        .stopper
+        .set(CODE.0, CODE.1, 2, 1);
+    assert_eq!(device.round(LEAF, MAIN + 4), (true, true));
+    assert_eq!(device.round(LEAF, 0), (true, true));
+    assert_eq!(device.round(LEAF, MAIN + 4), (true, false));
+    device.turn(true);
+    assert_eq!(device.round(LEAF, MAIN + 4), (true, true));
+    // The exit of a call that nobody saw the entry of is none that was counted.
+    device.exit(LEAF);
+    assert!(device.gate.state().on());
+}
+
+#[test]
+fn a_stopper_that_is_recursive_ends_where_the_call_that_counts_returns() {
+    let device = device();
+    device.turn(true);
+    device
+        .gate
+        .conditions()
+        .unwrap()
+        .stopper
+        .set(CODE.0, CODE.1, 0, 0);
+    device.enter_from(LEAF, 1);
+    device.enter_from(LEAF, MAIN + 2);
+    device.enter_from(LEAF, 1);
+    // Of another thread it is another call.
+    device.hook(Event::SwitchedIn(7));
+    assert_eq!(device.round(LEAF, 1), (true, true));
+    device.hook(Event::SwitchedIn(0));
+    device.exit(LEAF);
+    assert!(device.gate.state().on());
+    device.exit(LEAF);
+    assert!(!device.gate.state().on());
+}

@@ -1,0 +1,311 @@
+//! Trigger and stopper of a target, and when they act.
+
+use std::process::ExitCode;
+
+use kymo_event::Addr;
+use kymo_symbols::Symbols;
+use kymo_wire::link::{Command, Condition, Conditions, Identity};
+
+use super::{Args, duration};
+use crate::context::Context;
+use crate::diagnostic::Report;
+use crate::filter::CallChoice;
+use crate::render::escape::escaped;
+use crate::target::{Live, explain, one_function, set_text};
+
+/// A trigger or stopper as it is given: a function, and behind it when it acts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Wanted<'a> {
+    /// Its name, its address, or `none`.
+    pub function: &'a str,
+    /// The function that must call it.
+    from: Option<&'a str>,
+    /// At which of these calls it acts first, from 1.
+    hit: Option<u32>,
+    /// How often it acts at most; 0: without limit.
+    times: Option<u32>,
+}
+
+impl<'a> Wanted<'a> {
+    /// Reads `FUNCTION [from CALLER] [hit N] [times N]`. (A name may have spaces, so it is read from its end.)
+    ///
+    /// # Errors
+    /// When a number is none, or something stands there twice.
+    pub(super) fn parse(text: &'a str) -> Result<Self, Report> {
+        let mut wanted = Self {
+            function: text.trim(),
+            from: None,
+            hit: None,
+            times: None,
+        };
+        while let Some((rest, key, value)) = last_two(wanted.function) {
+            let again = match key {
+                "from" => wanted.from.replace(value).is_some(),
+                "hit" => wanted.hit.replace(number(value)?).is_some(),
+                "times" => wanted.times.replace(number(value)?).is_some(),
+                _ => break,
+            };
+            if again {
+                return Err(Report::new(format_args!("{key} is given twice: {text}")));
+            }
+            wanted.function = rest;
+        }
+        Ok(wanted)
+    }
+
+    /// Whether it acts at every call.
+    pub(super) const fn is_plain(&self) -> bool {
+        self.from.is_none() && self.hit.is_none() && self.times.is_none()
+    }
+
+    /// What a target is told of when it acts.
+    fn condition(
+        &self,
+        symbols: &Symbols,
+        identity: &Identity,
+        context: &Context,
+    ) -> Result<Condition, Report> {
+        let (from, end) = match self.from {
+            None => (0, 0),
+            Some(name) => {
+                let address = one_function(symbols, name, identity, context)?;
+                let function = symbols.function_at(address);
+                let known = function.filter(|function| function.address() == address);
+                let known = known.ok_or_else(|| {
+                    Report::new(format_args!("where the function {name} ends is not known"))
+                        .help("give the ELF file of the program that runs there with --elf")
+                })?;
+                (address.0, known.end().0)
+            }
+        };
+        // "Only the third time" is once.
+        let once = if self.hit.is_some() { 1 } else { 0 };
+        Ok(Condition {
+            from,
+            end,
+            hit: self.hit.unwrap_or(0),
+            times: self.times.unwrap_or(once),
+        })
+    }
+}
+
+/// The last two words, and what stands before them.
+fn last_two(text: &str) -> Option<(&str, &str, &str)> {
+    let (rest, value) = text.rsplit_once(char::is_whitespace)?;
+    let (rest, key) = rest.trim_end().rsplit_once(char::is_whitespace)?;
+    Some((rest.trim_end(), key, value))
+}
+
+fn number(text: &str) -> Result<u32, Report> {
+    text.parse()
+        .map_err(|_| Report::new(format_args!("expected a number of calls, found {text:?}")))
+}
+
+/// Tells the target when to record; whether anything was changed.
+pub(super) fn set(
+    args: &Args,
+    calls: &CallChoice,
+    live: &mut Live,
+    symbols: &Symbols,
+    context: &Context,
+) -> Result<bool, Report> {
+    let trigger = args.trigger.as_ref().or(args.couple.as_ref());
+    let stopper = args.stopper.as_ref().or(args.couple.as_ref());
+    // Both names are looked up before anything is changed.
+    let identity = live.identity;
+    let find = |text: Option<&String>| -> Result<_, Report> {
+        let Some(text) = text else { return Ok(None) };
+        let wanted = Wanted::parse(text)?;
+        let function = one_function(symbols, wanted.function, &identity, context)?;
+        if wanted.is_plain() {
+            return Ok(Some((function, None)));
+        }
+        check(args, &identity)?;
+        let condition = wanted.condition(symbols, &identity, context)?;
+        Ok(Some((function, Some(condition))))
+    };
+    let (trigger, mut stopper) = (find(trigger)?, find(stopper)?);
+    if let (Some(_), Some((_, condition))) = (&args.couple, &mut stopper) {
+        // It says when a round begins; which ends at the first return.
+        *condition = None;
+    }
+    let duration = duration::commands(&args.duration, calls, live, symbols, args.reboot, context)?;
+    if trigger.is_none() && stopper.is_none() && !args.once && duration.is_empty() {
+        return Ok(false);
+    }
+    // Of calls that take long there is no first one to wait for.
+    let at_once = !duration.is_empty() && trigger.is_none() && !args.reboot;
+    let was_once = live.target.sets().map_err(explain)?.once;
+    let conditions = [
+        trigger.and_then(|(_, condition)| condition.map(Conditions::Trigger)),
+        stopper.and_then(|(_, condition)| condition.map(Conditions::Stopper)),
+    ];
+    // While it is disabled the new trigger cannot fire: what it begins would be cleared.
+    let commands = [
+        Some(Command::Disable),
+        Some(Command::Off),
+        trigger.map(|(Addr(address), _)| Command::Trigger(address)),
+        stopper.map(|(Addr(address), _)| Command::Stopper(address)),
+        (args.once != was_once).then_some(Command::Once(args.once)),
+    ];
+    let conditions = conditions.into_iter().flatten().map(Command::Condition);
+    let mut send = |command: Command| {
+        context.detail(format_args!("sending {command}"));
+        live.target.command(command).map_err(explain)
+    };
+    let armed = commands
+        .into_iter()
+        .flatten()
+        .chain(conditions)
+        .chain(duration)
+        .chain(Some(Command::Clear))
+        .chain(at_once.then_some(Command::On))
+        .try_for_each(|command| send(command).map(drop));
+    // Whatever became of the others: a target that stays disabled would look dead.
+    let enabled = send(Command::Enable);
+    armed.map_err(|report| {
+        let report =
+            report.help("trigger and stopper may be half changed: see `kymo trace --list`");
+        match &enabled {
+            Ok(_) => report,
+            Err(_) => report.help("the target may be left disabled: `kymo command enable`"),
+        }
+    })?;
+    enabled.map(|_| true).map_err(|report| {
+        report.help("trigger and stopper are set, but the target may be left disabled: `kymo command enable`")
+    })
+}
+
+/// Refuses conditions where they would be without effect.
+fn check(args: &Args, identity: &Identity) -> Result<(), Report> {
+    if !identity.capabilities.conditions {
+        let report = Report::new("trigger and stopper of this target take no from, hit or times");
+        return Err(report.help(
+            "link its program with a library that has the part: `cargo xtask lib TARGET --parts conditions,...`",
+        ));
+    }
+    if args.reboot {
+        let report = Report::new("from, hit and times are not kept over a reboot");
+        return Err(report.help("leave --reboot out: what follows is recorded at once"));
+    }
+    Ok(())
+}
+
+/// Lists trigger and stopper.
+pub(super) fn list(
+    live: &mut Live,
+    symbols: &Symbols,
+    context: &mut Context,
+) -> Result<ExitCode, Report> {
+    let sets = live.target.sets().map_err(explain)?;
+    let answer = match live.identity.capabilities.conditions {
+        true => {
+            let asked = Command::Condition(Conditions::Ask);
+            live.target.command(asked).map_err(explain)?
+        }
+        false => String::new(),
+    };
+    let (out, _) = context.out();
+    for (name, function) in [("trigger", sets.trigger), ("stopper", sets.stopper)] {
+        writeln!(
+            out,
+            "{name}: {}{}",
+            escaped(&set_text(symbols, function)),
+            escaped(&condition_text(&answer, name, symbols))
+        )?;
+    }
+    if sets.once {
+        writeln!(
+            out,
+            "once: when the stopper has returned the trigger does nothing"
+        )?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// When the trigger or stopper acts, by a target's answer; nothing if always.
+fn condition_text(answer: &str, name: &str, symbols: &Symbols) -> String {
+    let find = |key: &str| {
+        let words = answer.split(' ').filter_map(|word| word.split_once('='));
+        let named = |word: &str| {
+            word.strip_prefix(name)?
+                .strip_prefix('_')
+                .map(str::to_owned)
+        };
+        words
+            .filter(|(word, _)| named(word).as_deref() == Some(key))
+            .map(|(_, value)| value)
+            .next()
+    };
+    let number = |key| find(key).and_then(|value| value.parse::<u64>().ok());
+    let from =
+        find("from").and_then(|value| u64::from_str_radix(value.strip_prefix("0x")?, 16).ok());
+    let mut text = String::new();
+    if let Some(from) = from.filter(|from| *from != 0) {
+        let caller = symbols.function_at(Addr(from));
+        let caller = caller.map_or_else(|| Addr(from).to_string(), |it| it.name().to_owned());
+        text += &format!(" from {caller}");
+    }
+    let (hit, times) = (number("hit").unwrap_or(0), number("times").unwrap_or(0));
+    if hit > 1 {
+        text += &format!(" hit {hit}");
+    }
+    if times != 0 || hit > 1 {
+        text += &format!(" times {times}");
+    }
+    if !text.is_empty() {
+        let (hits, acted) = (number("hits").unwrap_or(0), number("acted").unwrap_or(0));
+        text += &format!(" (called {hits}, acted {acted} so far)");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_may_have_spaces_and_conditions_stand_behind_it() {
+        let plain = Wanted {
+            function: "operator new",
+            from: None,
+            hit: None,
+            times: None,
+        };
+        assert_eq!(Wanted::parse("operator new").unwrap(), plain);
+        assert!(plain.is_plain());
+        let all = Wanted {
+            from: Some("main"),
+            hit: Some(3),
+            times: Some(2),
+            ..plain
+        };
+        for text in [
+            "operator new from main hit 3 times 2",
+            "  operator new  times 2\thit 3  from main ",
+        ] {
+            assert_eq!(Wanted::parse(text).unwrap(), all);
+        }
+        for wrong in ["f hit x", "f times -1", "f hit 1 hit 2", "f hit 4294967296"] {
+            assert!(Wanted::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_a_target_answers_is_told_if_there_is_a_condition() {
+        let symbols = Symbols::default();
+        let answer = "trigger_from=0x0 trigger_end=0x0 trigger_hit=3 trigger_times=1 trigger_hits=5 trigger_acted=1 \
+                      stopper_from=0x1100 stopper_end=0x1180 stopper_hit=0 stopper_times=0 stopper_hits=2 stopper_acted=2";
+        assert_eq!(
+            condition_text(answer, "trigger", &symbols),
+            " hit 3 times 1 (called 5, acted 1 so far)"
+        );
+        assert_eq!(
+            condition_text(answer, "stopper", &symbols),
+            " from 0x1100 (called 2, acted 2 so far)"
+        );
+        assert_eq!(condition_text("", "trigger", &symbols), "");
+        let none = answer.replace(['3', '1', '5'], "0");
+        assert_eq!(condition_text(&none, "trigger", &symbols), "");
+    }
+}

@@ -1,0 +1,81 @@
+//! What a host can ask of the conditions of trigger and stopper: the command `condition`, and the words behind it.
+//!
+//! | words | what |
+//! |---|---|
+//! | (none) | how are they set? `trigger_from=ADDRESS trigger_end=ADDRESS trigger_hit=N trigger_times=N trigger_hits=N trigger_acted=N`, and the same of the stopper |
+//! | `trigger FROM END HIT TIMES` | the trigger acts if it is called from `FROM` up to `END` (0: from anywhere), from the `HIT`th of these calls on, `TIMES` times at most (0: without limit) |
+//! | `stopper FROM END HIT TIMES` | the same of the stopper |
+//!
+//! Calls are counted from the last command `trigger`, `stopper`, `once`, `condition` or `clear` on. The commands `trigger`
+//! and `stopper` take the conditions of their function away.
+
+use core::fmt;
+
+use super::command::{CommandError, address, same, short};
+
+/// When a trigger or stopper acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Condition {
+    /// The first address of the code that must have called it; 0: any.
+    pub from: u64,
+    /// The first address behind that code.
+    pub end: u64,
+    /// The first of these calls at which it acts, counted from 1; 0: the first, too.
+    pub hit: u32,
+    /// How often it acts at most; 0: without limit.
+    pub times: u32,
+}
+
+/// What is asked of conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Conditions {
+    /// How are they set?
+    Ask,
+    /// When the trigger acts.
+    Trigger(Condition),
+    /// When the stopper acts.
+    Stopper(Condition),
+}
+
+impl Conditions {
+    /// Parses the words behind the command's first.
+    pub(super) fn parse<'a>(
+        mut words: impl Iterator<Item = &'a [u8]>,
+    ) -> Result<Self, CommandError> {
+        let Some(word) = words.next() else {
+            return Ok(Self::Ask);
+        };
+        let mut argument = || words.next().ok_or(CommandError::MissingArgument);
+        let condition = Condition {
+            from: address(argument()?)?,
+            end: address(argument()?)?,
+            hit: short(argument()?)?,
+            times: short(argument()?)?,
+        };
+        if same("trigger", word) {
+            Ok(Self::Trigger(condition))
+        } else if same("stopper", word) {
+            Ok(Self::Stopper(condition))
+        } else {
+            Err(CommandError::Unknown)
+        }
+    }
+}
+
+/// The words behind the command's first, with the space before them.
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, condition) = match self {
+            Self::Ask => return Ok(()),
+            Self::Trigger(condition) => ("trigger", condition),
+            Self::Stopper(condition) => ("stopper", condition),
+        };
+        let Condition {
+            from,
+            end,
+            hit,
+            times,
+        } = condition;
+        write!(f, " {name} {from:#x} {end:#x} {hit} {times}")
+    }
+}
