@@ -98,8 +98,8 @@ pub type Parts64 = (EventId, u64, u32);
 impl Event {
     /// Where a function was called from, if that is known; else 0.
     #[inline(always)]
-    pub const fn caller(self) -> usize {
-        match self {
+    pub const fn caller(&self) -> usize {
+        match *self {
             Self::EnterFrom { caller, .. } => caller,
             _ => 0,
         }

@@ -459,6 +459,19 @@ impl Gate {
         self.change(ON | UNTURNED | SPENT, set).on() != on
     }
 
+    /// The same of an event: of no call, or one whose caller is not known, from nowhere.
+    #[inline(always)]
+    pub fn site_of(&self, event: &crate::Event) -> Site {
+        #[cfg(feature = "conditions")]
+        let site = self.site(event.caller());
+        #[cfg(not(feature = "conditions"))]
+        let site = {
+            let _ = event;
+            Site {}
+        };
+        site
+    }
+
     /// The trigger works again after a single shot.
     pub fn rearm(&self) {
         #[cfg(feature = "conditions")]

@@ -266,7 +266,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             lane.catch_up(gate.changes(), now);
             lane.writer.record(now, edge.of(function, caller));
             if function == gate.stopper() {
-                self.follow_stopper(lane, gate, edge, caller);
+                self.follow_stopper(lane, gate, edge, gate.site(caller));
             }
         });
     }
@@ -358,22 +358,22 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                         && function == gate.trigger()
                         && !state.on()
                         && !state.spent()
-                        && gate.site(event.caller()).triggers() =>
+                        && gate.site_of(&event).triggers() =>
                 {
                     self.turn_inside(lane, gate, true, Cause::Function);
                     self.record(lane, gate, event);
                     if function == gate.stopper() {
-                        self.follow_stopper(lane, gate, Edge::Enter, event.caller());
+                        self.follow_stopper(lane, gate, Edge::Enter, gate.site_of(&event));
                     }
                 }
                 // Also while a dump is being read, though it cannot be marked in the trace then.
                 Event::Enter(function) | Event::EnterFrom { function, .. }
                     if state.on() && function == gate.stopper() =>
                 {
-                    self.follow_stopper(lane, gate, Edge::Enter, event.caller());
+                    self.follow_stopper(lane, gate, Edge::Enter, gate.site_of(&event));
                 }
                 Event::Exit(function) if state.on() && function == gate.stopper() => {
-                    self.follow_stopper(lane, gate, Edge::Exit, 0);
+                    self.follow_stopper(lane, gate, Edge::Exit, gate.site(0));
                 }
                 _ => {}
             }

@@ -4,14 +4,14 @@ use kymo_wire::event::Cause;
 
 use super::lane::MASKED_PATIENCE_MS;
 use super::{Cpus, CpusPort, Lane};
-use crate::gate::Gate;
+use crate::gate::{Gate, Site};
 use crate::sync::{Ordering, fence};
 use crate::{Edge, Event};
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// The stopper was entered or left while recording is on: its outermost return turns that off.
-    pub(super) fn follow_stopper(&self, lane: &Lane<P>, gate: &Gate, edge: Edge, caller: usize) {
-        if lane.writer.follow_stopper(edge, gate.site(caller)) {
+    pub(super) fn follow_stopper(&self, lane: &Lane<P>, gate: &Gate, edge: Edge, site: Site) {
+        if lane.writer.follow_stopper(edge, site) {
             self.turn_inside(lane, gate, false, Cause::Function);
         }
     }
