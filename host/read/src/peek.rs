@@ -225,6 +225,10 @@ fn is_perfetto(head: &[u8]) -> bool {
     const PACKETS: usize = 3;
     /// The first field of a packet with a length, a number or 64 bits: their types are 2, 0 and 1.
     const TYPES: [u8; 3] = [0, 1, 2];
+    // A log may begin with empty lines.
+    if head.iter().take(64).all(u8::is_ascii) {
+        return false;
+    }
     let mut rest = head;
     for _ in 0..PACKETS {
         let Some((0x0A, behind)) = rest.split_first() else {

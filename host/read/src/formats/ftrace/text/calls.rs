@@ -4,7 +4,7 @@ use kymo_event::{
     Batch, Cpu, Duration, EventKind, Field, FunctionId, Gap, RowKind, Time, Value, Wanted,
 };
 
-use super::state::Open;
+use super::state::{Open, State};
 use super::{At, TextSource, id};
 use crate::formats::ftrace::output::{self, Out, Told};
 
@@ -44,7 +44,6 @@ impl TextSource {
         let Some(state) = self.states.get_mut(at.place) else {
             return;
         };
-        state.remember(depth, function);
         let stack = self.stacks.entry(at.task).or_default();
         let latest = stack.is_empty().then_some(self.latest);
         let time = state.enter(at.time, latest);
@@ -54,10 +53,19 @@ impl TextSource {
             function,
         });
         self.put_missing(missing, time, at, batch);
+        if let Some(state) = self.state_of_cpu(at) {
+            state.remember(depth, function);
+        }
         let row = at.row(RowKind::Enter, time).function(Some(function));
         self.put(row, at, "funcgraph_entry", batch, |_| {
             fields(depth, None, at)
         });
+    }
+
+    /// What is known of the CPU of an event, also where threads have states of their own.
+    fn state_of_cpu(&mut self, at: &At<'_>) -> Option<&mut State> {
+        let place = self.streams.get(&at.cpu.unwrap_or(u32::MAX))?;
+        self.states.get_mut(*place)
     }
 
     /// The exits of calls are missing, as the depth of what follows shows.
@@ -107,8 +115,8 @@ impl TextSource {
         self.latest = self.latest.max(time);
         self.put_missing(missing, time, at, batch);
         // The depth tells of which call it is.
-        let state = self.states.get(at.place);
-        let entered = state.and_then(|it| *it.entered.get(depth as usize)?);
+        let of_cpu = self.state_of_cpu(at);
+        let entered = of_cpu.and_then(|it| *it.entered.get(depth as usize)?);
         // The kernel leaves the name out where it is that of the last function that the CPU entered at this depth.
         let function = named.or(open.map(|open| open.function)).or(entered);
         let mut row = at.row(RowKind::Exit, time).function(function);
