@@ -145,10 +145,6 @@ impl Scan {
             Err(Problem::Incomplete) if !ended && bytes.len() < DAMAGE => return None,
             Err(problem) => problem,
         };
-        // What is left of a buffer or a transfer that nothing was written into.
-        if ended && bytes.iter().all(|byte| *byte == 0) {
-            return None;
-        }
         // Where a stream was cut within its last packet, parts of that often look like packets.
         let is_cut = problem == Problem::Incomplete;
         let skipped = self.resynchronize(bytes, ended, is_cut, arguments)?;

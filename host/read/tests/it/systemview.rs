@@ -336,6 +336,16 @@ fn streams_that_come_piece_by_piece_read_like_files() {
     );
 }
 
+/// A buffer that was saved whole, to its end.
+#[test]
+fn zeros_behind_the_last_packet_are_no_damage() {
+    let bytes = recording(&[Packet::TaskStartExec { task: 0x40 }, Packet::Idle]);
+    for zeros in [1, 3] {
+        let (_, source) = read([&bytes[..], &vec![0; zeros]].concat());
+        assert_eq!(source.info().damage, [], "{zeros}");
+    }
+}
+
 /// One file with the streams of two cores.
 #[test]
 fn offsets_in_the_text_part_a_file() {

@@ -281,9 +281,20 @@ impl Stream {
                         arguments: record.packet.values().count(),
                     }
                 }
-                Some(Piece::Damage { bytes, problem, .. }) => {
-                    self.at += usize::try_from(bytes).unwrap_or(usize::MAX);
-                    Next::Damage { bytes, problem }
+                Some(Piece::Damage {
+                    bytes: count,
+                    problem,
+                    ..
+                }) => {
+                    self.at += usize::try_from(count).unwrap_or(usize::MAX);
+                    if ended && bytes.iter().all(|byte| *byte == 0) {
+                        // What is left of a buffer or a transfer that nothing was written into.
+                        continue;
+                    }
+                    Next::Damage {
+                        bytes: count,
+                        problem,
+                    }
                 }
                 None if ended => return Ok(Ahead::Ended),
                 None if !may_read => return Ok(Ahead::Wait),
