@@ -178,11 +178,10 @@ pub fn line(text: &str) -> Line<'_> {
     graph::line(text).map_or(Line::Unknown, Line::Event)
 }
 
-/// The function that the text of an event without a name is, if it can be one: a line of the function tracer without the
-/// caller (`noprint-parent`).
+/// The function of a line of the function tracer that lacks the caller (`noprint-parent`): `body` is all behind the time.
+/// `None` if it cannot be a function's name.
 pub fn lone_function(body: &str) -> Option<&str> {
-    let name = event::plain(body);
-    (graph::is_name(name) && !name.ends_with(':')).then_some(name)
+    event::name(body)
 }
 
 /// What `trace-cmd report` writes before the events, what it writes besides with `-V` (of its plugins), and its sums of

@@ -115,24 +115,23 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
     // As trace-cmd writes it, indented by what the function was called from: `function:   vfs_write <-- ksys_write`.
     if let Some(body) = text.strip_prefix("function: ") {
         let (function, parent) = body.split_once(" <-- ").unwrap_or((body, ""));
-        if graph::is_name(plain(function)) {
+        if let Some(function) = name(function) {
             return Some(TextKind::Function {
-                function: plain(function),
+                function,
                 parent: plain(parent),
                 calls: 1,
             });
         }
     }
     if let Some((function, parent)) = text.rsplit_once(" <-")
-        && graph::is_name(plain(function))
-        && !plain(function).ends_with(':')
+        && let Some(function) = name(function)
     {
         let parent = parent.trim_start_matches('-').trim();
         // `bar (repeats: 3, last_ts: 12.000345)`: so many more.
         let (parent, repeats) = parent.split_once(" (repeats: ").unwrap_or((parent, ""));
         let repeats = repeats.split(',').next().and_then(|it| it.parse().ok());
         return Some(TextKind::Function {
-            function: plain(function),
+            function,
             parent: plain(parent),
             calls: repeats.unwrap_or(1),
         });
@@ -208,11 +207,23 @@ fn raw<'a>(name: &str, body: &'a str) -> Option<TextKind<'a>> {
     })
 }
 
-/// The name of a function without what options of the tracer put behind it: its offset and size (`sym-offset`), its
-/// address (`sym-addr`), its arguments (`func-args`), its module.
-pub(super) fn plain(name: &str) -> &str {
-    let name = name.trim();
-    let name = name.split([' ', '(']).next().unwrap_or(name);
+/// The name of a function without the suffixes that tracer options add: offset and size (`sym-offset`), address
+/// (`sym-addr`), arguments (`func-args`), module. `None` if the text is anything else.
+pub(super) fn name(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let name = plain(text);
+    let suffix = text.get(name.len()..)?;
+    let is_suffix = ["+0x", " <", "(", " ["]
+        .iter()
+        .any(|it| suffix.starts_with(it));
+    let is_name = graph::is_name(name) && !name.ends_with(':');
+    (is_name && (suffix.is_empty() || is_suffix)).then_some(name)
+}
+
+/// A text up to such a suffix.
+fn plain(text: &str) -> &str {
+    let text = text.trim();
+    let name = text.split([' ', '(']).next().unwrap_or(text);
     name.split_once("+0x").map_or(name, |(name, _)| name)
 }
 

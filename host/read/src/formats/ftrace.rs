@@ -41,8 +41,11 @@ const FORMAT: &str = "ftrace";
 const NO_ENDS: &str =
     "the function tracer records no ends: its calls are counted, and take no time";
 
-/// What begins in a trace and never ends, since those events alone were recorded: nothing is known of how long it takes, so
-/// these are events, and no interrupts or calls.
+/// So many beginnings without any end show that ends were not recorded: fewer can be open where a trace ends.
+const BEGINNINGS: u64 = 3;
+
+/// Kinds of interrupts and calls of which a trace has the beginnings alone, because only those events were recorded. Their
+/// durations are unknown, so they are events and not interrupts or calls.
 #[derive(Clone, Copy, Debug, Default)]
 struct Beginnings {
     interrupts: bool,

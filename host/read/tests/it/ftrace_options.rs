@@ -55,9 +55,11 @@ fn functions_have_their_names_whatever_stands_behind_them() {
         assert_eq!(events, [format!(">{name}"), format!("<{name}")], "{line}");
         assert_eq!(info.damage, []);
     }
-    // A text of the user's is none, and without that header a lone word may be one.
+    // A text of the user's is none, also with an arrow in it, and without that header a lone word may be one.
     for text in [
         format!("# tracer: function\n{head}work: done\n"),
+        format!("# tracer: function\n{head}two words\n"),
+        format!("# tracer: function\n{head}two words <-here\n"),
         format!("# tracer: nop\n{head}sys_close\n"),
     ] {
         let (events, _) = read(&text);
@@ -79,30 +81,30 @@ fn repeated_calls_count_as_often_as_they_were() {
 fn what_has_beginnings_alone_takes_no_time() {
     let line = |at: u32, what: &str| format!(" sh-1 [000] d..1. 1.00000{at}: {what}\n");
     let entry = |at| line(at, "irq_handler_entry: irq=16 name=eth0");
-    let text = [
-        entry(1),
-        line(2, "softirq_entry: vec=3 [action=NET_RX]"),
-        line(3, "sys_enter_openat: dfd: 0"),
-        entry(4),
-    ]
-    .concat();
+    let three = |at: u32| {
+        [
+            entry(3 * at),
+            line(3 * at + 1, "softirq_entry: vec=3 [action=NET_RX]"),
+            line(3 * at + 2, "sys_enter: NR 3 (1, 2, 3, 4, 5, 6)"),
+        ]
+        .concat()
+    };
+    let text = [three(0), three(1), three(2)].concat();
     let (events, info) = read(&text);
-    let names = [
-        "irq_handler_entry",
-        "softirq_entry",
-        "sys_enter_openat",
-        "irq_handler_entry",
-    ];
-    assert_eq!(events, names);
+    let names = ["irq_handler_entry", "softirq_entry", "sys_enter"];
+    assert_eq!(events, [names; 3].concat());
     let remark = "the trace has the beginnings alone of interrupts";
     assert!(
         info.remarks.iter().any(|it| it.starts_with(remark)),
         "{:?}",
         info.remarks
     );
-    let ended = [text, line(5, "irq_handler_exit: irq=16 ret=handled")].concat();
+    let ended = [text, line(9, "irq_handler_exit: irq=16 ret=handled")].concat();
     let (events, _) = read(&ended);
     assert_eq!(events[0], "irq eth0");
+    // One that is open at the end of the trace is an interrupt.
+    let (events, _) = read(&entry(1));
+    assert_eq!(events, ["irq eth0"]);
 }
 
 #[test]

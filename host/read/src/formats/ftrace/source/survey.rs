@@ -5,7 +5,7 @@ use kymo_ftrace::{Records, Step, Trace};
 
 use super::event_id;
 use crate::formats::ftrace::meaning::Meaning;
-use crate::formats::ftrace::{Beginnings, NO_ENDS};
+use crate::formats::ftrace::{BEGINNINGS, Beginnings, NO_ENDS};
 
 /// So many records are looked at beforehand, to know which kind of function trace it is.
 const LOOKED_AT: usize = 20_000;
@@ -21,9 +21,6 @@ pub(super) struct Kinds {
     /// Beginnings and ends of interrupts, of softirqs and of system calls.
     spans: [(u64, u64); 3],
 }
-
-/// So many beginnings without any end show that ends were not recorded.
-const BEGINNINGS: u64 = 3;
 
 /// An exit is recorded within so many ticks of the clock after its call ended, as a rule.
 const SOON: u64 = 100_000;

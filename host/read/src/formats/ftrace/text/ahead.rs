@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use kymo_ftrace::text::{self, Line, TextKind};
+use memchr::memmem;
 
-use crate::formats::ftrace::Beginnings;
+use crate::formats::ftrace::{BEGINNINGS, Beginnings};
 
 use super::input::LONGEST;
 
@@ -27,14 +28,17 @@ pub(super) fn exits_alone(bytes: &[u8]) -> bool {
     exits > 0
 }
 
-/// What of a text begins and never ends, since those events alone were recorded.
+/// Finds the kinds of interrupts and calls of which the text has the beginnings alone.
 pub(super) fn beginnings(bytes: &[u8]) -> Beginnings {
-    let has = |event: &str| memchr::memmem::find(bytes, event.as_bytes()).is_some();
-    let alone = |begin: &str, end: &str| has(begin) && !has(end);
+    let has = |event: &str, count: u64| {
+        let mut found = memmem::find_iter(bytes, event.as_bytes());
+        found.nth(count.saturating_sub(1) as usize).is_some()
+    };
+    let alone = |begin: &str, end: &str| has(begin, BEGINNINGS) && !has(end, 1);
     Beginnings {
         interrupts: alone(" irq_handler_entry:", " irq_handler_exit:"),
         softirqs: alone(" softirq_entry:", " softirq_exit:"),
-        calls: alone(" sys_enter_", " sys_exit_"),
+        calls: alone(" sys_enter", " sys_exit"),
     }
 }
 

@@ -101,7 +101,7 @@ impl TextSource {
                     return self.put(row(kind).interrupt(Some(id)), at, name, batch, show);
                 }
             }
-            "sys_enter" | "sys_exit" if !self.has_graph => {
+            "sys_enter" | "sys_exit" if !self.has_graph && !self.alone.calls => {
                 // `NR 0 (3, 7ffd, 800)`, `NR 0 = 1`
                 let number = body.strip_prefix("NR ").and_then(|body| {
                     let number = body.split_whitespace().next()?;
@@ -233,8 +233,7 @@ impl TextSource {
         }
     }
 
-    /// A function is called, and nothing tells of its end.
-    /// `calls` times: those behind the first are no records.
+    /// Adds `calls` calls of a function whose end is not recorded. The line is the record of the first.
     pub(super) fn called(
         &mut self,
         function: &str,
@@ -291,13 +290,13 @@ impl TextSource {
     }
 }
 
-/// The name of an interrupt whose line has one more handler of this name: `uhci_hcd:usb4, eth0`, as `/proc/interrupts` has
-/// it. `None` if it is known.
+/// Adds a handler's name to that of its interrupt line, which several can share: `uhci_hcd:usb4, eth0`, as in
+/// `/proc/interrupts`. `None` if the name is there already, or would become too long.
 pub(in crate::formats::ftrace) fn with_handler(
     known: Option<&str>,
     handler: &str,
 ) -> Option<String> {
-    /// So long a name grows at most.
+    /// Bytes from which on a name is not extended.
     const LONGEST: usize = 120;
     match known {
         None => Some(handler.to_owned()),
