@@ -445,6 +445,12 @@ impl Dialect {
             let address = known.and_then(|function| function.address);
             *first = hex("function", address.unwrap_or_default().0);
         }
+        // The label of the enumeration is in the event's kind.
+        if id == Some(EventId::NamedMarker)
+            && let (Some(first), Some(name)) = (fields.first_mut(), field(record, "name"))
+        {
+            *first = hex("name", name);
+        }
         let bytes_in = match id {
             Some(EventId::Metadata) => "value",
             Some(EventId::Block) => "data",

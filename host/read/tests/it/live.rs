@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use kymo_event::{Addr, Event, EventKind, Field, Gap, StreamId, TraceInfo, Value};
+use kymo_event::{Addr, Event, EventKind, Field, Gap, StreamId, TraceInfo, Value, Wanted};
 use kymo_fixtures::names::{named_threads, told};
 use kymo_fixtures::recorder::{
     CORTEX_M, Encoder, Op, TEXT_BASE, events, identity, layouts, small, ten_packets,
@@ -343,15 +343,28 @@ fn names_of_markers_travel_with_a_recording() {
             0x6000 => Some("done".to_owned()),
             _ => None,
         };
+        // Records and fields are read by another way than what they mean.
         let markers = |path: &Path| {
-            let mut source = open(path, &OpenOptions::default()).unwrap();
-            let kinds = events(&mut *source).into_iter().map(|event| event.kind);
-            kinds
-                .filter_map(|kind| match kind {
-                    EventKind::Marker { label, value } => Some((label, value)),
+            let [meaning, fields] = [Wanted::Meaning, Wanted::Everything].map(|wanted| {
+                let options = OpenOptions {
+                    wanted,
+                    ..OpenOptions::default()
+                };
+                events(&mut *open(path, &options).unwrap())
+            });
+            let markers = |events: &[Event]| {
+                let markers = events.iter().filter_map(|event| match &event.kind {
+                    EventKind::Marker { label, value } => Some((label.clone(), *value)),
                     _ => None,
-                })
-                .collect::<Vec<_>>()
+                });
+                markers.collect::<Vec<_>>()
+            };
+            let addresses = fields.iter().filter(|event| event.name == "named_marker");
+            for event in addresses {
+                assert!(matches!(event.fields[0].value, Value::Hex(_)), "{event:?}");
+            }
+            assert_eq!(markers(&meaning), markers(&fields));
+            markers(&meaning)
         };
         let label = |name: &str| Some(name.to_owned());
         let (frame, done) = ((label("frame \"a\""), 1), (label("done"), 3));
@@ -410,7 +423,7 @@ fn declared_events_travel_with_a_recording() {
             assert_eq!(found[0].fields, fields);
         };
         let options = OpenOptions {
-            wanted: kymo_event::Wanted::Everything,
+            wanted: Wanted::Everything,
             ..OpenOptions::default()
         };
         check(events(&mut *open(&path, &options).unwrap()));
