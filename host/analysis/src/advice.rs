@@ -68,7 +68,7 @@ impl Filled {
         self.enters.bytes() + self.exits.bytes() + self.times.bytes() + self.others.bytes()
     }
 
-    /// The bytes of what is left without so many entries and exits: of timestamps at most one for each event.
+    /// The bytes that remain without `enters` entries and `exits` exits; at most one timestamp an event remains.
     fn without(&self, enters: u64, exits: u64) -> u64 {
         let less = |records: Records, count: u64| Records {
             count: records.count.saturating_sub(count),

@@ -84,19 +84,19 @@ pub struct Args {
     list: bool,
 
     /// Record from the entry of this function on: its name, its address (0x...), or none (0 says so
-    /// too). Behind it may stand when: 'parse from main hit 3 times 2' (only when main calls it, from the third
-    /// of these calls on, twice at most; without `times`, `hit 3` is the third time only). It is set at once and kept over a reboot; what was recorded before is cleared. A target of
+    /// too). A condition may follow: 'parse from main hit 3 times 2' (only when main calls it, from the third
+    /// of these calls on, twice at most; `hit 3` alone is the third call only). It is set at once and kept over a reboot (a condition is not); what was recorded before is cleared. A target of
     /// Zephyr's can't clear: it is set for what follows the next reboot, and nothing is got without
     /// --reboot.
     #[arg(short, long, value_name = "FUNCTION")]
     trigger: Option<String>,
 
-    /// Record until this function returns; when may stand behind it as behind a trigger.
+    /// Record until this function returns. A condition may follow, as for --trigger.
     #[arg(short, long, value_name = "FUNCTION")]
     stopper: Option<String>,
 
-    /// Record from the entry of this function until it returns: trigger and stopper in one. What stands behind it
-    /// is the trigger's.
+    /// Record from the entry of this function until it returns: trigger and stopper in one. A
+    /// condition applies to the trigger.
     #[arg(short, long, value_name = "FUNCTION", conflicts_with_all = ["trigger", "stopper"])]
     couple: Option<String>,
 

@@ -225,7 +225,7 @@ fn unmarked(jumps: &UnmarkedJumps) -> String {
     )
 }
 
-/// What a recording is to tell of its program; `string_at` finds a text in it.
+/// Facts about the program for a recording's metadata; `string_at` finds a constant string.
 pub fn program<'s>(
     symbols: &'s Symbols,
     string_at: &'s dyn Fn(Addr) -> Option<String>,

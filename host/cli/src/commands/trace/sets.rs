@@ -58,7 +58,7 @@ impl<'a> Wanted<'a> {
         self.from.is_none() && self.hit.is_none() && self.times.is_none()
     }
 
-    /// What a target is told of when it acts.
+    /// The condition with addresses, as the target takes it.
     fn condition(
         &self,
         symbols: &Symbols,
@@ -89,7 +89,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The last two words, and what stands before them.
+/// Splits off the last two words.
 fn last_two(text: &str) -> Option<(&str, &str, &str)> {
     let (rest, value) = text.rsplit_once(char::is_whitespace)?;
     let (rest, key) = rest.trim_end().rsplit_once(char::is_whitespace)?;

@@ -1,4 +1,4 @@
-//! The names of a recording's markers, which its metadata tells to whoever reads it without the program.
+//! Names of named markers for the metadata of a recording, so that it can be read without the program's ELF file.
 
 use std::collections::BTreeMap;
 
@@ -10,19 +10,19 @@ use kymo_wire::packet::ITEM_STREAM;
 use super::number;
 use super::records::Walk;
 
-/// So many names are told: damage looks like markers too, each with another address.
+/// The most names that are kept: damaged packets can look like markers, each with another address.
 const MOST: usize = 10_000;
 
-/// The addresses of names that occur, and the names of those of which it is known.
+/// Addresses of marker names that occur in the packets, with the names that were found for them.
 #[derive(Debug, Default)]
 pub(super) struct MarkerNames {
     names: BTreeMap<u64, Option<String>>,
-    /// Those that nobody was asked for yet.
+    /// Addresses that have not been looked up.
     new: Vec<u64>,
 }
 
 impl MarkerNames {
-    /// Notes the markers of a packet: `content` is its head and records. Gives how many records are good.
+    /// Collects the markers of a packet, whose head and records are `content`. Returns the number of intact records.
     pub(super) fn note(&mut self, layout: Layout, header: &PacketHeader, content: &[u8]) -> u64 {
         if header.stream == ITEM_STREAM {
             return 0;
@@ -46,7 +46,7 @@ impl MarkerNames {
         }
     }
 
-    /// Asks for the names that are new. Says whether there was one.
+    /// Looks the new addresses up. Returns whether any name was found.
     pub(super) fn resolve(&mut self, string_at: impl Fn(Addr) -> Option<String>) -> bool {
         let mut found = false;
         for address in self.new.drain(..) {
@@ -57,7 +57,7 @@ impl MarkerNames {
         found
     }
 
-    /// The part of the metadata that is about them.
+    /// Appends the description of named markers to the metadata.
     pub(super) fn write(&self, out: &mut String) {
         let known = self.names.iter();
         let known = known.filter_map(|(address, name)| Some((*address, name.as_deref()?)));

@@ -38,7 +38,7 @@ pub struct Recording {
     streams: HashMap<StreamNumber, Recorded>,
     /// Their files, as far as they are open.
     files: OpenFiles<StreamNumber>,
-    /// The metadata without what comes with the packets.
+    /// The metadata without markers and items.
     metadata: String,
     markers: MarkerNames,
     /// There are items.

@@ -42,7 +42,7 @@ pub struct WrittenStream {
     pub bytes: u64,
 }
 
-/// What a recording tells of the program that it is of, so that it can be read where the program is not.
+/// Facts about the traced program that a recording's metadata keeps, so that it can be read without the ELF file.
 #[derive(Clone)]
 pub struct Program<'n> {
     /// Its functions with their run-time addresses, in any order; those in reach of the events' `function` field get
