@@ -42,7 +42,8 @@
 //!   where the trace tells that one is active behind it, what it does is no thread's. Until a thread that
 //!   was switched in there returns from a call that it had open by then, one may be, and the calls of threads
 //!   that come from other processors are in doubt.
-//!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost.
+//!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost, unless its stream tells of each
+//!   exit that is missing.
 //! - Recording off closes everything, on all tracks, as [`How::RecordingOff`]: that was wanted.
 //! - The end of the trace closes the rest as [`How::Open`], at the last event of all of its machine: a thread that waits
 //!   has no events. A thread that is known to have ended is closed at its own last one.
@@ -149,6 +150,7 @@ struct Stream {
     machine: SpaceId,
     without_calls: bool,
     whole_calls: bool,
+    tells_missing: bool,
     without_switches: bool,
     /// The [place](Row::place) of an event whose processor is known: `state`.
     asked: Option<u64>,
@@ -164,6 +166,7 @@ impl Stream {
             machine: info.machine,
             without_calls: info.without_calls,
             whole_calls: info.whole_calls,
+            tells_missing: info.tells_missing,
             without_switches: info.without_switches,
             asked: None,
             state: 0,

@@ -157,6 +157,9 @@ pub struct StreamInfo {
     pub without_calls: bool,
     /// Whether one record is one call, not an entry or an exit alone: so many calls may be missing as records are lost.
     pub whole_calls: bool,
+    /// Whether it tells of each exit that is missing ([`Gap::MissingExit`](crate::Gap::MissingExit)), because its records have the
+    /// depths of calls: then a call that losses passed is open until that, or its exit, comes.
+    pub tells_missing: bool,
     /// Whether its trace never tells which thread has a processor: then an event of one says nothing of the others, and all
     /// times are those between a thread's own events.
     pub without_switches: bool,

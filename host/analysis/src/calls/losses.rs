@@ -139,9 +139,10 @@ impl Calls {
         self.cpus[cpu].lossy = true;
         self.cpus[cpu].crossed = None;
         self.cpus[cpu].unforeseen = 0;
+        let survived = self.survived(self.cpus[cpu].stream);
         let mut stale = Vec::new();
         self.each_touched(cpu, |track| {
-            stale.extend(track.lose(LOSSES_SURVIVED).map(|depth| (track.id, depth)));
+            stale.extend(track.lose(survived).map(|depth| (track.id, depth)));
         });
         // Handlers are short: that one goes on behind the loss is less likely than that its end
         // was lost, and taking it to go on would charge it for everything that follows.
@@ -151,9 +152,19 @@ impl Calls {
         }
     }
 
-    /// A thread may have done anything from here on.
-    pub(super) fn lose(&mut self, track: usize, time: Time, out: &mut impl FnMut(Step<'_>)) {
-        if let Some(depth) = self.tracks[track].lose(LOSSES_SURVIVED) {
+    /// How many losses a call outlives of which nothing is heard.
+    fn survived(&self, stream: StreamId) -> u32 {
+        let stream = self.streams.get(stream.0 as usize);
+        match stream.is_some_and(|stream| stream.tells_missing) {
+            true => u32::MAX,
+            false => LOSSES_SURVIVED,
+        }
+    }
+
+    /// A thread that a row shows may have done anything from here on.
+    pub(super) fn lose(&mut self, track: usize, row: &Row, out: &mut impl FnMut(Step<'_>)) {
+        let (survived, time) = (self.survived(row.stream), row.time);
+        if let Some(depth) = self.tracks[track].lose(survived) {
             self.close(track, depth, time, unfinished, out);
         }
     }

@@ -343,7 +343,7 @@ pub struct Counts {
     /// Time of all processors (or, where streams belong to threads, threads) from their first event to
     /// their last; to the end of the trace where calls are open then, or may be because events were lost.
     pub ran: Duration,
-    /// Gaps in front of a processor's first event: how much time passed in them is not known.
+    /// Gaps in front of a processor's first event, and at the end of the trace: how much time passed in them is not known.
     pub unbounded_gaps: u64,
     /// Calls that may be missing as a whole, because both their events can be among those that were lost.
     pub missing_calls: u64,

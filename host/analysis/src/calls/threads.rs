@@ -69,7 +69,7 @@ impl Calls {
         let machine = self.cpus[cpu].machine;
         let mut in_gap = self.in_gap.iter();
         if in_gap.any(|stream| self.machine_of(*stream) == machine) {
-            self.lose(track, row.time, out);
+            self.lose(track, row, out);
         }
     }
 

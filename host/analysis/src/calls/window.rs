@@ -149,6 +149,9 @@ impl Calls {
     /// Ends the trace: what is open lasts until the last event of all of its machine ([`How::Open`]). What another
     /// machine recorded later says nothing of it.
     pub fn finish(&mut self, out: &mut impl FnMut(Step<'_>)) {
+        // Nothing tells how long it went on where a stream ends with a loss.
+        let ends_lost = |stream: &StreamId| !self.has_no_calls(*stream);
+        self.counts.unbounded_gaps += u64::from(self.in_gap.iter().any(ends_lost));
         let mut ends: Vec<(SpaceId, Time)> = Vec::new();
         for cpu in &self.cpus {
             let Some(last) = cpu.last else { continue };

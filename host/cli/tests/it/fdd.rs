@@ -1,5 +1,6 @@
 //! `kymo report --fdd` beside what fdd itself prints of the same calls.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -102,6 +103,36 @@ fn the_table_is_that_of_fdd() {
         .zip(&mine)
         .filter(|(theirs, mine)| theirs != mine);
     assert_eq!(differ.take(5).collect::<Vec<_>>(), []);
+}
+
+/// A line tells the CPU where its call returned: what other tasks did there before is no reason to take time from it.
+#[test]
+fn whole_calls_last_as_long_as_their_lines_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let (Some(input), Some(golden)) = (input("dur-all.txt", &folder), golden("fdd-all.txt")) else {
+        return;
+    };
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    let output = command.args(["report", "--format", "json"]).arg(&input);
+    let output = output.output().unwrap();
+    let rows = String::from_utf8(output.stdout).unwrap();
+    let rows = rows.lines().map(|line| serde_json::from_str(line).unwrap());
+    let us = |row: &serde_json::Value| row["total_ns"].as_u64().unwrap() / 1000;
+    let totals: HashMap<_, _> = rows
+        .map(|row: serde_json::Value| (row["function"].as_str().unwrap().to_owned(), us(&row)))
+        .collect();
+    let mut compared = 0;
+    for line in golden.iter().skip(2) {
+        let words: Vec<_> = line.split_whitespace().collect();
+        let [function, count, total, ..] = words[..] else {
+            continue;
+        };
+        // fdd counts a function within itself twice, and rounds the time of each call down.
+        let (count, total): (u64, u64) = (count.parse().unwrap(), total.parse().unwrap());
+        compared += usize::from((total..=total + count).contains(&totals[function]));
+        assert!(totals[function] <= total + count, "{line}");
+    }
+    assert!(compared > 1000, "{compared}");
 }
 
 #[test]

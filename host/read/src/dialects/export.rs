@@ -525,6 +525,7 @@ impl Export {
             }
         }
         let whole_calls = env_text(metadata, "kymo_whole_calls").is_some();
+        let tells_missing = env_text(metadata, "kymo_tells_missing").is_some();
         let identities = &mut info.identities;
         // A thread of a process has a stream of calls, and one of items, which belong to one place.
         let has_threads = trace.stream_names().any(|file| file.starts_with("thread-"));
@@ -533,6 +534,7 @@ impl Export {
         let streams = info.streams.iter_mut().skip(first);
         for (stream, file) in streams.zip(trace.stream_names()) {
             stream.whole_calls = whole_calls;
+            stream.tells_missing = tells_missing;
             // What cannot be opened is reported when the streams are opened.
             let Ok(bytes) = File::open(directory.join(trace.name()).join(file)) else {
                 continue;

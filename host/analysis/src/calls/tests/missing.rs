@@ -213,6 +213,46 @@ fn calls_without_a_sign_of_life_are_closed_in_the_end() {
 }
 
 #[test]
+fn calls_outlive_losses_where_missing_exits_are_told() {
+    let stream = StreamInfo {
+        tells_missing: true,
+        ..StreamInfo::default()
+    };
+    let info = TraceInfo {
+        streams: vec![stream],
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    trace.enter(0, A).enter(1, B);
+    for i in 0..i64::from(LOSSES_SURVIVED) * 3 {
+        trace.gap(2 + i);
+    }
+    // One call, not a lost one and an orphan.
+    trace.exit(50, B);
+    let ago = Duration(60);
+    trace.push(60, EventKind::Gap(Gap::MissingExit { ago }));
+    let said = [
+        "+0 implied",
+        "0 B0 1-50 49/49 doubtful",
+        "0 A0 0-60 60/11 lost doubtful",
+    ];
+    assert_eq!(trace.finish(), said);
+}
+
+#[test]
+fn a_loss_at_the_end_may_have_lasted_for_any_time() {
+    for (behind, unbounded) in [(false, 1), (true, 0)] {
+        let mut trace = Trace::new();
+        trace.enter(0, A).gap(5);
+        if behind {
+            trace.enter(9, B);
+        }
+        trace.finish();
+        assert_eq!(trace.calls.counts().unbounded_gaps, unbounded);
+    }
+}
+
+#[test]
 fn a_loss_concerns_the_threads_that_may_have_run_there() {
     let mut trace = Trace::new();
     trace.cpu(0).thread(1).enter(0, A);

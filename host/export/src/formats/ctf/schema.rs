@@ -12,7 +12,7 @@ use kymo_ctf::metadata::{
     IntegerClass, Mappings, Metadata, Role, StreamClass, StringClass, StructClass, Value64,
     standard,
 };
-use kymo_event::{Identities, SpaceId, Stack, ThreadId, Time, TraceInfo};
+use kymo_event::{Identities, SpaceId, Stack, StreamInfo, ThreadId, Time, TraceInfo};
 
 use super::numbers::{Numbers, is_plain};
 use crate::format::Context;
@@ -221,9 +221,16 @@ fn environment(
     if all.peek().is_some() && all.all(|stream| stream.without_switches) {
         facts.push(("kymo_without_switches", "1".to_owned()));
     }
-    let mut with_calls = streams.filter(|stream| !stream.without_calls).peekable();
-    if with_calls.peek().is_some() && with_calls.all(|stream| stream.whole_calls) {
+    let with_calls = streams.filter(|stream| !stream.without_calls);
+    let is_each = |has: fn(&StreamInfo) -> bool| {
+        let mut streams = with_calls.clone().peekable();
+        streams.peek().is_some() && streams.all(&has)
+    };
+    if is_each(|stream| stream.whole_calls) {
         facts.push(("kymo_whole_calls", "1".to_owned()));
+    }
+    if is_each(|stream| stream.tells_missing) {
+        facts.push(("kymo_tells_missing", "1".to_owned()));
     }
     if let Some(origin) = origin(info) {
         facts.push(("kymo_origin_ns", origin.to_string()));

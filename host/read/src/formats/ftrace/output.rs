@@ -90,6 +90,8 @@ struct Tasks {
     tails: Tails,
     /// Whether rows keep the order of their records, so that no switch waits.
     stay: bool,
+    /// Whether another task in the records of a CPU is no sign of a switch.
+    without_switches: bool,
 }
 
 /// Entries of [`Output::recent`].
@@ -127,6 +129,11 @@ impl Output {
     /// Rows keep the order of their records, as a list of all records has them.
     pub(super) const fn stay(&mut self) {
         self.tasks.stay = true;
+    }
+
+    /// Whole calls come with the CPU where they returned, and may have been anywhere before: no switch follows from that.
+    pub(super) const fn infer_no_switches(&mut self) {
+        self.tasks.without_switches = true;
     }
 
     /// Lets entries wait for the exits that tell when their calls began.
@@ -443,7 +450,9 @@ impl Tasks {
     #[inline]
     fn give(&mut self, out: &mut Out, batch: &mut Batch) {
         let row = &out.row;
-        if let Some(pid) = out.pid {
+        if let Some(pid) = out.pid
+            && !self.without_switches
+        {
             self.run(row, pid, batch);
         }
         match out.event.take() {

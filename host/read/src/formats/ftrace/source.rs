@@ -91,6 +91,10 @@ impl DatSource {
         if !exits_alone && kinds.is_local() {
             output.hold();
         }
+        let without_switches = exits_alone && kinds.switches == 0;
+        if without_switches {
+            output.infer_no_switches();
+        }
         let records = Records::new(&trace, &bytes);
         for (buffer, cpu) in records.lanes() {
             let buffer = trace.buffers.get(buffer).map_or("", |it| it.name.as_str());
@@ -102,6 +106,8 @@ impl DatSource {
                 space: output.space,
                 cpu: Some(Cpu(cpu)),
                 whole_calls: exits_alone,
+                tells_missing: kinds.entries > 0,
+                without_switches,
                 ..StreamInfo::default()
             });
         }

@@ -18,7 +18,7 @@ use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 
 pub(super) use self::events::with_handler;
 
-use self::ahead::{beginnings, exits_alone, tasks_at_first};
+use self::ahead::{Graph, beginnings, graph, has_switches, tasks_at_first};
 use self::input::Input;
 use self::state::{Stack, State, Task as Caller};
 use super::Beginnings;
@@ -93,6 +93,10 @@ pub(super) struct TextSource {
     last_place: (usize, Option<u32>),
     /// Whether calls come as their exits alone: known, or as long as no entry was met.
     exits_alone: Option<bool>,
+    /// Whether depths tell of missing exits.
+    tells_missing: bool,
+    /// Whether nothing tells of switches.
+    without_switches: bool,
     /// What has beginnings alone.
     alone: Beginnings,
     /// Whether system calls are calls: not where functions are traced.
@@ -117,12 +121,17 @@ impl TextSource {
         let name = peek.path().display().to_string();
         let mut first_tasks = HashMap::new();
         let mut alone = Beginnings::default();
+        let mut without_switches = false;
+        let mut tells_missing = false;
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
                 let part = html::is_page(&bytes).then(|| html::part(&bytes));
                 let part = part.flatten().unwrap_or(0..bytes.len());
                 let text = bytes.get(part.clone()).unwrap_or_default();
-                let exits_alone = exits_alone(text);
+                let graph = graph(text);
+                let exits_alone = graph == Graph::ExitsAlone;
+                tells_missing = graph == Graph::Whole;
+                without_switches = exits_alone && !has_switches(text);
                 first_tasks = tasks_at_first(text);
                 alone = beginnings(text);
                 (Input::File(bytes, part), Some(exits_alone))
@@ -154,6 +163,9 @@ impl TextSource {
         if options.wanted == Wanted::Records {
             output.stay();
         }
+        if without_switches {
+            output.infer_no_switches();
+        }
         Ok(Self {
             info,
             name,
@@ -169,6 +181,8 @@ impl TextSource {
             latest: Time(0),
             last_place: (0, None),
             exits_alone,
+            without_switches,
+            tells_missing,
             alone,
             has_graph: false,
             is_graph: false,
@@ -205,6 +219,8 @@ impl TextSource {
             space: self.output.space,
             cpu: cpu.map(Cpu),
             whole_calls: self.exits_alone == Some(true),
+            tells_missing: self.tells_missing,
+            without_switches: self.without_switches,
             ..StreamInfo::default()
         });
         self.states.push(State {
@@ -278,7 +294,13 @@ impl TextSource {
             Line::Caller(caller) => self.caller(caller, batch),
             Line::Tracer(tracer) => {
                 self.is_graph = tracer == "function_graph";
+                self.tells_missing |= self.is_graph && self.exits_alone.is_none();
                 self.is_function = tracer == "function";
+                if tracer == "function_duration" && self.exits_alone.is_none() {
+                    // Of a file it is known whether switches follow.
+                    self.without_switches = true;
+                    self.output.infer_no_switches();
+                }
             }
             Line::Nothing => {}
             Line::Unknown => {

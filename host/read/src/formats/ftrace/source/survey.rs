@@ -16,6 +16,7 @@ pub(super) struct Kinds {
     pub(super) entries: u64,
     pub(super) exits: u64,
     pub(super) functions: u64,
+    pub(super) switches: u64,
     /// Exits whose calls ended just before the record's timestamp.
     local: u64,
     /// Beginnings and ends of interrupts, of softirqs and of system calls.
@@ -46,6 +47,7 @@ impl Kinds {
                         kinds.local += u64::from(since.is_some_and(|since| since < SOON));
                     }
                     Some(Meaning::Function { .. }) => kinds.functions += 1,
+                    Some(Meaning::Switch(_)) => kinds.switches += 1,
                     Some(meaning) => kinds.span(meaning),
                     None => {}
                 }

@@ -12,20 +12,36 @@ use super::input::LONGEST;
 /// So many lines of a file are looked at.
 const LINES_LOOKED_AT: usize = 20_000;
 
-/// Whether calls come as their exits alone: no line tells of an entry.
-pub(super) fn exits_alone(bytes: &[u8]) -> bool {
-    let mut exits = 0u32;
+/// What a text tells of the ends of calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Graph {
+    /// There are none.
+    Absent,
+    /// Entries and exits, with their depths.
+    Whole,
+    /// Exits alone: no line tells of an entry.
+    ExitsAlone,
+}
+
+/// Finds out what a text tells of the ends of calls.
+pub(super) fn graph(bytes: &[u8]) -> Graph {
+    let mut graph = Graph::Absent;
     for line in bytes.split(|byte| *byte == b'\n').take(LINES_LOOKED_AT) {
         let line = line.get(..LONGEST).unwrap_or(line);
         if let Line::Event(event) = text::line(&String::from_utf8_lossy(line)) {
             match event.kind {
-                TextKind::Entry { .. } | TextKind::Leaf { .. } => return false,
-                TextKind::Exit { .. } | TextKind::Call { .. } => exits += 1,
+                TextKind::Entry { .. } | TextKind::Leaf { .. } => return Graph::Whole,
+                TextKind::Exit { .. } | TextKind::Call { .. } => graph = Graph::ExitsAlone,
                 _ => {}
             }
         }
     }
-    exits > 0
+    graph
+}
+
+/// Whether the kernel told of switches: the lines with `=>` only say that another task comes next in the text.
+pub(super) fn has_switches(bytes: &[u8]) -> bool {
+    memmem::find(bytes, b" sched_switch:").is_some()
 }
 
 /// Finds the kinds of interrupts and calls of which the text has the beginnings alone.
