@@ -88,6 +88,8 @@ impl FieldFormat {
         let pointer = type_name.ends_with('*');
         let shape = match (located, count) {
             (Some(located), _) => located,
+            // `char buf` of kernels before 5.5 reaches to the record's end, as `char buf[]` does.
+            (None, None) if size == 0 => Shape::Array(0),
             (None, None) => Shape::Scalar,
             // A count by name (`[NR]`) follows from the sizes.
             (None, Some(count)) => Shape::Array(match count {
@@ -285,6 +287,8 @@ mod tests {
         assert_eq!((&*pointer.name, pointer.pointer), ("fmt", true));
         let rest = field("field:unsigned long caller[];\toffset:16;\tsize:0;\tsigned:0;");
         assert_eq!((rest.shape, rest.element(8)), (Shape::Array(0), 8));
+        let old = field("field:char buf;\toffset:16;\tsize:0;\tsigned:0;");
+        assert_eq!((old.shape, old.is_text()), (Shape::Array(0), true));
         assert_eq!(
             FieldFormat::parse_line("field:int x;\toffset:99999999999;\tsize:4;"),
             None
