@@ -16,6 +16,24 @@ use clock::{Clock, Moment, Scale};
 /// The bits of the counter in an item.
 const TIME_MASK: u32 = (1 << 22) - 1;
 
+/// A slow counter that is behind the one before by no more than this has gone back (that of SPARC's does, which is put
+/// together from a timer and its interrupt): a gap of almost a whole wraparound ends with the uptime, which is told once
+/// in each. A fast counter goes round in gaps of all lengths, and is a register that only counts up.
+const MOST_BACK: u32 = 1 << 16;
+
+/// Ticks a second of a slow counter, at most.
+const SLOW: u64 = 4_000_000;
+
+/// How many ticks passed up to an item, which are fewer than none if the counter went back, by so many at most.
+#[inline]
+fn passed(from: u32, to: u32, event: EventId, most_back: u32) -> i64 {
+    let ticks = to.wrapping_sub(from) & TIME_MASK;
+    match ticks > TIME_MASK - most_back && event != EventId::UPTIME_LOW {
+        true => i64::from(ticks) - i64::from(TIME_MASK) - 1,
+        false => i64::from(ticks),
+    }
+}
+
 /// Records of all processors that may wait, if their rings are small.
 const LEAST_WAITING: u64 = 1 << 20;
 
@@ -74,6 +92,8 @@ pub(crate) struct Timeline {
     cpus: Vec<Cpu>,
     current: usize,
     scale: Scale,
+    /// So many ticks at most may the counter go back.
+    most_back: u32,
     /// The latest time of all synchronized processors.
     latest: i64,
     /// For each chunk since the oldest that is held, the latest time that is known in it.
@@ -94,6 +114,7 @@ impl Timeline {
             cpus: Vec::new(),
             current: 0,
             scale: Scale::new(1),
+            most_back: 0,
             latest: i64::MIN,
             bounds: Bounds::default(),
             room: LEAST_WAITING,
@@ -116,6 +137,7 @@ impl Timeline {
 
     pub fn set_frequency(&mut self, frequency: u64) {
         self.scale = Scale::new(frequency);
+        self.most_back = if frequency <= SLOW { MOST_BACK } else { 0 };
     }
 
     pub fn set_cpus(&mut self, cpus: u32) {
@@ -160,7 +182,8 @@ impl Timeline {
             };
             return self.hold(held);
         }
-        let now = cpu.clock.advance(time, &self.scale);
+        let ticks = passed(cpu.clock.seen(), time, event, self.most_back);
+        let now = cpu.clock.advance(ticks, time, &self.scale);
         if let Some(last) = cpu.last
             && now < last
         {
@@ -241,8 +264,8 @@ impl Timeline {
             }
             if held.event.has_time() {
                 let (last, ticks) = cpu.held_span.unwrap_or((held.time, 0));
-                let passed = held.time.wrapping_sub(last) & TIME_MASK;
-                cpu.held_span = Some((held.time, ticks + u64::from(passed)));
+                let passed = passed(last, held.time, held.event, self.most_back);
+                cpu.held_span = Some((held.time, ticks.saturating_add_signed(passed)));
             }
             cpu.held.push(held);
             if cpu.held.len() as u64 >= self.room {
@@ -279,12 +302,13 @@ impl Timeline {
         let held = std::mem::take(&mut cpu.held);
         cpu.held_span = None;
         let chunks = std::mem::take(&mut cpu.chunks);
-        let (mut ticks, mut last) = (0_u64, time);
+        let (mut ticks, mut next) = (0_i64, (time, EventId::UPTIME_LOW));
         for item in held.iter().rev().filter(|item| item.event.has_time()) {
-            ticks += u64::from(last.wrapping_sub(item.time) & TIME_MASK);
-            last = item.time;
+            ticks = ticks.saturating_add(passed(item.time, next.0, next.1, self.most_back));
+            next = (item.time, item.event);
         }
-        cpu.clock.set(uptime.before(ticks, &self.scale), last);
+        let first = uptime.after(ticks.saturating_neg(), &self.scale);
+        cpu.clock.set(first, next.0);
         // What has no time stands at the first one that has, but not before what was given already.
         let first = cpu.clock.now(&self.scale);
         cpu.last = Some(cpu.last.map_or(first, |last| last.max(first)));

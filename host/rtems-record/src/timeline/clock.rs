@@ -1,7 +1,5 @@
 //! Exact times: nanoseconds with 64 bits of a fraction.
 
-use super::TIME_MASK;
-
 /// Nanoseconds a tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
@@ -76,9 +74,12 @@ impl Moment {
         self.whole.saturating_add((self.fraction >> 63) as i64)
     }
 
-    /// So many ticks later.
-    pub fn after(self, ticks: u64, scale: &Scale) -> Self {
-        let span = scale.span(ticks);
+    /// So many ticks later, or earlier if they are fewer than none.
+    pub fn after(self, ticks: i64, scale: &Scale) -> Self {
+        if ticks < 0 {
+            return self.before(ticks.unsigned_abs(), scale);
+        }
+        let span = scale.span(ticks.unsigned_abs());
         let (fraction, carry) = self.fraction.overflowing_add(span.fraction);
         let whole = self.whole.saturating_add(span.whole);
         Self {
@@ -87,8 +88,7 @@ impl Moment {
         }
     }
 
-    /// So many ticks earlier.
-    pub fn before(self, ticks: u64, scale: &Scale) -> Self {
+    fn before(self, ticks: u64, scale: &Scale) -> Self {
         let span = scale.span(ticks);
         let (fraction, borrow) = self.fraction.overflowing_sub(span.fraction);
         let whole = self.whole.saturating_sub(span.whole);
@@ -122,20 +122,20 @@ impl Clock {
         };
     }
 
-    /// The counter shows this: the time, in nanoseconds.
+    /// So many ticks have passed, fewer than none if the counter went back, and it shows this: the time, in nanoseconds.
     #[inline]
-    pub fn advance(&mut self, seen: u32, scale: &Scale) -> i64 {
-        self.ticks += u64::from(seen.wrapping_sub(self.seen) & TIME_MASK);
-        self.seen = seen;
-        if self.ticks >= MOST_TICKS {
-            self.rebase(scale);
+    pub fn advance(&mut self, ticks: i64, seen: u32, scale: &Scale) -> i64 {
+        match self.ticks.checked_add_signed(ticks) {
+            Some(ticks) if ticks < MOST_TICKS => self.ticks = ticks,
+            _ => self.rebase(ticks, scale),
         }
+        self.seen = seen;
         self.now(scale)
     }
 
     #[cold]
-    fn rebase(&mut self, scale: &Scale) {
-        self.base = self.base.after(self.ticks, scale);
+    fn rebase(&mut self, ticks: i64, scale: &Scale) {
+        self.base = self.moment(scale).after(ticks, scale);
         self.ticks = 0;
     }
 
@@ -153,7 +153,8 @@ impl Clock {
 
     /// The same, exactly.
     pub fn moment(&self, scale: &Scale) -> Moment {
-        self.base.after(self.ticks, scale)
+        // Fewer than 2^33.
+        self.base.after(self.ticks.cast_signed(), scale)
     }
 
     /// What it showed last.
@@ -170,6 +171,7 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeline::TIME_MASK;
 
     #[test]
     fn times_are_exact_for_any_frequency_and_distance() {
@@ -193,7 +195,7 @@ mod tests {
                 let exact =
                     7_500_000_000 + u128::from(ticks) * u128::from(NS) / u128::from(frequency);
                 let exact = i64::try_from(exact).unwrap_or(i64::MAX);
-                let found = clock.advance(seen, &scale);
+                let found = clock.advance(i64::from(delta), seen, &scale);
                 // One is rounded down, the other to the next.
                 assert!(
                     found.abs_diff(exact) <= 1,

@@ -7,11 +7,11 @@
 //! are marked.
 
 use super::clock::Moment;
-use super::{Held, State, TIME_MASK, Timeline};
+use super::{Held, State, TIME_MASK, Timeline, passed};
 use crate::EventId;
 
 /// A wraparound of the counter, in ticks.
-const WRAPAROUND: u64 = TIME_MASK as u64 + 1;
+const WRAPAROUND: i64 = TIME_MASK as i64 + 1;
 
 impl Timeline {
     /// Gives times to what a processor holds, without a pair of its own.
@@ -58,7 +58,7 @@ impl Timeline {
 
     fn place_held(&mut self, held: &[Held], chunks: &[(usize, u64)], last: usize) {
         let scale = self.scale;
-        let wraparound = scale.ns(WRAPAROUND).max(1);
+        let wraparound = scale.ns(WRAPAROUND.unsigned_abs()).max(1);
         // A later fetch sees what happened since the one before.
         let slack = wraparound / 8;
         // The others' chunks of the same round, or the one before.
@@ -74,7 +74,9 @@ impl Timeline {
         let latest = of_last.and_then(|(_, chunk)| about(*chunk));
         let mut time = self.time_of_last(held, last, latest, slack);
         let mut times = vec![0_i64; held.len()];
-        let mut seen = held.get(last).map_or(0, |item| item.time);
+        let mut next = held
+            .get(last)
+            .map_or((0, EventId::UPTIME_LOW), |item| (item.time, item.event));
         let mut ends = chunks.iter().rev().peekable();
         // When the chunk was read in which the item is, until its last one has a time.
         let mut read_at = None;
@@ -84,9 +86,9 @@ impl Timeline {
                 read_at = about(*chunk);
             }
             if item.event.has_time() && place <= last {
-                let ticks = u64::from(seen.wrapping_sub(item.time) & TIME_MASK);
-                time = time.before(ticks, &scale);
-                seen = item.time;
+                let ticks = passed(item.time, next.0, next.1, self.most_back);
+                time = time.after(ticks.saturating_neg(), &scale);
+                next = (item.time, item.event);
                 if let Some(latest) = read_at.take() {
                     let latest = latest.saturating_add(slack);
                     let earlier = not_behind(time, latest, wraparound, &scale);
@@ -111,21 +113,21 @@ impl Timeline {
     /// The time of the last item that is held, which was recorded before `latest`, if that is known.
     fn time_of_last(&self, held: &[Held], last: usize, latest: Option<i64>, slack: i64) -> Moment {
         let scale = self.scale;
-        let wraparound = scale.ns(WRAPAROUND).max(1);
+        let wraparound = scale.ns(WRAPAROUND.unsigned_abs()).max(1);
         let own = self.cpus.get(self.current);
         let own = own.and_then(|cpu| cpu.last.map(|last| (last, cpu.clock)));
         if let (None, Some((_, clock))) = (latest, own) {
             // It is the only one that knows a time: on from there.
-            let (mut ticks, mut seen) = (0_u64, clock.seen());
+            let (mut ticks, mut seen) = (0_i64, clock.seen());
             for item in held.iter().filter(|item| item.event.has_time()) {
-                ticks += u64::from(item.time.wrapping_sub(seen) & TIME_MASK);
+                ticks = ticks.saturating_add(passed(seen, item.time, item.event, self.most_back));
                 seen = item.time;
             }
             return clock.moment(&scale).after(ticks, &scale);
         }
         let (reference, shown) = self.reference(held);
         let ahead = held.get(last).map_or(0, |item| {
-            u64::from(item.time.wrapping_sub(shown) & TIME_MASK)
+            i64::from(item.time.wrapping_sub(shown) & TIME_MASK)
         });
         // If nothing says which turn of the counter it is: the nearest.
         let nearest = || reference.floor().saturating_add(wraparound / 2);
@@ -179,10 +181,11 @@ impl Timeline {
             // Nothing is known of any: time begins with the first item of this one.
             None => {
                 let timed = held.iter().filter(|item| item.event.has_time());
-                let (mut ticks, mut last) = (0_u64, None);
+                let (mut ticks, mut last) = (0_i64, None);
                 for item in timed {
                     let before = last.replace(item.time).unwrap_or(item.time);
-                    ticks += u64::from(item.time.wrapping_sub(before) & TIME_MASK);
+                    ticks =
+                        ticks.saturating_add(passed(before, item.time, item.event, self.most_back));
                 }
                 let moment = Moment::default().after(ticks, &self.scale);
                 (moment, last.unwrap_or(0))
@@ -195,12 +198,7 @@ impl Timeline {
 fn at_most(time: Moment, latest: i64, wraparound: i64, scale: &super::Scale) -> Moment {
     let distance = latest.saturating_sub(time.floor());
     let turns = distance.div_euclid(wraparound);
-    let ticks = turns.unsigned_abs().saturating_mul(WRAPAROUND);
-    if turns >= 0 {
-        time.after(ticks, scale)
-    } else {
-        time.before(ticks, scale)
-    }
+    time.after(turns.saturating_mul(WRAPAROUND), scale)
 }
 
 /// The same, but never later than it is.
