@@ -8,7 +8,7 @@
 //! | a thread can go on | `sched_wakeup` |
 //! | an interrupt handler | `irq_handler_entry`, `irq_handler_exit`; `softirq_*` |
 //! | a call that has a name and no address (`write`, `k_sem_take`) | `syscall_entry_*`, `syscall_exit_*` |
-//! | a function at an address, a span of time with a name | `func_entry`, `func_exit` |
+//! | a function at an address or of ftrace's, a span of time with a name | `func_entry`, `func_exit` |
 //! | lost events | `events_discarded` of packets |
 //! | anything else | itself, by its name with its fields |
 //!
@@ -474,7 +474,7 @@ impl Lttng<'_> {
             return self.write("func_exit", ticks, processor, |_| {});
         };
         let id = self.names.id(info, Callee::Function(function));
-        let call = self.known_call(id, address.is_some());
+        let call = self.known_call(id, address.is_some() || syscalls::is_graph(info, event));
         let argument = |kind: &str, place: usize| {
             event.fields.iter().find_map(|field| match field.value {
                 Value::Hex(value) | Value::Unsigned(value) => {

@@ -354,6 +354,36 @@ fn any_source_is_a_kernel_trace() {
     }
 }
 
+/// Text of a function graph has no addresses, as system calls have none.
+#[test]
+fn functions_of_a_text_are_no_system_calls() {
+    for text in [
+        "# tracer: function_graph\n\
+         10.000100 |   0)    find-298    | + 12.000 us   |  } /* vfs_read */\n\
+         10.000200 |   0)    find-298    | + 20.000 us   |  } /* vfs_write */\n",
+        "# tracer: function_graph\n\
+         10.000100 |   0)    find-298    |               |  vfs_read() {\n\
+         10.000200 |   0)    find-298    |   5.000 us    |    rw_verify_area();\n\
+         10.000300 |   0)    find-298    | + 20.000 us   |  }\n",
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let input = directory.path().join("graph.txt");
+        fs::write(&input, text).unwrap();
+        let out = directory.path().join("out");
+        export(&input, &out);
+        let (_, events) = read(&out);
+        let names: BTreeSet<_> = events.iter().map(|event| event.name.as_ref()).collect();
+        assert!(
+            names.contains("func_entry") && names.contains("func_exit"),
+            "{names:?}"
+        );
+        assert!(
+            !names.iter().any(|name| name.starts_with("syscall")),
+            "{names:?}"
+        );
+    }
+}
+
 /// Text of ftrace tells the thread of each event, LTTng's events by switches alone.
 #[test]
 fn threads_are_known_before_the_first_switch_as_the_source_tells_them() {

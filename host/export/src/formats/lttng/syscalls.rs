@@ -3,7 +3,7 @@
 //! A source has arguments by their places. For the calls that do input and output analyses want a file descriptor and
 //! a count, by name, and fail where there is none.
 
-use kymo_event::{Event, Field};
+use kymo_event::{Event, Field, TraceInfo};
 
 use super::classes::Type;
 
@@ -81,4 +81,12 @@ pub(super) fn fields(call: &str) -> Option<&'static [(&'static str, Type)]> {
 pub(super) fn is_call(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(fits)
+}
+
+/// Whether an event is of ftrace's function tracers, whose text has no addresses; of whole calls only the exits are records.
+pub(super) fn is_graph(info: &TraceInfo, event: &Event) -> bool {
+    match &*event.name {
+        "" => info.format == "ftrace",
+        name => name.starts_with("funcgraph_") || name == "function",
+    }
 }
