@@ -1,6 +1,6 @@
 //! Processes that are made and that end in unusual ways, and programs whose libraries bring a recorder of their own.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -186,6 +186,28 @@ fn children_that_nobody_tells_of_begin_empty_and_leave_their_parents_file_alone(
             expected.push(parent.clone());
             expected.sort();
             assert_eq!(calls(&folder), expected, "{program} {how}");
+        }
+        record(&folder, program, &["fork"]);
+        let files = fs::read_dir(folder.join("recordings")).unwrap();
+        let files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        let [one, other] = &files[..] else {
+            panic!("{files:?}");
+        };
+        // Each process has its files, whichever comes first.
+        for (one, other) in [(one, other), (other, one)] {
+            let with = [
+                "report",
+                "--format",
+                "json",
+                "--with",
+                other.to_str().unwrap(),
+            ];
+            let text = kymo(&with, one);
+            let rows = text.lines().map(|line| serde_json::from_str(line).unwrap());
+            let names = rows.map(|row: Value| row["function"].as_str().map(str::to_owned));
+            let names: Option<BTreeSet<_>> = names.collect();
+            let expected = ["child", "child_work", "main", "work"].map(str::to_owned);
+            assert_eq!(names, Some(expected.into()), "{program}");
         }
     }
     // It runs in its parent's thread and memory.

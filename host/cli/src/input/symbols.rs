@@ -126,12 +126,13 @@ impl SymbolArgs {
         if let Some(text_base) = info.text_base {
             symbols.set_text_base(text_base);
         }
-        // What is named otherwise stands for the program, which is the first mapping.
+        // What is named otherwise stands for the program, which is the first mapping of a process.
         let has_program = !symbols.is_empty();
         symbols.merge(placed);
-        let (program, libraries) = mappings.split_at(mappings.len().min(1));
+        let is_program = |(place, _): &(Place, &Mapping)| place.mapping == Some(0);
+        let (program, libraries): (Vec<_>, Vec<_>) = mappings.into_iter().partition(is_program);
         let is_new = |(place, _): &(Place, &Mapping)| !symbols.knows(*place);
-        let program = program.iter().copied().filter(|_| !has_program);
+        let program = program.into_iter().filter(|_| !has_program);
         let program = program.filter(is_new);
         symbols.merge(images::load(program, &self.debug_dir, context));
         // Before the libraries come: the one of C has these functions, and is no program that calls them.
@@ -140,25 +141,24 @@ impl SymbolArgs {
         {
             context.warn(unmarked(jumps));
         }
-        let libraries = libraries.iter().copied().filter(is_new);
+        let libraries = libraries.into_iter().filter(is_new);
         symbols.merge(images::load(libraries, &self.debug_dir, context));
         Ok(symbols)
     }
 }
 
-/// The files of the process, where the trace is a recording of one.
+/// The files of the processes, where the trace is of recordings of such.
 fn mappings(info: &TraceInfo) -> Vec<(Place, &Mapping)> {
-    let space = info.identities.spaces().first();
-    let ours = space.filter(|_| info.format == FORMAT);
-    let mappings = ours
-        .into_iter()
-        .flat_map(|space| (0..).zip(&space.mappings));
-    let place = |mapping| Place {
-        space: SpaceId(0),
-        mapping: Some(mapping),
-    };
-    let placed = mappings.map(|(number, mapping)| (place(number), mapping));
-    placed.collect()
+    let spaces = (0..).map(SpaceId).zip(info.identities.spaces());
+    let ours = spaces.filter(|_| info.format == FORMAT);
+    let mappings = ours.flat_map(|(space, known)| {
+        let place = move |mapping| Place {
+            space,
+            mapping: Some(mapping),
+        };
+        (0..).map(place).zip(&known.mappings)
+    });
+    mappings.collect()
 }
 
 /// Where in the spaces of a trace a file lies, and from which address on: with each mapping of its build id, or of its
