@@ -11,12 +11,14 @@
 //! | `sched_switch`, `sched_wakeup` | a thread gets its CPU, loses it, can go on |
 //! | `irq_handler_*`, `softirq_*`, `irq_vectors` | an interrupt handler begins and ends |
 //! | `sys_enter*`, `sys_exit*` | a call of the system call's name, where no functions are traced, which would hold it |
+//! | `print`, `bprint`, `bputs` with a text such as `B\|pid\|name` | a span or a counter of a program (`marks`) |
 //!
 //! All others are listed with their fields.
 
 mod directory;
 mod fields;
 mod held;
+mod marks;
 mod meaning;
 mod output;
 mod sorter;

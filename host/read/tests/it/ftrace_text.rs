@@ -21,7 +21,7 @@ fn read(path: &Path) -> (Vec<Event>, TraceInfo) {
     (events, source.info().clone())
 }
 
-fn name(info: &TraceInfo, function: kymo_event::FunctionId) -> String {
+pub(crate) fn name(info: &TraceInfo, function: kymo_event::FunctionId) -> String {
     let function = info.identities.function(function).unwrap();
     function.name.clone().unwrap().into()
 }

@@ -22,6 +22,7 @@ use self::ahead::{beginnings, exits_alone, tasks_at_first};
 use self::input::Input;
 use self::state::{Stack, State, Task as Caller};
 use super::Beginnings;
+use super::marks::Marks;
 use super::output::{self, Out, Output, Told};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
@@ -95,6 +96,8 @@ pub(super) struct TextSource {
     exits_alone: Option<bool>,
     /// What has beginnings alone.
     alone: Beginnings,
+    /// What programs say of their spans.
+    marks: Marks,
     /// Whether system calls are calls: not where functions are traced.
     has_graph: bool,
     /// Whether the header says that this is a function graph, and no line with columns has been met.
@@ -170,6 +173,7 @@ impl TextSource {
             last_place: (0, None),
             exits_alone,
             alone,
+            marks: Marks::default(),
             has_graph: false,
             is_graph: false,
             is_function: false,
@@ -278,6 +282,7 @@ impl TextSource {
             Line::Caller(caller) => self.caller(caller, batch),
             Line::Tracer(tracer) => {
                 self.is_graph = tracer == "function_graph";
+                self.marks.has_kernel_calls |= tracer == "function_graph";
                 self.is_function = tracer == "function";
             }
             Line::Nothing => {}

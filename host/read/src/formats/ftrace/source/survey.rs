@@ -74,6 +74,12 @@ impl Kinds {
         }
     }
 
+    /// Whether there are calls of functions with their ends, or system calls.
+    pub(super) const fn has_calls(&self) -> bool {
+        let [_, _, (begun, ended)] = self.spans;
+        self.entries + self.exits + begun + ended > 0
+    }
+
     /// What has beginnings alone.
     pub(super) fn beginnings(&self) -> Beginnings {
         let [interrupts, softirqs, calls] = self
