@@ -167,3 +167,22 @@ fn marks_in_a_trace_dat_are_spans_and_counters() {
     assert_eq!(told(&events, info), expected());
     assert_eq!(info.damaged_places(), 0);
 }
+
+#[test]
+fn a_second_file_behind_the_first_is_reported() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.dat");
+    dat(&path);
+    let one = std::fs::read(&path).unwrap();
+    let remarks = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let source = kymo_read::open(&path, &OpenOptions::default()).unwrap();
+        source.info().remarks.clone()
+    };
+    assert_eq!(remarks(&one), [""; 0]);
+    let offset = format!("another trace.dat begins at offset {:#x}", one.len());
+    let [remark] = &remarks(&[&one[..], &one[..]].concat())[..] else {
+        panic!("expected one remark");
+    };
+    assert!(remark.starts_with(&offset), "{remark}");
+}

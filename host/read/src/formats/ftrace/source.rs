@@ -15,7 +15,7 @@ use kymo_event::{
 };
 use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 
-use self::survey::{Kinds, remarks};
+use self::survey::{Kinds, remarks, second_file};
 use super::Beginnings;
 use super::fields;
 use super::marks::Marks;
@@ -117,6 +117,9 @@ impl DatSource {
             });
         }
         info.remarks = remarks(&trace, &kinds);
+        info.remarks
+            .extend(trace.next_file(&bytes).map(second_file));
+        info.without_ends = kinds.functions > 0;
         let last = vec![None; info.streams.len()];
         let latest = vec![None; info.streams.len()];
         Self {

@@ -101,6 +101,13 @@ fn meaning_of<'m>(
     meanings.get(event_id(trace, data)?)?.as_ref()
 }
 
+/// What a user should know of a file in which another one begins.
+pub(super) fn second_file(offset: u64) -> String {
+    format!(
+        "another trace.dat begins at offset {offset:#x}: it is not read; cut the file there to read it apart"
+    )
+}
+
 /// What a user should know of a trace.
 pub(super) fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
     let options = &trace.options;
