@@ -152,6 +152,12 @@ pub(super) mod lines {
             let part = peek.file().and_then(|page| text::html::part(page));
             return Ok(part.map(|_| Confidence::Certain));
         }
+        if peek
+            .file()
+            .is_some_and(|log| text::dump::part(log).is_some())
+        {
+            return Ok(Some(Confidence::Certain));
+        }
         // A pipe may have no more than a line or two for a long time.
         let is_file = peek.is_file();
         let mut wanted = if is_file { MOST } else { STEP };

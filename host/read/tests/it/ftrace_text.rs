@@ -15,7 +15,7 @@ fn text(name: &str, to: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-fn read(path: &Path) -> (Vec<Event>, TraceInfo) {
+pub(crate) fn read(path: &Path) -> (Vec<Event>, TraceInfo) {
     let mut source = kymo_read::open(path, &OpenOptions::default()).unwrap();
     let events = Events::new(&mut *source).map(Result::unwrap).collect();
     (events, source.info().clone())

@@ -301,6 +301,7 @@ impl TextSource {
     ) {
         if !self.has_functions {
             self.has_functions = true;
+            self.info.without_ends = true;
             self.info
                 .remarks
                 .push(crate::formats::ftrace::NO_ENDS.to_owned());
