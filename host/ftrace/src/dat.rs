@@ -197,6 +197,15 @@ impl Trace {
         Ok(trace)
     }
 
+    /// Where another trace.dat begins in a file, behind the events of this one: two were written into one.
+    pub fn next_file(&self, bytes: &[u8]) -> Option<u64> {
+        let ends = self.buffers.iter().flat_map(|buffer| &buffer.cpus);
+        let end = ends.map(|cpu| cpu.offset.saturating_add(cpu.size)).max();
+        let from = usize::try_from(end.unwrap_or(0).max(MAGIC.len() as u64)).ok()?;
+        let found = memchr::memmem::find(bytes.get(from..)?, MAGIC)?;
+        Some((from + found) as u64)
+    }
+
     /// What print formats need to be evaluated.
     pub const fn scope(&self) -> Scope<'_> {
         Scope {

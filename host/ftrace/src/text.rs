@@ -63,8 +63,11 @@ pub struct Task<'a> {
 /// What happened, as far as its line says it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextEvent<'a> {
-    /// When, in nanoseconds.
+    /// When, in nanoseconds, or in [ticks](Self::is_ticks).
     pub time: Option<u64>,
+    /// Whether the time is a number without a point: the kernel writes that of clocks that count no nanoseconds (`counter`,
+    /// `uptime`, `x86-tsc`), and `trace-cmd report --raw-ts` of any.
+    pub is_ticks: bool,
     /// On which CPU.
     pub cpu: Option<u32>,
     /// In which task.
@@ -140,6 +143,7 @@ pub enum TextKind<'a> {
 
 /// Reads a line, without its end.
 pub fn line(text: &str) -> Line<'_> {
+    let text = without_printed(text);
     let trimmed = text.trim();
     if let Some(header) = trimmed.strip_prefix('#') {
         return match header.trim().strip_prefix("tracer:") {
@@ -176,6 +180,40 @@ pub fn line(text: &str) -> Line<'_> {
         return switch;
     }
     graph::line(text).map_or(Line::Unknown, Line::Event)
+}
+
+/// A line without what the kernel's log has in front: `<4>`, `[  516.125674] `, `[    T7] `, and in a file of syslog
+/// `Nov 27 22:00:00 host kernel: `.
+fn without_printed(text: &str) -> &str {
+    let has_date = text.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let behind = has_date.then(|| text.split_once(" kernel: ")).flatten();
+    let mut rest = match behind {
+        Some((_, behind)) if behind.starts_with('[') => behind,
+        _ => text,
+    };
+    if let Some((level, behind)) = rest.strip_prefix('<').and_then(|it| it.split_once('>'))
+        && level.parse::<u8>().is_ok()
+        && behind.starts_with('[')
+    {
+        rest = behind;
+    }
+    let mut found = text;
+    while let Some((inside, behind)) = rest.strip_prefix('[').and_then(|it| it.split_once(']')) {
+        let inside = inside.trim_start();
+        let who = inside.strip_prefix(['T', 'C']).unwrap_or(inside);
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let (whole, part) = who.split_once('.').unwrap_or((who, "0"));
+        if whole.is_empty() || !is_number(whole) || !is_number(part) {
+            break;
+        }
+        rest = behind;
+        found = rest;
+    }
+    // One blank is the log's.
+    found
+        .strip_prefix(' ')
+        .filter(|_| found != text)
+        .unwrap_or(found)
 }
 
 /// The function of a line of the function tracer that lacks the caller (`noprint-parent`): `body` is all behind the time.
@@ -441,6 +479,29 @@ mod tests {
                 duration: 12_669,
             }
         );
+        for (written, function) in [
+            ("irq 48", "irq 48"),
+            ("k_sem_take (no wait)", "k_sem_take (no wait)"),
+            ("vfs_read /* 2 exits missing */", "vfs_read"),
+        ] {
+            assert_eq!(
+                kind(&format!(
+                    " 1)    find-298    |   394.450323327 |    2.669 us  |  {written}"
+                )),
+                TextKind::Call {
+                    function,
+                    depth: 0,
+                    duration: 2669,
+                }
+            );
+        }
+        for (time, ticks) in [("123456789", true), ("0.123456789", false)] {
+            let text = format!("  sh-7  [001] .....  {time}: sched_yield: x=1");
+            let Line::Event(event) = line(&text) else {
+                panic!("{text}")
+            };
+            assert_eq!((event.time, event.is_ticks), (Some(123_456_789), ticks));
+        }
         assert_eq!(
             line("CPU:1 [LOST 1234 EVENTS]"),
             Line::Lost {

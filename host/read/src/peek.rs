@@ -172,7 +172,7 @@ impl Peek {
 pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
     /// So many zeros are nothing else.
     const ZEROS: usize = 4096;
-    const SIGNATURES: [(&[u8], &str); 15] = [
+    const SIGNATURES: [(&[u8], &str); 16] = [
         (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
         (b"\xff\xd8\xff", "a JPEG picture"),
         (b"GIF8", "a GIF picture"),
@@ -187,6 +187,10 @@ pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
         (
             b"TRACE:\nx",
             "a compressed trace of Android's atrace: record it without -z",
+        ),
+        (
+            b"# tracer: mmiotrace",
+            "accesses to the registers of devices (mmiotrace), which are no events of threads",
         ),
         (b"Ftrace!", "data of uftrace, which uftrace reads"),
         (b"*version\n", "a method trace of Android's runtime"),

@@ -43,17 +43,20 @@ impl EventNames {
     ///
     /// # Errors
     /// [`NamesError`] for the first line in the section that is not `NUMBER = NAME`, with a number from 0 to 1023 in
-    /// decimal or hexadecimal.
+    /// decimal or hexadecimal, and for the first line of a text that has others and not this section.
     pub fn parse(text: &str) -> Result<Self, NamesError> {
         let mut names = HashMap::new();
         let mut inside = false;
+        let (mut has_section, mut first) = (false, None);
         for (place, line) in text.lines().enumerate() {
             let line = line.trim().trim_start_matches('\u{feff}');
             if line.is_empty() || line.starts_with([';', '#']) {
                 continue;
             }
+            first.get_or_insert((place + 1, line));
             if let Some(section) = line.strip_prefix('[') {
                 inside = section.split(']').next().map(str::trim) == Some(SECTION);
+                has_section |= inside;
                 continue;
             }
             if !inside {
@@ -84,7 +87,13 @@ impl EventNames {
             }
             names.insert(parsed, name.to_owned());
         }
-        Ok(Self { names })
+        match first {
+            Some((line, found)) if !has_section => Err(NamesError {
+                line,
+                message: format!("expected a section [{SECTION}], found none, and {found:?} here"),
+            }),
+            _ => Ok(Self { names }),
+        }
     }
 
     /// The name of an event in a stream of this version: of the file, or RTEMS's own.
@@ -118,6 +127,16 @@ mod tests {
         assert_eq!(names.name(EventId(514), 10), "USER_2");
         assert_eq!(names.name(EventId::VERSION, 10), "VERSION");
         assert_eq!(names.given(EventId(514), 10), None);
+    }
+
+    #[test]
+    fn a_file_without_the_section_names_nothing_and_says_so() {
+        for text in ["512 = FrameBegin\n", "; names\n512 = FrameBegin\n[Other]\n"] {
+            let error = EventNames::parse(text).unwrap_err();
+            assert!(error.message.contains("[EventNames]"), "{error}");
+            assert!(error.message.contains("512 = FrameBegin"), "{error}");
+        }
+        assert_eq!(EventNames::parse("; none\n"), Ok(EventNames::default()));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub enum Problem {
     },
     /// Not a packet of a stream that is in order.
     Implausible,
+    /// A line of the target's log, which shares its way out with the packets.
+    Log,
 }
 
 impl fmt::Display for DecodeError {
@@ -60,6 +62,7 @@ impl fmt::Display for Problem {
                     "expected fields of {expected} bytes, found fields of {found}"
                 )
             }
+            Self::Log => f.write_str("expected a packet, found a line of the target's log"),
             Self::Implausible => f.write_str("expected a packet, found bytes that are none"),
         }
     }

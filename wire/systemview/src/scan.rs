@@ -136,6 +136,19 @@ impl Scan {
             Some(false) => {}
             None => return None,
         }
+        match log_line(bytes, ended) {
+            Line::Whole(size) => {
+                let offset = self.offset;
+                self.offset += size as u64;
+                return Some(Piece::Damage {
+                    offset,
+                    bytes: size as u64,
+                    problem: Problem::Log,
+                });
+            }
+            Line::Begun => return None,
+            Line::No => {}
+        }
         let problem = match self.decode(bytes, arguments) {
             Ok(decoded) => match self.judge(bytes, &decoded, ended, arguments) {
                 Some(true) => return Some(self.accept(bytes, decoded)),
@@ -327,6 +340,82 @@ impl Scan {
 }
 
 const TRACE_START: u8 = 10;
+
+/// Whether bytes are a line of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    /// One of so many bytes, with its end.
+    Whole(usize),
+    /// So far; more bytes have to tell.
+    Begun,
+    No,
+}
+
+/// The longest line of a log that is recognised.
+const LONGEST_LINE: usize = 1 << 10;
+
+/// Whether bytes begin with a line as ESP-IDF logs: `I (1234) tag: text`, with colours or without. Some packets look like the
+/// beginning of one, and none like all of it.
+fn log_line(bytes: &[u8], ended: bool) -> Line {
+    let more = if ended { Line::No } else { Line::Begun };
+    let line = bytes.get(..LONGEST_LINE).unwrap_or(bytes);
+    let mut at = 0;
+    // `ESC [ 0 ; 3 2 m`
+    if line.starts_with(b"\x1b[") {
+        let colour = line.get(2..).unwrap_or_default();
+        let digits = colour
+            .iter()
+            .take_while(|byte| matches!(byte, b'0'..=b'9' | b';'));
+        let end = 2 + digits.count();
+        match line.get(end) {
+            Some(b'm') => at = end + 1,
+            Some(_) => return Line::No,
+            None => return more,
+        }
+    }
+    let rest = line.get(at..).unwrap_or_default();
+    let Some((level, rest)) = rest.split_first() else {
+        return more;
+    };
+    if !b"EWIDV".contains(level) {
+        return Line::No;
+    }
+    // Of the parts of a line, each has to be there as far as the bytes go.
+    let start = b" (";
+    if !rest.starts_with(start) {
+        return if start.starts_with(rest) {
+            more
+        } else {
+            Line::No
+        };
+    }
+    let rest = rest.get(start.len()..).unwrap_or_default();
+    let time = rest
+        .iter()
+        .take_while(|byte| matches!(byte, b'0'..=b'9' | b'.' | b':'));
+    let time = time.count();
+    let behind = rest.get(time..).unwrap_or_default();
+    let close = b") ";
+    if !behind.starts_with(close) {
+        return if close.starts_with(behind) {
+            more
+        } else {
+            Line::No
+        };
+    }
+    if time == 0 {
+        return Line::No;
+    }
+    let text = behind.get(close.len()..).unwrap_or_default();
+    let is_text = |byte: &u8| matches!(byte, b'\t' | b'\r' | 0x1b | b' '..=b'~' | 0x80..);
+    let length = text.iter().take_while(|byte| is_text(byte)).count();
+    match text.get(length) {
+        Some(b'\n') => Line::Whole(line.len() - text.len() + length + 1),
+        Some(_) => Line::No,
+        None if line.len() == LONGEST_LINE => Line::No,
+        None => more,
+    }
+}
 
 /// A packet of usual size is whole in so many bytes.
 const MARGIN: usize = 2 * LONG;

@@ -122,7 +122,7 @@ impl Calls {
     }
 
     /// Whether a stream is known to hold nothing that calls are rebuilt from.
-    fn has_no_calls(&self, stream: StreamId) -> bool {
+    pub(super) fn has_no_calls(&self, stream: StreamId) -> bool {
         let stream = self.streams.get(stream.0 as usize);
         stream.is_some_and(|stream| stream.without_calls)
     }

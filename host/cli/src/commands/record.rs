@@ -382,7 +382,12 @@ fn duration(text: &str) -> Result<Duration, String> {
 fn size(text: &str) -> Result<u64, String> {
     let expected =
         || format!("expected a number of bytes, with k, M or G or without, found {text:?}");
-    let units = [("k", 1_000), ("M", 1_000_000), ("G", 1_000_000_000)];
+    let units = [
+        ("k", 1_000),
+        ("K", 1_000),
+        ("M", 1_000_000),
+        ("G", 1_000_000_000),
+    ];
     let unit = units
         .into_iter()
         .find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit)));
@@ -405,6 +410,7 @@ mod tests {
         }
         assert_eq!(size("1000"), Ok(1000));
         assert_eq!(size("100M"), Ok(100_000_000));
+        assert_eq!((size("100k"), size("100K")), (Ok(100_000), Ok(100_000)));
         for wrong in ["", "M", "-1", "1.5M", "99999999999999G"] {
             assert!(size(wrong).is_err(), "{wrong}");
         }

@@ -377,6 +377,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     // Equal ones are in the order of their places: functions by address, then interrupts.
     entries.sort_by(|one, other| {
         let order = choice.sort.order(one, other, whole);
+        let by_count = || other.row.count.cmp(&one.row.count);
+        let order = match one.without_ends && other.without_ends {
+            true => order.then_with(by_count),
+            false => order,
+        };
         let order = order.then(one.place.cmp(&other.place));
         order.then_with(|| one.name().cmp(other.name()))
     });

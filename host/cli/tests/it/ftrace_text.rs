@@ -23,11 +23,16 @@ const TEXT: &str = "\
   100.000080 |   0)    sh-7      |   5.000 us    |    leaf();
 ";
 
-/// What `kymo` prints, and what it says besides.
+/// What `kymo` prints of [`TEXT`], and what it says besides.
 fn kymo(arguments: &[&str]) -> (String, String) {
+    kymo_of(TEXT, arguments)
+}
+
+/// The same of another text.
+fn kymo_of(text: &str, arguments: &[&str]) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.txt");
-    std::fs::write(&path, TEXT).unwrap();
+    std::fs::write(&path, text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     let output = command.args(arguments).arg(path).output().unwrap();
     let [text, errors] = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap());
@@ -221,4 +226,53 @@ fn what_is_written_as_ftraces_text_is_read_back() {
     };
     assert_eq!(table(&path), table(&again));
     assert_eq!(table(&path).len(), 4);
+}
+
+#[test]
+fn calls_without_ends_have_counts_and_no_times() {
+    let text = "# tracer: function\n#\n\
+                \x20  ls-175   [001] .....   310.670951: once <-main\n\
+                \x20  ls-175   [001] .....   310.670952: twice <-main\n\
+                \x20  ls-175   [001] .....   310.670953: twice <-main\n";
+    let (table, _) = kymo_of(text, &["report", "--columns", "+callers"]);
+    let cells = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let lines: Vec<_> = table.lines().skip(1).map(cells).collect();
+    let dashes = ["-"; 7];
+    assert_eq!(lines[0], [&["2"][..], &dashes, &["twice"]].concat());
+    assert_eq!(lines[1], [&["1"][..], &dashes, &["once"]].concat());
+    let (json, _) = kymo_of(text, &["report", "--format", "json"]);
+    assert!(rows(&json)[0]["total_ns"].is_null(), "{json}");
+}
+
+#[test]
+fn whole_calls_are_read_back_where_entries_and_exits_are_lost() {
+    let text = "\
+# tracer: function_graph
+#
+  100.000010 |   0)    sh-7      |               |  vfs_read() {
+  100.000020 |   0)    sh-7      |               |    inner() {
+CPU:0 [LOST 3 EVENTS]
+  100.000040 |   0)    sh-7      | + 30.000 us   |  } /* vfs_read */
+  100.000050 |   0)    sh-7      |   4.000 us    |  irq 48();
+  100.000060 |   0)    sh-7      |   3.000 us    |  k_sem_take (no wait)();
+  100.000070 |   0)    sh-7      | + 45.000 us   |  } /* before */
+  100.000080 |   0)    sh-7      |               |  open_one() {
+";
+    let (shown, _) = kymo_of(text, &["show", "--format", "ftrace-duration"]);
+    let (table, errors) = kymo_of(&shown, &["report", "--wall", "--format", "json"]);
+    assert!(!errors.contains("expected a line"), "{shown}{errors}");
+    let names: Vec<_> = rows(&table)
+        .iter()
+        .map(|row| row["function"].to_string())
+        .collect();
+    for name in ["vfs_read", "irq 48", "k_sem_take (no wait)", "before"] {
+        assert!(
+            names.contains(&format!("{name:?}")),
+            "{name}: {shown}{table}"
+        );
+    }
 }

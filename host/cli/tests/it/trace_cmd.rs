@@ -71,6 +71,16 @@ fn records_are_chosen_as_events_are() {
             "{part}"
         );
     }
+    for thread in ["15", "rcu_preempt"] {
+        let chosen = lines(&show(&["--thread", thread], &dat));
+        let is_of = |line: &&String| {
+            line.contains("rcu_preempt-15 ") || line.contains("==> rcu_preempt:15 ")
+        };
+        let expected: Vec<_> = all.iter().filter(is_of).collect();
+        let switches = expected.iter().filter(|line| line.contains("==> rcu"));
+        assert!(switches.count() > 5);
+        assert_eq!(chosen.iter().skip(1).collect::<Vec<_>>(), expected);
+    }
     let pid = lines(&show(&["--where", "next_pid == 0"], &dat));
     assert!(
         pid.len() > 3 && pid.iter().skip(1).all(|line| line.contains("==> swapper/")),

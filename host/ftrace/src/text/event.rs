@@ -13,18 +13,18 @@ pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
     let task = task(before)?;
     let mut flags = "";
     let mut rest = rest.trim_start();
-    let time = loop {
+    let (time, is_ticks) = loop {
         let (word, behind) = rest.split_once(' ').unwrap_or((rest, ""));
         if let Some(time) = word.strip_suffix(':').and_then(seconds) {
             rest = behind;
-            break Some(time);
+            break (Some(time), false);
         }
         // A clock that counts no seconds.
         if let Some(number) = word.strip_suffix(':')
             && let Ok(ticks) = number.parse()
         {
             rest = behind;
-            break Some(ticks);
+            break (Some(ticks), true);
         }
         if !is_flags(word) || !flags.is_empty() {
             return None;
@@ -34,6 +34,7 @@ pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
     };
     Some(TextEvent {
         time,
+        is_ticks,
         cpu: Some(cpu),
         task: Some(task),
         flags,
@@ -56,6 +57,7 @@ pub(super) fn latency_event(text: &str) -> Option<TextEvent<'_>> {
     let (cpu, flags) = place.split_at_checked(digits)?;
     Some(TextEvent {
         time: Some(time),
+        is_ticks: false,
         cpu: Some(cpu.parse().ok()?),
         task: Some(task(before)?),
         flags: is_flags(flags).then_some(flags)?,
@@ -76,6 +78,7 @@ pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
     let is_number = number.is_some_and(|it| u32::from_str_radix(it, 16).is_ok());
     Some(TextEvent {
         time: Some(time),
+        is_ticks: false,
         cpu: Some(cpu.parse().ok()?),
         task: Some(task(before)?),
         flags: (is_number || is_flags(flags)).then_some(flags)?,
@@ -101,7 +104,8 @@ fn cpu(text: &str) -> Option<(&str, u32, &str)> {
     loop {
         let open = from + text.get(from..)?.find(" [")?;
         let (inside, behind) = text.get(open + 2..)?.split_once(']')?;
-        let is_number = inside.len() >= 3 && inside.bytes().all(|byte| byte.is_ascii_digit());
+        // Kernels before 2.6.30 wrote two digits.
+        let is_number = inside.len() >= 2 && inside.bytes().all(|byte| byte.is_ascii_digit());
         // Times that are no seconds (`trace-cmd report --raw-ts`) may follow without a space.
         if is_number && behind.starts_with(|first: char| first == ' ' || first.is_ascii_digit()) {
             return Some((text.get(..open)?, inside.parse().ok()?, behind));

@@ -6,6 +6,7 @@ use super::{Line, TextEvent, TextKind, is_flags, microseconds, seconds, task};
 pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
     let mut event = TextEvent {
         time: None,
+        is_ticks: false,
         cpu: None,
         task: None,
         flags: "",
@@ -43,6 +44,7 @@ pub fn bare_line(text: &str) -> Option<TextEvent<'_>> {
     let is_call = !matches!(kind, TextKind::Event { .. });
     is_call.then_some(TextEvent {
         time: None,
+        is_ticks: false,
         cpu: None,
         task: None,
         flags: "",
@@ -184,16 +186,18 @@ fn function(
             });
         }
     }
-    let Some(open) = inner.find('(') else {
-        // `name` alone: a whole call, printed at its end.
-        return duration
-            .filter(|_| is_timed && is_name(plain(inner)))
-            .map(|duration| TextKind::Call {
-                function: plain(inner),
-                depth,
-                duration,
-            });
-    };
+    // `name` alone: a whole call, printed at its end. What Kymo writes may have a remark behind it.
+    let whole = inner.split_once(" /* ").map_or(inner, |(own, _)| own);
+    if let Some(duration) = duration.filter(|_| is_timed && !whole.ends_with([';', '{', '}']))
+        && (is_name(plain(whole)) || is_title(plain(whole)))
+    {
+        return Some(TextKind::Call {
+            function: plain(whole),
+            depth,
+            duration,
+        });
+    }
+    let open = inner.find('(')?;
     let function = plain(inner.get(..open)?);
     if !is_name(function) {
         return None;

@@ -11,12 +11,14 @@
 //! | `sched_switch`, `sched_wakeup` | a thread gets its CPU, loses it, can go on |
 //! | `irq_handler_*`, `softirq_*`, `irq_vectors` | an interrupt handler begins and ends |
 //! | `sys_enter*`, `sys_exit*` | a call of the system call's name, where no functions are traced, which would hold it |
+//! | `print`, `bprint`, `bputs` with a text such as `B\|pid\|name` | a span or a counter of a program (`marks`) |
 //!
 //! All others are listed with their fields.
 
 mod directory;
 mod fields;
 mod held;
+mod marks;
 mod meaning;
 mod output;
 mod sorter;
@@ -149,6 +151,12 @@ pub(super) mod lines {
         if peek.is_file() && text::html::is_page(peek.first(STEP)?) {
             let part = peek.file().and_then(|page| text::html::part(page));
             return Ok(part.map(|_| Confidence::Certain));
+        }
+        if peek
+            .file()
+            .is_some_and(|log| text::dump::part(log).is_some())
+        {
+            return Ok(Some(Confidence::Certain));
         }
         // A pipe may have no more than a line or two for a long time.
         let is_file = peek.is_file();

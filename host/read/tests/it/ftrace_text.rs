@@ -15,13 +15,13 @@ fn text(name: &str, to: &Path) -> Option<PathBuf> {
     Some(path)
 }
 
-fn read(path: &Path) -> (Vec<Event>, TraceInfo) {
+pub(crate) fn read(path: &Path) -> (Vec<Event>, TraceInfo) {
     let mut source = kymo_read::open(path, &OpenOptions::default()).unwrap();
     let events = Events::new(&mut *source).map(Result::unwrap).collect();
     (events, source.info().clone())
 }
 
-fn name(info: &TraceInfo, function: kymo_event::FunctionId) -> String {
+pub(crate) fn name(info: &TraceInfo, function: kymo_event::FunctionId) -> String {
     let function = info.identities.function(function).unwrap();
     function.name.clone().unwrap().into()
 }

@@ -1,6 +1,8 @@
 //! Lines of ftrace's text that say who a task is, and lines that are none of it.
 
-use crate::ftrace_text::read_lines;
+use kymo_event::EventKind;
+
+use crate::ftrace_text::{name, read_lines};
 
 #[test]
 fn lines_of_a_console_are_no_calls_in_a_graph_with_columns() {
@@ -176,4 +178,153 @@ fn a_task_has_the_name_that_it_was_given_last() {
         let mut named = threads.filter(|thread| thread.tid.0 == 8);
         assert_eq!(named.next().unwrap().name.as_deref(), Some(name), "{text}");
     }
+}
+
+#[test]
+fn times_without_a_point_are_ticks() {
+    let line = |time: &str| format!("  sh-7  [001] .....  {time}: sched_yield: x=1\n");
+    let (events, info) = read_lines(&format!("# tracer: nop\n{}{}", line("10"), line("12")));
+    assert_eq!(info.unit, kymo_event::TimeUnit::Ticks);
+    assert_eq!(info.remarks.len(), 1);
+    assert!(info.remarks[0].contains("ticks"), "{:?}", info.remarks);
+    assert_eq!(events[1].time.0, 12);
+    let (_, info) = read_lines(&line("0.000010"));
+    assert_eq!(info.unit, kymo_event::TimeUnit::Nanoseconds);
+    assert!(info.remarks.is_empty());
+}
+
+/// Exits of calls that began before the text, and of one that the text has whole.
+#[cfg(unix)]
+#[test]
+fn a_pipe_that_begins_with_exits_is_as_a_file() {
+    let begin = "# tracer: function_graph\n#\n \
+        5.000010 |   0)    sh-7      |   7.000 us    |    } /* inner */\n \
+        5.000020 |   0)    sh-7      |   30.000 us   |  } /* outer */\n";
+    let entry = " 5.000030 |   0)    sh-7      |               |  next() {\n \
+        5.000040 |   0)    sh-7      |   10.000 us   |  }\n";
+    let call = " 5.000030 |   0)    sh-7      |   4.000 us    |    } /* inner */\n";
+    for (text, whole) in [
+        (format!("{begin}{entry}"), false),
+        (format!("{begin}{call}"), true),
+        (begin.to_owned(), true),
+    ] {
+        let (file, of_file) = read_lines(&text);
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::write(pipe, text).unwrap()
+        });
+        let (piped, of_pipe) = crate::ftrace_text::read(&pipe);
+        writer.join().unwrap();
+        assert_eq!(piped, file);
+        let are_whole = |info: &kymo_event::TraceInfo| info.streams[0].whole_calls;
+        assert_eq!((are_whole(&of_file), are_whole(&of_pipe)), (whole, whole));
+    }
+}
+
+#[test]
+fn an_interrupt_as_deep_as_the_call_that_it_cuts_into_lies_within_it() {
+    // As Linux 6.1 wrote it: the interrupt came before the clock was read for the return of _raw_spin_lock.
+    let (events, info) = read_lines(
+        "# tracer: function_graph\n#\n \
+         157.828128 |   0)    find-130    | ! 106.498 us  |      } /* __sysvec_apic_timer_interrupt */\n \
+         157.828200 |   0)    find-130    | ! 661.934 us  |      } /* _raw_spin_lock */\n \
+         157.828205 |   0)    find-130    | ! 668.604 us  |    } /* kernfs_iop_permission */\n",
+    );
+    let found: Vec<_> = events
+        .iter()
+        .map(|event| match event.kind {
+            EventKind::Enter { function, .. } => (name(&info, function), "begins", event.time.0),
+            EventKind::Exit { function } => (name(&info, function.unwrap()), "ends", event.time.0),
+            _ => panic!("{event:?}"),
+        })
+        .collect();
+    let event = |name: &str, what, time| (name.to_owned(), what, time);
+    let outer = "kernfs_iop_permission";
+    let timer = "__sysvec_apic_timer_interrupt";
+    assert_eq!(
+        found,
+        [
+            event(outer, "begins", 157_827_536_396),
+            event("_raw_spin_lock", "begins", 157_827_538_066),
+            event(timer, "begins", 157_828_021_502),
+            event(timer, "ends", 157_828_128_000),
+            event("_raw_spin_lock", "ends", 157_828_200_000),
+            event(outer, "ends", 157_828_205_000),
+        ]
+    );
+}
+
+#[test]
+fn a_dump_in_the_log_of_an_oops_is_read() {
+    let log = "[    0.000000] Linux version 6.1.0\n\
+        [    0.100000] Kernel command line: ftrace_dump_on_oops\n\
+        [  516.125674] Dumping ftrace buffer:\n\
+        [  516.125675] ---------------------------------\n\
+        [  516.125680]     bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule\n\
+        [  516.125681]     bash-1977    0d..1.   14us : sched_wakeup: comm=sh pid=8 prio=120 target_cpu=001\n\
+        [  516.125682] CPU:0 [LOST 2 EVENTS]\n\
+        [  516.125690] ---------------------------------\n\
+        [  516.125700] RIP: 0010:panic+0x1/0x2\n";
+    for log in [
+        log.to_owned(),
+        log.replace("\n[", "\n<4>[").replace("] ", "][   T77] "),
+        log.replace("\n[", "\nNov 27 22:00:00 board kernel: ["),
+    ] {
+        let (events, info) = read_lines(&log);
+        assert_eq!((info.damaged_places(), events.len()), (0, 4), "{log}");
+        let thread = events[0].thread.unwrap();
+        assert_eq!(info.identities.thread_name(thread), Some("bash"));
+        assert_eq!(events[0].time.0, 12_000);
+    }
+    let empty = "[  516.125674] Dumping ftrace buffer:\n[  516.125675]    (ftrace buffer empty)\n";
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("log");
+    std::fs::write(&path, empty).unwrap();
+    assert!(kymo_read::open(&path, &kymo_read::OpenOptions::default()).is_err());
+}
+
+#[test]
+fn records_without_a_name_are_called_by_their_tracer() {
+    for (tracer, body) in [
+        (
+            "osnoise",
+            "1000000        190  99.98100       9     18      0   1007     18      1",
+        ),
+        (
+            "timerlat",
+            "#1     context    irq timer_latency       932 ns",
+        ),
+        ("blk", "  8,0    Q  WS 1234 + 8 [sh]"),
+    ] {
+        let text =
+            format!("# tracer: {tracer}\n#\n  <...>-859     [000] ....    81.637220: {body}\n");
+        let (events, info) = read_lines(&text);
+        assert_eq!((events.len(), info.damaged_places()), (1, 0));
+        assert_eq!(events[0].name, tracer);
+        let body = body.trim();
+        assert_eq!(events[0].fields[0], kymo_event::Field::new("text", body));
+    }
+}
+
+#[test]
+fn old_kernels_wrote_two_digits_of_a_cpu() {
+    let (events, info) =
+        read_lines("# tracer: function\n  bash-4251  [01] 10152.583854: path_put <-path_walk\n");
+    assert_eq!((events.len(), info.damaged_places()), (2, 0));
+    assert_eq!(events[0].cpu, Some(kymo_event::Cpu(1)));
+}
+
+#[test]
+fn mmiotrace_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.txt");
+    std::fs::write(&path, "# tracer: mmiotrace\n#\nVERSION 20070824\n").unwrap();
+    let Err(error) = kymo_read::open(&path, &kymo_read::OpenOptions::default()) else {
+        panic!("it is opened");
+    };
+    assert!(error.to_string().contains("mmiotrace"), "{error}");
 }

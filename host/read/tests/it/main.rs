@@ -11,6 +11,7 @@ mod exits;
 mod ftrace;
 mod ftrace_arguments;
 mod ftrace_depths;
+mod ftrace_marks;
 mod ftrace_options;
 mod ftrace_text;
 mod ftrace_text_lines;

@@ -2,7 +2,9 @@
 
 use kymo_systemview::packet::{FIRST_CALL, Packet};
 use kymo_systemview::scan::UNKNOWN;
-use kymo_systemview::{Form, Ids, Length, Piece, SYNC, Scan, Text, TextOrder, decode, encode};
+use kymo_systemview::{
+    Form, Ids, Length, Piece, Problem, SYNC, Scan, Text, TextOrder, decode, encode,
+};
 use proptest::prelude::*;
 
 /// What packets are made of.
@@ -371,4 +373,65 @@ fn foreign_bytes_cost_few_packets() {
         lost + 160 >= other && lost <= other + 60,
         "{lost} of {other}"
     );
+}
+
+/// Lines as ESP-IDF logs, between packets: no event is made of them, and no packet is lost.
+#[test]
+fn lines_of_a_log_are_no_packets() {
+    let lines: [&[u8]; 4] = [
+        b"I (1234) wifi: connected\r\n",
+        b"\x1b[0;32mW (56789) app_main: heap low 1234\x1b[0m\n",
+        b"E (12:30:45.678) x: y\n",
+        b"D (7) t: \n",
+    ];
+    let mut scratch = [0; 100];
+    let mut stream = SYNC.to_vec();
+    let mut put = |packet: &Packet<'_>, stream: &mut Vec<u8>| {
+        let size = encode(packet, 1000, Form::default(), &mut scratch).unwrap();
+        stream.extend(&scratch[..size]);
+    };
+    let packets = [
+        Packet::TaskStartExec { task: 100 },
+        Packet::IsrEnter { irq: 15 },
+        Packet::IsrExit,
+        // Which begins as a line does.
+        Packet::Event {
+            id: 73,
+            payload: &[40; 32],
+        },
+    ];
+    let mut places = Vec::new();
+    for round in 0..40 {
+        for packet in &packets {
+            put(packet, &mut stream);
+        }
+        if round >= 20 {
+            let line = lines[round % 4];
+            places.push((stream.len() as u64, line.len() as u64));
+            stream.extend(line);
+        }
+    }
+    let (mut read, mut damage) = (Vec::new(), Vec::new());
+    let mut scan = Scan::default();
+    // As it comes.
+    for end in 1..=stream.len() {
+        let ended = end == stream.len();
+        while let Some(piece) = scan.next(&stream[scan.offset() as usize..end], ended, UNKNOWN) {
+            match piece {
+                Piece::Record(record) => read.push(format!("{:?}", record.packet)),
+                Piece::Damage {
+                    offset,
+                    bytes,
+                    problem,
+                } => {
+                    assert_eq!(problem, Problem::Log);
+                    damage.push((offset, bytes));
+                }
+                Piece::Sync { .. } => {}
+            }
+        }
+    }
+    assert_eq!(damage, places);
+    let expected = (0..40).flat_map(|_| packets.iter().map(|it| format!("{it:?}")));
+    assert_eq!(read, expected.collect::<Vec<_>>());
 }

@@ -50,6 +50,8 @@ pub struct Entry {
     pub relations: Relations,
     /// From how many places it is called, if a column asks for that.
     pub call_sites: Option<u64>,
+    /// Whether the trace does not tell how long any of its calls took, nor who made them.
+    pub without_ends: bool,
     /// Of a thread, an interrupt or a processor: how long it ran.
     pub run: Option<Run>,
 }
@@ -144,6 +146,7 @@ impl Entry {
             off_cpu_in_doubt: false,
             relations: Relations::default(),
             call_sites: None,
+            without_ends: false,
             run: None,
         }
     }

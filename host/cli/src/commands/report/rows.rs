@@ -42,6 +42,7 @@ impl Rows<'_> {
                 count_max: bounds.count(&row),
                 total_max: bounds.total(&row).filter(|_| whole),
                 self_max: bounds.self_time(&row).filter(|_| whole),
+                without_ends: self.info.without_ends && row.total_max.0 == 0,
                 ..self.named(table, callee, row)
             };
             if let Some(statistics) = &table.details.statistics

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use kymo_event::{Cpu, Operand, Subject, Tid, Time};
+use kymo_event::{Cpu, Filter, Operand, Subject, Tid, Time};
 use kymo_ftrace::{EventFormat, FieldFormat, Place, Records, Report as Layout, Step, Style, Trace};
 use kymo_read::FtraceTrace;
 
@@ -73,7 +73,8 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
             let wanted = streams.get(place.lane) == Some(&true)
                 && match &step {
                     Step::Record(record) => {
-                        count.wants(&filter, &Found::new(trace, place, record.data))
+                        let found = Found::new(trace, place, record.data);
+                        count.wants(&filter, &found.of_thread(&filter))
                     }
                     _ => filter.keeps_gap(Some(time(place)), Some(Cpu(place.cpu))),
                 };
@@ -139,6 +140,30 @@ impl<'a> Found<'a> {
             data,
             format: trace.formats.get(number(0, 2) as u16),
             pid: (number(4, 8) as u32).cast_signed(),
+        }
+    }
+
+    /// A switch is the record of the task that leaves, and shows the one that is asked for as well where that gets the CPU.
+    fn of_thread(self, filter: &Filter) -> Self {
+        let alone = Filter {
+            threads: filter.threads.clone(),
+            ..Filter::default()
+        };
+        if filter.threads.is_empty() || alone.wants(&self) {
+            return self;
+        }
+        let is_switch = |format: &&EventFormat| {
+            matches!(
+                (&*format.system, &*format.name),
+                ("sched", "sched_switch") | ("ftrace", "context_switch")
+            )
+        };
+        let next = self.format.filter(is_switch);
+        let next = next.and_then(|format| format.field("next_pid"));
+        let next = next.map(|field| self.trace.scope().field(field, self.data) as u32);
+        Self {
+            pid: next.map_or(self.pid, u32::cast_signed),
+            ..self
         }
     }
 

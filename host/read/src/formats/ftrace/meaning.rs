@@ -72,6 +72,8 @@ pub(super) enum Meaning {
     NumberedExit {
         id: FieldFormat,
     },
+    /// A program says something.
+    Print,
     /// No more than its name and fields say.
     Other,
 }
@@ -138,6 +140,7 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
                 },
             }
         }
+        ("ftrace", "print" | "bprint" | "bputs") => Meaning::Print,
         // Those of the kernel's latency tracers.
         ("ftrace", "context_switch") => Meaning::Switch(Box::new(Switch {
             previous: field("prev_pid")?,

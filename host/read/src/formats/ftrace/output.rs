@@ -136,6 +136,11 @@ impl Output {
         self.tasks.without_switches = true;
     }
 
+    /// Puts whole calls in order from here on.
+    pub(super) fn sort(&mut self) {
+        self.sorter.get_or_insert_default();
+    }
+
     /// Lets entries wait for the exits that tell when their calls began.
     pub(super) fn hold(&mut self) {
         self.held = Some(Held::new(self.tasks.stay));
@@ -160,14 +165,6 @@ impl Output {
                 info.remarks.push(remark);
             }
         }
-    }
-
-    /// Gives out all that waits; from here on nothing does.
-    pub(super) fn settle_all(&mut self, batch: &mut Batch) {
-        while self.sorter.as_ref().is_some_and(|sorter| sorter.len() > 0) {
-            self.settle(0, batch);
-        }
-        self.sorter = None;
     }
 
     /// The function at an address; `find` gives the address and the name of its symbol.

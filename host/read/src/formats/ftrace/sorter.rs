@@ -1,6 +1,6 @@
 //! Puts whole calls, which come in the order of their ends, into the order of their beginnings.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
 
 use kymo_event::{Cpu, RowKind, StreamId, Time};
@@ -45,6 +45,9 @@ const MOST_CALLS: usize = 1 << 8;
 /// Times of calls that are computed from the record's time and a duration may be wrong by so much: whatever came between
 /// the end of the call and the writing of its record.
 const JITTER: i64 = 10_000_000;
+
+/// Text has microseconds, and durations more digits.
+const ROUNDING: i64 = 1_000;
 
 impl Sorter {
     /// Takes a row; of a call, with its depth among those of its task.
@@ -103,7 +106,14 @@ impl Sorter {
         let recorded = exit.row.time;
         let duration = recorded.0.saturating_sub(begin.0);
         let is_near = |one: Time, other: Time| one.0.saturating_sub(other.0) <= JITTER;
-        let further_out = inner.iter().rposition(|(inner, ..)| *inner <= depth);
+        // An interrupt between a return and the reading of the clock for it is as deep as the call that it cuts into.
+        let cuts_in = |from: Time| from.0.saturating_sub(begin.0) > ROUNDING;
+        let is_further_out = |(inner, from, _): &Span| match inner.cmp(&depth) {
+            Ordering::Less => true,
+            Ordering::Equal => !cuts_in(*from),
+            Ordering::Greater => false,
+        };
+        let further_out = inner.iter().rposition(is_further_out);
         let behind = further_out.map_or(0, |place| place + 1);
         let before = further_out.and_then(|place| inner.get(place));
         let before = before.map_or(begin, |(_, _, end)| *end);

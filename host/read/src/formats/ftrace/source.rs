@@ -1,6 +1,7 @@
 //! The records of a trace.dat, or of raw pages, as events.
 
 mod calls;
+mod marks;
 mod missing;
 mod names;
 mod survey;
@@ -14,9 +15,10 @@ use kymo_event::{
 };
 use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 
-use self::survey::{Kinds, remarks};
+use self::survey::{Kinds, remarks, second_file};
 use super::Beginnings;
 use super::fields;
+use super::marks::Marks;
 use super::meaning::{self, Meaning, Switch};
 use super::output::{self, Out, Output, Told};
 use super::stacks::{Stacks, Task};
@@ -55,6 +57,8 @@ struct Reader {
     is_local: bool,
     /// The calls that are open, by their depths as recorded.
     stacks: Stacks,
+    /// What programs say of their spans.
+    marks: Marks,
     ended: bool,
 }
 
@@ -119,6 +123,9 @@ impl DatSource {
             });
         }
         info.remarks = remarks(&trace, &kinds);
+        info.remarks
+            .extend(trace.next_file(&bytes).map(second_file));
+        info.without_ends = kinds.functions > 0;
         let last = vec![None; info.streams.len()];
         let latest = vec![None; info.streams.len()];
         Self {
@@ -136,6 +143,7 @@ impl DatSource {
                 exits_alone,
                 is_local: kinds.is_local(),
                 stacks: Stacks::default(),
+                marks: Marks::beside(kinds.has_calls()),
                 ended: false,
             },
             records,
@@ -398,6 +406,7 @@ impl Reader {
                 self.name(pid, Some(comm), at, info, batch);
                 self.other(at, batch);
             }
+            Meaning::Print => self.print(at, info, batch),
             Meaning::Exec { filename } => {
                 let name = self.trace.scope().text(filename, at.data);
                 // The kernel calls the thread by the last part of the path, cut to 15 bytes.

@@ -2,26 +2,31 @@
 
 mod ahead;
 mod calls;
+pub(super) mod dump;
 mod events;
 pub(super) mod html;
 mod input;
+mod lines;
 mod state;
 mod times;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use kymo_event::{
     Batch, Cpu, Damage, Field, FunctionId, Gap, Row, RowKind, StreamId, StreamInfo, ThreadId, Time,
-    TraceInfo, Value, Wanted,
+    TimeUnit, TraceInfo, Value, Wanted,
 };
 use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 
 pub(super) use self::events::with_handler;
 
-use self::ahead::{Graph, beginnings, graph, has_switches, tasks_at_first};
+use self::ahead::{
+    Exits, Graph, LINES_LOOKED_AT, TICKS, beginnings, graph, has_switches, is_ticks, tasks_at_first,
+};
 use self::input::Input;
 use self::state::{Stack, State, Task as Caller};
 use super::Beginnings;
+use super::marks::Marks;
 use super::output::{self, Out, Output, Told};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
@@ -36,6 +41,9 @@ const PRINTS: [&str; 4] = ["print", "bprint", "bputs", "tracing_mark_write"];
 /// What a user should know of a text of several lines.
 const LINES_OF_PRINT: &str =
     "a text of trace_printk has more than one line: the others are left out";
+
+/// Tracers whose records have no name in the text.
+const UNNAMED: [&str; 4] = ["osnoise", "timerlat", "hwlat", "blk"];
 
 /// What a text is by its first lines.
 pub(super) enum Recognised {
@@ -55,6 +63,7 @@ pub(super) fn recognise(head: &[u8]) -> Recognised {
     let text = String::from_utf8_lossy(head);
     for line in text.lines().take(200) {
         match text::line(line) {
+            Line::Tracer("mmiotrace") => return Recognised::No,
             Line::Tracer(_) => return Recognised::Certain,
             Line::Event(_) | Line::Switch { .. } => events += 1,
             Line::Unknown if line.contains('\0') => return Recognised::No,
@@ -93,16 +102,23 @@ pub(super) struct TextSource {
     last_place: (usize, Option<u32>),
     /// Whether calls come as their exits alone: known, or as long as no entry was met.
     exits_alone: Option<bool>,
+    /// Lines of a pipe that wait until that is known, and what tells it.
+    waiting: VecDeque<(String, u64)>,
+    exits: Exits,
     /// Whether depths tell of missing exits.
     tells_missing: bool,
     /// Whether nothing tells of switches.
     without_switches: bool,
     /// What has beginnings alone.
     alone: Beginnings,
+    /// What programs say of their spans.
+    marks: Marks,
     /// Whether system calls are calls: not where functions are traced.
     has_graph: bool,
     /// Whether the header says that this is a function graph, and no line with columns has been met.
     is_graph: bool,
+    /// What records without a name are called that the tracer of the header writes.
+    unnamed: Option<&'static str>,
     /// Whether the header says that functions are traced, of which nothing tells the ends.
     is_function: bool,
     has_functions: bool,
@@ -126,7 +142,8 @@ impl TextSource {
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
                 let part = html::is_page(&bytes).then(|| html::part(&bytes));
-                let part = part.flatten().unwrap_or(0..bytes.len());
+                let part = part.flatten().or_else(|| dump::part(&bytes));
+                let part = part.unwrap_or(0..bytes.len());
                 let text = bytes.get(part.clone()).unwrap_or_default();
                 let graph = graph(text);
                 let exits_alone = graph == Graph::ExitsAlone;
@@ -166,6 +183,15 @@ impl TextSource {
         if without_switches {
             output.infer_no_switches();
         }
+        if input
+            .ahead()
+            .take(LINES_LOOKED_AT)
+            .find_map(|it| is_ticks(&it))
+            == Some(true)
+        {
+            info.unit = TimeUnit::Ticks;
+            info.remarks.push(TICKS.to_owned());
+        }
         Ok(Self {
             info,
             name,
@@ -181,11 +207,15 @@ impl TextSource {
             latest: Time(0),
             last_place: (0, None),
             exits_alone,
+            waiting: VecDeque::new(),
+            exits: Exits::default(),
             without_switches,
             tells_missing,
             alone,
+            marks: Marks::default(),
             has_graph: false,
             is_graph: false,
+            unnamed: None,
             is_function: false,
             has_functions: false,
             has_lost: false,
@@ -294,13 +324,9 @@ impl TextSource {
             Line::Caller(caller) => self.caller(caller, batch),
             Line::Tracer(tracer) => {
                 self.is_graph = tracer == "function_graph";
-                self.tells_missing |= self.is_graph && self.exits_alone.is_none();
+                self.marks.has_kernel_calls |= tracer == "function_graph";
                 self.is_function = tracer == "function";
-                if tracer == "function_duration" && self.exits_alone.is_none() {
-                    // Of a file it is known whether switches follow.
-                    self.without_switches = true;
-                    self.output.infer_no_switches();
-                }
+                self.unnamed = UNNAMED.into_iter().find(|unnamed| *unnamed == tracer);
             }
             Line::Nothing => {}
             Line::Unknown => {
@@ -358,6 +384,10 @@ impl TextSource {
         let of_cpu = self.stream(event.cpu);
         if let Some(task) = event.task {
             self.met(task);
+        }
+        if event.is_ticks && self.info.unit != TimeUnit::Ticks {
+            self.info.unit = TimeUnit::Ticks;
+            self.remark(TICKS);
         }
         if event.time.is_none() && !self.is_untimed {
             self.is_untimed = true;
@@ -438,14 +468,17 @@ impl TextSource {
             } => self.called(function, parent, *calls, &at, batch),
             TextKind::Event { name, body } => match lone {
                 Some(function) => self.called(function, "", 1, &at, batch),
-                None => self.other(name, body, &at, batch),
+                None => {
+                    let unnamed = self.unnamed.filter(|_| name == "print");
+                    self.other(unnamed.unwrap_or(name), body, &at, batch);
+                }
             },
         }
     }
 
-    /// Whether exits come alone, as far as is known.
+    /// Whether exits come alone.
     fn are_alone(&self) -> bool {
-        self.exits_alone.unwrap_or(true)
+        self.exits_alone == Some(true)
     }
 
     /// The time of an event: that of its line, or that of the CPU's clock; never before the one before.
@@ -528,12 +561,13 @@ impl Source for TextSource {
         batch.clear();
         while !batch.is_full() && !self.ended {
             // What has come is handed out before more is waited for.
-            if !batch.is_empty() && !self.input.has_line() {
+            if !batch.is_empty() && self.waiting.is_empty() && !self.input.has_line() {
                 return Ok(true);
             }
-            match self.input.line() {
+            match self.next_line() {
                 Ok(Some((line, offset))) => {
-                    self.is_cut = !line.ends_with('\n') && self.input.is_used_up();
+                    let is_last = self.waiting.is_empty() && self.input.is_used_up();
+                    self.is_cut = !line.ends_with('\n') && is_last;
                     self.line(line.trim_end_matches(['\n', '\r']), offset, batch);
                 }
                 Ok(None) => self.ended = true,

@@ -27,6 +27,8 @@ pub(super) struct SystemViewSource {
     /// Packets of the moment at hand that other streams may have, too: the stream and the bytes.
     recent: Vec<(usize, Vec<u8>)>,
     moment: Time,
+    /// Streams that ended within a packet, as far as is known, each with the gap that is there if it goes on.
+    cut: Vec<(usize, Gap)>,
     failed: bool,
 }
 
@@ -82,6 +84,7 @@ impl SystemViewSource {
             meaning,
             recent: Vec::new(),
             moment: Time(i64::MIN),
+            cut: Vec::new(),
             failed: false,
         }
     }
@@ -172,6 +175,10 @@ impl SystemViewSource {
                 second
             }),
         };
+        if let Some(cut) = self.cut.iter().position(|(of, _)| *of == index) {
+            let (_, gap) = self.cut.swap_remove(cut);
+            self.meaning.gap(at, gap, batch);
+        }
         if is_again {
             // Of which core it lost packets a target does not say: the stream that had this first has counted them.
             if let Some(Packet::Overflow { .. }) = stream.packet(&pending) {
@@ -205,7 +212,11 @@ impl SystemViewSource {
                 bytes: Some(bytes),
                 message,
             };
-            self.meaning.gap(at, gap, batch);
+            match problem {
+                // At the end nothing is missing that the stream would have, had it ended a packet earlier.
+                Problem::Incomplete => self.cut.push((index, gap)),
+                _ => self.meaning.gap(at, gap, batch),
+            }
             return;
         }
         if let Some(packet) = stream.packet(&pending) {

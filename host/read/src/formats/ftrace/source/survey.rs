@@ -76,6 +76,12 @@ impl Kinds {
         }
     }
 
+    /// Whether there are calls of functions with their ends, or system calls.
+    pub(super) const fn has_calls(&self) -> bool {
+        let [_, _, (begun, ended)] = self.spans;
+        self.entries + self.exits + begun + ended > 0
+    }
+
     /// What has beginnings alone.
     pub(super) fn beginnings(&self) -> Beginnings {
         let [interrupts, softirqs, calls] = self
@@ -95,6 +101,13 @@ fn meaning_of<'m>(
     data: &[u8],
 ) -> Option<&'m Meaning> {
     meanings.get(event_id(trace, data)?)?.as_ref()
+}
+
+/// What a user should know of a file in which another one begins.
+pub(super) fn second_file(offset: u64) -> String {
+    format!(
+        "another trace.dat begins at offset {offset:#x}: it is not read; cut the file there to read it apart"
+    )
 }
 
 /// What a user should know of a trace.

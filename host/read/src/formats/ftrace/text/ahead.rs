@@ -9,8 +9,12 @@ use crate::formats::ftrace::{BEGINNINGS, Beginnings};
 
 use super::input::LONGEST;
 
+/// What a user should know of a text whose times are no seconds.
+pub(super) const TICKS: &str = "times have no decimal point: they are ticks of a clock that the text does not name (counter, uptime, x86-tsc), and \
+     not nanoseconds, unless trace-cmd report --raw-ts wrote them";
+
 /// So many lines of a file are looked at.
-const LINES_LOOKED_AT: usize = 20_000;
+pub(super) const LINES_LOOKED_AT: usize = 20_000;
 
 /// What a text tells of the ends of calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,55 @@ pub(super) fn graph(bytes: &[u8]) -> Graph {
 /// Whether the kernel told of switches: the lines with `=>` only say that another task comes next in the text.
 pub(super) fn has_switches(bytes: &[u8]) -> bool {
     memmem::find(bytes, b" sched_switch:").is_some()
+}
+
+/// Tells from the lines of a pipe, as they come, whether calls come as their exits alone, as [`graph`] does.
+///
+/// Exits of calls whose entries the kernel has overwritten follow each other from the inside to the outside. An exit that
+/// is no further out than the one before it in its task is of another call, of which no line told the entry.
+#[derive(Debug, Default)]
+pub(super) struct Exits {
+    /// The depth of the last exit of each CPU, and its task where the line has it.
+    last: HashMap<Option<u32>, (Option<i32>, u32)>,
+    any: bool,
+}
+
+impl Exits {
+    /// Whether there was an exit.
+    pub(super) fn has_any(&self) -> bool {
+        self.any
+    }
+
+    /// Takes a line; `None` as long as it is not known.
+    pub(super) fn add(&mut self, line: &str) -> Option<bool> {
+        match text::line(line) {
+            Line::Event(event) => match event.kind {
+                TextKind::Entry { .. } | TextKind::Leaf { .. } => Some(false),
+                TextKind::Call { .. } => Some(true),
+                TextKind::Exit { depth, .. } => {
+                    self.any = true;
+                    let task = event.task.map(|task| task.pid);
+                    let before = self.last.insert(event.cpu, (task, depth));
+                    let is_other = before.is_some_and(|it| it.0 == task && depth >= it.1);
+                    is_other.then_some(true)
+                }
+                _ => None,
+            },
+            Line::Switch { cpu, .. } | Line::Lost { cpu, .. } => {
+                self.last.remove(&Some(cpu));
+                None
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the time of a line is in ticks; `None` if it has none.
+pub(super) fn is_ticks(line: &str) -> Option<bool> {
+    match text::line(line) {
+        Line::Event(event) => event.time.map(|_| event.is_ticks),
+        _ => None,
+    }
 }
 
 /// Finds the kinds of interrupts and calls of which the text has the beginnings alone.

@@ -36,10 +36,6 @@ fn number(text: &str) -> Value {
 impl TextSource {
     pub(super) fn entry(&mut self, function: &str, depth: u32, at: &At<'_>, batch: &mut Batch) {
         self.has_graph = true;
-        if self.exits_alone.is_none() {
-            self.exits_alone = Some(false);
-            self.output.settle_all(batch);
-        }
         let function = self.function(function);
         let Some(state) = self.states.get_mut(at.place) else {
             return;

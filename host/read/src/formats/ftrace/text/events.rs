@@ -1,9 +1,12 @@
 //! What events mean that are no functions.
 
-use kymo_event::{Batch, Cpu, EventKind, Field, FunctionId, InterruptKind, Irq, RowKind, Wanted};
+use kymo_event::{
+    Batch, Cpu, EventKind, Field, FunctionId, InterruptKind, Irq, RowKind, ThreadId, Wanted,
+};
 use kymo_ftrace::text::{self, Scheduled, Task};
 
 use super::{At, Caller, TextSource};
+use crate::formats::ftrace::marks::{self, BESIDE_CALLS, Mark};
 use crate::formats::ftrace::output::{Out, Told};
 use crate::linux::{SOFTIRQS, SPAWN};
 
@@ -34,6 +37,11 @@ impl TextSource {
             // A number in it may lack its last digits.
             self.remark(CUT);
             return self.put(row(RowKind::Other), at, name, batch, show);
+        }
+        if let Some(mark) = marked(name, body)
+            && let Some(thread) = at.thread
+        {
+            return self.mark(mark, thread, name, body, at, batch);
         }
         match text::scheduled(name, body) {
             Some(Scheduled::Switch { previous, next }) if at.time.is_some() => {
@@ -101,7 +109,7 @@ impl TextSource {
                     return self.put(row(kind).interrupt(Some(id)), at, name, batch, show);
                 }
             }
-            "sys_enter" | "sys_exit" if !self.has_graph && !self.alone.calls => {
+            "sys_enter" | "sys_exit" if self.has_system_calls() => {
                 // `NR 0 (3, 7ffd, 800)`, `NR 0 = 1`
                 let number = body.strip_prefix("NR ").and_then(|body| {
                     let number = body.split_whitespace().next()?;
@@ -141,13 +149,12 @@ impl TextSource {
                 // In the thread that it has made, which has not called it.
                 let in_child = exit.is_some_and(|exit| SPAWN.contains(&exit))
                     && body.split_whitespace().last() == Some("0x0");
-                let call = exit.or(entry).filter(|_| {
-                    !self.has_graph
-                        && !self.alone.calls
-                        && !in_child
-                        && !matches!(name, "sys_enter" | "sys_exit")
-                });
-                if let Some(call) = call {
+                let call = exit
+                    .or(entry)
+                    .filter(|_| !in_child && !matches!(name, "sys_enter" | "sys_exit"));
+                if let Some(call) = call
+                    && self.has_system_calls()
+                {
                     let function = self.function(call);
                     let kind = if exit.is_some() {
                         RowKind::Exit
@@ -161,6 +168,56 @@ impl TextSource {
             }
         }
         self.put(row(RowKind::Other), at, name, batch, show);
+    }
+
+    /// A system call begins or ends: whether it is a call. Its events are, unless something else is.
+    const fn has_system_calls(&mut self) -> bool {
+        let are_calls = !self.has_graph && !self.alone.calls && !self.marks.are_calls;
+        self.marks.has_kernel_calls |= are_calls;
+        are_calls
+    }
+
+    /// A program says something of its spans or counters.
+    fn mark(
+        &mut self,
+        mark: Mark<'_>,
+        thread: ThreadId,
+        name: &str,
+        body: &str,
+        at: &At<'_>,
+        batch: &mut Batch,
+    ) {
+        let time = self.now(at);
+        self.marks.has_kernel_calls |= self.has_graph;
+        let row = match mark {
+            Mark::Begin(span) => {
+                let function = self.function(span);
+                match self.marks.begin(thread, function) {
+                    true => at.row(RowKind::Enter, time).function(Some(function)),
+                    false => {
+                        self.remark(BESIDE_CALLS);
+                        at.row(RowKind::Other, time)
+                    }
+                }
+            }
+            Mark::End => match self.marks.end(thread) {
+                Some(function) => at.row(RowKind::Exit, time).function(Some(function)),
+                None => at.row(RowKind::Other, time),
+            },
+            Mark::Counter(counter, value) => {
+                let mut fields = Vec::new();
+                if self.wanted > Wanted::Meaning {
+                    fields = shown(body, &text::fields(body));
+                    fields.extend(at.context());
+                }
+                let label = Some(counter.to_owned());
+                let kind = EventKind::Marker { label, value };
+                let told = Told::record(kind, name.to_owned().into(), fields, time);
+                let out = Out::new(at.row(RowKind::Rare, time), at.pid, Some(told));
+                return self.output.put(out, batch);
+            }
+        };
+        self.put(row, at, name, batch, |_| shown(body, &text::fields(body)));
     }
 
     /// A CPU goes over from one task to another.
@@ -244,6 +301,7 @@ impl TextSource {
     ) {
         if !self.has_functions {
             self.has_functions = true;
+            self.info.without_ends = true;
             self.info
                 .remarks
                 .push(crate::formats::ftrace::NO_ENDS.to_owned());
@@ -288,6 +346,15 @@ impl TextSource {
             vec![Field::new("function", caller)]
         });
     }
+}
+
+/// The mark in the text of an event. `E` alone may be anything's text but that of a program.
+fn marked<'t>(name: &str, body: &'t str) -> Option<Mark<'t>> {
+    let is_print = super::PRINTS.contains(&name);
+    // As trace-cmd writes it: `print: tracing_mark_write: B|7|draw`.
+    let behind = || body.split_once(": ").filter(|_| is_print);
+    let mark = marks::mark(body).or_else(|| marks::mark(behind()?.1));
+    mark.filter(|_| is_print || body.contains('|'))
 }
 
 /// Adds a handler's name to that of its interrupt line, which several can share: `uhci_hcd:usb4, eth0`, as in

@@ -1,0 +1,130 @@
+//! Marks that programs write into the kernel's trace by the convention of Android's `atrace`: spans and counters.
+//!
+//! | text | what it is |
+//! |---|---|
+//! | `B\|pid\|name` | a span of the writing thread begins |
+//! | `E\|pid`, `E` | its innermost span ends |
+//! | `C\|pid\|name\|value` | a counter has a new value |
+//!
+//! Others (`S`, `F`: spans that may begin in one thread and end in another; `I`: instants) stay text.
+//!
+//! A mark is written within a system call. Where the trace has that call, or the functions in it, a span would begin within one
+//! call and end within another one, and not nest: the marks stay text there.
+
+use std::collections::HashMap;
+
+use kymo_event::{FunctionId, ThreadId};
+
+/// What a user should know of spans that stay text.
+pub(super) const BESIDE_CALLS: &str = "marks of programs (B|pid|name, E|pid) are shown as text: each is written within a system call, which the \
+     trace has, and would not nest with it";
+
+/// Spans of a thread that may be open.
+const DEEPEST: usize = 1 << 12;
+
+/// Threads with open spans.
+const MOST_THREADS: usize = 1 << 20;
+
+/// What a program says by a mark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark<'t> {
+    /// A span of this name begins.
+    Begin(&'t str),
+    /// The innermost span ends.
+    End,
+    /// A counter of this name has this value.
+    Counter(&'t str, u64),
+}
+
+/// Reads the text of a mark; `None` if it is another text.
+pub(super) fn mark(text: &str) -> Option<Mark<'_>> {
+    let text = text.trim_end_matches(['\n', '\r', '\0', ' ']);
+    let (kind, rest) = text.split_once('|').unwrap_or((text, ""));
+    if !matches!(kind, "B" | "E" | "C") {
+        return None;
+    }
+    let (pid, rest) = rest.split_once('|').unwrap_or((rest, ""));
+    let is_pid = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
+    match kind {
+        "B" if is_pid && !rest.is_empty() => Some(Mark::Begin(rest)),
+        "E" if is_pid || text == "E" => Some(Mark::End),
+        "C" if is_pid => {
+            let (name, value) = rest.split_once('|')?;
+            let value = value.split('|').next()?;
+            let value = value.parse().ok().filter(|_| !name.is_empty());
+            value.map(|value| Mark::Counter(name, value))
+        }
+        _ => None,
+    }
+}
+
+/// The open spans of all threads.
+#[derive(Debug, Default)]
+pub(super) struct Marks {
+    open: HashMap<ThreadId, Vec<FunctionId>>,
+    /// Whether the trace has calls of the kernel's, so that spans stay text.
+    pub(super) has_kernel_calls: bool,
+    /// Whether a span was taken for a call.
+    pub(super) are_calls: bool,
+}
+
+impl Marks {
+    /// Those of a trace that has calls of the kernel's, or none.
+    pub(super) fn beside(has_kernel_calls: bool) -> Self {
+        Self {
+            has_kernel_calls,
+            ..Self::default()
+        }
+    }
+
+    /// A span begins; `false` if it has to stay text.
+    pub(super) fn begin(&mut self, thread: ThreadId, span: FunctionId) -> bool {
+        if self.has_kernel_calls && !self.are_calls {
+            return false;
+        }
+        if !self.open.contains_key(&thread) && self.open.len() >= MOST_THREADS {
+            return false;
+        }
+        let open = self.open.entry(thread).or_default();
+        let fits = open.len() < DEEPEST;
+        if fits {
+            open.push(span);
+            self.are_calls = true;
+        }
+        fits
+    }
+
+    /// The innermost span of a thread ends; `None` if none is known to be open.
+    pub(super) fn end(&mut self, thread: ThreadId) -> Option<FunctionId> {
+        self.open.get_mut(&thread)?.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_read_and_other_texts_are_not() {
+        for (text, expected) in [
+            ("B|1200|draw\n", Some(Mark::Begin("draw"))),
+            ("B|1200|draw|depth: 3", Some(Mark::Begin("draw|depth: 3"))),
+            ("E|1200", Some(Mark::End)),
+            ("E|1200|draw", Some(Mark::End)),
+            ("E\n", Some(Mark::End)),
+            ("C|1200|queued|3", Some(Mark::Counter("queued", 3))),
+            ("C|1200|queued|3|gpu", Some(Mark::Counter("queued", 3))),
+            ("C|1200|queued|-3", None),
+            ("C|1200||3", None),
+            ("B|1200|", None),
+            ("B|x|draw", None),
+            ("S|1200|draw|7", None),
+            ("I|1200|now", None),
+            ("Error", None),
+            ("B", None),
+            ("", None),
+        ] {
+            assert_eq!(mark(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Lines in their order. Those of a pipe wait until it is known what it tells of the ends of calls.
+
+use super::TextSource;
+use super::ahead::{LINES_LOOKED_AT, has_switches};
+
+impl TextSource {
+    /// The next line. The exits of a pipe wait until it is known whether they come alone, as lines of a file are looked at
+    /// beforehand.
+    pub(super) fn next_line(&mut self) -> Result<Option<(String, u64)>, std::io::Error> {
+        while self.exits_alone.is_none() {
+            let next = self.input.line()?;
+            let is_end = next.is_none();
+            let mut told = None;
+            if let Some((line, offset)) = next {
+                told = self.exits.add(line.trim_end_matches(['\n', '\r']));
+                let waits = told.is_some() || self.exits.has_any();
+                if !waits && self.waiting.is_empty() {
+                    return Ok(Some((line, offset)));
+                }
+                self.waiting.push_back((line, offset));
+            } else if self.waiting.is_empty() {
+                return Ok(None);
+            }
+            let is_long = self.waiting.len() >= LINES_LOOKED_AT;
+            if let Some(alone) = told.or((is_end || is_long).then_some(true)) {
+                self.exits_are_alone(alone);
+            }
+        }
+        match self.waiting.pop_front() {
+            Some(line) => Ok(Some(line)),
+            None => self.input.line(),
+        }
+    }
+
+    /// Of a pipe it is known now whether calls come as their exits alone.
+    fn exits_are_alone(&mut self, alone: bool) {
+        let has_switches = |(line, _): &(String, u64)| has_switches(line.as_bytes());
+        self.exits_alone = Some(alone);
+        self.tells_missing = !alone;
+        self.without_switches = alone && !self.waiting.iter().any(has_switches);
+        if alone {
+            self.output.sort();
+        }
+        if self.without_switches {
+            self.output.infer_no_switches();
+        }
+        for stream in &mut self.info.streams {
+            stream.whole_calls = alone;
+            stream.tells_missing = self.tells_missing;
+            stream.without_switches = self.without_switches;
+        }
+    }
+}
