@@ -128,7 +128,14 @@ impl<T> Clock<T> {
             return;
         };
         let executed = next.instructions.saturating_sub(last.instructions);
-        self.widest = self.widest.max(passed);
+        // Of a single packet between two timestamps the second one is the time (ITM).
+        let is_exact = self.measure == Measure::Timestamps
+            && executed == 1
+            && self.pending.len() <= 1
+            && self.pending.iter().all(|(at, _)| *at == next.instructions);
+        if !is_exact {
+            self.widest = self.widest.max(passed);
+        }
         if executed > 0 {
             self.rate = Some((passed, executed));
         }
@@ -203,6 +210,20 @@ mod tests {
     }
 
     #[test]
+    fn the_timestamp_of_a_single_packet_is_exact() {
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        clock.timestamp(1, 0, &mut out);
+        clock.push(2, "one", &mut out);
+        clock.timestamp(2, 5000, &mut out);
+        assert_eq!((&*out, clock.widest), (&[(5000, "one")][..], 0));
+        clock.push(3, "two", &mut out);
+        clock.push(3, "three", &mut out);
+        clock.timestamp(3, 5007, &mut out);
+        assert_eq!(clock.widest, 7);
+    }
+
+    #[test]
     fn time_that_goes_back_is_counted_and_not_followed() {
         let mut clock = Clock::new(Measure::Timestamps, None, 0);
         let mut out = Vec::new();
@@ -228,7 +249,7 @@ mod tests {
         // Not taken off, they stand still at the last time that there is.
         let mut clock = Clock::new(Measure::Timestamps, None, 0);
         clock.timestamp(0, 5, &mut out);
-        clock.timestamp(1, u64::MAX, &mut out);
+        clock.timestamp(2, u64::MAX, &mut out);
         assert_eq!(
             (clock.widest, clock.backward),
             ((i64::MAX - 5).cast_unsigned(), 0)

@@ -12,9 +12,11 @@ use std::borrow::Cow;
 
 use crate::element::Unsynced;
 
+mod alignment;
 mod join;
 mod offsets;
 
+pub use alignment::alignment;
 pub use offsets::Offsets;
 use offsets::Run;
 
@@ -210,6 +212,8 @@ pub struct Frames<'a> {
     pub port_offset: u64,
     /// Of a trace port: it never synchronized.
     pub is_unsynced: bool,
+    /// The first bytes of a buffer in memory, at most 16 KiB: they show where its frames begin if that is not at offset 0.
+    pub head: Vec<u8>,
 }
 
 /// Splits a buffer into the streams of its sources.
@@ -289,6 +293,9 @@ struct Port {
 
 const UNSEEN: u8 = u8::MAX;
 
+/// Bytes of [`Frames::head`].
+const HEAD: usize = 16 << 10;
+
 /// A DSTREAM's blocks, and how much of one is the port's.
 const BLOCK: u64 = 512;
 const BLOCK_DATA: u64 = 504;
@@ -320,7 +327,14 @@ impl Splitter {
                     stream.add(bytes, self.taken);
                 }
             }
-            FrameFormat::Memory | FrameFormat::Tpiu => self.cut(bytes),
+            FrameFormat::Memory | FrameFormat::Tpiu => {
+                if self.format == FrameFormat::Memory {
+                    let room = HEAD.saturating_sub(self.frames.head.len());
+                    let head = bytes.get(..room).unwrap_or(bytes);
+                    self.frames.head.extend_from_slice(head);
+                }
+                self.cut(bytes);
+            }
             FrameFormat::Dstream => {
                 let mut rest = bytes;
                 let mut taken = self.taken;

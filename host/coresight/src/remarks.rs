@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::Error;
 use crate::doubts::{Doubts, Place};
 use crate::element::Unsynced;
-use crate::frames::TraceId;
+use crate::frames::{self, TraceId};
 use crate::input::Buffer;
 use crate::memory::{Memory, MemorySpace};
 use crate::perf::{Missing, Recording, hex};
@@ -149,7 +149,17 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
         }
     };
     let ids = listed(&ids);
-    left_out(bytes, format!("no source is described for trace ID {ids}"));
+    let described: Vec<_> = buffer.sources.iter().map(|source| source.id).collect();
+    let hint = match frames::alignment(&frames.head, &described) {
+        Some(offset) if bytes > 0 => format!(
+            "; frames of the described sources seem to begin at offset {offset}: cut off what is before it"
+        ),
+        _ => String::new(),
+    };
+    left_out(
+        bytes,
+        format!("no source is described for trace ID {ids}{hint}"),
+    );
     left_out(
         frames.skipped_bytes,
         "before the first synchronization, or in frames that one cuts".to_owned(),

@@ -154,7 +154,7 @@ impl Protocol {
             return Some(Protocol::EtmV3(etmv3::Config {
                 cr: device.register("ETMCR", 0),
                 ccer: device.register("ETMCCER", 0),
-                idr: device.register("ETMIDR", 0x4100_f250),
+                idr: device.register("ETMIDR", etmv3_id(core)),
                 trace_idr: device.register("ETMTRACEIDR", 0),
                 is_m_profile,
             }));
@@ -174,6 +174,16 @@ impl Protocol {
             "ITM" => Some(Protocol::Itm(id_in("ITMTCR"))),
             _ => None,
         }
+    }
+}
+
+/// ETMIDR of the ETMv3 of a core, where nothing states it: those of Cortex-M3 and Cortex-M4 as their technical reference
+/// manuals have them, else ETMv3.5 without options.
+fn etmv3_id(core: Option<&Device>) -> u32 {
+    match core.map(|core| core.kind.to_ascii_lowercase()).as_deref() {
+        Some("cortex-m3") => 0x4114_f242,
+        Some("cortex-m4") => 0x4114_f250,
+        _ => 0x4100_f250,
     }
 }
 

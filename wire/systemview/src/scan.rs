@@ -225,6 +225,9 @@ impl Scan {
         if run.end == End::Bytes && !ended && behind.len() < DAMAGE {
             return None;
         }
+        if self.offset == 0 && self.is_rest(bytes, decoded, arguments) {
+            return Some(false);
+        }
         let is_followed = run.end != End::Damage || run.good >= 2;
         let is_new = oddity == Oddity::New;
         if is_new && (!is_followed || run.strange > 2) {
@@ -252,6 +255,35 @@ impl Scan {
         }
         let is_usual = run.good >= 3 * (run.strange + 1) || run.end == End::Bytes;
         Some(is_followed && is_usual && self.known.packets > 0)
+    }
+
+    /// Whether the first bytes of a stream are the rest of a cut packet and a whole one: read together they are an event
+    /// that no packet behind them has, while the packets behind have the like of the whole one.
+    fn is_rest(&self, bytes: &[u8], decoded: &Decoded<'_>, arguments: Arguments<'_>) -> bool {
+        if !matches!(decoded.packet, Packet::Event { .. }) {
+            return false;
+        }
+        let mut known = self.known.clone();
+        let (mut at, mut form) = (decoded.bytes, decoded.form);
+        for _ in 0..LOOK_AHEAD {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let Ok(next) = decode_with(rest, form, &known, arguments) else {
+                break;
+            };
+            known.learn(&next.packet);
+            at += next.bytes;
+            form = next.form;
+        }
+        let is_known = |decoded: &Decoded<'_>| oddity(&known, decoded) == Oddity::None;
+        !is_known(decoded)
+            && (1..decoded.bytes).any(|start| {
+                let rest = bytes.get(start..).unwrap_or_default();
+                self.decode(rest, arguments).is_ok_and(|inner| {
+                    let is_whole = start + inner.bytes == decoded.bytes;
+                    // Packets of one byte and a time fit anywhere.
+                    is_whole && inner.bytes > 2 && is_known(&inner)
+                })
+            })
     }
 
     /// Whether two whole packets are in the first `within` bytes.

@@ -344,6 +344,23 @@ mod tests {
     }
 
     #[test]
+    fn a_core_implies_the_etm_that_it_has() {
+        let id = |text: &str| {
+            let (device, core) = source_of("--trace-source", 0, text).unwrap();
+            match Protocol::of_device(&device, Some(&core)) {
+                Some(Protocol::EtmV3(config)) => (config.idr, config.is_m_profile),
+                other => panic!("{other:?}"),
+            }
+        };
+        let source = "ETMv3,id=2,ETMCR=0xd90,core=";
+        assert_eq!(id(&format!("{source}Cortex-M3")), (0x4114_f242, true));
+        assert_eq!(id(&format!("{source}cortex-m4")), (0x4114_f250, true));
+        assert_eq!(id(&format!("{source}Cortex-A8")), (0x4100_f250, false));
+        let stated = format!("{source}Cortex-M3,ETMIDR=0x4114f250");
+        assert_eq!(id(&stated), (0x4114_f250, true));
+    }
+
+    #[test]
     fn keys_of_a_source_are_known_and_once_there() {
         for (text, expected) in [
             ("ETMv4,id=0x10,cpuu=1", "CPUU"),

@@ -168,6 +168,26 @@ fn without_sizes_and_magic_numbers_there_is_no_next_packet() {
 }
 
 #[test]
+fn zeros_up_to_the_end_are_the_unused_rest_of_a_buffer() {
+    let metadata = |id: u32| {
+        format!(
+            "/* CTF 1.8 */ trace {{ major = 1; minor = 8; byte_order = le; }}; \
+             stream {{ event.header := struct {{ integer {{ size = 8; }} id; }}; }}; event {{ id = {id}; }};"
+        )
+    };
+    let unused = |id: u32, rest: &[u8]| {
+        let bytes = [&[1; 2], rest].concat();
+        let metadata = metadata(id);
+        let trace = Trace::from_memory(metadata.as_bytes(), [("s", bytes.clone())]);
+        let (_, skipped, _) = read(trace.expect("metadata").plan(), bytes);
+        skipped.iter().map(|one| one.is_unused).collect::<Vec<_>>()
+    };
+    assert_eq!(unused(1, &[0; 200_000]), [true]);
+    assert_eq!(unused(1, &[0, 0, 2]), [false]);
+    assert_eq!(unused(1, &[2, 0, 0]), [false]);
+}
+
+#[test]
 fn streams_go_on_among_others() {
     let plan = plan(ByteOrder::Little, true);
     let whole = stream(&plan);

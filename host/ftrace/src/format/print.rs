@@ -55,6 +55,7 @@ impl PrintFormat {
             at: 0,
             depth: 0,
             event,
+            is_computed: false,
         };
         let format = parser.text()?;
         let mut arguments = Vec::new();
@@ -73,6 +74,8 @@ struct Parser<'a> {
     at: usize,
     depth: u32,
     event: &'a EventFormat,
+    /// Whether it reads a value of a table of flags or names that is more than a name.
+    is_computed: bool,
 }
 
 impl Parser<'_> {
@@ -264,7 +267,10 @@ impl Parser<'_> {
                     "false" | "NULL" => Some(Expr::Number(0)),
                     // The base of all `struct page`. trace-cmd takes its address, too, and adds the number of the page.
                     "vmemmap_base" => Some(Expr::Variable(word, OnceLock::new())),
-                    _ => timer_mode(&word).map(Expr::Number),
+                    // trace-cmd computes with 0 there, and `1 << NAME` is 1.
+                    _ => timer_mode(&word)
+                        .or(self.is_computed.then_some(0))
+                        .map(Expr::Number),
                 }
             }
             Token::Sign(_) => None,
@@ -359,7 +365,10 @@ impl Parser<'_> {
                 // Some lists end with a comma or a macro that is nothing.
                 break;
             }
-            let value = self.expression()?;
+            self.is_computed = !matches!(self.peek(), Some(Token::Word(_)));
+            let value = self.expression();
+            self.is_computed = false;
+            let value = value?;
             self.expect(",")?;
             let text = match self.text() {
                 Some(text) => Some(text),

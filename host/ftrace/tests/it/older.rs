@@ -57,3 +57,25 @@ fn names_that_the_kernel_leaves_in_formats_have_values() {
     let event = EventFormat::parse("kmem", &unknown).unwrap();
     assert!(!scope.print(&event, &[0; 20], &mut String::new()));
 }
+
+/// As `ext4_es_lookup_extent_exit` has them: trace-cmd computes with 0 in the place of a name.
+#[test]
+fn values_of_flags_are_computed_of_names() {
+    let format = "name: extent\nID: 5\nformat:\n\
+        \tfield:int found;\toffset:8;\tsize:4;\tsigned:1;\n\
+        \tfield:char status;\toffset:12;\tsize:1;\tsigned:0;\n\n\
+        print fmt: \"found %d %s\", REC->found, __print_flags(REC->found ? REC->status : 0, \"\", \
+        { (1 << ES_WRITTEN_B), \"W\" }, { (1 << ES_HOLE_B), \"H\" })\n";
+    let event = EventFormat::parse("ext4", format).unwrap();
+    let scope = Scope {
+        order: Order::Little,
+        long_size: 8,
+        symbols: &Symbols::default(),
+        printk: &PrintkFormats::default(),
+    };
+    let mut data = vec![0; 8];
+    data.extend([1, 0, 0, 0, 0x11]);
+    let mut out = String::new();
+    assert!(scope.print(&event, &data, &mut out));
+    assert_eq!(out.trim_end(), "found 1 W0x10");
+}

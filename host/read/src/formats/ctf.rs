@@ -4,6 +4,7 @@
 //! [`EventKind::Other`], which is enough to list, count and export them.
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -73,6 +74,10 @@ pub(crate) fn find(directory: &Path, options: &OpenOptions) -> Result<Vec<Trace>
 pub(crate) fn refusal(directory: &Path, error: kymo_ctf::OpenError) -> OpenError {
     match error {
         kymo_ctf::OpenError::Io { path, source } => OpenError::Io { path, source },
+        kymo_ctf::OpenError::NoTrace { path } if is_of_uftrace(&path) => crate::open::unknown(
+            &path,
+            "a directory of uftrace's data, which uftrace reads".to_owned(),
+        ),
         kymo_ctf::OpenError::NoTrace { path } => crate::open::unknown(
             &path,
             format!("a directory without metadata, here or {MAX_LEVELS} levels below"),
@@ -89,6 +94,15 @@ pub(crate) fn refusal(directory: &Path, error: kymo_ctf::OpenError) -> OpenError
         },
         other => crate::open::unknown(directory, other.to_string()),
     }
+}
+
+/// Whether a directory has data of uftrace, or the folder that it makes of its own accord.
+fn is_of_uftrace(directory: &Path) -> bool {
+    ["info", "uftrace.data/info"].iter().any(|name| {
+        let mut head = [0; 7];
+        let file = std::fs::File::open(directory.join(name));
+        file.is_ok_and(|mut file| file.read_exact(&mut head).is_ok()) && &head == b"Ftrace!"
+    })
 }
 
 /// Opens one stream of a trace. A file is one that may have been written around a ring; a pipe is read as it comes.
@@ -453,6 +467,13 @@ impl CtfSource {
             }
             None => (offset, None),
         };
+        if skipped.is_some_and(|skipped| skipped.is_unused) {
+            self.info.remarks.push(format!(
+                "{name}: all bytes from offset {offset} to the end are zero, and no event has the id 0: taken for the unused \
+                 rest of a buffer"
+            ));
+            return Ok(());
+        }
         let message = match skipped.map(|skipped| skipped.resume) {
             Some(Resume::Magic) => format!("{error}; what follows was found by its magic number"),
             _ => error.to_string(),

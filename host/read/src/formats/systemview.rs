@@ -82,7 +82,14 @@ pub(crate) fn probe(
     let head = bytes.get(..LOOKED_AT).unwrap_or(bytes);
     let is_later = stream::start_in(head).is_some();
     let is_memory = || memory::is_image(bytes);
-    Ok((is_later || is_memory()).then_some(Confidence::Likely))
+    let is_middle = || is_named(peek.path()) && stream::packets_begin(head);
+    Ok((is_later || is_memory() || is_middle()).then_some(Confidence::Likely))
+}
+
+/// Whether a file has the extension of recordings, in any case.
+fn is_named(path: &Path) -> bool {
+    let extension = path.extension().unwrap_or_default();
+    extension.eq_ignore_ascii_case("SVDat")
 }
 
 /// Whether a file or directory holds a recording of SystemView; not if it can't be read twice, or at all.
@@ -114,7 +121,10 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
         });
     }
     let bytes = peek.into_bytes()?;
-    let starts = file::header(&bytes).is_some() || begins(&bytes);
+    let head = bytes.get(..LOOKED_AT).unwrap_or(&bytes);
+    // A stream dumped from a buffer can have an old control block behind it.
+    let is_stream = || is_named(&path) && stream::packets_begin(head);
+    let starts = file::header(&bytes).is_some() || begins(&bytes) || is_stream();
     if !starts && let Some(source) = memory::open(&path, &bytes, options)? {
         return Ok(Opened::Source(source));
     }

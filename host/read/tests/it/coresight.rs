@@ -208,6 +208,58 @@ fn an_itm_tells_interrupts_values_and_text() {
     assert!(isr.count() > 0 && count("pc_sample") > 0 && count("value") > 0);
 }
 
+/// 8-bit writes of a port are joined to lines. One that nothing ends stands where its last byte was, not where the trace ends.
+#[test]
+fn text_of_an_itm_stands_at_the_time_of_its_last_byte() {
+    let synchronization = [0, 0, 0, 0, 0, 0x80];
+    let writes = [
+        // Port 1, 8 bits; a local timestamp, 5 ticks later.
+        &[0x09, b'r', 0x50][..],
+        // Port 3, 16 bits.
+        &[0x1a, 0x03, 0xef, 0x10],
+        &[0x11, b'o', 0x10],
+        &[0x1a, 0x04, 0xbe, 0x20],
+        &[0x11, b'k', 0x10, 0x11, b'\n', 0x10],
+        &[0x1a, 0x05, 0xbe, 0x20],
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("swo.bin");
+    let bytes = [&synchronization[..], &writes.concat()].concat();
+    std::fs::write(&path, bytes).unwrap();
+    let options = OpenOptions {
+        trace: kymo_coresight::input::Given {
+            frames: Some(kymo_coresight::frames::FrameFormat::Unformatted),
+            sources: vec!["ITM".to_owned()],
+            ..Default::default()
+        },
+        ..OpenOptions::default()
+    };
+    let mut source = open(&path, &options).unwrap();
+    let shown = |event: Event| {
+        let field = event
+            .fields
+            .iter()
+            .find(|it| ["text", "value"].contains(&&*it.name));
+        field.map(|it| (event.time.0, it.value.to_string()))
+    };
+    let events = Events::new(&mut *source).map(Result::unwrap);
+    let found: Vec<_> = events.filter_map(shown).collect();
+    let expected = [
+        (5, "\"r\""),
+        (6, "0xef03"),
+        (9, "0xbe04"),
+        (11, "\"ok\""),
+        (13, "0xbe05"),
+    ];
+    assert_eq!(found, expected.map(|(time, text)| (time, text.to_owned())));
+    let uncertain = source
+        .info()
+        .about
+        .iter()
+        .find(|(what, _)| what == "uncertainty");
+    assert_eq!(uncertain, None);
+}
+
 #[test]
 fn times_are_looked_for_where_registers_do_not_tell_of_them() {
     let Some(folder) = captures() else { return };

@@ -1,6 +1,6 @@
 //! Lines of ftrace's text that say who a task is, and lines that are none of it.
 
-use kymo_event::EventKind;
+use kymo_event::{EventKind, Gap};
 
 use crate::ftrace_text::{name, read_lines};
 
@@ -327,4 +327,28 @@ fn mmiotrace_is_refused_by_its_name() {
         panic!("it is opened");
     };
     assert!(error.to_string().contains("mmiotrace"), "{error}");
+}
+
+/// `trace_pipe` reports what its CPU lost before the first line.
+#[test]
+fn a_loss_before_the_first_event_has_its_time() {
+    let (events, info) = read_lines(
+        "CPU:1 [LOST 7 EVENTS]\n\
+         CPU:2 [LOST 5 EVENTS]\n\
+         CPU:0 [LOST 3 EVENTS]\n\
+         \x20 sh-7 [000] .... 10.000000: one: a=1\n\
+         \x20 sh-8 [001] .... 10.500000: two: a=1\n",
+    );
+    let gaps: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Gap(Gap::Discarded { events }) => Some((event.time.0, events)),
+            _ => None,
+        })
+        .collect();
+    let (first, second) = (10_000_000_000, 10_500_000_000);
+    let lost = [(first, 3), (second, 7), (second, 5)];
+    assert_eq!(gaps, lost.map(|(time, events)| (time, Some(events))));
+    let starts: Vec<_> = info.streams.iter().filter_map(|it| it.start).collect();
+    assert!(starts.iter().all(|start| start.0 >= first), "{starts:?}");
 }

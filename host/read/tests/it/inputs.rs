@@ -133,3 +133,18 @@ fn nothing_is_kept_of_a_stream_without_end() {
     let events = Events::new(&mut *source);
     assert_eq!(events.take(100_000).filter(Result::is_ok).count(), 100_000);
 }
+
+#[test]
+fn a_directory_of_uftrace_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("uftrace.data");
+    std::fs::create_dir(&data).unwrap();
+    std::fs::write(data.join("info"), b"Ftrace!\0\x04\0\0\0").unwrap();
+    std::fs::write(data.join("default.opts"), b"").unwrap();
+    std::fs::write(data.join("100.dat"), [0; 64]).unwrap();
+    for path in [folder.path(), &data] {
+        let error = kymo_read::open(path, &kymo_read::OpenOptions::default());
+        let error = error.err().unwrap().to_string();
+        assert!(error.contains("uftrace's data"), "{error}");
+    }
+}

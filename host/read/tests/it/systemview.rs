@@ -434,6 +434,9 @@ fn a_ring_in_an_image_of_memory_is_read() {
         let source = &mut *open(&file, &options()).unwrap();
         let summary = Summary::of(source);
         assert_eq!(summary.errors, [], "{size}");
+        let remarks = &source.info().remarks;
+        let is_image = |remark: &String| remark.contains("image of a target's memory");
+        assert!(remarks.iter().any(is_image), "{remarks:?}");
         let all = packets.len() as u64 + 4;
         match size {
             1024 => assert!(summary.events > 200, "{}", summary.events),
@@ -442,12 +445,71 @@ fn a_ring_in_an_image_of_memory_is_read() {
     }
 }
 
+/// `SysTick` begins, 15_444 ticks; it ends, 556 ticks.
+const PAIR: [u8; 7] = [0x02, 0x0f, 0xd4, 0x78, 0x03, 0xac, 0x04];
+
+/// A ring of which packets were overwritten, so that it begins with the time of one.
+fn cut_stream(pairs: usize) -> Vec<u8> {
+    let mut bytes = PAIR[5..].to_vec();
+    (0..pairs).for_each(|_| bytes.extend(PAIR));
+    bytes
+}
+
+/// What a file of such a name and content has: events, damaged places, the first event's name.
+fn read_file(name: &str, bytes: &[u8]) -> (u64, usize, Option<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    std::fs::write(&file, bytes).unwrap();
+    let summary = Summary::of(&mut *open(&file, &options()).unwrap());
+    let source = &mut *open(&file, &options()).unwrap();
+    let first = events(source).into_iter().find(|event| event.record);
+    let interrupts = source.info().identities.interrupts();
+    let irq = first.and_then(|event| match event.kind {
+        EventKind::IsrEnter { irq } => Some(interrupts[irq.0 as usize].irq),
+        _ => None,
+    });
+    let irq = irq.map(|irq| format!("irq {}", irq.0));
+    (summary.events, summary.errors.len(), irq)
+}
+
+#[test]
+fn a_recording_without_its_beginning_begins_at_the_first_whole_packet() {
+    let found = read_file("ring.SVdat", &cut_stream(100));
+    assert_eq!(found, (200, 0, Some("irq 15".to_owned())));
+}
+
+/// The buffer is dumped with what lies behind it: blocks that name rings elsewhere.
+#[test]
+fn old_control_blocks_behind_a_stream_do_not_make_it_an_image() {
+    let mut bytes = cut_stream(300);
+    bytes.resize(2500, 0);
+    for _ in 0..2 {
+        bytes.extend(ID);
+        for field in [2u32, 0] {
+            bytes.extend(field.to_le_bytes());
+        }
+        for field in [0, 0x2001_3238u32, 1024, 0, 0, 0] {
+            bytes.extend(field.to_le_bytes());
+        }
+        for field in [0, 0x2001_364c_u32, 8192, 6088, 6089, 0] {
+            bytes.extend(field.to_le_bytes());
+        }
+        bytes.resize(bytes.len() + 200, 0);
+    }
+    bytes.resize(8192, 0);
+    // Some bytes of the blocks look like packets.
+    let (events, _, first) = read_file("stale.SVDat", &bytes);
+    assert!((600..620).contains(&events), "{events}");
+    assert_eq!(first.as_deref(), Some("irq 15"));
+}
+
 #[test]
 fn other_inputs_are_not_taken_for_recordings() {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in [
         ("ini", &b"; a comment\n[section]\nkey=1\n"[..]),
         ("zeros", &[0; 300][..]),
+        ("text.SVDat", &[b'a'; 300][..]),
     ] {
         let path: &Path = &folder.path().join(name);
         std::fs::write(path, content).unwrap();

@@ -479,3 +479,20 @@ fn a_dump_with_the_metadata_of_its_build_is_the_same_trace() {
         _ => true,
     }));
 }
+
+/// The buffer of the RAM backend is dumped whole: zeros behind the last event are no damage, other bytes are.
+#[test]
+fn zeros_behind_the_last_event_are_no_damage() {
+    let event = event(32, 8, 1_000, 0x11, &thread(0x2000_0000, "worker"));
+    for (rest, is_damaged) in [([0, 0], false), ([0, 1], true)] {
+        let stream = [event.clone(), vec![0; 5000], rest.to_vec()].concat();
+        let folder = trace(&metadata(32, 8, ""), &stream);
+        let (info, events) = read(folder.path());
+        assert_eq!(records(&events).count(), 1);
+        assert_eq!(info.damaged_places() > 0, is_damaged);
+        let is_gap = |event: &Event| matches!(event.kind, EventKind::Gap(_));
+        assert_eq!(events.iter().any(is_gap), is_damaged, "{events:?}");
+        let is_said = |remark: &String| remark.contains("unused rest of a buffer");
+        assert_eq!(info.remarks.iter().any(is_said), !is_damaged);
+    }
+}

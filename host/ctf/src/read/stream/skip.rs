@@ -27,6 +27,9 @@ pub struct Skipped {
     pub to: Option<u64>,
     /// How the place to go on was found.
     pub resume: Resume,
+    /// Whether all bytes from `from` to the end of the stream are zero, in a stream without packet sizes in which no event
+    /// has the id 0: the unused rest of a buffer that was dumped whole.
+    pub is_unused: bool,
 }
 
 /// How the place behind damage was found.
@@ -71,7 +74,10 @@ impl StreamReader {
             .offset
             .saturating_mul(8)
             .saturating_add(self.at);
+        let is_unused =
+            matches!(error.kind, Kind::UnknownEvent { found: 0 }) && self.is_unused(from / 8)?;
         let (to, resume) = match error.kind {
+            _ if is_unused => (None, Resume::End),
             // All of a stream is of another trace, if its first packet is.
             Kind::ForeignUuid if error.packet == 0 => (None, Resume::End),
             Kind::Io(_) => (None, Resume::End),
@@ -91,7 +97,27 @@ impl StreamReader {
             from,
             to,
             resume,
+            is_unused,
         }))
+    }
+
+    /// Whether the bytes from `at` to the end of the stream are zero, and no packet says how far it goes.
+    fn is_unused(&mut self, mut at: u64) -> Result<bool, DecodeError> {
+        if self.view.packet.size.is_some_and(|size| size > 0) || self.magic().is_some() {
+            return Ok(false);
+        }
+        loop {
+            let more = self.hold(at, at.saturating_add(STEP))?;
+            let (bytes, first) = self.view.window.from(at);
+            if bytes.iter().any(|byte| *byte != 0) {
+                return Ok(false);
+            }
+            match more {
+                Some(true) => at = first + bytes.len() as u64,
+                Some(false) => return Ok(true),
+                None => return Ok(false),
+            }
+        }
     }
 
     /// The place of the packet behind the damaged one, of which the bytes up to `given` have been used.

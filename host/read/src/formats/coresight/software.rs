@@ -1,9 +1,10 @@
 //! What software and hardware say through an STM or ITM: text, values, interrupts, samples, counters.
 //!
 //! Times are the source's own: an ITM tells how many ticks passed since its last timestamp, for the packets before it; an
-//! STM gives packets whole timestamps. Bytes that are text are joined to lines.
+//! STM gives packets whole timestamps. Bytes that are text are joined to lines, which have the time of their last byte: what
+//! follows that byte waits until the line ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use kymo_coresight::element::Element;
 use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
@@ -59,6 +60,9 @@ const LONGEST: usize = 4096;
 /// Channels whose lines are kept. There are 16 million.
 const CHANNELS: usize = 4096;
 
+/// Messages and timestamps that wait for lines to end; behind so many, all lines end.
+const WAITING: usize = 1 << 16;
+
 /// Reads a stream of messages, and counts its packets and elements.
 pub(super) fn read(
     protocol: &Protocol,
@@ -71,6 +75,8 @@ pub(super) fn read(
         group: 0,
         ticks: 0,
         lines: BTreeMap::new(),
+        waiting: VecDeque::new(),
+        given: 0,
         page: 0,
         global: 0,
         is_unsynced: false,
@@ -102,7 +108,7 @@ pub(super) fn read(
             }
         }
     }
-    reader.end_lines(stream.bytes.len());
+    reader.end_lines();
     flow.finish_stream(stream, &mut elements);
     counts.elements += elements.0;
 }
@@ -129,13 +135,37 @@ fn begins_with_packets(bytes: &[u8], start: usize) -> bool {
     true
 }
 
+/// A line that has not ended.
+#[derive(Default)]
+struct Line {
+    text: Vec<u8>,
+    /// The number of its last byte's place among all that has waited.
+    place: usize,
+}
+
+/// What waits for a line to end.
+enum Waiting {
+    /// A message and the position of its packet in the stream.
+    Message(usize, Message),
+    /// A timestamp.
+    Ticks(u64),
+    /// The last byte of an open line, at this position.
+    Line(usize),
+    /// A byte of a line that is not the last.
+    Nothing,
+}
+
 struct Reader<'o, 'a> {
     output: &'o mut Output<'a>,
     /// Timestamps so far: what comes between two has the time of the second.
     group: u64,
     ticks: u64,
     /// Lines that have not ended, by where they come from.
-    lines: BTreeMap<From, Vec<u8>>,
+    lines: BTreeMap<From, Line>,
+    /// Messages and timestamps from the earliest open line on.
+    waiting: VecDeque<Waiting>,
+    /// How many of those have left.
+    given: usize,
     /// Stimulus ports are recorded in pages of 32.
     page: u32,
     /// The upper bits of the global timestamp.
@@ -146,13 +176,65 @@ struct Reader<'o, 'a> {
 
 impl Reader<'_, '_> {
     fn push(&mut self, at: usize, message: Message) {
-        self.output.push(self.group + 1, at, What::Message(message));
-        self.output.flush(&mut Vec::new());
+        self.wait(Waiting::Message(at, message));
     }
 
     fn timestamp(&mut self, ticks: u64) {
-        self.group += 1;
-        self.output.timestamp(self.group, ticks);
+        self.wait(Waiting::Ticks(ticks));
+    }
+
+    fn wait(&mut self, what: Waiting) {
+        self.waiting.push_back(what);
+        self.give();
+        if self.waiting.len() >= WAITING {
+            self.end_lines();
+        }
+    }
+
+    /// Gives out what waits for no line.
+    fn give(&mut self) {
+        while !matches!(self.waiting.front(), Some(Waiting::Line(_)))
+            && let Some(first) = self.waiting.pop_front()
+        {
+            self.given += 1;
+            match first {
+                Waiting::Message(at, message) => {
+                    let what = What::Message(message);
+                    self.output.push(self.group + 1, at, what);
+                    self.output.flush(&mut Vec::new());
+                }
+                Waiting::Ticks(ticks) => {
+                    self.group += 1;
+                    self.output.timestamp(self.group, ticks);
+                }
+                Waiting::Line(_) | Waiting::Nothing => {}
+            }
+        }
+    }
+
+    /// The place where the last byte of a line waits.
+    fn place(&mut self, line: &Line) -> Option<&mut Waiting> {
+        self.waiting.get_mut(line.place.checked_sub(self.given)?)
+    }
+
+    /// Adds a byte to a line, which moves to this position.
+    fn byte(&mut self, at: usize, from: From, byte: u8) {
+        let mut line = self.lines.remove(&from).unwrap_or_default();
+        if !line.text.is_empty()
+            && let Some(before) = self.place(&line)
+        {
+            *before = Waiting::Nothing;
+        }
+        if byte != b'\n' {
+            line.text.push(byte);
+        }
+        line.place = self.given + self.waiting.len();
+        let is_whole = byte == b'\n' || line.text.len() >= LONGEST;
+        self.lines.insert(from, line);
+        self.wait(Waiting::Line(at));
+        if is_whole {
+            self.end_line(from);
+        }
     }
 
     /// Data of a port or channel: of a line, or a value for itself.
@@ -166,10 +248,10 @@ impl Reader<'_, '_> {
             From::Channel { .. } => bits == 8 || goes_on,
         };
         if is_marker {
-            self.end_line(at, from);
+            self.end_line(from);
         }
         if !may_be_text || bytes.is_empty() || !bytes.iter().all(is_text) {
-            self.end_line(at, from);
+            self.end_line(from);
             let message = Message::Value {
                 from,
                 value,
@@ -179,35 +261,33 @@ impl Reader<'_, '_> {
             return self.push(at, message);
         }
         if !goes_on && self.lines.len() >= CHANNELS {
-            self.end_lines(at);
+            self.end_lines();
         }
         for byte in bytes {
-            if *byte == b'\n' {
-                self.end_line(at, from);
-                continue;
-            }
-            let line = self.lines.entry(from).or_default();
-            line.push(*byte);
-            if line.len() >= LONGEST {
-                self.end_line(at, from);
-            }
+            self.byte(at, from, *byte);
         }
     }
 
-    fn end_line(&mut self, at: usize, from: From) {
+    fn end_line(&mut self, from: From) {
         let Some(line) = self.lines.remove(&from) else {
             return;
         };
-        let text = String::from_utf8_lossy(&line);
+        let text = String::from_utf8_lossy(&line.text);
         let text = text.trim_end_matches('\r').to_owned();
-        if !text.is_empty() {
-            self.push(at, Message::Text { from, text });
+        if let Some(place) = self.place(&line)
+            && let Waiting::Line(at) = *place
+        {
+            *place = match text.is_empty() {
+                true => Waiting::Nothing,
+                false => Waiting::Message(at, Message::Text { from, text }),
+            };
         }
+        self.give();
     }
 
-    fn end_lines(&mut self, at: usize) {
+    fn end_lines(&mut self) {
         while let Some((from, _)) = self.lines.first_key_value() {
-            self.end_line(at, *from);
+            self.end_line(*from);
         }
     }
 
@@ -246,7 +326,7 @@ impl Reader<'_, '_> {
                 self.push(at, Message::Named("extension", numbers));
             }
             itm::Kind::Overflow => {
-                self.end_lines(at);
+                self.end_lines();
                 self.push(at, Message::Overflow);
             }
             itm::Kind::Async => self.is_unsynced = false,
@@ -263,7 +343,7 @@ impl Reader<'_, '_> {
     /// behind damage.
     fn unsynced(&mut self, at: usize) {
         if !std::mem::replace(&mut self.is_unsynced, true) && at > 0 {
-            self.end_lines(at);
+            self.end_lines();
             self.push(at, Message::Overflow);
         }
     }
@@ -324,7 +404,7 @@ impl Reader<'_, '_> {
             Kind::Data4 | Kind::Data8 | Kind::Data16 | Kind::Data32 | Kind::Data64 => {
                 self.data(at, from, (packet.value, bits), packet.is_marker);
             }
-            Kind::Flag => self.end_line(at, from),
+            Kind::Flag => self.end_line(from),
             Kind::Trigger => {
                 let numbers = vec![("value", packet.value)];
                 self.push(at, Message::Named("trigger", numbers));
@@ -334,7 +414,7 @@ impl Reader<'_, '_> {
                 self.push(at, Message::Named("frequency", numbers));
             }
             Kind::GlobalError | Kind::MasterError => {
-                self.end_lines(at);
+                self.end_lines();
                 self.push(at, Message::Overflow);
             }
             Kind::NotSync => self.unsynced(at),

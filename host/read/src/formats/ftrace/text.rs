@@ -7,14 +7,15 @@ mod events;
 pub(super) mod html;
 mod input;
 mod lines;
+mod places;
 mod state;
 mod times;
 
 use std::collections::{HashMap, VecDeque};
 
 use kymo_event::{
-    Batch, Cpu, Damage, Field, FunctionId, Gap, Row, RowKind, StreamId, StreamInfo, ThreadId, Time,
-    TimeUnit, TraceInfo, Value, Wanted,
+    Batch, Cpu, Damage, Field, FunctionId, Gap, Row, RowKind, StreamId, ThreadId, Time, TimeUnit,
+    TraceInfo, Value, Wanted,
 };
 use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 
@@ -236,52 +237,6 @@ impl TextSource {
         id
     }
 
-    /// The place of a CPU's stream.
-    fn stream(&mut self, cpu: Option<u32>) -> usize {
-        let number = cpu.unwrap_or(u32::MAX);
-        if let Some(known) = self.streams.get(&number) {
-            return *known;
-        }
-        let place = self.info.streams.len();
-        self.streams.insert(number, place);
-        self.info.streams.push(StreamInfo {
-            name: cpu.map_or_else(|| "text".to_owned(), |cpu| format!("cpu{cpu}")),
-            space: self.output.space,
-            cpu: cpu.map(Cpu),
-            whole_calls: self.exits_alone == Some(true),
-            tells_missing: self.tells_missing,
-            without_switches: self.without_switches,
-            ..StreamInfo::default()
-        });
-        self.states.push(State {
-            task: cpu.and_then(|cpu| self.first_tasks.get(&cpu).copied()),
-            ..State::default()
-        });
-        place
-    }
-
-    /// The place of the stream of what happens on a CPU. Without times each thread has a clock of its own, and so a
-    /// stream; what is no thread's has that of the CPU.
-    fn place(&mut self, of_cpu: usize, pid: Option<i32>, thread: Option<ThreadId>) -> usize {
-        let (Some(pid), Some(thread), true) = (pid, thread, self.is_untimed) else {
-            return of_cpu;
-        };
-        if let Some(known) = self.of_threads.get(&pid) {
-            return *known;
-        }
-        let place = self.info.streams.len();
-        let comm = self.info.identities.thread_name(thread);
-        self.info.streams.push(StreamInfo {
-            name: format!("{}-{pid}", comm.unwrap_or("<...>")),
-            space: self.output.space,
-            thread: Some(thread),
-            ..StreamInfo::default()
-        });
-        self.of_threads.insert(pid, place);
-        self.states.push(State::default());
-        place
-    }
-
     fn line(&mut self, text: &str, offset: u64, batch: &mut Batch) {
         match text::line(text) {
             Line::Event(event) => {
@@ -303,15 +258,15 @@ impl TextSource {
                 let pid = self.states.get(of_cpu).and_then(|state| state.task);
                 let thread = pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities));
                 let place = self.place(of_cpu, pid, thread);
-                let (any, last) = self
-                    .states
-                    .get(place)
-                    .map_or((false, Time(0)), |it| (it.any, it.last));
-                // What was before the first event of a CPU is not missing in the text.
-                if any || events.is_some() {
-                    let gap =
-                        output::gap(Gap::Discarded { events }, last, id(place), Some(Cpu(cpu)));
-                    self.output.put(gap, batch);
+                let Some(state) = self.states.get_mut(place) else {
+                    return;
+                };
+                if state.any {
+                    let last = state.last;
+                    self.lose(events, last, place, Some(cpu), batch);
+                } else if events.is_some() {
+                    // What was before the first event of a CPU is not missing in the text, unless it says how much.
+                    state.early_losses.push(events);
                 }
             }
             Line::Entries { kept, written } => {
@@ -348,6 +303,47 @@ impl TextSource {
                     message,
                 });
             }
+        }
+    }
+
+    /// Puts the gap of events that were lost on a CPU.
+    fn lose(
+        &mut self,
+        events: Option<u64>,
+        time: Time,
+        place: usize,
+        cpu: Option<u32>,
+        batch: &mut Batch,
+    ) {
+        let gap = Gap::Discarded { events };
+        let gap = output::gap(gap, time, id(place), cpu.map(Cpu));
+        self.output.put(gap, batch);
+    }
+
+    /// Puts the losses that were reported before the first event of a stream, whose time this is.
+    fn lose_early(
+        &mut self,
+        time: Option<Time>,
+        place: usize,
+        cpu: Option<u32>,
+        batch: &mut Batch,
+    ) {
+        let Some(state) = self.states.get_mut(place) else {
+            return;
+        };
+        let time = time.unwrap_or(state.last);
+        for events in std::mem::take(&mut state.early_losses) {
+            self.lose(events, time, place, cpu, batch);
+        }
+    }
+
+    /// Puts the losses of CPUs without any event, at the end of the trace.
+    fn lose_rest(&mut self, batch: &mut Batch) {
+        let last = self.states.iter().map(|state| state.last).max();
+        for place in 0..self.states.len() {
+            let stream = self.info.streams.get(place);
+            let cpu = stream.and_then(|stream| stream.cpu).map(|cpu| cpu.0);
+            self.lose_early(last, place, cpu, batch);
         }
     }
 
@@ -421,6 +417,7 @@ impl TextSource {
             },
             time: self.time_of(event, place, batch),
         };
+        self.lose_early(at.time, place, event.cpu, batch);
         self.end_leaf(&at, batch);
         match &event.kind {
             TextKind::Entry { function, depth } => self.entry(function, *depth, &at, batch),
@@ -586,6 +583,7 @@ impl Source for TextSource {
             if self.is_cut {
                 self.remark("the last line has no end: it may be cut");
             }
+            self.lose_rest(batch);
             self.output.settle(0, batch);
             self.output.end(batch);
             self.output.remark_cut(&mut self.info);

@@ -97,12 +97,20 @@ pub(super) fn open(
         let image = Image(parts);
         let mut channels: Vec<_> = block.up().filter(|channel| channel.size > 0).collect();
         channels.sort_by_key(|channel| image.text(channel.name) != Some(b"SysView"));
-        let streams = channels.iter().filter_map(|channel| image.ring(channel));
-        if let Some(found) = streams.into_iter().find(|bytes| is_stream(bytes)) {
+        let mut streams = channels
+            .iter()
+            .filter_map(|channel| Some((channel, image.ring(channel)?)));
+        if let Some((channel, found)) = streams.find(|(_, bytes)| is_stream(bytes)) {
             let all = found.len() as u64;
             let name = files::name(path);
             let stream = Stream::new(&name, None, Bytes::from(found), 0..all, Form::default());
-            let source = SystemViewSource::new(vec![stream], Some(path), options);
+            let mut source = SystemViewSource::new(vec![stream], Some(path), options);
+            let remark = format!(
+                "{name}: read as an image of a target's memory: {all} bytes of the ring of {} bytes at address {:#x}, which \
+                 the RTT control block at offset {at} names; offsets count in the ring, oldest byte first",
+                channel.size, channel.buffer
+            );
+            source.info_mut().remarks.push(remark);
             return Ok(Some(Box::new(source)));
         }
     }
@@ -129,7 +137,8 @@ fn is_stream(bytes: &[u8]) -> bool {
     packets > 16 && damaged * 4 < bytes.len() as u64
 }
 
-/// The address of plain bytes that have all of a block's rings in them: the roundest.
+/// The address of plain bytes that have all of a block's rings in them: the roundest. `None` if the rings are further
+/// apart than the bytes are long: the block is a copy in a buffer, or a part of its memory is missing.
 fn base(block: &ControlBlock<'_>, length: u64) -> Option<u64> {
     let rings = || block.all().filter(|channel| channel.size > 0);
     let first = rings().map(|channel| channel.buffer).min()?;
@@ -137,6 +146,9 @@ fn base(block: &ControlBlock<'_>, length: u64) -> Option<u64> {
         .map(|it| it.buffer.saturating_add(it.size.into()))
         .max()?;
     let least = end.saturating_sub(length);
+    if first < least {
+        return None;
+    }
     // Clear low bits of the highest that is possible as long as it stays high enough.
     let mut base = first;
     for bit in 0..u64::BITS {
@@ -162,5 +174,6 @@ mod tests {
         let block = ControlBlock::parse(&bytes, Layout::ALL[0]).unwrap();
         assert_eq!(base(&block, 0x8000), Some(0x2000_0000));
         assert_eq!(base(&block, 0x300), Some(0x2000_4000));
+        assert_eq!(base(&block, 0xff), None);
     }
 }

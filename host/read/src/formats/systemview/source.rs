@@ -7,7 +7,7 @@ use kymo_systemview::{Packet, Problem};
 
 use super::files::is_shared;
 use super::meaning::{At, Meaning};
-use super::stream::{Ahead, Next, Pending, Stream};
+use super::stream::{Ahead, CUT, Next, Pending, Stream};
 use crate::{OpenOptions, ReadError, Source};
 
 /// Packets at the beginning of a stream that are looked at before its events are given: they describe the recording.
@@ -15,9 +15,6 @@ const DESCRIBING: usize = 4096;
 
 /// Packets of one moment that are remembered, to know them again in the stream of another core.
 const REMEMBERED: usize = 256;
-
-/// Bytes at the beginning of a stream without a synchronization that may be the rest of a packet.
-const CUT: u64 = 512;
 
 /// A recording.
 pub(super) struct SystemViewSource {

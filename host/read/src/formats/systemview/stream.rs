@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use kymo_event::Time;
-use kymo_systemview::scan::Arguments;
+use kymo_systemview::scan::{Arguments, UNKNOWN};
 use kymo_systemview::{Form, Packet, Piece, Problem, SYNC, Scan, decode, file};
 
 use crate::bytes::Bytes;
@@ -25,6 +25,9 @@ pub(super) fn is_start(bytes: &[u8]) -> bool {
         }
 }
 
+/// Bytes at the beginning of a stream without a synchronization that may be the rest of a packet.
+pub(super) const CUT: u64 = 512;
+
 /// Where a stream's synchronization is.
 pub(super) fn start_in(bytes: &[u8]) -> Option<usize> {
     let mut windows = bytes.windows(SYNC.len() + 1);
@@ -37,6 +40,27 @@ pub(super) fn start_in(bytes: &[u8]) -> Option<usize> {
         from = at + 1;
     }
     None
+}
+
+/// Whether a stream without a synchronization has its first packets here, behind at most the rest of a packet that was
+/// cut: so many without damage between them.
+pub(super) fn packets_begin(bytes: &[u8]) -> bool {
+    const PACKETS: usize = 32;
+    let mut scan = Scan::default();
+    let mut packets = 0;
+    while packets < PACKETS {
+        let rest = usize::try_from(scan.offset())
+            .ok()
+            .and_then(|at| bytes.get(at..));
+        match scan.next(rest.unwrap_or_default(), true, UNKNOWN) {
+            Some(Piece::Record(_)) => packets += 1,
+            Some(Piece::Damage {
+                offset: 0, bytes, ..
+            }) if bytes < CUT => {}
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Where bytes come from.

@@ -16,6 +16,8 @@ pub(super) struct State {
     /// The time that the last line states.
     pub(super) stated: Option<Time>,
     pub(super) any: bool,
+    /// Losses that the text reports before the first event: they stand at the time of that one.
+    pub(super) early_losses: Vec<Option<u64>>,
     /// Where calls began that were printed at their ends: the first at each depth since the last further out.
     pub(super) ended: Vec<(u32, Time)>,
     /// Of a CPU: the function that was entered last at each depth. An exit without a name is of that one.

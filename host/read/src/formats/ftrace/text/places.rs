@@ -1,0 +1,59 @@
+//! Streams, which a text has none of: one for each CPU, or for each thread.
+
+use kymo_event::{Cpu, StreamInfo, ThreadId};
+
+use super::TextSource;
+use super::state::State;
+
+impl TextSource {
+    /// The place of a CPU's stream.
+    pub(super) fn stream(&mut self, cpu: Option<u32>) -> usize {
+        let number = cpu.unwrap_or(u32::MAX);
+        if let Some(known) = self.streams.get(&number) {
+            return *known;
+        }
+        let place = self.info.streams.len();
+        self.streams.insert(number, place);
+        self.info.streams.push(StreamInfo {
+            name: cpu.map_or_else(|| "text".to_owned(), |cpu| format!("cpu{cpu}")),
+            space: self.output.space,
+            cpu: cpu.map(Cpu),
+            whole_calls: self.exits_alone == Some(true),
+            tells_missing: self.tells_missing,
+            without_switches: self.without_switches,
+            ..StreamInfo::default()
+        });
+        self.states.push(State {
+            task: cpu.and_then(|cpu| self.first_tasks.get(&cpu).copied()),
+            ..State::default()
+        });
+        place
+    }
+
+    /// The place of the stream of what happens on a CPU. Without times each thread has a clock of its own, and so a
+    /// stream; what is no thread's has that of the CPU.
+    pub(super) fn place(
+        &mut self,
+        of_cpu: usize,
+        pid: Option<i32>,
+        thread: Option<ThreadId>,
+    ) -> usize {
+        let (Some(pid), Some(thread), true) = (pid, thread, self.is_untimed) else {
+            return of_cpu;
+        };
+        if let Some(known) = self.of_threads.get(&pid) {
+            return *known;
+        }
+        let place = self.info.streams.len();
+        let comm = self.info.identities.thread_name(thread);
+        self.info.streams.push(StreamInfo {
+            name: format!("{}-{pid}", comm.unwrap_or("<...>")),
+            space: self.output.space,
+            thread: Some(thread),
+            ..StreamInfo::default()
+        });
+        self.of_threads.insert(pid, place);
+        self.states.push(State::default());
+        place
+    }
+}
