@@ -165,7 +165,11 @@ impl View<'_> {
             let readable = nobody || outside(lane, if is_own { 0 } else { PATIENCE });
             if readable {
                 // SAFETY: the gate is frozen, all threads know, and this one is outside.
-                unsafe { lane.seal(process.port.now()) };
+                unsafe {
+                    #[cfg(feature = "duration")]
+                    lane.record_open_calls(process.calls_end(before));
+                    lane.seal(process.port.now());
+                }
             } else {
                 process.stuck.store(true, Ordering::Relaxed);
                 process.reader.left_out.set(true);

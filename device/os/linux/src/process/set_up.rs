@@ -51,6 +51,10 @@ impl Process {
         self.port
             .fenced
             .store(!sys::register_barrier(), Ordering::Relaxed);
+        #[cfg(feature = "duration")]
+        self.set_up_duration(gate);
+        #[cfg(not(feature = "duration"))]
+        settings::refuse_threshold();
         let metadata = or_default(config.metadata_size, DEFAULT_METADATA);
         if let Some(output) = settings::output() {
             self.recording.name(output);
@@ -70,7 +74,7 @@ impl Process {
         let fault = self.check(config).err();
         self.fault.set(fault);
         #[cfg(feature = "cost")]
-        if fault.is_none() && answer == Answer::Own {
+        if fault.is_none() && answer == Answer::Own && !self.is_in_duration() {
             self.measure(gate);
         }
         self.wipe_in_children(gate);
