@@ -370,6 +370,7 @@ impl Control {
 
     /// The same where the memory of all this may have been replaced by zeros, as in the child of a fork that a signal's
     /// handler makes which interrupts a hook.
+    #[inline(always)]
     pub fn exit_if_any(&self, function: usize, now: usize) -> bool {
         let top = self.top.load(Ordering::Relaxed);
         !top.is_null() && self.exit_at(top, function, now)

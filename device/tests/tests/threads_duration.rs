@@ -66,7 +66,8 @@ impl Thread {
     }
 
     fn call(self, edge: Edge, function: usize) {
-        self.lane.call(self.port, self.gate, edge, function, 0);
+        self.lane
+            .call_in_duration(self.port, self.gate, edge, function, 0);
     }
 
     fn enter(self, function: usize) {

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use kymo_recorder::Edge;
 use kymo_recorder::duration::{Control, Frame};
 use kymo_recorder::gate::{Gate, State};
 use kymo_recorder::threads::{Lane, ThreadPort as _};
@@ -70,6 +71,16 @@ impl Process {
         // Hooks take the way that is not the usual one; which it is each lane says.
         let word = core::ptr::from_ref(duration).cast::<u8>().cast_mut();
         gate.set_duration(word);
+    }
+
+    /// [`call`](Self::call) in duration mode.
+    #[inline(never)]
+    pub fn duration_call(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
+        if let Some(lane) = self.lane() {
+            self.follow_image(function);
+            lane.call_in_duration(&self.port, gate, edge, function, caller);
+            self.follow_stopper(lane, gate, edge, (function, caller));
+        }
     }
 
     /// Whether calls are recorded in duration mode.

@@ -9,12 +9,12 @@ use core::mem::offset_of;
 use kymo_wire::event::EventId;
 
 use super::{Lane, ThreadPort};
-use crate::Event;
 use crate::bits64::Cell64;
 use crate::duration::{Control, Ended};
 use crate::encode::WholeCall;
-use crate::gate::code;
+use crate::gate::{Gate, code};
 use crate::hot::{CODE_BIT, low};
+use crate::{Edge, Event};
 
 /// What a lane has for duration mode.
 #[derive(Debug)]
@@ -52,6 +52,49 @@ impl<P: ThreadPort> Lane<P> {
     /// Whether the thread has entered or left a function, in duration mode.
     pub fn has_called(&self) -> bool {
         self.calls.last.get() != 0
+    }
+
+    /// [`call`](Self::call) in duration mode.
+    #[inline(always)]
+    pub fn call_in_duration(
+        &self,
+        port: &P,
+        gate: &Gate,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+    ) {
+        if self.in_hook() {
+            return self.aside(port, gate, edge.of(function, caller));
+        }
+        self.enter(port);
+        let state = gate.state();
+        if !state.open() {
+            return self.refuse(state);
+        }
+        self.owned.written();
+        let now = self.time(port, gate);
+        if !self.is_short(now, edge, function) {
+            self.record(now, edge.of(function, caller));
+            if port.wall_clock_due(now) {
+                self.tell_wall_clock(port);
+            }
+        }
+        port.refresh(self, now);
+        self.leave(port, gate);
+    }
+
+    /// Whether an entry, or the exit of a call that took less than the threshold, is done with.
+    #[inline(always)]
+    fn is_short(&self, now: u64, edge: Edge, function: usize) -> bool {
+        let Some(control) = self.calls.control.get() else {
+            return false;
+        };
+        let (now, function) = (low::<P>(self.advance(now)), function | CODE_BIT);
+        match edge {
+            Edge::Enter => control.enter(function, || now),
+            Edge::Exit => control.exit_if_any(function, now),
+        }
     }
 
     /// Records an event, inside, as an entry or exit or in duration mode.
