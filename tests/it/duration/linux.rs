@@ -2,8 +2,9 @@
 //! machine is so quick that they do not; which others a busy machine makes as long is not asked.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use kymo_targets::kymo::{self, Profile};
 use kymo_targets::{library, run};
@@ -59,6 +60,17 @@ N void after() { timespec time = {0, 60000000}; nanosleep(&time, 0); }
 int main() { try { caller(); } catch (int) {} after(); return 0; }
 "#;
 
+/// Calls a function for each byte that it gets, and gives it back then.
+const SERVES: &str = r#"
+#include <unistd.h>
+__attribute__((noinline)) void small(void) { __asm__ volatile("" ::: "memory"); }
+int main() {
+    char byte;
+    while (read(0, &byte, 1) == 1) { small(); if (write(1, &byte, 1) != 1) return 1; }
+    return 0;
+}
+"#;
+
 /// Builds a program in a folder of its own.
 fn build(test: &str, compiler: &str, source: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("duration-{test}"));
@@ -102,8 +114,13 @@ struct Call {
 
 fn calls(recording: &Path) -> Vec<Call> {
     let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
-    kymo.args(["calls", "--format", "json"]);
-    let text = run::output(kymo.arg(recording)).unwrap();
+    kymo.args(["calls", "--format", "json"]).arg(recording);
+    calls_of(&mut kymo)
+}
+
+/// The calls that a command prints.
+fn calls_of(kymo: &mut Command) -> Vec<Call> {
+    let text = run::output(kymo).unwrap();
     let call = |line: &str| {
         let line: Value = serde_json::from_str(line).unwrap();
         Call {
@@ -243,4 +260,67 @@ fn a_fork_records_with_the_same_threshold() {
     };
     // (That the fork is in `main` was the parent's.)
     assert_eq!(long_calls(child), expected(&[("large", "returned")]));
+}
+
+/// Ends with this.
+struct Ending(std::process::Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_host_changes_the_threshold_while_the_program_runs() {
+    let folder = build("served", "gcc", SERVES);
+    let mut program = Command::new(folder.join("program"));
+    program
+        .current_dir(&folder)
+        .env("KYMO_SOCKET", "socket")
+        .env("KYMO_THRESHOLD", "100000s")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut program = Ending(program.spawn().unwrap());
+    let mut input = program.0.stdin.take().unwrap();
+    let mut output = program.0.stdout.take().unwrap();
+    let mut call = |times: usize| {
+        let mut bytes = vec![b'x'; times];
+        input.write_all(&bytes).unwrap();
+        output.read_exact(&mut bytes).unwrap();
+    };
+    // The socket is there before `main`.
+    call(3);
+    let socket = format!("unix:{}", folder.join("socket").display());
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let ask = |words: &[&str]| {
+        let mut kymo = Command::new(&kymo);
+        kymo.env("KYMO_PATIENCE", "20").args(words);
+        kymo.args(["--target", &socket]);
+        kymo
+    };
+    let found = || {
+        let elf = folder.join("program");
+        let mut kymo = ask(&["calls", "--format", "json"]);
+        let calls = calls_of(kymo.arg("--elf").arg(elf));
+        let calls = calls.into_iter().map(|call| (call.function, call.ended));
+        calls.collect::<Vec<_>>()
+    };
+    assert_eq!(found(), []);
+    let said = run::output(&mut ask(&["command", "duration", "threshold", "0"])).unwrap();
+    assert!(said.contains("on=1 threshold=0 depth=0"), "{said}");
+    call(2);
+    let calls = [
+        ("small", "returned"),
+        ("small", "returned"),
+        ("main", "open"),
+    ];
+    assert_eq!(found(), expected(&calls));
+    let refused = ask(&["trace", "--threshold", "off"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("a program on Linux"),
+        "{said}"
+    );
 }

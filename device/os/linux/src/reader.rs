@@ -444,6 +444,16 @@ impl Control for View<'_> {
         self.gate.conditions()
     }
 
+    #[cfg(feature = "duration")]
+    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
+        self.process.ask_duration(asked)
+    }
+
+    #[cfg(feature = "duration")]
+    fn duration_report(&self) -> Option<kymo_recorder::link::DurationReport> {
+        self.process.duration_report()
+    }
+
     fn set_once(&self, once: bool) {
         self.process.once.store(once, Ordering::Relaxed);
         self.gate.rearm();

@@ -4,12 +4,14 @@
 //! Each thread's shadow stack lies in its region, where a reader of the file finds the calls that were open when the process
 //! was killed.
 
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 
 use kymo_recorder::Edge;
 use kymo_recorder::duration::{Control, Frame};
 use kymo_recorder::gate::{Gate, State};
+use kymo_recorder::link::{DurationReport, Refusal};
 use kymo_recorder::threads::{Lane, ThreadPort as _};
+use kymo_wire::link;
 use kymo_wire::process_file::region;
 
 use super::Process;
@@ -33,6 +35,8 @@ pub(super) struct Duration {
     is_on: AtomicBool,
     /// In ticks.
     threshold: AtomicUsize,
+    /// So many levels of calls are recorded; 0: all.
+    depth: AtomicU32,
     /// When recording was turned off.
     off: Wide,
 }
@@ -43,6 +47,7 @@ impl Duration {
         Self {
             is_on: AtomicBool::new(false),
             threshold: AtomicUsize::new(0),
+            depth: AtomicU32::new(0),
             off: Wide::new(),
         }
     }
@@ -116,8 +121,6 @@ impl Process {
             place.write(Control::new(frames, 1, DEPTH));
             &*place
         };
-        let threshold = self.duration.threshold.load(Ordering::Relaxed);
-        control.settings.set_threshold(threshold);
         lane.give_duration(control);
         let lane_at = (core::ptr::from_ref(lane) as usize).wrapping_sub(memory as usize);
         let first = calls + CONTROL_BYTES + Frame::BYTES;
@@ -128,6 +131,67 @@ impl Process {
         put(memory, region::LAST_CALL, last as u32);
         let number = lane.writer().stream().buffer().cpu();
         put(memory, region::STREAM, u32::from(number));
+    }
+
+    /// Gives a lane the settings of the process, as they are once others know of the lane.
+    pub(super) fn set_duration(&self, lane: &Lane<Linux>) {
+        fence(Ordering::SeqCst);
+        if let Some(control) = lane.duration() {
+            let threshold = self.duration.threshold.load(Ordering::Relaxed);
+            control.settings.set_threshold(threshold);
+            let depth = self.duration.depth.load(Ordering::Relaxed);
+            control.settings.set_depth(depth);
+        }
+    }
+
+    /// Does what a host asks of duration mode: threshold and depth count at once, in all threads.
+    pub(crate) fn ask_duration(&self, asked: link::Duration) -> Result<(), Refusal> {
+        if !self.is_in_duration() {
+            return Err(Refusal::NoDuration);
+        }
+        match asked {
+            link::Duration::Threshold(ticks) => {
+                let ticks = usize::try_from(ticks).map_err(|_| Refusal::TooWide)?;
+                self.duration.threshold.store(ticks, Ordering::Relaxed);
+            }
+            link::Duration::Depth(depth) => self.duration.depth.store(depth, Ordering::Relaxed),
+            link::Duration::Filter(..) => return Err(Refusal::NoFilter),
+            // What is so already.
+            link::Duration::Ask
+            | link::Duration::On(true)
+            | link::Duration::Cpu(false)
+            | link::Duration::Events(false)
+            | link::Duration::StopAt(0)
+            | link::Duration::Freeze { function: 0, .. }
+            | link::Duration::FreezeOn(link::FreezeOn::Nothing)
+            | link::Duration::Condition {
+                from: 0,
+                hit: 0..=1,
+                after: 0,
+            } => return Ok(()),
+            _ => return Err(Refusal::AtStart),
+        }
+        for lane in self.lanes.iter() {
+            self.set_duration(lane);
+        }
+        Ok(())
+    }
+
+    /// How duration mode is set; `None` if it is not on.
+    pub(crate) fn duration_report(&self) -> Option<DurationReport> {
+        let controls = || self.lanes.iter().filter_map(Lane::duration);
+        let sum = |count: fn(&Control) -> u32| controls().map(count).fold(0, u32::saturating_add);
+        self.is_in_duration().then(|| DurationReport {
+            on: true,
+            threshold: self.duration.threshold.load(Ordering::Relaxed) as u64,
+            depth: self.duration.depth.load(Ordering::Relaxed),
+            cpu: false,
+            events: false,
+            stop_at: 0,
+            filters: false,
+            too_deep: sum(|control| control.counts.too_deep.load(Ordering::Relaxed)),
+            unmatched: sum(|control| control.counts.unmatched.load(Ordering::Relaxed)),
+        })
     }
 
     /// Until when calls are open that are, for a reader who found the gate so.

@@ -124,6 +124,8 @@ impl Process {
         self.port.clock.begin(memory);
         describe(memory, lane, front, (sizes.buffer, sizes.packet));
         self.lanes.add(lane);
+        #[cfg(feature = "duration")]
+        self.set_duration(lane);
         Some(lane)
     }
 }

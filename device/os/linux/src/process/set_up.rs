@@ -125,6 +125,10 @@ impl Process {
         identity.capabilities.sure_clock = true;
         identity.capabilities.stream = true;
         identity.capabilities.retained = false;
+        #[cfg(feature = "duration")]
+        {
+            identity.capabilities.duration = self.is_in_duration();
+        }
         identity.buffer_bytes = self.sizes.get().buffer;
         identity.packet_bytes = self.sizes.get().packet;
         identity.streams = self.lanes.count();

@@ -49,9 +49,10 @@ impl<P: ThreadPort> Lane<P> {
         self.calls.control.set(Some(control));
     }
 
-    /// Whether the thread has entered or left a function, in duration mode.
-    pub fn has_called(&self) -> bool {
-        self.calls.last.get() != 0
+    /// The thread's shadow stack, in duration mode. Anybody may look at its settings and counts, and change the threshold
+    /// and the depth.
+    pub fn duration(&self) -> Option<&'static Control> {
+        self.calls.control.get()
     }
 
     /// [`call`](Self::call) in duration mode.
