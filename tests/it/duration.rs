@@ -2,6 +2,8 @@
 //! emulator that counts these, and on the demonstration firmware.
 
 mod conditions;
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+mod linux;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -48,6 +48,9 @@ pub mod header {
     pub const LOST: usize = 48;
     /// u64: how long the file is, in bytes, with the last region that was begun; 0 if an older recorder made it.
     pub const USED: usize = 56;
+    /// u32: [`region::BYTES`](super::region::BYTES); 0 if an older recorder made it, whose regions have no field from
+    /// [`region::FRAMES`](super::region::FRAMES) on.
+    pub const REGION_BYTES: usize = 64;
     /// The identity of the process as a line of text ([`Identity`](crate::link::Identity)). Its rate
     /// of the clock is 1 where the pairs tell it.
     pub const IDENTITY: usize = 512;
@@ -99,8 +102,20 @@ pub mod region {
     pub const PAIR_DUE: usize = 92;
     /// Two pairs, written in turn.
     pub const PAIRS: usize = 96;
+    /// u32: where the shadow stack of duration mode is; 0: the thread is not in that mode. It consists of frames, the
+    /// outermost call first, up to one whose function is 0. Each begins with three words: the function, the ticks that the
+    /// calls took that it made and that have ended, the time in ticks at which it began.
+    pub const FRAMES: usize = 128;
+    /// u32: how many frames there are at most.
+    pub const FRAME_COUNT: usize = 132;
+    /// u32: how far it is from one frame to the next.
+    pub const FRAME_STRIDE: usize = 136;
+    /// u32: where the time of the thread's last entry or exit in duration mode is (u64, in ticks; 0: none).
+    pub const LAST_CALL: usize = 140;
+    /// u32: the number of the thread's stream (`cpu_id` of its packets).
+    pub const STREAM: usize = 144;
     /// The size of the header.
-    pub const BYTES: usize = 128;
+    pub const BYTES: usize = 192;
 
     /// [`KIND`]: the events of one thread.
     pub const EVENTS: u32 = 1;

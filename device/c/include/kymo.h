@@ -260,7 +260,7 @@ extern const char __executable_start[];
  *
  * Threads are distinguished by kymo_switch() and kymo_switched_in(), or, with more instructions for each call, by
  * kymo_config.current_thread. Promotions are not looked at. A call that lasts longer than the counter takes to come round needs
- * kymo_tick(). For one processor. */
+ * kymo_tick(). For one processor; programs on Linux need nothing of this but KYMO_THRESHOLD in their environment. */
 #define KYMO_DURATION_ON 1u     /* record so from the start; else the host turns it on */
 #define KYMO_DURATION_ON_CPU 2u /* compare the time in which the call's thread ran, not all time (more instructions) */
 #define KYMO_DURATION_EVENTS 4u /* record thread switches and interrupts beside the calls */

@@ -11,7 +11,7 @@
 //! reserves the frame first and fills it then; one that is free, or not filled yet, has no function. Handlers' calls
 //! are callees of the function that they interrupted, as their time is none of its own.
 //!
-//! Threads have a stack each, which [`Control::run`] changes. A call that finds its stack full, or none left for its thread,
+//! Threads have a stack each, which [`Control::run`] changes; those of a Linux process a [`Control`] each, with one stack. A call that finds its stack full, or none left for its thread,
 //! is counted ([`Counts::too_deep`]), and so are its callees; `top` stands in a frame that takes no call until
 //! all of them have ended.
 //!
@@ -36,6 +36,7 @@ use crate::sync::{AtomicU32, Ordering, add, compiler_fence};
 
 mod calls;
 mod filter;
+mod jump;
 mod program;
 mod settings;
 
@@ -229,6 +230,18 @@ impl Control {
     /// Nothing is open; `thread` runs. With nobody else at it.
     pub fn reset(&self, thread: usize) {
         for n in 0..self.stacks {
+            for i in 1..self.depth {
+                // SAFETY: the stack has so many frames.
+                let frame = unsafe { &*self.stack(n).add(i as usize) };
+                frame.function.store(0, Ordering::Relaxed);
+            }
+        }
+        self.set_up(thread);
+    }
+
+    /// [`reset`](Self::reset) where all frames are free.
+    pub fn set_up(&self, thread: usize) {
+        for n in 0..self.stacks {
             let head = self.stack(n);
             // SAFETY: the stack has a frame behind its head.
             let first = unsafe { head.add(1) };
@@ -237,11 +250,6 @@ impl Control {
             head.start.store(0, Ordering::Relaxed);
             head.counted.store(first as usize, Ordering::Relaxed);
             head.deep.store(0, Ordering::Relaxed);
-            for i in 1..self.depth {
-                // SAFETY: the stack has so many frames.
-                let frame = unsafe { &*self.stack(n).add(i as usize) };
-                frame.function.store(0, Ordering::Relaxed);
-            }
         }
         self.homeless.store(0, Ordering::Relaxed);
         self.running.store(null_mut(), Ordering::Relaxed);
@@ -356,7 +364,21 @@ impl Control {
     /// The usual way out of a call at `now`, if it took less than the threshold; false if it is for the slow path.
     #[inline(always)]
     pub fn exit(&self, function: usize, now: usize) -> bool {
-        let frame = self.top.load(Ordering::Relaxed).wrapping_sub(1);
+        let top = self.top.load(Ordering::Relaxed);
+        self.exit_at(top, function, now)
+    }
+
+    /// The same where the memory of all this may have been replaced by zeros, as in the child of a fork that a signal's
+    /// handler makes which interrupts a hook.
+    #[inline(always)]
+    pub fn exit_if_any(&self, function: usize, now: usize) -> bool {
+        let top = self.top.load(Ordering::Relaxed);
+        !top.is_null() && self.exit_at(top, function, now)
+    }
+
+    #[inline(always)]
+    fn exit_at(&self, top: *mut Frame, function: usize, now: usize) -> bool {
+        let frame = top.wrapping_sub(1);
         // SAFETY: in front of `top` there is a frame, or the head of a stack.
         let it = unsafe { &*frame };
         if it.function.load(Ordering::Relaxed) != function {
@@ -467,57 +489,6 @@ impl Control {
             if is_it {
                 return;
             }
-        }
-    }
-
-    /// The running call is about to call `setjmp`. With nobody else at it.
-    pub fn set_jump(&self, buffer: usize) {
-        let top = self.top.load(Ordering::Relaxed).wrapping_sub(1);
-        if self
-            .head()
-            .is_some_and(|head| head.deep.load(Ordering::Relaxed) == 0)
-            && top > self.running.load(Ordering::Relaxed)
-        {
-            // SAFETY: it lies in the running stack.
-            let frame = unsafe { &*top };
-            frame.deep.store(frame.mark(buffer), Ordering::Relaxed);
-        }
-    }
-
-    /// `longjmp` is about to be called, at `now`: gives the calls that it leaves, the innermost first, to `ended`. With nobody else at it.
-    pub fn jump(&self, buffer: usize, now: u64, mut ended: impl FnMut(&Self, &Ended)) {
-        let place = self.running.load(Ordering::Relaxed);
-        let Some(head) = self.head() else {
-            return;
-        };
-        if head.deep.load(Ordering::Relaxed) != 0 {
-            head.deep.store(0, Ordering::Relaxed);
-            self.resume(place, head.end());
-        }
-        let mut frame = self.top.load(Ordering::Relaxed);
-        loop {
-            frame = frame.wrapping_sub(1);
-            if frame <= place {
-                // It leads to a call that is not known: an exit further out will show that.
-                return;
-            }
-            // SAFETY: it lies in the running stack.
-            let it = unsafe { &*frame };
-            if it.deep.load(Ordering::Relaxed) == it.mark(buffer) {
-                break;
-            }
-        }
-        loop {
-            let top = self.top.load(Ordering::Relaxed).wrapping_sub(1);
-            if top <= frame {
-                return;
-            }
-            if let Some(mut call) = self.call(place, top, now) {
-                call.exited = true;
-                self.charge(top, call.duration as usize);
-                ended(self, &call);
-            }
-            self.pop(top);
         }
     }
 

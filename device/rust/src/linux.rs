@@ -112,6 +112,12 @@ pub fn call(edge: Edge, function: usize, caller: usize) {
     match (GATE.look(), edge) {
         (Look::Open, _) if GATE.open() => PROCESS.call(GATE, edge, function, caller),
         (Look::Open, _) => closed(edge.of(function, caller)),
+        #[cfg(feature = "duration")]
+        (Look::Duration(_), _) if GATE.open() => {
+            PROCESS.duration_call(GATE, edge, function, caller);
+        }
+        #[cfg(feature = "duration")]
+        (Look::Duration(_), _) => closed(edge.of(function, caller)),
         (Look::Armed, Edge::Enter) if function == GATE.trigger() => {
             closed(edge.of(function, caller))
         }

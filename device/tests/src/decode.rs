@@ -80,6 +80,15 @@ pub enum Kind {
         on: bool,
         cause: u8,
     },
+    /// A whole call that ends here.
+    Call {
+        /// The event's number.
+        how: u8,
+        function: u64,
+        duration: u64,
+        own: u64,
+        thread: u64,
+    },
     Setjmp(u64),
     Longjmp(u64),
     WallClock {
@@ -147,7 +156,7 @@ pub fn packets_of_jumps(bytes: &[u8], layout: Layout, text_base: u64) -> Vec<Pac
         assert_eq!(bits.take(32), 0xC1FC_1FC1, "no packet at {start}");
         assert_eq!(bits.take(8), 0, "no packet of events");
         let flags = bits.take(4) as u8;
-        assert_eq!(flags & !3, 0, "flags that these targets do not set");
+        assert_eq!(flags & !7, 0, "flags that these targets do not set");
         let isr_depth = bits.take(4) as u8;
         let cpu = bits.take(16) as u16;
         let sequence = bits.take(32) as u32;
@@ -393,6 +402,19 @@ impl Reader {
                 }
                 let cause = bits.take(8) as u8;
                 Kind::Recording { on, cause }
+            }
+            27..=30 => {
+                let (function, width) = match id {
+                    27 => (self.address(bits.take(function)), 32),
+                    _ => (bits.take(word), 64),
+                };
+                Kind::Call {
+                    how: id,
+                    function,
+                    duration: bits.take(width),
+                    own: bits.take(width),
+                    thread: bits.take(word),
+                }
             }
             23 => Kind::Setjmp(bits.take(word)),
             24 => {

@@ -65,8 +65,12 @@ pub fn for_this_machine() -> Result<PathBuf> {
     for_this_machine_with(&[])
 }
 
+/// What the library has on Linux, where flash is not short, if nothing is said of its parts: all of them, and duration mode.
+const ON_LINUX: [&str; 2] = ["--features", "kymo-rust/duration"];
+
 /// The same with options for cargo, which name the parts that the library has.
 pub fn for_this_machine_with(parts: &[&str]) -> Result<PathBuf> {
+    let parts = if parts.is_empty() { &ON_LINUX } else { parts };
     let mut cargo = Command::new(env!("CARGO"));
     isolated(&build(cargo.arg("build").args(parts), "c", "release")?)
 }
@@ -190,7 +194,7 @@ pub fn sysview(rust: Option<&BareRust>) -> Result<PathBuf> {
 /// Builds the library for another machine under Linux and returns its path.
 pub fn for_linux(rust: &BareRust) -> Result<PathBuf> {
     build(
-        &mut rust.cargo_build(),
+        rust.cargo_build().args(ON_LINUX),
         "c",
         &format!("{}/release", rust.target()),
     )

@@ -133,6 +133,11 @@ impl Clock {
 
     /// Ticks a second. Waits, if need be, until the start is 50 ms ago.
     pub fn hz(&self) -> u64 {
+        self.hz_over(LEAST)
+    }
+
+    /// Ticks a second, measured over so many nanoseconds at least. Waits, if need be, until the start is so long ago.
+    pub(crate) fn hz_over(&self, least: u64) -> u64 {
         if !self.counter.load(Ordering::Relaxed) {
             return SECOND;
         }
@@ -140,12 +145,12 @@ impl Clock {
         loop {
             let (ticks, nanoseconds) = both(8);
             let passed = nanoseconds.wrapping_sub(start);
-            if passed >= LEAST {
+            if passed >= least {
                 let ticks = ticks.wrapping_sub(self.start_ticks.load());
                 let hz = u128::from(ticks) * u128::from(SECOND) / u128::from(passed);
                 return hz as u64;
             }
-            sys::sleep(LEAST - passed);
+            sys::sleep(least - passed);
         }
     }
 }

@@ -24,6 +24,8 @@ use crate::server::Server;
 use crate::sys;
 use crate::wide::Wide;
 
+#[cfg(feature = "duration")]
+mod duration;
 mod fork;
 mod images;
 mod lanes;
@@ -84,6 +86,9 @@ pub struct Process {
     patience: Wide,
     /// What the reader of the moment remembers.
     pub(crate) reader: Reader,
+    /// Duration mode.
+    #[cfg(feature = "duration")]
+    duration: duration::Duration,
     pub(crate) config: Cell<Option<&'static Config>>,
     /// What is wrong with the configuration.
     pub(crate) fault: Cell<Option<SetupError>>,
@@ -138,6 +143,8 @@ impl Process {
             ending: AtomicBool::new(false),
             patience: Wide::new(),
             reader: Reader::new(),
+            #[cfg(feature = "duration")]
+            duration: duration::Duration::new(),
             config: Cell::new(None),
             fault: Cell::new(None),
             sizes: Cell::new(Sizes {
@@ -277,6 +284,8 @@ impl Process {
             self.hook(gate, mark);
         } else {
             self.hook(gate, mark);
+            #[cfg(feature = "duration")]
+            self.duration.turned_off(now);
             let over = cause == Cause::Function && self.once.load(Ordering::Relaxed);
             if gate.turn(false, over) {
                 let span = now.saturating_sub(self.on_since.load());
@@ -394,6 +403,18 @@ impl Process {
                 });
             }
         }
+    }
+}
+
+/// Without duration mode.
+#[cfg(not(feature = "duration"))]
+impl Process {
+    pub(crate) fn is_in_duration(&self) -> bool {
+        false
+    }
+
+    fn duration_bytes(&self) -> usize {
+        0
     }
 }
 

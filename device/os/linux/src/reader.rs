@@ -165,7 +165,11 @@ impl View<'_> {
             let readable = nobody || outside(lane, if is_own { 0 } else { PATIENCE });
             if readable {
                 // SAFETY: the gate is frozen, all threads know, and this one is outside.
-                unsafe { lane.seal(process.port.now()) };
+                unsafe {
+                    #[cfg(feature = "duration")]
+                    lane.record_open_calls(process.calls_end(before));
+                    lane.seal(process.port.now());
+                }
             } else {
                 process.stuck.store(true, Ordering::Relaxed);
                 process.reader.left_out.set(true);
@@ -438,6 +442,16 @@ impl Control for View<'_> {
     #[cfg(feature = "conditions")]
     fn conditions(&self) -> Option<&'static kymo_recorder::conditions::Conditions> {
         self.gate.conditions()
+    }
+
+    #[cfg(feature = "duration")]
+    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
+        self.process.ask_duration(asked)
+    }
+
+    #[cfg(feature = "duration")]
+    fn duration_report(&self) -> Option<kymo_recorder::link::DurationReport> {
+        self.process.duration_report()
     }
 
     fn set_once(&self, once: bool) {

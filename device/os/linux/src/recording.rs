@@ -168,6 +168,7 @@ impl Recording {
         put(header::PROCESS, &process.to_ne_bytes());
         let started = files::started(process).unwrap_or(0);
         put(header::STARTED, &started.to_ne_bytes());
+        put(header::REGION_BYTES, &(region::BYTES as u32).to_ne_bytes());
         let mut line = Text::<512>::new();
         identity(&mut line);
         let _ = line.write_str("\n");

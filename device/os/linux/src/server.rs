@@ -283,6 +283,10 @@ impl Process {
         }
         // Other threads may go on until the process is gone, and there would be no end.
         gate.disable();
+        if self.is_in_duration() && view.hold().is_ok() {
+            // Calls that are open are recorded with that.
+            view.let_go();
+        }
         let mut flushed = 0;
         let mut silent = 0;
         let end = sys::nanoseconds().saturating_add(LONGEST);

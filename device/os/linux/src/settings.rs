@@ -6,6 +6,7 @@
 //! | `KYMO_BUFFER` | bytes of each thread's buffer, with `k` or `M` behind it for 1024s |
 //! | `KYMO_MODE` | `overwrite`, `fixed` or `stream` |
 //! | `KYMO_ON` | `1`: record from the start, `0`: wait for the trigger or `kymo_on()` |
+//! | `KYMO_THRESHOLD` | duration mode: only calls that take at least so long are recorded: `100us`, `1ms`, `0`; or `off` |
 //! | `KYMO_ENDED_THREADS` | how many threads that have ended keep their buffers |
 //! | `KYMO_SOCKET` | the socket at which `kymo` reaches the process; `%p` as in `KYMO_OUTPUT` |
 //!
@@ -68,6 +69,32 @@ pub(crate) fn on() -> Option<bool> {
     }
 }
 
+/// `KYMO_THRESHOLD`, in nanoseconds.
+#[cfg(feature = "duration")]
+pub(crate) fn threshold() -> Option<u64> {
+    const EXPECTED: &[u8] = b"a time, such as 500ns, 100us, 1ms, 2s or 0, or off";
+    let value = variable(b"KYMO_THRESHOLD\0")?;
+    if value == b"off" {
+        return None;
+    }
+    let time = time(value);
+    if time.is_none() {
+        complain(b"KYMO_THRESHOLD", EXPECTED);
+    } else if usize::BITS < 64 {
+        complain(b"KYMO_THRESHOLD", b"a program of 64 bits");
+        return None;
+    }
+    time
+}
+
+/// Says that `KYMO_THRESHOLD` is not used, if it is set.
+#[cfg(not(feature = "duration"))]
+pub(crate) fn refuse_threshold() {
+    if variable(b"KYMO_THRESHOLD\0").is_some_and(|value| value != b"off") {
+        complain(b"KYMO_THRESHOLD", b"a library with the part duration");
+    }
+}
+
 /// `KYMO_ENDED_THREADS`.
 pub(crate) fn ended_threads() -> Option<u32> {
     let value = variable(b"KYMO_ENDED_THREADS\0")?;
@@ -89,6 +116,26 @@ fn size(value: &[u8]) -> Option<u32> {
     number.checked_mul(unit)
 }
 
+/// A time in nanoseconds: a number with its unit, or 0.
+#[cfg(feature = "duration")]
+fn time(value: &[u8]) -> Option<u64> {
+    let value = core::str::from_utf8(value).ok()?;
+    let end = value
+        .find(|letter: char| !letter.is_ascii_digit())
+        .unwrap_or(value.len());
+    let (digits, unit) = value.split_at(end);
+    let number: u64 = digits.parse().ok()?;
+    let unit = match unit {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "" if number == 0 => 1,
+        _ => return None,
+    };
+    number.checked_mul(unit)
+}
+
 /// Says on standard error what a variable should hold.
 fn complain(name: &[u8], expected: &[u8]) {
     let mut message = crate::save::Text::<160>::new();
@@ -103,6 +150,28 @@ fn complain(name: &[u8], expected: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::size;
+    #[cfg(feature = "duration")]
+    use super::time;
+
+    #[cfg(feature = "duration")]
+    #[test]
+    fn times_have_units() {
+        assert_eq!(time(b"0"), Some(0));
+        assert_eq!(time(b"500ns"), Some(500));
+        assert_eq!(time(b"100us"), Some(100_000));
+        assert_eq!(time(b"20ms"), Some(20_000_000));
+        assert_eq!(time(b"2s"), Some(2_000_000_000));
+        for wrong in [
+            &b"5"[..],
+            b"us",
+            b"1.5ms",
+            b"5 us",
+            b"-1us",
+            b"99999999999999s",
+        ] {
+            assert_eq!(time(wrong), None);
+        }
+    }
 
     #[test]
     fn sizes_have_units() {

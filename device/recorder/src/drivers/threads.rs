@@ -42,6 +42,8 @@ use crate::{Edge, Event, Target, Writer};
 mod blocks;
 #[cfg(feature = "cost")]
 mod cost;
+#[cfg(feature = "duration")]
+mod duration;
 mod ended;
 mod items;
 mod list;
@@ -126,6 +128,9 @@ pub struct Lane<P> {
     refused_function: AtomicUsize,
     side: Side,
     items: Levels<P>,
+    /// The shadow stack of duration mode.
+    #[cfg(feature = "duration")]
+    calls: duration::Calls,
     /// Stream, table and what else is the owner's.
     owned: Owned,
     /// [`Gate::turns`] at the last event.
@@ -199,6 +204,8 @@ impl<P: ThreadPort> Lane<P> {
             refused_function: AtomicUsize::new(0),
             side: Side::new(),
             items: Levels::new(),
+            #[cfg(feature = "duration")]
+            calls: duration::Calls::new(),
             owned: Owned::new(),
             turns: Cell::new(0),
             readable: AtomicBool::new(false),
@@ -350,7 +357,7 @@ impl<P: ThreadPort> Lane<P> {
                 }
             };
             if !done {
-                self.writer.record(now, edge.of(function, caller));
+                self.record(now, edge.of(function, caller));
                 port.refresh(self, now);
                 if port.wall_clock_due(now) {
                     self.tell_wall_clock(port);
@@ -381,7 +388,7 @@ impl<P: ThreadPort> Lane<P> {
         if state.open() {
             self.owned.written();
             let now = self.time(port, gate);
-            self.writer.record(now, event);
+            self.record(now, event);
             port.refresh(self, now);
             self.leave(port, gate);
         } else {
@@ -432,11 +439,20 @@ impl<P: ThreadPort> Lane<P> {
         self.writer.stream().miss();
         self.writer.forget_stopper();
         let turns = gate.turns();
-        if self.turns.replace(turns) != turns
-            && let Some(table) = self.writer.profile()
-        {
-            table.record(now, true);
+        if self.turns.replace(turns) != turns {
+            if let Some(table) = self.writer.profile() {
+                table.record(now, true);
+            }
+            #[cfg(feature = "duration")]
+            self.abandon_calls();
         }
+    }
+
+    /// Records an event, inside.
+    #[cfg(not(feature = "duration"))]
+    #[inline(always)]
+    fn record(&self, now: u64, event: Event) {
+        self.writer.record(now, event);
     }
 
     /// Leaves the hook, with nothing left in the side buffer (unless a reader froze the gate
@@ -546,7 +562,7 @@ impl<P: ThreadPort> Lane<P> {
                 sort(events);
                 for entry in events {
                     let (time, event) = entry.get();
-                    self.writer.record(time, event);
+                    self.record(time, event);
                 }
             } else {
                 self.writer.stream().add_discarded(filled.len() as u32);

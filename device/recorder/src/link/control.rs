@@ -58,6 +58,9 @@ pub enum Refusal {
     /// The program has no filter, or none that has room for the function.
     #[cfg(feature = "duration")]
     NoFilter,
+    /// That is said of duration mode when the program starts.
+    #[cfg(all(feature = "duration", target_os = "linux"))]
+    AtStart,
 }
 
 impl Refusal {
@@ -81,6 +84,10 @@ impl Refusal {
             Self::NoDuration => "this program has no duration mode (KYMO_DURATION)",
             #[cfg(feature = "duration")]
             Self::NoFilter => "this program has no filter, or a smaller one (KYMO_DURATION_FILTER)",
+            #[cfg(all(feature = "duration", target_os = "linux"))]
+            Self::AtStart => {
+                "a program on Linux takes no more than a threshold and a depth while it runs"
+            }
         }
     }
 }

@@ -192,5 +192,6 @@ pub fn event_of(kind: &Kind) -> Event {
         Kind::EnterFrom { .. } | Kind::Block { .. } => unreachable!("other tests have these"),
         Kind::WallClock { ns, uncertainty } => Event::WallClock { ns, uncertainty },
         Kind::Metadata { .. } => unreachable!("no stream but one has metadata"),
+        Kind::Call { .. } => unreachable!("no stream is in duration mode"),
     }
 }

@@ -69,7 +69,8 @@ impl Process {
         let slot_bytes = (config.slot_count as usize * size_of::<Slot>()).next_multiple_of(64);
         let frames = (config.shadow_stacks as usize).checked_mul(config.shadow_depth as usize)?;
         let frame_bytes = frames.checked_mul(size_of::<Frame>())?.next_multiple_of(64);
-        let front = lane_bytes + slot_bytes + frame_bytes;
+        let calls = lane_bytes + slot_bytes + frame_bytes;
+        let front = calls + self.duration_bytes();
         let bytes = front.checked_add(sizes.buffer as usize)?;
         // Before the memory, so that none is taken in vain; a number that is not used is given again.
         let number = self.new_number()?;
@@ -113,11 +114,18 @@ impl Process {
             set_up.ok()?;
         }
         writer.allow_fast(self.port.is_fast(numbering(config)));
+        // SAFETY: this part is the shadow stack's alone, and all zero.
+        #[cfg(feature = "duration")]
+        unsafe {
+            self.give_duration(lane, memory, calls)
+        };
         lane.set_owner(sys::process(), sys::thread());
         self.numbers.set(number, lane);
         self.port.clock.begin(memory);
         describe(memory, lane, front, (sizes.buffer, sizes.packet));
         self.lanes.add(lane);
+        #[cfg(feature = "duration")]
+        self.set_duration(lane);
         Some(lane)
     }
 }

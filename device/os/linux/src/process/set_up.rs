@@ -51,6 +51,10 @@ impl Process {
         self.port
             .fenced
             .store(!sys::register_barrier(), Ordering::Relaxed);
+        #[cfg(feature = "duration")]
+        self.set_up_duration(gate);
+        #[cfg(not(feature = "duration"))]
+        settings::refuse_threshold();
         let metadata = or_default(config.metadata_size, DEFAULT_METADATA);
         if let Some(output) = settings::output() {
             self.recording.name(output);
@@ -70,7 +74,7 @@ impl Process {
         let fault = self.check(config).err();
         self.fault.set(fault);
         #[cfg(feature = "cost")]
-        if fault.is_none() && answer == Answer::Own {
+        if fault.is_none() && answer == Answer::Own && !self.is_in_duration() {
             self.measure(gate);
         }
         self.wipe_in_children(gate);
@@ -121,6 +125,10 @@ impl Process {
         identity.capabilities.sure_clock = true;
         identity.capabilities.stream = true;
         identity.capabilities.retained = false;
+        #[cfg(feature = "duration")]
+        {
+            identity.capabilities.duration = self.is_in_duration();
+        }
         identity.buffer_bytes = self.sizes.get().buffer;
         identity.packet_bytes = self.sizes.get().packet;
         identity.streams = self.lanes.count();

@@ -91,6 +91,11 @@ impl<P: ThreadPort> Lane<P> {
             self.writer.stream().begin_empty(now);
             self.go_outside();
         }
+        #[cfg(feature = "duration")]
+        {
+            self.drain();
+            self.abandon_calls();
+        }
         self.items.end();
         let stream = self.writer.stream();
         stream.add_discarded(stream.buffer().give_up());
@@ -122,6 +127,8 @@ impl<P: ThreadPort> Lane<P> {
         stream.isr_depth.set(0);
         stream.miss();
         stream.belong_to(thread as usize);
+        #[cfg(feature = "duration")]
+        self.restart_calls();
         if let Some(table) = self.writer.profile() {
             table.record(now, true);
         }

@@ -210,7 +210,7 @@ pub fn check(identity: &Identity) -> Result<(), Report> {
     }
     Err(Report::new("this target has no duration mode").help(
         "link its program with a library that has it (`cargo xtask lib TARGET --parts duration,...`), and add \
-         KYMO_DURATION to it",
+         KYMO_DURATION to it; a program on Linux takes KYMO_THRESHOLD=100us from its environment when it starts",
     ))
 }
 

@@ -18,6 +18,8 @@ use super::{Fault, Found, Recorder};
 use crate::formats::kymo::packets::checked_header;
 use crate::formats::kymo::records::{Walk, number};
 
+mod open_calls;
+
 /// What such a file holds.
 pub(crate) struct Unfinished {
     pub(crate) identity: Identity,
@@ -187,6 +189,16 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
             }
         }));
         packets = found.packets;
+    }
+    if open_calls::are_told(order, bytes) {
+        let now = open_calls::last_time(identity.layout, &regions, &packets);
+        let open = buffers().filter_map(|buffer| {
+            let lost = read_u32(order, buffer.bytes, buffer.half(region::DISCARDED) as usize);
+            let lost = lost.unwrap_or(0);
+            open_calls::packet(identity.layout, buffer, now, &packets, lost)
+        });
+        let open: Vec<_> = open.collect();
+        packets.extend(open.into_iter().flatten());
     }
     if damage.is_empty() {
         remarks[0] += "; all that was recorded until then is here";

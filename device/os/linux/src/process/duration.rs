@@ -1,0 +1,211 @@
+//! Duration mode of a process ([`kymo_recorder::duration`]), as `KYMO_THRESHOLD` asks for it: from the first call on, in all
+//! threads, and in forks.
+//!
+//! Each thread's shadow stack lies in its region, where a reader of the file finds the calls that were open when the process
+//! was killed.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+
+use kymo_recorder::Edge;
+use kymo_recorder::duration::{Control, Frame};
+use kymo_recorder::gate::{Gate, State};
+use kymo_recorder::link::{DurationReport, Refusal};
+use kymo_recorder::threads::{Lane, ThreadPort as _};
+use kymo_wire::link;
+use kymo_wire::process_file::region;
+
+use super::Process;
+use crate::port::Linux;
+use crate::recording::put;
+use crate::settings;
+use crate::wide::Wide;
+
+/// Frames of a thread's shadow stack; one is for the stack itself.
+const DEPTH: u32 = 4096;
+
+/// The size of the structure in front of them.
+const CONTROL_BYTES: usize = size_of::<Control>().next_multiple_of(64);
+
+/// Over how many nanoseconds the rate of the clock is measured for a threshold: it is exact to 0.01 % then.
+const MEASURED: u64 = 2_000_000;
+
+/// How calls are recorded.
+#[derive(Debug)]
+pub(super) struct Duration {
+    is_on: AtomicBool,
+    /// In ticks.
+    threshold: AtomicUsize,
+    /// So many levels of calls are recorded; 0: all.
+    depth: AtomicU32,
+    /// When recording was turned off.
+    off: Wide,
+}
+
+impl Duration {
+    /// As entries and exits.
+    pub(super) const fn new() -> Self {
+        Self {
+            is_on: AtomicBool::new(false),
+            threshold: AtomicUsize::new(0),
+            depth: AtomicU32::new(0),
+            off: Wide::new(),
+        }
+    }
+
+    /// Recording is being turned off.
+    pub(super) fn turned_off(&self, now: u64) {
+        self.off.store(now);
+    }
+}
+
+impl Process {
+    /// Takes the threshold from the environment, once the clock is set up.
+    pub(super) fn set_up_duration(&self, gate: &Gate) {
+        let Some(nanoseconds) = settings::threshold() else {
+            return;
+        };
+        let hz = match nanoseconds {
+            0 => 0,
+            _ => self.port.clock.hz_over(MEASURED),
+        };
+        let ticks = u128::from(nanoseconds) * u128::from(hz) / 1_000_000_000;
+        let duration = &self.duration;
+        let ticks = usize::try_from(ticks).unwrap_or(usize::MAX);
+        duration.threshold.store(ticks, Ordering::Relaxed);
+        duration.is_on.store(true, Ordering::Relaxed);
+        // Hooks take the way that is not the usual one; which it is each lane says.
+        let word = core::ptr::from_ref(duration).cast::<u8>().cast_mut();
+        gate.set_duration(word);
+    }
+
+    /// [`call`](Self::call) in duration mode.
+    #[inline(never)]
+    pub fn duration_call(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
+        if let Some(lane) = self.lane() {
+            self.follow_image(function);
+            lane.call_in_duration(&self.port, gate, edge, function, caller);
+            self.follow_stopper(lane, gate, edge, (function, caller));
+        }
+    }
+
+    /// Whether calls are recorded in duration mode.
+    pub(crate) fn is_in_duration(&self) -> bool {
+        self.duration.is_on.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes of a region are for the shadow stack.
+    pub(super) fn duration_bytes(&self) -> usize {
+        match self.is_in_duration() {
+            true => CONTROL_BYTES + DEPTH as usize * Frame::BYTES,
+            false => 0,
+        }
+    }
+
+    /// Gives a new lane its shadow stack, in duration mode.
+    ///
+    /// # Safety
+    /// In the region at `memory` so many [bytes](Self::duration_bytes) at `calls` are all zero, and the lane's alone.
+    pub(super) unsafe fn give_duration(
+        &self,
+        lane: &'static Lane<Linux>,
+        memory: *mut u8,
+        calls: usize,
+    ) {
+        if !self.is_in_duration() {
+            return;
+        }
+        // SAFETY: by this function's contract.
+        let control = unsafe {
+            let frames = memory.add(calls + CONTROL_BYTES).cast();
+            let place = memory.add(calls).cast::<Control>();
+            place.write(Control::new(frames, 1, DEPTH));
+            &*place
+        };
+        lane.give_duration(control);
+        let lane_at = (core::ptr::from_ref(lane) as usize).wrapping_sub(memory as usize);
+        let first = calls + CONTROL_BYTES + Frame::BYTES;
+        put(memory, region::FRAMES, first as u32);
+        put(memory, region::FRAME_COUNT, DEPTH - 1);
+        put(memory, region::FRAME_STRIDE, Frame::BYTES as u32);
+        let last = lane_at + Lane::<Linux>::LAST_CALL_OFFSET;
+        put(memory, region::LAST_CALL, last as u32);
+        let number = lane.writer().stream().buffer().cpu();
+        put(memory, region::STREAM, u32::from(number));
+    }
+
+    /// Gives a lane the settings of the process, as they are once others know of the lane.
+    pub(super) fn set_duration(&self, lane: &Lane<Linux>) {
+        fence(Ordering::SeqCst);
+        if let Some(control) = lane.duration() {
+            let threshold = self.duration.threshold.load(Ordering::Relaxed);
+            control.settings.set_threshold(threshold);
+            let depth = self.duration.depth.load(Ordering::Relaxed);
+            control.settings.set_depth(depth);
+        }
+    }
+
+    /// Does what a host asks of duration mode: threshold and depth count at once, in all threads.
+    pub(crate) fn ask_duration(&self, asked: link::Duration) -> Result<(), Refusal> {
+        if !self.is_in_duration() {
+            return Err(Refusal::NoDuration);
+        }
+        match asked {
+            link::Duration::Threshold(ticks) => {
+                let ticks = usize::try_from(ticks).map_err(|_| Refusal::TooWide)?;
+                self.duration.threshold.store(ticks, Ordering::Relaxed);
+            }
+            link::Duration::Depth(depth) => self.duration.depth.store(depth, Ordering::Relaxed),
+            link::Duration::Filter(..) => return Err(Refusal::NoFilter),
+            // What is so already.
+            link::Duration::Ask
+            | link::Duration::On(true)
+            | link::Duration::Cpu(false)
+            | link::Duration::Events(false)
+            | link::Duration::StopAt(0)
+            | link::Duration::Freeze { function: 0, .. }
+            | link::Duration::FreezeOn(link::FreezeOn::Nothing)
+            | link::Duration::Condition {
+                from: 0,
+                hit: 0..=1,
+                after: 0,
+            } => return Ok(()),
+            _ => return Err(Refusal::AtStart),
+        }
+        for lane in self.lanes.iter() {
+            self.set_duration(lane);
+        }
+        Ok(())
+    }
+
+    /// How duration mode is set; `None` if it is not on.
+    pub(crate) fn duration_report(&self) -> Option<DurationReport> {
+        let controls = || self.lanes.iter().filter_map(Lane::duration);
+        let sum = |count: fn(&Control) -> u32| controls().map(count).fold(0, u32::saturating_add);
+        self.is_in_duration().then(|| DurationReport {
+            on: true,
+            threshold: self.duration.threshold.load(Ordering::Relaxed) as u64,
+            depth: self.duration.depth.load(Ordering::Relaxed),
+            cpu: false,
+            events: false,
+            stop_at: 0,
+            filters: false,
+            too_deep: sum(|control| control.counts.too_deep.load(Ordering::Relaxed)),
+            unmatched: sum(|control| control.counts.unmatched.load(Ordering::Relaxed)),
+        })
+    }
+
+    /// Until when calls are open that are, for a reader who found the gate so.
+    pub(crate) fn calls_end(&self, gate: State) -> u64 {
+        match gate.on() {
+            true => self.port.now(),
+            false => self.duration.off.load(),
+        }
+    }
+}
+
+// What a reader of the file relies on.
+const _: () = assert!(
+    Frame::FUNCTION_OFFSET == 0
+        && Frame::CHILDREN_OFFSET == size_of::<usize>()
+        && Frame::START_OFFSET == 2 * size_of::<usize>()
+);

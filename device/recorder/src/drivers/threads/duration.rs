@@ -1,0 +1,227 @@
+//! Duration mode of a thread ([`crate::duration`]): its shadow stack, and what its hooks do with it.
+//!
+//! All of it is done by the thread inside a hook, or by a reader who has seen the thread outside. What a signal's handler
+//! calls while its thread is inside waits in the side buffer, as any event does, and finds the stack as the hook leaves it.
+
+use core::cell::Cell;
+use core::mem::offset_of;
+
+use kymo_wire::event::EventId;
+
+use super::{Lane, ThreadPort};
+use crate::bits64::Cell64;
+use crate::duration::{Control, Ended};
+use crate::encode::WholeCall;
+use crate::gate::{Gate, code};
+use crate::hot::{CODE_BIT, low};
+use crate::{Edge, Event};
+
+/// What a lane has for duration mode.
+#[derive(Debug)]
+pub(super) struct Calls {
+    /// The shadow stack, in duration mode.
+    control: Cell<Option<&'static Control>>,
+    /// The time of the last entry or exit.
+    last: Cell64,
+}
+
+impl Calls {
+    pub(super) const fn new() -> Self {
+        Self {
+            control: Cell::new(None),
+            last: Cell64::new(0),
+        }
+    }
+}
+
+impl<P> Lane<P> {
+    /// Where the time of the thread's last entry or exit in duration mode is: 8 bytes.
+    pub const LAST_CALL_OFFSET: usize = offset_of!(Self, calls) + offset_of!(Calls, last);
+}
+
+impl<P: ThreadPort> Lane<P> {
+    /// Has the thread's calls recorded by this shadow stack, if they last for its threshold. Before anybody else knows of
+    /// the lane.
+    pub fn give_duration(&self, control: &'static Control) {
+        control.set_up(self.writer.stream().thread());
+        self.writer.stream().set_calls(true);
+        self.writer.allow_fast(false);
+        self.calls.control.set(Some(control));
+    }
+
+    /// The thread's shadow stack, in duration mode. Anybody may look at its settings and counts, and change the threshold
+    /// and the depth.
+    pub fn duration(&self) -> Option<&'static Control> {
+        self.calls.control.get()
+    }
+
+    /// [`call`](Self::call) in duration mode.
+    #[inline(always)]
+    pub fn call_in_duration(
+        &self,
+        port: &P,
+        gate: &Gate,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+    ) {
+        if self.in_hook() {
+            return self.aside(port, gate, edge.of(function, caller));
+        }
+        self.enter(port);
+        let state = gate.state();
+        if !state.open() {
+            return self.refuse(state);
+        }
+        self.owned.written();
+        let now = self.time(port, gate);
+        if !self.is_short(now, edge, function) {
+            self.record(now, edge.of(function, caller));
+            if port.wall_clock_due(now) {
+                self.tell_wall_clock(port);
+            }
+        }
+        port.refresh(self, now);
+        self.leave(port, gate);
+    }
+
+    /// Whether an entry, or the exit of a call that took less than the threshold, is done with.
+    #[inline(always)]
+    fn is_short(&self, now: u64, edge: Edge, function: usize) -> bool {
+        let Some(control) = self.calls.control.get() else {
+            return false;
+        };
+        let (now, function) = (low::<P>(self.advance(now)), function | CODE_BIT);
+        match edge {
+            Edge::Enter => control.enter(function, || now),
+            Edge::Exit => control.exit_if_any(function, now),
+        }
+    }
+
+    /// Records an event, inside, as an entry or exit or in duration mode.
+    #[inline(always)]
+    pub(super) fn record(&self, now: u64, event: Event) {
+        match self.calls.control.get() {
+            Some(control) => self.follow_call(control, now, event),
+            None => self.writer.record(now, event),
+        }
+    }
+
+    /// What an event means in duration mode, as of [`Single::duration_event`](crate::single::Single::duration_event).
+    #[inline(never)]
+    fn follow_call(&self, control: &Control, now: u64, event: Event) {
+        match event {
+            Event::Enter(function) | Event::EnterFrom { function, .. } => {
+                let now = low::<P>(self.advance(now));
+                let function = function | CODE_BIT;
+                if !control.enter(function, || now) && !control.enter_slowly(function, now) {
+                    // It has no frame, so it will have no record, however long it takes.
+                    self.writer.stream().add_discarded(1);
+                }
+            }
+            Event::Exit(function) => {
+                let now = self.advance(now);
+                let function = function | CODE_BIT;
+                if !control.exit_if_any(function, low::<P>(now)) {
+                    control.exit_slowly(function, now, |control, call| {
+                        self.record_if_long(control, call, now);
+                    });
+                }
+            }
+            // The calls' ends say where it leads.
+            Event::Setjmp(buffer) => control.set_jump(buffer),
+            Event::Longjmp(buffer) => {
+                let now = self.advance(now);
+                control.jump(buffer, now, |control, call| {
+                    self.record_if_long(control, call, now);
+                });
+            }
+            Event::SwitchedIn(_)
+            | Event::SwitchedOut(_)
+            | Event::IsrEnter(_)
+            | Event::IsrExit(_) => self.writer.follow_event(event),
+            _ => self.writer.record(now, event),
+        }
+    }
+
+    /// The time of an entry or exit, which is not before the last one: clocks of processors may differ a little.
+    #[inline(always)]
+    fn advance(&self, now: u64) -> u64 {
+        let now = now.max(self.calls.last.get());
+        self.calls.last.set(now);
+        now
+    }
+
+    fn record_if_long(&self, control: &Control, call: &Ended, ended: u64) {
+        if control.records(call) {
+            let how = match call.exited {
+                true => EventId::Call,
+                false => EventId::CallLost,
+            };
+            self.record_call(call, how, ended);
+        }
+    }
+
+    /// Records a call that ended at `ended`, or is open then.
+    #[cold]
+    #[inline(never)]
+    fn record_call(&self, call: &Ended, how: EventId, ended: u64) {
+        let stream = self.writer.stream();
+        // Something else may have been recorded since: the beginning stays what it is.
+        let now = ended.max(stream.last());
+        let later = now - ended;
+        stream.place_call(
+            now,
+            &WholeCall {
+                how,
+                function: code(call.function),
+                duration: call.duration + later,
+                own: call.own + later,
+                thread: stream.thread(),
+            },
+        );
+    }
+
+    /// Records that nobody saw how the open calls ended: the thread has ended, or recording was off meanwhile. They took at
+    /// least until the last that was seen of the thread.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn abandon_calls(&self) {
+        if let Some(control) = self.calls.control.get() {
+            let last = self.calls.last.get();
+            control.leave_all(last, |control, call| {
+                self.record_if_long(control, call, last);
+            });
+        }
+    }
+
+    /// Nothing is open; another thread has the lane.
+    pub(super) fn restart_calls(&self) {
+        if let Some(control) = self.calls.control.get() {
+            control.set_up(self.writer.stream().thread());
+            self.calls.last.set(0);
+        }
+    }
+
+    /// Records the calls that are open at `now` and have taken long enough, for a reader who seals the lane then.
+    ///
+    /// # Safety
+    /// As of [`seal`](Self::seal).
+    pub unsafe fn record_open_calls(&self, now: u64) {
+        let Some(control) = self.calls.control.get() else {
+            return;
+        };
+        self.owned.written();
+        self.drain();
+        let now = now.max(self.calls.last.get());
+        let mut n = 0;
+        while let Some(open) = control.open(n, now) {
+            // Of one stack the first place that has none is behind the last call.
+            let Some((_, call)) = open else { return };
+            if control.records(&call) {
+                self.record_call(&call, EventId::CallOpen, now);
+            }
+            n += 1;
+        }
+    }
+}

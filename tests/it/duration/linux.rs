@@ -1,0 +1,326 @@
+//! Duration mode of programs on this machine. Calls that are to be recorded sleep for longer than the threshold, for no
+//! machine is so quick that they do not; which others a busy machine makes as long is not asked.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use kymo_targets::kymo::{self, Profile};
+use kymo_targets::{library, run};
+use serde_json::Value;
+
+const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#define N __attribute__((noinline))
+static jmp_buf out;
+__attribute__((no_instrument_function)) static void wait_ms(long ms) {
+    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&time, &time)) ;
+}
+N void small(void) { wait_ms(2); }
+N void large(void) { for (int i = 0; i < 30; i++) small(); }
+N void jumps(int n) { wait_ms(51); if (n) jumps(n - 1); else longjmp(out, 1); }
+N void *worker(void *how) { large(); if (how) pthread_exit(0); return 0; }
+N void hang(void) { kill(getpid(), SIGKILL); for (;;) pause(); }
+N void rest(void) { large(); exit(0); }
+int main(int count, char **arguments) {
+    const char *how = arguments[1];
+    if (!strcmp(how, "plain")) { large(); large(); }
+    if (!strcmp(how, "jumps")) { if (!setjmp(out)) jumps(2); large(); }
+    if (!strcmp(how, "threads")) {
+        pthread_t threads[4];
+        for (long i = 0; i < 4; i++) pthread_create(threads + i, 0, worker, (void *)(i & 1));
+        for (int i = 0; i < 4; i++) pthread_join(threads[i], 0);
+    }
+    if (!strcmp(how, "fork")) {
+        if (fork() == 0) { large(); return 0; }
+        wait(0);
+    }
+    if (!strcmp(how, "exit")) rest();
+    if (!strcmp(how, "kill")) { large(); hang(); }
+    return count == 0;
+}
+"#;
+
+/// A program whose exception leaves a function.
+const THROWS: &str = r#"
+#include <time.h>
+#define N __attribute__((noinline))
+N void thrower() { timespec time = {0, 60000000}; nanosleep(&time, 0); throw 1; }
+N void caller() { thrower(); }
+N void after() { timespec time = {0, 60000000}; nanosleep(&time, 0); }
+int main() { try { caller(); } catch (int) {} after(); return 0; }
+"#;
+
+/// Calls a function for each byte that it gets, and gives it back then.
+const SERVES: &str = r#"
+#include <unistd.h>
+__attribute__((noinline)) void small(void) { __asm__ volatile("" ::: "memory"); }
+int main() {
+    char byte;
+    while (read(0, &byte, 1) == 1) { small(); if (write(1, &byte, 1) != 1) return 1; }
+    return 0;
+}
+"#;
+
+/// Builds a program in a folder of its own.
+fn build(test: &str, compiler: &str, source: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("duration-{test}"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let language = if compiler == "g++" { "cc" } else { "c" };
+    let name = format!("program.{language}");
+    fs::write(folder.join(&name), source).unwrap();
+    let library = library::for_this_machine().unwrap();
+    let specs = library.with_file_name("kymo.specs");
+    let mut gcc = Command::new(compiler);
+    gcc.args(["-g", "-O1", "-pthread", "-finstrument-functions"])
+        .arg(format!("-specs={}", specs.display()))
+        .args([&name, "-o", "program"])
+        .arg("-Wl,--wrap=_setjmp,-u,_setjmp,--wrap=longjmp,-u,longjmp");
+    run::run(gcc.current_dir(&folder)).unwrap();
+    folder
+}
+
+fn record(folder: &Path, how: &str, settings: &[(&str, &str)]) -> Output {
+    let recordings = folder.join("recordings");
+    let _ = fs::remove_dir_all(&recordings);
+    fs::create_dir_all(&recordings).unwrap();
+    Command::new(folder.join("program"))
+        .arg(how)
+        .env("KYMO_OUTPUT", recordings.join("a.kymo"))
+        .envs(settings.iter().copied())
+        .output()
+        .unwrap()
+}
+
+/// A call of `kymo calls`.
+#[derive(Debug)]
+struct Call {
+    function: String,
+    ended: String,
+    caller: Option<String>,
+    duration_ns: u64,
+    self_ns: u64,
+}
+
+fn calls(recording: &Path) -> Vec<Call> {
+    let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
+    kymo.args(["calls", "--format", "json"]).arg(recording);
+    calls_of(&mut kymo)
+}
+
+/// The calls that a command prints.
+fn calls_of(kymo: &mut Command) -> Vec<Call> {
+    let text = run::output(kymo).unwrap();
+    let call = |line: &str| {
+        let line: Value = serde_json::from_str(line).unwrap();
+        Call {
+            function: line["function"].as_str().unwrap().to_owned(),
+            ended: line["ended"].as_str().unwrap().to_owned(),
+            caller: line["caller"].as_str().map(str::to_owned),
+            duration_ns: line["duration_ns"].as_u64().unwrap(),
+            self_ns: line["self_ns"].as_u64().unwrap(),
+        }
+    };
+    text.lines().map(call).collect()
+}
+
+/// The calls of a function.
+fn called<'a>(calls: &'a [Call], function: &'a str) -> impl Iterator<Item = &'a Call> {
+    calls.iter().filter(move |call| call.function == function)
+}
+
+/// The calls of a run, without those of `small`, with how they ended, in the order of their names.
+fn long_calls(recording: &Path) -> Vec<(String, String)> {
+    let calls = calls(recording).into_iter();
+    let calls = calls.filter(|call| call.function != "small");
+    let mut calls: Vec<_> = calls.map(|call| (call.function, call.ended)).collect();
+    calls.sort();
+    calls
+}
+
+fn expected(calls: &[(&str, &str)]) -> Vec<(String, String)> {
+    let own = |(function, ended): &(&str, &str)| ((*function).to_owned(), (*ended).to_owned());
+    calls.iter().map(own).collect()
+}
+
+const LONG: [(&str, &str); 1] = [("KYMO_THRESHOLD", "50ms")];
+
+/// What a run with a threshold of 50 ms recorded.
+fn long_calls_of(folder: &Path, how: &str) -> Vec<(String, String)> {
+    record(folder, how, &LONG);
+    long_calls(&folder.join("recordings/a.kymo"))
+}
+
+#[test]
+fn a_program_records_calls_of_the_threshold_and_their_self_times_are_without_the_others() {
+    let folder = build("plain", "gcc", PROGRAM);
+    let recording = folder.join("recordings/a.kymo");
+    let output = record(&folder, "plain", &LONG);
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let found = calls(&recording);
+    // The threshold is measured to 0.01 %.
+    let least = 49_900_000;
+    assert!(
+        found.iter().all(|call| call.duration_ns >= least),
+        "{found:?}"
+    );
+    let of = |function| called(&found, function);
+    assert_eq!(of("large").count(), 2, "{found:?}");
+    for large in of("large") {
+        assert_eq!(large.caller.as_deref(), Some("main"));
+        assert_eq!(large.ended, "returned");
+        assert!(large.self_ns + 60_000_000 <= large.duration_ns, "{large:?}");
+    }
+    let [main] = of("main").collect::<Vec<_>>()[..] else {
+        panic!("{found:?}");
+    };
+    let callees: u64 = of("large").map(|call| call.duration_ns).sum();
+    assert!(
+        main.duration_ns.abs_diff(main.self_ns + callees) <= 3,
+        "{found:?}"
+    );
+
+    // All calls, and all as in an ordinary recording.
+    let counts = |threshold: &str| {
+        record(&folder, "plain", &[("KYMO_THRESHOLD", threshold)]);
+        let found = calls(&recording);
+        let of = |function| called(&found, function);
+        let smalls: u64 = of("small").map(|call| call.duration_ns).sum();
+        let larges: u64 = of("large").map(|call| call.duration_ns).sum();
+        let own: u64 = of("large").map(|call| call.self_ns).sum();
+        // Each is rounded to a nanosecond.
+        assert!(
+            larges.abs_diff(own + smalls) <= 70,
+            "{threshold}: {found:?}"
+        );
+        ["main", "large", "small"].map(|function| of(function).count())
+    };
+    assert_eq!(counts("0"), [1, 2, 60]);
+    assert_eq!(counts("off"), [1, 2, 60]);
+    let output = record(&folder, "plain", &[("KYMO_THRESHOLD", "5")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.starts_with("kymo: KYMO_THRESHOLD is not used: expected a time"),
+        "{said}"
+    );
+}
+
+#[test]
+fn jumps_exceptions_and_threads_that_end_are_followed() {
+    let folder = build("ways-out", "gcc", PROGRAM);
+    let mut jumps = vec![("jumps", "returned"); 3];
+    jumps.extend([("large", "returned"), ("main", "returned")]);
+    assert_eq!(long_calls_of(&folder, "jumps"), expected(&jumps));
+    let mut threads = vec![("large", "returned"); 4];
+    threads.extend([("main", "returned"), ("worker", "lost"), ("worker", "lost")]);
+    threads.extend([("worker", "returned"); 2]);
+    assert_eq!(long_calls_of(&folder, "threads"), expected(&threads));
+    let thrown = build("throws", "g++", THROWS);
+    let found = long_calls_of(&thrown, "");
+    let names: Vec<_> = found
+        .iter()
+        .map(|(name, ended)| (name.split('(').next().unwrap(), ended.as_str()))
+        .collect();
+    let all = ["after", "caller", "main", "thrower"].map(|function| (function, "returned"));
+    assert_eq!(names, all);
+}
+
+#[test]
+fn calls_that_are_open_when_the_program_exits_or_is_killed_are_recorded() {
+    let folder = build("open", "gcc", PROGRAM);
+    let exit = [("large", "returned"), ("main", "open"), ("rest", "open")];
+    assert_eq!(long_calls_of(&folder, "exit"), expected(&exit));
+    // The one in which it was killed had only just begun, as far as anybody knows.
+    let kill = [("hang", "open"), ("large", "returned"), ("main", "open")];
+    assert_eq!(long_calls_of(&folder, "kill"), expected(&kill));
+}
+
+#[test]
+fn a_fork_records_with_the_same_threshold() {
+    let folder = build("fork", "gcc", PROGRAM);
+    assert_eq!(
+        long_calls_of(&folder, "fork"),
+        expected(&[("main", "returned")])
+    );
+    let files = fs::read_dir(folder.join("recordings")).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let child: Vec<PathBuf> = files.filter(|file| !file.ends_with("a.kymo")).collect();
+    let [child] = &child[..] else {
+        panic!("{child:?}");
+    };
+    // (That the fork is in `main` was the parent's.)
+    assert_eq!(long_calls(child), expected(&[("large", "returned")]));
+}
+
+/// Ends with this.
+struct Ending(std::process::Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_host_changes_the_threshold_while_the_program_runs() {
+    let folder = build("served", "gcc", SERVES);
+    let mut program = Command::new(folder.join("program"));
+    program
+        .current_dir(&folder)
+        .env("KYMO_SOCKET", "socket")
+        .env("KYMO_THRESHOLD", "100000s")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut program = Ending(program.spawn().unwrap());
+    let mut input = program.0.stdin.take().unwrap();
+    let mut output = program.0.stdout.take().unwrap();
+    let mut call = |times: usize| {
+        let mut bytes = vec![b'x'; times];
+        input.write_all(&bytes).unwrap();
+        output.read_exact(&mut bytes).unwrap();
+    };
+    // The socket is there before `main`.
+    call(3);
+    let socket = format!("unix:{}", folder.join("socket").display());
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let ask = |words: &[&str]| {
+        let mut kymo = Command::new(&kymo);
+        kymo.env("KYMO_PATIENCE", "20").args(words);
+        kymo.args(["--target", &socket]);
+        kymo
+    };
+    let found = || {
+        let elf = folder.join("program");
+        let mut kymo = ask(&["calls", "--format", "json"]);
+        let calls = calls_of(kymo.arg("--elf").arg(elf));
+        let calls = calls.into_iter().map(|call| (call.function, call.ended));
+        calls.collect::<Vec<_>>()
+    };
+    assert_eq!(found(), []);
+    let said = run::output(&mut ask(&["command", "duration", "threshold", "0"])).unwrap();
+    assert!(said.contains("on=1 threshold=0 depth=0"), "{said}");
+    call(2);
+    let calls = [
+        ("small", "returned"),
+        ("small", "returned"),
+        ("main", "open"),
+    ];
+    assert_eq!(found(), expected(&calls));
+    let refused = ask(&["trace", "--threshold", "off"]).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && said.contains("a program on Linux"),
+        "{said}"
+    );
+}
