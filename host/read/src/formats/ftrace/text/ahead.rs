@@ -61,7 +61,7 @@ pub(super) struct Exits {
 
 impl Exits {
     /// Whether there was an exit.
-    pub(super) fn has_any(&self) -> bool {
+    pub(super) const fn has_any(&self) -> bool {
         self.any
     }
 
