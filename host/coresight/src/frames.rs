@@ -16,7 +16,7 @@ mod alignment;
 mod join;
 mod offsets;
 
-pub use alignment::alignment;
+pub use alignment::is_odd;
 pub use offsets::Offsets;
 use offsets::Run;
 
@@ -212,7 +212,7 @@ pub struct Frames<'a> {
     pub port_offset: u64,
     /// Of a trace port: it never synchronized.
     pub is_unsynced: bool,
-    /// The first bytes of a buffer in memory, at most 16 KiB: they show where its frames begin if that is not at offset 0.
+    /// The first bytes of a buffer in memory, at most 16 KiB: they show whether its frames begin at an odd offset.
     pub head: Vec<u8>,
 }
 

@@ -150,11 +150,12 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
     };
     let ids = listed(&ids);
     let described: Vec<_> = buffer.sources.iter().map(|source| source.id).collect();
-    let hint = match frames::alignment(&frames.head, &described) {
-        Some(offset) if bytes > 0 => format!(
-            "; frames of the described sources seem to begin at offset {offset}: cut off what is before it"
-        ),
-        _ => String::new(),
+    let hint = match frames::is_odd(&frames.head, &described) {
+        true => {
+            "; those of the described sources stand where frames have them that begin at one of the offsets 1, 3 to 15: cut \
+                 off what is before it"
+        }
+        false => "",
     };
     left_out(
         bytes,
