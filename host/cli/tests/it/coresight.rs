@@ -11,7 +11,8 @@ fn kymo(arguments: &[&str]) -> Output {
     command.args(arguments).output().expect("kymo runs")
 }
 
-fn stdout(arguments: &[&str]) -> String {
+/// What a subcommand prints that succeeds.
+pub fn stdout(arguments: &[&str]) -> String {
     let output = kymo(arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {errors}");
