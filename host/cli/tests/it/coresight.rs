@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 
 use kymo_fixtures::captures;
 
-fn kymo(arguments: &[&str]) -> Output {
+/// Runs a subcommand.
+pub fn kymo(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
     command.args(arguments).output().expect("kymo runs")
 }
@@ -269,39 +270,6 @@ fn profiles_are_those_of_simpleperf() {
     for name in ["aosp-perf_etm", "aosp-perf_with_unformatted_trace"] {
         let ours = of_perf(&folder, name, &["export", "--to", "autofdo"]);
         assert_eq!(ours.trim(), expected.trim(), "{name}");
-    }
-}
-
-/// Functions with what they called: self is all that ran, and total what the table of functions says.
-#[test]
-fn hot_spots_have_children() {
-    let Some(folder) = captures::coresight() else {
-        return;
-    };
-    let input = folder.join("snapshots/r5f-freertos").display().to_string();
-    let json = |arguments: &[&str]| -> Vec<serde_json::Value> {
-        let text = stdout(&[arguments, &["--format", "json", &input]].concat());
-        let lines = text.lines().map(serde_json::from_str);
-        lines.collect::<Result<_, _>>().expect("JSON")
-    };
-    let rows = json(&["hotspots", "--children"]);
-    let number = |row: &serde_json::Value, member: &str| row[member].as_u64().expect("a number");
-    let own: u64 = rows
-        .iter()
-        .map(|row| number(row, "self_instructions"))
-        .sum();
-    assert_eq!(own, 232_205);
-    for row in json(&["report"]) {
-        let of_function = rows
-            .iter()
-            .filter(|known| known["function"] == row["function"]);
-        let total: u64 = of_function
-            .map(|row| number(row, "total_instructions"))
-            .sum();
-        let same = |other: &&serde_json::Value| other["function"] == row["function"];
-        if rows.iter().filter(same).count() == 1 {
-            assert_eq!(total, number(&row, "total_instructions"), "{row}");
-        }
     }
 }
 
