@@ -343,6 +343,19 @@ fn coverage_adds_up() {
         }
     }
     assert!(files > 20, "{files}");
+    // The program was built on Windows: declarations and lines of a file have one spelling, and so one record.
+    let sources = || text.lines().filter_map(|line| line.strip_prefix("SF:"));
+    let spelled = sources().map(|path| path.replace('\\', "/"));
+    let distinct: std::collections::HashSet<_> = spelled.collect();
+    assert_eq!(distinct.len(), sources().count());
+    assert!(distinct.iter().all(|path| path.rfind(":/") == Some(1)));
+    // A line that is inlined in several functions ran as often as in all of them.
+    let memory = text.split("end_of_record");
+    let memory: Vec<_> = memory
+        .filter(|record| record.contains("/memory.c\n") && record.contains("DA:264,"))
+        .collect();
+    assert_eq!(memory.len(), 1);
+    assert!(memory[0].contains("DA:264,3115\n") && memory[0].contains("\nFN:"));
     // What an instruction ran, a line ran: xTaskResumeAll's first line.
     let annotated = stdout(&["annotate", "xTaskResumeAll", &input, "--format", "json"]);
     let first: serde_json::Value =
