@@ -73,7 +73,7 @@ pub use output::{
 
 use kymo_event::{
     Cpu, EventKind, EventRef, InterruptId, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId,
-    Time, TraceInfo,
+    Time, TimeUnit, TraceInfo,
 };
 
 use crate::hash::FastMap;
@@ -131,6 +131,8 @@ pub struct Calls {
     streams: Vec<Stream>,
     /// Whether no time steps back, so that nobody has to know who was charged with what.
     in_order: bool,
+    /// Whether times are counts of the instructions in the trace: what passes up to a gap was seen.
+    in_instructions: bool,
     /// Counts what is no enter or exit, so that the [straight path](straight) notices; from 1.
     epoch: u64,
     /// When the [window](Self::open_window) begins.
@@ -192,6 +194,7 @@ impl Calls {
             in_context: false,
             streams: info.streams.iter().map(Stream::new).collect(),
             in_order: info.in_order,
+            in_instructions: info.unit == TimeUnit::Instructions,
             epoch: 1,
             window: None,
         }

@@ -10,6 +10,8 @@
 //! - A jump to the start of another function is a tail call: the function ends, and the other one takes its frame.
 //! - A jump or return into the middle of another function closes frames down to that function, if it is open. If it is
 //!   not, execution was found there: the trace does not have its call.
+//! - Where nothing is known of the code, a function begins where a call or an exception leads, and nowhere else: where
+//!   execution is found, it may be in the middle of a loop. What is found returns to a caller that is not known.
 //! - An exception opens a frame of its own. Its end is a return from exceptions, or, where the handler is not traced, that
 //!   tracing begins again. If execution goes on elsewhere (a signal handler), the frame of the exception is replaced by
 //!   one that returns where the exception came, so that the end of the handler is known.
@@ -48,7 +50,7 @@ struct Frame {
     kind: Kind,
     /// Where execution goes on behind it, if that is known.
     return_address: Option<u64>,
-    /// For a function of which nothing is known: any address without a function may be its.
+    /// For a function of which nothing is known: any address where no other function begins may be its.
     is_unknown: bool,
     /// For an exception: how the code before it was left.
     before: Before,
@@ -217,7 +219,10 @@ impl Calls {
             Before::Range(Leave::IndirectJump, _) if self.is_inside(address, place, program) => {}
             Before::Range(Leave::Return | Leave::IndirectJump, _)
                 if self.returns(address, false, out) => {}
-            Before::Range(Leave::Return, _) => self.find(address, place, true, program, out),
+            Before::Range(Leave::Return, _) => {
+                self.leave_found(out);
+                self.find(address, place, true, program, out);
+            }
             Before::Range(Leave::ExceptionReturn, _) | Before::ExceptionReturn => {
                 self.resume(address, place, program, out);
             }
@@ -247,7 +252,10 @@ impl Calls {
                 }),
                 Some(place),
             ) => *function == place.function,
-            (Some(frame), None) => frame.is_unknown && !program.is_unknown(&self.context, address),
+            (Some(frame), None) if frame.is_unknown => {
+                let begins = program.called(&self.context, address).map(Kind::Function);
+                begins.is_none_or(|begins| begins == frame.kind)
+            }
             _ => false,
         }
     }
@@ -265,7 +273,7 @@ impl Calls {
         }
         let is_start = match place {
             Some(place) => place.is_start,
-            None => program.is_unknown(&self.context, address),
+            None => program.called(&self.context, address).is_some(),
         };
         if is_start {
             // The function gives its frame to the other one.
@@ -278,6 +286,15 @@ impl Calls {
             return self.enter(address, place, return_address, how, program, out);
         }
         self.find(address, place, false, program, out);
+    }
+
+    /// Closes the innermost frame as it returns, if its caller is not known and any address may be its: it would seem to go on
+    /// in its caller.
+    fn leave_found(&mut self, out: &mut impl FnMut(Step)) {
+        let frame = self.stack.last();
+        if frame.is_some_and(|frame| frame.is_unknown && frame.return_address.is_none()) {
+            self.leave_top(out);
+        }
     }
 
     /// Closes the innermost frame, if that is a function's.
@@ -413,7 +430,7 @@ impl Calls {
     ) {
         let function = match place {
             Some(place) => place.function,
-            None => program.unknown(&self.context, address),
+            None => program.unknown(&self.context, address, how == Entered::Call),
         };
         let frame = Frame {
             kind: Kind::Function(function),

@@ -11,7 +11,7 @@ use crate::name;
 /// Where code stands in its source.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// The file, as it was named to the compiler.
+    /// The file, as it was named to the compiler. Paths of Windows have `/` between their parts.
     pub file: String,
     /// The line, counted from 1; `None` where code belongs to none.
     pub line: Option<u32>,
@@ -270,7 +270,7 @@ impl Lines {
 
 fn location(found: addr2line::Location<'_>) -> Option<Location> {
     Some(Location {
-        file: found.file?.to_owned(),
+        file: with_slashes(found.file?.to_owned()),
         line: found.line,
     })
 }
@@ -325,13 +325,30 @@ fn path(unit: gimli::UnitRef<'_, Reader>, number: u64) -> Option<String> {
         .filter(|_| file.directory_index() != 0);
     for part in directory.into_iter().chain([file.path_name()]) {
         let part = text(part)?;
-        if part.starts_with('/') || path.is_empty() {
+        if part.starts_with('/') || is_of_windows(&part) || path.is_empty() {
             path = part;
         } else {
-            path = format!("{}/{part}", path.trim_end_matches('/'));
+            path = format!("{}/{part}", path.trim_end_matches(['/', '\\']));
         }
     }
-    Some(path)
+    Some(with_slashes(path))
+}
+
+/// Whether a path is an absolute one of Windows: from a drive, or from a share.
+fn is_of_windows(path: &str) -> bool {
+    match path.as_bytes() {
+        [b'\\', ..] => true,
+        [drive, b':', b'/' | b'\\', ..] => drive.is_ascii_alphabetic(),
+        _ => false,
+    }
+}
+
+/// A path with `/` between its parts if it is one of Windows: compilers there put either, and one file would have two names.
+fn with_slashes(path: String) -> String {
+    match is_of_windows(&path) {
+        true => path.replace('\\', "/"),
+        false => path,
+    }
 }
 
 /// The names of the sections that [`Lines`] reads.
@@ -354,4 +371,28 @@ pub(crate) fn section_names() -> impl Iterator<Item = &'static str> {
     ]
     .into_iter()
     .map(|id| id.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_windows_have_one_spelling() {
+        for (path, spelling) in [
+            (
+                r"C:\work\Debug/../src\main.c",
+                "C:/work/Debug/../src/main.c",
+            ),
+            (
+                r"C:/work\Debug\../src/main.c",
+                "C:/work/Debug/../src/main.c",
+            ),
+            (r"\\server\share\main.c", "//server/share/main.c"),
+            (r"/home/a\b/main.c", r"/home/a\b/main.c"),
+            (r"src\main.c", r"src\main.c"),
+        ] {
+            assert_eq!(with_slashes(path.to_owned()), spelling);
+        }
+    }
 }

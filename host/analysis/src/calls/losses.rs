@@ -66,6 +66,10 @@ impl Calls {
             }
             _ => return,
         }
+        if loss && self.in_instructions {
+            // Times of instructions do not pass in a loss: those up to it are of what was open.
+            self.advance(own, event.row.time, out);
+        }
         if loss && !self.in_gap.contains(&event.row.stream) {
             self.in_gap.push(event.row.stream);
         }

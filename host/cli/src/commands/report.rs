@@ -4,11 +4,11 @@ mod by;
 mod columns;
 mod csv;
 pub(super) mod doubts;
-mod entry;
+pub(super) mod entry;
 mod fdd;
 mod initcalls;
 mod output;
-mod replays;
+pub(super) mod replays;
 mod rows;
 mod samples;
 

@@ -31,7 +31,7 @@ pub struct CoveredFunction {
     pub entries: u64,
     /// Instructions that ran, and all.
     pub instructions: (u64, u64),
-    /// How often each of its lines ran: as often as that of its instructions that ran most often.
+    /// How often each of its lines ran in this function: as often as that of the line's instructions there that ran most often.
     pub lines: BTreeMap<(String, u32), u64>,
     /// Its conditional branches, by address.
     pub branches: Vec<CoveredBranch>,

@@ -8,6 +8,7 @@ mod disassembly;
 mod fdd;
 mod fixtures;
 mod ftrace_text;
+mod hardware_calls;
 mod hardware_inputs;
 mod hardware_json;
 mod hardware_parts;

@@ -7,11 +7,12 @@ pub trait Program {
     /// The function that has an address, and whether it begins there. `None` if nothing is known of the address.
     fn function(&mut self, context: &Context, address: u64) -> Option<Place>;
 
-    /// A function that begins at an address, because it is called there or because nothing better is known of it.
-    fn unknown(&mut self, context: &Context, address: u64) -> u32;
+    /// The function that stands for an address of which nothing is known. `is_called`: a call or an exception leads
+    /// there, so a function begins there from now on. Otherwise execution was only found there.
+    fn unknown(&mut self, context: &Context, address: u64, is_called: bool) -> u32;
 
-    /// Whether a function of [`Program::unknown`] begins at an address.
-    fn is_unknown(&self, context: &Context, address: u64) -> bool;
+    /// The function of [`Program::unknown`] that begins at an address: one that was called there.
+    fn called(&self, context: &Context, address: u64) -> Option<u32>;
 
     /// The thread that runs in a context. Numbers are the program's own.
     fn thread(&mut self, context: &Context) -> u32;

@@ -22,13 +22,15 @@ impl Program for Numbered {
         })
     }
 
-    fn unknown(&mut self, _: &Context, address: u64) -> u32 {
-        self.0.insert(address);
+    fn unknown(&mut self, _: &Context, address: u64, is_called: bool) -> u32 {
+        if is_called {
+            self.0.insert(address);
+        }
         address as u32
     }
 
-    fn is_unknown(&self, _: &Context, address: u64) -> bool {
-        self.0.contains(&address)
+    fn called(&self, _: &Context, address: u64) -> Option<u32> {
+        self.0.contains(&address).then_some(address as u32)
     }
 
     fn thread(&mut self, context: &Context) -> u32 {
@@ -305,6 +307,84 @@ fn code_that_is_missing_is_left_by_its_return() {
             run(0x110, 0x120, Leave::Next),
         ],
         "?1 >2 Unsynced(Overflow) <2",
+    );
+}
+
+#[test]
+fn where_execution_is_found_no_unknown_function_begins() {
+    // A loop that the trace begins in, and that another function jumps into.
+    check(
+        &[
+            run(0x20010, 0x20020, Leave::Jump),
+            run(0x20010, 0x20020, Leave::Call),
+            run(0x30000, 0x30010, Leave::Jump),
+            run(0x20010, 0x20020, Leave::Return),
+            run(0x20020, 0x20024, Leave::Next),
+        ],
+        "?20010 >30000 <30000",
+    );
+    // Tracing that goes on in the middle of a called function.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20010, Leave::Next),
+            ON,
+            run(0x20040, 0x20050, Leave::Jump),
+            run(0x20040, 0x20050, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >20000 on <20000",
+    );
+    // What was found is a function from its call on.
+    check(
+        &[
+            run(0x20000, 0x20010, Leave::Return),
+            run(0x30010, 0x30020, Leave::Call),
+            run(0x20000, 0x20010, Leave::Return),
+            run(0x30020, 0x30030, Leave::Call),
+            run(0x40000, 0x40010, Leave::Jump),
+            run(0x20000, 0x20010, Leave::Return),
+            run(0x30030, 0x30034, Leave::Next),
+        ],
+        "?20000 <20000 ?30010 >20000 <20000 >40000 <40000 =20000 <20000",
+    );
+}
+
+#[test]
+fn a_return_leaves_what_was_found_for_an_unknown_caller() {
+    // The trace begins in an epilogue. Its callers were called before the trace began, too.
+    check(
+        &[
+            run(0x20010, 0x2001c, Leave::Return),
+            run(0x30020, 0x30028, Leave::Call),
+            run(0x40000, 0x40010, Leave::Return),
+            run(0x30028, 0x30030, Leave::Return),
+            run(0x50020, 0x50028, Leave::Jump),
+        ],
+        "?20010 <20010 ?30020 >40000 <40000 <30020 ?50020",
+    );
+    // A function that was called is left only for where its call came from: `ret` may also be a jump.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20010, Leave::Return),
+            run(0x20040, 0x20050, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >20000 <20000",
+    );
+}
+
+#[test]
+fn a_loop_to_the_start_of_an_unknown_function_is_no_call() {
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20010, Leave::Jump),
+            run(0x20000, 0x20010, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >20000 <20000",
     );
 }
 

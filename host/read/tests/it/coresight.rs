@@ -127,8 +127,8 @@ fn time_beside_a_loss_is_not_made_up() {
     ] {
         let (table, info) = table(&folder, name);
         let sum: u64 = table.values().map(|[_, _, own]| own).sum();
-        // 85 overflows: what runs from one to the next step is not certain.
-        assert!(sum < 31_566 && sum > 30_000, "{name}: {sum}");
+        // 85 overflows, and no symbols of what ran: in which function it goes on behind one is not certain before the next step.
+        assert!(sum < 31_566 && sum > 25_000, "{name}: {sum}");
         let told = ("instructions".to_owned(), "31566".to_owned());
         assert!(info.about.contains(&told), "{name}: {:?}", info.about);
     }

@@ -592,3 +592,24 @@ fn a_call_whose_exit_is_told_to_be_missing_ends_there() {
     assert_eq!((counts.lost, counts.returned, counts.open), (3, 1, 0));
     assert_eq!(counts.doubtful, 0);
 }
+
+#[test]
+fn instructions_up_to_a_loss_are_certain() {
+    // By a clock it is not known when in between events were lost; times of instructions pass only with what was seen.
+    for (unit, sure) in [(TimeUnit::Nanoseconds, 20), (TimeUnit::Instructions, 100)] {
+        let info = TraceInfo {
+            unit,
+            ..TraceInfo::default()
+        };
+        let mut trace = Trace::with(&info, Options::default());
+        trace.enter(0, A).enter(10, B).exit(20, B).gap(100);
+        let mut certain = Vec::new();
+        trace.calls.finish(&mut |step| {
+            if let Step::End(end) = step {
+                certain.push((end.sure, end.sure_self));
+            }
+        });
+        let expected = (Some(Duration(sure)), Some(Duration(sure - 10)));
+        assert_eq!(certain, [expected], "{unit:?}");
+    }
+}

@@ -153,7 +153,7 @@ impl Binaries {
 /// A source file in coverage.
 #[derive(Default)]
 struct Source {
-    /// By line.
+    /// By line: how often it ran in all functions that have code of it, as where it is inlined.
     lines: BTreeMap<u32, u64>,
     /// Line of each function, and how often it was entered.
     functions: BTreeMap<String, (u32, u64)>,

@@ -1,19 +1,22 @@
 //! Hot functions with what they called, as `perf report --children` has them where there are call chains: the whole path is
-//! known here, so that every call is counted whole.
+//! known here, so that every call is counted whole. Where trace is missing, counts are lower bounds, as those of `kymo report`.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use kymo_analysis::calls::Callee;
-use kymo_analysis::profile::Profile;
+use kymo_analysis::profile::{Bounds, Profile};
 use kymo_analysis::replay::{Options, Replay};
 use kymo_analysis::titles;
-use kymo_event::{Addr, Batch, TraceInfo, Wanted};
+use kymo_event::{Addr, Batch, Duration, TraceInfo, Wanted};
 use kymo_export::json::Object;
 use kymo_symbols::Symbols;
 
 use super::Args;
 use crate::args::Format;
+use crate::commands::report::doubts::Doubts;
+use crate::commands::report::entry::is_at_least;
+use crate::commands::report::replays::Shown;
 use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::hardware::open_options;
@@ -26,8 +29,30 @@ struct Line {
     function: String,
     file: String,
     calls: u64,
-    total: u64,
-    own: u64,
+    /// Calls with those that may be missing; `None` if it is not known how many these are.
+    calls_max: Option<u64>,
+    total: Share,
+    own: Share,
+}
+
+/// What ran in a function.
+struct Share {
+    /// At least so much, ...
+    least: u64,
+    /// ... at most so much, if that is known ...
+    most: Option<u64>,
+    /// ... and whether it may be more.
+    is_at_least: bool,
+}
+
+impl Share {
+    /// Its number, marked as in `kymo report`.
+    fn cell(&self) -> String {
+        match self.is_at_least {
+            true => format!("≥{}", self.least),
+            false => self.least.to_string(),
+        }
+    }
 }
 
 /// Prints functions by what ran in them and in what they called.
@@ -49,20 +74,21 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report
     let mut trace = Trace::new(name_of(path), source, &args.symbols, context)?;
     let symbols = trace.symbols();
     let mut replay = Replay::new(trace.info(), &symbols, Options::default());
-    let (mut profile, mut batch) = (Profile::new(), Batch::default());
+    let (mut shown, mut batch) = (Shown::default(), Batch::default());
     loop {
         let source = trace.source();
         match source.fill(&mut batch) {
-            Ok(true) => replay.batch_to(source.info(), &batch, &mut profile),
+            Ok(true) => replay.batch_to(source.info(), &batch, &mut shown),
             Ok(false) => break,
             Err(error) => return Err(trace.unreadable(&error)),
         };
     }
-    replay.finish_to(trace.info(), &mut profile);
-    let mut lines = lines(trace.info(), &symbols, &profile);
-    let whole: u64 = lines.iter().map(|line| line.own).sum();
+    replay.finish_to(trace.info(), &mut shown);
+    let bounds = Bounds::of(replay.counts(), &shown.profile);
+    let mut lines = lines(trace.info(), &symbols, (&shown.profile, &bounds));
+    let whole: u64 = lines.iter().map(|line| line.own.least).sum();
     lines.sort_by(|a, b| {
-        let by_heat = (b.total, b.own).cmp(&(a.total, a.own));
+        let by_heat = (b.total.least, b.own.least).cmp(&(a.total.least, a.own.least));
         by_heat.then_with(|| (&a.function, &a.file).cmp(&(&b.function, &b.file)))
     });
     lines.truncate(args.number.unwrap_or(usize::MAX));
@@ -82,10 +108,10 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report
             let mut table = Table::new(numbers.chain(texts));
             for line in &lines {
                 table.row([
-                    format!("{:.2} %", 100.0 * share(line.total)),
-                    format!("{:.2} %", 100.0 * share(line.own)),
-                    line.total.to_string(),
-                    line.own.to_string(),
+                    format!("{:.2} %", 100.0 * share(line.total.least)),
+                    format!("{:.2} %", 100.0 * share(line.own.least)),
+                    line.total.cell(),
+                    line.own.cell(),
                     line.calls.to_string(),
                     line.file.clone(),
                     line.function.clone(),
@@ -103,10 +129,13 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report
                     .member("file", line.file.as_str())
                     .member("function", line.function.as_str())
                     .member("calls", line.calls)
-                    .member("total_ns", line.total)
-                    .member("self_ns", line.own)
-                    .member("children", share(line.total))
-                    .member("share", share(line.own));
+                    .member("calls_max", line.calls_max)
+                    .member("total_ns", line.total.least)
+                    .member("total_max_ns", line.total.most)
+                    .member("self_ns", line.own.least)
+                    .member("self_max_ns", line.own.most)
+                    .member("children", share(line.total.least))
+                    .member("share", share(line.own.least));
                 object.end();
                 unit::name_members(&mut text);
                 text.push(b'\n');
@@ -114,12 +143,19 @@ pub(super) fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report
             }
         }
     }
+    let rows: Vec<_> = shown.profile.rows().collect();
+    Doubts::of(rows.iter().map(|(_, row)| row)).remark_bounds(context);
+    shown.missing.remark(&bounds, context);
     trace.remark(context);
     trace.verdict()
 }
 
-/// The functions of a profile, with names and files.
-fn lines(info: &TraceInfo, symbols: &Arc<Symbols>, profile: &Profile) -> Vec<Line> {
+/// The functions of a profile, with names, files and bounds.
+fn lines(
+    info: &TraceInfo,
+    symbols: &Arc<Symbols>,
+    (profile, bounds): (&Profile, &Bounds),
+) -> Vec<Line> {
     let identities = &info.identities;
     let lines = profile.rows().map(|(callee, row)| {
         let mut file = "-".to_owned();
@@ -143,15 +179,26 @@ fn lines(info: &TraceInfo, symbols: &Arc<Symbols>, profile: &Profile) -> Vec<Lin
             Callee::Interrupt(id) => titles::interrupt(identities, id),
             Callee::Unknown => "(unknown)".to_owned(),
         };
+        // A call that began before what was recorded took nobody knows how long.
+        let whole = row.orphans == 0;
+        let share = |least: Duration, most: Option<Duration>| {
+            let most = most.filter(|_| whole);
+            Share {
+                least: least.0,
+                most: most.map(|most| most.0),
+                is_at_least: is_at_least(&row, least, most),
+            }
+        };
         Line {
             function,
             file,
             calls: row.count,
-            total: row.total.0,
-            own: row.self_time.0,
+            calls_max: bounds.count(&row),
+            total: share(row.total, bounds.total(&row)),
+            own: share(row.self_time, bounds.self_time(&row)),
         }
     });
     lines
-        .filter(|line| line.calls > 0 || line.own > 0)
+        .filter(|line| line.calls > 0 || line.own.least > 0)
         .collect()
 }

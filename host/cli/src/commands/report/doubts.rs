@@ -103,8 +103,8 @@ impl Doubts {
         Self { calls }
     }
 
-    /// Says what they do to the table, whose times are those by the wall or not.
-    pub fn remark(&self, by_wall: bool, context: &Context) {
+    /// Says why times of the table are lower bounds.
+    pub fn remark_bounds(&self, context: &Context) {
         let Row {
             unwound,
             lost,
@@ -113,8 +113,6 @@ impl Doubts {
             stated,
             open,
             clipped_at_begin,
-            jumped,
-            clock,
             ..
         } = self.calls;
         let doubts = [
@@ -145,6 +143,18 @@ impl Doubts {
                 doubts.join(", ")
             ));
         }
+    }
+
+    /// Says what they do to the table, whose times are those by the wall or not.
+    pub fn remark(&self, by_wall: bool, context: &Context) {
+        self.remark_bounds(context);
+        let Row {
+            doubtful,
+            stated,
+            jumped,
+            clock,
+            ..
+        } = self.calls;
         if doubtful.max(clock) > 0 {
             context.note(format_args!(
                 "AVG, MIN and MAX with a ? may be wrong: during {} events were lost, the clock was uncertain, or an \

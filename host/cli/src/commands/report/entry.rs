@@ -209,17 +209,16 @@ impl Entry {
         self.self_max = self.self_max.map(|_| wall.self_max);
     }
 
-    /// Whether a time is a lower bound: calls were open, or began before what was recorded, or more may be
-    /// hidden by a loss.
+    /// Whether a time is a lower bound: see [`is_at_least`].
     pub fn is_at_least(&self, time: Duration, most: Option<Duration>) -> bool {
-        let Row {
-            open,
-            orphans,
-            clipped,
-            ..
-        } = self.row;
-        open + orphans + clipped > 0 || most != Some(time)
+        is_at_least(&self.row, time, most)
     }
+}
+
+/// Whether a time of a row is a lower bound: calls were open, or began before what was recorded, or more may be
+/// hidden by a loss.
+pub fn is_at_least(row: &Row, time: Duration, most: Option<Duration>) -> bool {
+    row.open + row.orphans + row.clipped > 0 || most != Some(time)
 }
 
 /// What a row is of: where it is on the target, its name, and where it stands in the source.

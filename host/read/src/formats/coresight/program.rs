@@ -116,7 +116,8 @@ pub(super) struct Code<'a> {
     programs: HashMap<u32, u32>,
     /// By start, and by the contents of the file.
     functions: HashMap<(Room, u64, usize), u32>,
-    unknown: HashMap<(Room, u64, usize), u32>,
+    /// By address and file, and whether it was called there.
+    unknown: HashMap<(Room, u64, usize), (u32, bool)>,
     missing: HashMap<(Room, Option<Box<str>>), u32>,
     files: HashMap<Box<str>, Arc<str>>,
     count: u32,
@@ -295,21 +296,23 @@ impl Program for Code<'_> {
         })
     }
 
-    fn unknown(&mut self, context: &Context, address: u64) -> u32 {
+    fn unknown(&mut self, context: &Context, address: u64, is_called: bool) -> u32 {
         let key = self.unknown_key(context, address);
-        if let Some(known) = self.unknown.get(&key) {
+        if let Some((known, was_called)) = self.unknown.get_mut(&key) {
+            *was_called |= is_called;
             return *known;
         }
         let file = self.image(context, address);
         let file = file.map(|image| self.file(&image.name));
         let id = self.define(key.0, Some(address), None, file);
-        self.unknown.insert(key, id);
+        self.unknown.insert(key, (id, is_called));
         id
     }
 
-    fn is_unknown(&self, context: &Context, address: u64) -> bool {
+    fn called(&self, context: &Context, address: u64) -> Option<u32> {
         let key = self.unknown_key(context, address);
-        self.unknown.contains_key(&key)
+        let known = self.unknown.get(&key);
+        known.and_then(|(id, is_called)| is_called.then_some(*id))
     }
 
     fn thread(&mut self, context: &Context) -> u32 {
