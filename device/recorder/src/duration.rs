@@ -46,7 +46,7 @@ pub use settings::Settings;
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// What [`Control::magic`] holds in a program that has the structure.
+/// What the word `magic` of [`Settings`] holds in a program that has the structure.
 pub const MAGIC: u32 = 0x4B79_4475;
 
 /// An open call, or the first of each stack: what there is to know of the stack itself.

@@ -113,16 +113,22 @@ pub fn call(edge: Edge, function: usize, caller: usize) {
         (Look::Open, _) if GATE.open() => PROCESS.call(GATE, edge, function, caller),
         (Look::Open, _) => closed(edge.of(function, caller)),
         #[cfg(feature = "duration")]
-        (Look::Duration(_), _) if GATE.open() => {
-            PROCESS.duration_call(GATE, edge, function, caller);
-        }
-        #[cfg(feature = "duration")]
-        (Look::Duration(_), _) => closed(edge.of(function, caller)),
+        (Look::Duration(_), _) => in_duration(edge, function, caller),
         (Look::Armed, Edge::Enter) if function == GATE.trigger() => {
             closed(edge.of(function, caller))
         }
         (Look::Closed, _) if !GATE.state().alive() => closed(edge.of(function, caller)),
         _ => {}
+    }
+}
+
+/// The same in duration mode. Not inlined: hooks that wait for a trigger would save its registers.
+#[cfg(feature = "duration")]
+#[inline(never)]
+fn in_duration(edge: Edge, function: usize, caller: usize) {
+    match GATE.open() {
+        true => PROCESS.duration_call(GATE, edge, function, caller),
+        false => closed(edge.of(function, caller)),
     }
 }
 

@@ -212,7 +212,7 @@ pub struct Frames<'a> {
     pub port_offset: u64,
     /// Of a trace port: it never synchronized.
     pub is_unsynced: bool,
-    /// The first bytes of a buffer in memory, at most 16 KiB: they show whether its frames begin at an odd offset.
+    /// The first bytes of a buffer in memory, at most 1 KiB: they show whether its frames begin at an odd offset.
     pub head: Vec<u8>,
 }
 
@@ -294,7 +294,7 @@ struct Port {
 const UNSEEN: u8 = u8::MAX;
 
 /// Bytes of [`Frames::head`].
-const HEAD: usize = 16 << 10;
+const HEAD: usize = 1 << 10;
 
 /// A DSTREAM's blocks, and how much of one is the port's.
 const BLOCK: u64 = 512;
@@ -328,8 +328,8 @@ impl Splitter {
                 }
             }
             FrameFormat::Memory | FrameFormat::Tpiu => {
-                if self.format == FrameFormat::Memory {
-                    let room = HEAD.saturating_sub(self.frames.head.len());
+                let room = HEAD.saturating_sub(self.frames.head.len());
+                if room > 0 && self.format == FrameFormat::Memory {
                     let head = bytes.get(..room).unwrap_or(bytes);
                     self.frames.head.extend_from_slice(head);
                 }

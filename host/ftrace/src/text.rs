@@ -225,7 +225,10 @@ pub fn lone_function(body: &str) -> Option<&str> {
 /// What `trace-cmd report` writes before the events, what it writes besides with `-V` (of its plugins), and its sums of
 /// wakeups behind them with `-w`.
 fn is_report_header(text: &str) -> bool {
-    const BEGINNINGS: [&str; 9] = [
+    const BEGINNINGS: [&str; 11] = [
+        // Of OP-TEE.
+        "TEE load address @ ",
+        "Function graph for TA: ",
         // Of Android's `atrace`, which ends the line with dots and, in time, `done`.
         "capturing trace...",
         "cpus=",

@@ -24,11 +24,11 @@ const MOST_BACK: u32 = 1 << 16;
 /// Ticks a second of a slow counter, at most.
 const SLOW: u64 = 4_000_000;
 
-/// How many ticks passed up to an item, which are fewer than none if the counter went back, by so many at most.
+/// How many ticks passed up to an item, which are fewer than none if they are more than `most`: the counter went back.
 #[inline]
-fn passed(from: u32, to: u32, event: EventId, most_back: u32) -> i64 {
+fn passed(from: u32, to: u32, event: EventId, most: u32) -> i64 {
     let ticks = to.wrapping_sub(from) & TIME_MASK;
-    match ticks > TIME_MASK - most_back && event != EventId::UPTIME_LOW {
+    match ticks > most && event != EventId::UPTIME_LOW {
         true => i64::from(ticks) - i64::from(TIME_MASK) - 1,
         false => i64::from(ticks),
     }
@@ -92,8 +92,8 @@ pub(crate) struct Timeline {
     cpus: Vec<Cpu>,
     current: usize,
     scale: Scale,
-    /// So many ticks at most may the counter go back.
-    most_back: u32,
+    /// So many ticks at most are forward.
+    most_ahead: u32,
     /// The latest time of all synchronized processors.
     latest: i64,
     /// For each chunk since the oldest that is held, the latest time that is known in it.
@@ -114,7 +114,7 @@ impl Timeline {
             cpus: Vec::new(),
             current: 0,
             scale: Scale::new(1),
-            most_back: 0,
+            most_ahead: TIME_MASK,
             latest: i64::MIN,
             bounds: Bounds::default(),
             room: LEAST_WAITING,
@@ -137,7 +137,10 @@ impl Timeline {
 
     pub fn set_frequency(&mut self, frequency: u64) {
         self.scale = Scale::new(frequency);
-        self.most_back = if frequency <= SLOW { MOST_BACK } else { 0 };
+        self.most_ahead = match frequency <= SLOW {
+            true => TIME_MASK - MOST_BACK,
+            false => TIME_MASK,
+        };
     }
 
     pub fn set_cpus(&mut self, cpus: u32) {
@@ -182,8 +185,11 @@ impl Timeline {
             };
             return self.hold(held);
         }
-        let ticks = passed(cpu.clock.seen(), time, event, self.most_back);
-        let now = cpu.clock.advance(ticks, time, &self.scale);
+        let ticks = time.wrapping_sub(cpu.clock.seen()) & TIME_MASK;
+        if ticks > self.most_ahead && event != EventId::UPTIME_LOW {
+            cpu.clock.go_back(TIME_MASK + 1 - ticks, &self.scale);
+        }
+        let now = cpu.clock.advance(time, &self.scale);
         if let Some(last) = cpu.last
             && now < last
         {
@@ -264,7 +270,7 @@ impl Timeline {
             }
             if held.event.has_time() {
                 let (last, ticks) = cpu.held_span.unwrap_or((held.time, 0));
-                let passed = passed(last, held.time, held.event, self.most_back);
+                let passed = passed(last, held.time, held.event, self.most_ahead);
                 cpu.held_span = Some((held.time, ticks.saturating_add_signed(passed)));
             }
             cpu.held.push(held);
@@ -304,7 +310,7 @@ impl Timeline {
         let chunks = std::mem::take(&mut cpu.chunks);
         let (mut ticks, mut next) = (0_i64, (time, EventId::UPTIME_LOW));
         for item in held.iter().rev().filter(|item| item.event.has_time()) {
-            ticks = ticks.saturating_add(passed(item.time, next.0, next.1, self.most_back));
+            ticks = ticks.saturating_add(passed(item.time, next.0, next.1, self.most_ahead));
             next = (item.time, item.event);
         }
         let first = uptime.after(ticks.saturating_neg(), &self.scale);

@@ -357,7 +357,8 @@ impl<P: ThreadPort> Lane<P> {
                 }
             };
             if !done {
-                self.record(now, edge.of(function, caller));
+                // Not in duration mode, in which calls have [a way of their own](Self::call_in_duration).
+                self.writer.record(now, edge.of(function, caller));
                 port.refresh(self, now);
                 if port.wall_clock_due(now) {
                     self.tell_wall_clock(port);

@@ -104,8 +104,8 @@ fn cpu(text: &str) -> Option<(&str, u32, &str)> {
     loop {
         let open = from + text.get(from..)?.find(" [")?;
         let (inside, behind) = text.get(open + 2..)?.split_once(']')?;
-        // Kernels before 2.6.30 wrote two digits.
-        let is_number = inside.len() >= 2 && inside.bytes().all(|byte| byte.is_ascii_digit());
+        // Kernels before 2.6.30 wrote two digits, NuttX writes one.
+        let is_number = !inside.is_empty() && inside.bytes().all(|byte| byte.is_ascii_digit());
         // Times that are no seconds (`trace-cmd report --raw-ts`) may follow without a space.
         if is_number && behind.starts_with(|first: char| first == ' ' || first.is_ascii_digit()) {
             return Some((text.get(..open)?, inside.parse().ok()?, behind));

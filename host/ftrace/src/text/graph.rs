@@ -16,10 +16,13 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
         },
     };
     let (mut rest, mut duration, mut columns) = (text, None, 0);
+    let mut level: Option<u32> = None;
     while let Some((chunk, behind)) = rest.split_once('|') {
         if !column(chunk, &mut event, &mut duration) {
             break;
         }
+        // OP-TEE's graph of a trusted application: ` 43.840 us |   3 |    name()`.
+        level = chunk.trim().parse().ok();
         columns += 1;
         rest = behind;
     }
@@ -35,7 +38,20 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
         return None;
     }
     event.kind = function(rest, margin, duration, event.time.is_some())?;
+    if let Some(level) = level.filter(|_| columns == 2 && event.cpu.is_none()) {
+        at_level(&mut event.kind, level);
+    }
     Some(event)
+}
+
+/// A call of which a column tells the depth, from 1 on; the indentation is less than a kernel's then.
+const fn at_level(kind: &mut TextKind<'_>, level: u32) {
+    if let TextKind::Entry { depth, .. }
+    | TextKind::Exit { depth, .. }
+    | TextKind::Leaf { depth, .. } = kind
+    {
+        *depth = level.saturating_sub(1);
+    }
 }
 
 /// A line of a graph without any column, which its header alone tells from other text.
@@ -204,7 +220,10 @@ fn function(
     }
     let close = inner.rfind(')').filter(|close| *close > open)?;
     let behind = inner.get(open..)?;
-    let is_leaf = inner.get(close + 1..)?.trim_start().starts_with(';') || behind.contains(");");
+    // A beginning has no duration; OP-TEE writes calls of nothing without a semicolon.
+    let is_leaf = inner.get(close + 1..)?.trim_start().starts_with(';')
+        || behind.contains(");")
+        || duration.is_some();
     Some(match is_leaf {
         true => TextKind::Leaf {
             function,

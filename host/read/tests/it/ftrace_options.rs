@@ -188,3 +188,77 @@ fn an_exit_without_a_name_is_of_the_function_that_was_entered_last() {
     let (events, _) = read(text);
     assert_eq!(events, [">outer", ">inner", "<inner", "<outer", "<outer"]);
 }
+
+/// OP-TEE's graph of a trusted application: depths in a column of their own, calls of nothing without a semicolon.
+#[test]
+fn graphs_of_trusted_applications_are_read() {
+    let text = "TEE load address @ 0x5ab04000\n\
+        Function graph for TA: cb3e5ba0-adf1-11e0-998b-0002a5d5c51b @ 80085000\n             \
+                 |   1 |  entry() {\n   \
+        43.840 us |   2 |   get_header()\n             \
+                 |   2 |   add_pool() {\n   \
+        46.032 us |   3 |    pool()\n  \
+        398.720 us |   2 |   }\n  \
+        500.000 us |   1 |  }\n";
+    let (events, info) = read(text);
+    let expected = [
+        ">entry",
+        ">get_header",
+        "<get_header",
+        ">add_pool",
+        ">pool",
+        "<pool",
+        "<add_pool",
+        "<entry",
+    ];
+    assert_eq!(
+        (events, info.damaged_places()),
+        (expected.map(str::to_owned).to_vec(), 0)
+    );
+    let (events, info) = crate::ftrace_text::read_lines(text);
+    let calls = crate::ftrace_text::calls(&events, &info);
+    let durations: Vec<_> = calls
+        .iter()
+        .map(|(name, _, took)| (&**name, *took))
+        .collect();
+    let expected = [
+        ("get_header", 43_840),
+        ("pool", 46_032),
+        ("add_pool", 398_720),
+        ("entry", 500_000),
+    ];
+    assert_eq!(durations, expected);
+}
+
+/// NuttX writes its CPUs with as many digits as they have.
+#[test]
+fn events_of_nuttx_are_read() {
+    let (events, info) = crate::ftrace_text::read_lines(
+        "<noname>-1   [0]   7.640000000: sched_switch: prev_comm=a prev_pid=1 prev_state=S ==> next_comm=b next_pid=2\n\
+         b-2   [0]   7.650000000: irq_handler_entry: irq=11\n\
+         b-2   [0]   7.660000000: irq_handler_exit: irq=11\n",
+    );
+    assert_eq!(info.damaged_places(), 0);
+    assert_eq!(events.last().unwrap().time.0, 7_660_000_000);
+}
+
+/// An interrupt between the beginning of a call and the record of its entry makes that late.
+#[test]
+fn an_entry_that_was_written_late_does_not_move_what_follows() {
+    let (events, _) = crate::ftrace_text::read_lines(
+        "# tracer: function_graph\n \
+         60.788100 |   1)    cat-112  |               |  outer() {\n \
+         60.788158 |   1)    cat-112  |               |    late() {\n \
+         60.788418 |   1)    cat-112  | ! 885.977 us  |    } /* late */\n \
+         60.788430 |   1)    cat-112  |   1.000 us    |    next();\n \
+         60.788440 |   1)    cat-112  | ! 950.000 us  |  } /* outer */\n",
+    );
+    let times: Vec<_> = events
+        .iter()
+        .map(|event| event.time.0 - 60_788_000_000)
+        .collect();
+    assert_eq!(
+        times,
+        [100_000, 158_000, 418_000, 430_000, 431_000, 440_000]
+    );
+}

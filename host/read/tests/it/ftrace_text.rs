@@ -27,7 +27,7 @@ pub(crate) fn name(info: &TraceInfo, function: kymo_event::FunctionId) -> String
 }
 
 /// The calls that were seen whole: function, beginning and duration.
-fn calls(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, i64)> {
+pub(crate) fn calls(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, i64)> {
     let mut stacks: HashMap<_, Vec<_>> = HashMap::new();
     let mut calls = Vec::new();
     for event in events {

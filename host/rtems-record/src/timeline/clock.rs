@@ -1,5 +1,7 @@
 //! Exact times: nanoseconds with 64 bits of a fraction.
 
+use super::TIME_MASK;
+
 /// Nanoseconds a tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
@@ -122,21 +124,29 @@ impl Clock {
         };
     }
 
-    /// So many ticks have passed, fewer than none if the counter went back, and it shows this: the time, in nanoseconds.
+    /// The counter shows this: the time, in nanoseconds.
     #[inline]
-    pub fn advance(&mut self, ticks: i64, seen: u32, scale: &Scale) -> i64 {
-        match self.ticks.checked_add_signed(ticks) {
-            Some(ticks) if ticks < MOST_TICKS => self.ticks = ticks,
-            _ => self.rebase(ticks, scale),
-        }
+    pub fn advance(&mut self, seen: u32, scale: &Scale) -> i64 {
+        self.ticks += u64::from(seen.wrapping_sub(self.seen) & TIME_MASK);
         self.seen = seen;
+        if self.ticks >= MOST_TICKS {
+            self.rebase(scale);
+        }
         self.now(scale)
     }
 
     #[cold]
-    fn rebase(&mut self, ticks: i64, scale: &Scale) {
-        self.base = self.moment(scale).after(ticks, scale);
+    fn rebase(&mut self, scale: &Scale) {
+        self.base = self.moment(scale);
         self.ticks = 0;
+    }
+
+    /// The counter went back by so many ticks.
+    #[cold]
+    pub fn go_back(&mut self, ticks: u32, scale: &Scale) {
+        self.base = self.moment(scale).before(ticks.into(), scale);
+        self.ticks = 0;
+        self.seen = self.seen.wrapping_sub(ticks) & TIME_MASK;
     }
 
     /// The time when the counter was seen last, in nanoseconds.
@@ -171,7 +181,6 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::TIME_MASK;
 
     #[test]
     fn times_are_exact_for_any_frequency_and_distance() {
@@ -195,7 +204,7 @@ mod tests {
                 let exact =
                     7_500_000_000 + u128::from(ticks) * u128::from(NS) / u128::from(frequency);
                 let exact = i64::try_from(exact).unwrap_or(i64::MAX);
-                let found = clock.advance(i64::from(delta), seen, &scale);
+                let found = clock.advance(seen, &scale);
                 // One is rounded down, the other to the next.
                 assert!(
                     found.abs_diff(exact) <= 1,

@@ -86,7 +86,7 @@ impl Timeline {
                 read_at = about(*chunk);
             }
             if item.event.has_time() && place <= last {
-                let ticks = passed(item.time, next.0, next.1, self.most_back);
+                let ticks = passed(item.time, next.0, next.1, self.most_ahead);
                 time = time.after(ticks.saturating_neg(), &scale);
                 next = (item.time, item.event);
                 if let Some(latest) = read_at.take() {
@@ -120,7 +120,7 @@ impl Timeline {
             // It is the only one that knows a time: on from there.
             let (mut ticks, mut seen) = (0_i64, clock.seen());
             for item in held.iter().filter(|item| item.event.has_time()) {
-                ticks = ticks.saturating_add(passed(seen, item.time, item.event, self.most_back));
+                ticks = ticks.saturating_add(passed(seen, item.time, item.event, self.most_ahead));
                 seen = item.time;
             }
             return clock.moment(&scale).after(ticks, &scale);
@@ -184,8 +184,12 @@ impl Timeline {
                 let (mut ticks, mut last) = (0_i64, None);
                 for item in timed {
                     let before = last.replace(item.time).unwrap_or(item.time);
-                    ticks =
-                        ticks.saturating_add(passed(before, item.time, item.event, self.most_back));
+                    ticks = ticks.saturating_add(passed(
+                        before,
+                        item.time,
+                        item.event,
+                        self.most_ahead,
+                    ));
                 }
                 let moment = Moment::default().after(ticks, &self.scale);
                 (moment, last.unwrap_or(0))

@@ -267,8 +267,10 @@ impl RecordSource {
                     cpu.masks.clear();
                     cpu.block = None;
                 }
+                // A target counts in 32 bits: more is what damage has left.
+                let is_count = u32::try_from(record.data).is_ok();
                 Gap::Discarded {
-                    events: Some(record.data),
+                    events: is_count.then_some(record.data),
                 }
             }
             _ => return,

@@ -100,7 +100,12 @@ impl TextSource {
         let exact = open.zip(known);
         let exact = exact.map(|(open, it)| Time(open.begin.0.saturating_add(it)));
         let time = match (exact, at.time) {
-            (Some(exact), Some(time)) if (exact.0 - time.0).abs() > 1_000_000 && is_record => time,
+            // It ended before its exit was written, which the text rounds down to microseconds: its entry was written late.
+            (Some(exact), Some(time)) if is_record && exact.0 > time.0.saturating_add(1_000) => {
+                time
+            }
+            // Durations may be without the time in which the task slept.
+            (Some(exact), Some(time)) if is_record && time.0 - exact.0 > 1_000_000 => time,
             (Some(exact), _) => exact,
             (None, Some(time)) => time,
             // A call that began before the text.
