@@ -213,6 +213,12 @@ fn a_program_records_calls_of_the_threshold_and_their_self_times_are_without_the
         said.starts_with("kymo: KYMO_THRESHOLD is not used: expected a time"),
         "{said}"
     );
+    let output = record(&folder, "plain", &[("KYMO_THRESHOLD", "100s")]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        said.contains("no call took as long as KYMO_THRESHOLD"),
+        "{said}"
+    );
 }
 
 #[test]

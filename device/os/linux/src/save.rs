@@ -122,6 +122,11 @@ impl Process {
                 b"recording was never turned on",
                 b"the trigger's function was not called, nor kymo_on()",
             )
+        } else if self.is_in_duration() && self.lanes.count() > 0 {
+            (
+                b"no call took as long as KYMO_THRESHOLD",
+                b"a smaller one records more calls, and 0 all of them",
+            )
         } else {
             (
                 b"no hook was called",
