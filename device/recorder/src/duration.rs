@@ -11,7 +11,8 @@
 //! reserves the frame first and fills it then; one that is free, or not filled yet, has no function. Handlers' calls
 //! are callees of the function that they interrupted, as their time is none of its own.
 //!
-//! Threads have a stack each, which [`Control::run`] changes; those of a Linux process a [`Control`] each, with one stack. A call that finds its stack full, or none left for its thread,
+//! Threads have a stack each, which [`Control::run`] changes; those of a Linux process a [`Control`] each, with one stack. A call
+//! that finds its stack full, or none left for its thread,
 //! is counted ([`Counts::too_deep`]), and so are its callees; `top` stands in a frame that takes no call until
 //! all of them have ended.
 //!

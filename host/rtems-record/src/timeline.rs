@@ -17,8 +17,8 @@ use clock::{Clock, Moment, Scale};
 const TIME_MASK: u32 = (1 << 22) - 1;
 
 /// A slow counter that is behind the one before by no more than this has gone back (that of SPARC's does, which is put
-/// together from a timer and its interrupt): a gap of almost a whole wraparound ends with the uptime, which is told once
-/// in each. A fast counter goes round in gaps of all lengths, and is a register that only counts up.
+/// together from a timer and its interrupt): a gap of almost a whole wraparound ends with the uptime, which is recorded
+/// once in each. A fast counter goes round in gaps of all lengths, and is a register that only counts up.
 const MOST_BACK: u32 = 1 << 16;
 
 /// Ticks a second of a slow counter, at most.

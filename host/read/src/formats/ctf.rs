@@ -96,7 +96,7 @@ pub(crate) fn refusal(directory: &Path, error: kymo_ctf::OpenError) -> OpenError
     }
 }
 
-/// Whether a directory has data of uftrace, or the folder that it makes of its own accord.
+/// Whether a directory is one of uftrace's data, or has its default one (`uftrace.data`) in it.
 fn is_of_uftrace(directory: &Path) -> bool {
     ["info", "uftrace.data/info"].iter().any(|name| {
         let mut head = [0; 7];

@@ -180,7 +180,7 @@ impl Column {
         }
     }
 
-    /// Whether only the ends of calls tell what stands in it.
+    /// Whether its value is known only from the exits of calls.
     fn is_of_ends(&self) -> bool {
         let is_time = self.kind() == Kind::Time;
         is_time || self.needs == Needs::Relations || matches!(self.name, "total%" | "self%")

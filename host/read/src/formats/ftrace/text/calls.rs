@@ -105,7 +105,11 @@ impl TextSource {
                 time
             }
             // Durations may be without the time in which the task slept.
-            (Some(exact), Some(time)) if is_record && time.0 - exact.0 > 1_000_000 => time,
+            (Some(exact), Some(time))
+                if is_record && time.0.saturating_sub(exact.0) > 1_000_000 =>
+            {
+                time
+            }
             (Some(exact), _) => exact,
             (None, Some(time)) => time,
             // A call that began before the text.

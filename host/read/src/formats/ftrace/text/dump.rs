@@ -11,7 +11,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-/// What stands before the trace.
+/// The line in front of the trace.
 const MARK: &[u8] = b"Dumping ftrace buffer:";
 
 /// The line before the first record, and behind the last.

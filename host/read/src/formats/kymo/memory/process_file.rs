@@ -190,7 +190,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
         }));
         packets = found.packets;
     }
-    if open_calls::are_told(order, bytes) {
+    if open_calls::has_shadow_stacks(order, bytes) {
         let now = open_calls::last_time(identity.layout, &regions, &packets);
         let open = buffers().filter_map(|buffer| {
             let lost = read_u32(order, buffer.bytes, buffer.half(region::DISCARDED) as usize);

@@ -17,8 +17,8 @@ struct OpenCall {
     start: u64,
 }
 
-/// Whether the regions of a file say where shadow stacks are.
-pub(super) fn are_told(order: ByteOrder, file: &[u8]) -> bool {
+/// Whether the regions of a file say where their shadow stacks are.
+pub(super) fn has_shadow_stacks(order: ByteOrder, file: &[u8]) -> bool {
     read_u32(order, file, header::REGION_BYTES).is_some_and(|bytes| bytes as usize >= region::BYTES)
 }
 
@@ -114,10 +114,10 @@ fn calls<'a>(layout: Layout, buffer: &'a Region<'_>) -> impl Iterator<Item = Ope
             start: field(2)?,
         })
     });
-    // A damaged file may say that all frames are one.
-    frames.take(match stride {
-        0 => 0,
-        _ => usize::MAX,
+    // In a damaged file frames may overlap, and be many more than it has bytes for.
+    frames.take(match stride < 3 * layout.word.bytes() {
+        true => 0,
+        false => usize::MAX,
     })
 }
 
