@@ -76,19 +76,36 @@ fn follow(child: &Child) -> Result<Cost> {
 /// # Errors
 /// When it cannot be run, or Valgrind says nothing.
 pub fn instructions(program: &Command) -> Result<u64> {
+    let options = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
+    valgrind(program, options, "Collected : ")
+}
+
+/// The largest size of a program's heap, in bytes, by Valgrind, which runs one thread at a time: what threads hold for each
+/// other is then the same on a busy machine, which the memory of a process is not.
+///
+/// # Errors
+/// When it cannot be run, or Valgrind says nothing.
+pub fn heap(program: &Command) -> Result<u64> {
+    let options = ["--tool=dhat", "--dhat-out-file=/dev/null"];
+    valgrind(program, options, "At t-gmax: ")
+}
+
+/// The number behind a label in what Valgrind says of a program.
+fn valgrind(program: &Command, options: [&str; 2], label: &str) -> Result<u64> {
     let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
+    valgrind.args(options);
     valgrind.arg(program.get_program()).args(program.get_args());
     let shown = run::line(&valgrind);
     let output = valgrind.stdin(Stdio::null()).output().context(&shown)?;
-    let told = String::from_utf8_lossy(&output.stderr);
-    let count = told.lines().find_map(|line| {
-        let (_, count) = line.split_once("Collected : ")?;
-        count.trim().parse().ok()
+    let text = String::from_utf8_lossy(&output.stderr);
+    let number = text.lines().find_map(|line| {
+        let (_, behind) = line.split_once(label)?;
+        let number = behind.split_whitespace().next()?;
+        number.replace(',', "").parse().ok()
     });
-    count
+    number
         .filter(|_| output.status.success())
-        .ok_or_else(|| Error::new(format!("{shown}: {}\n{told}", output.status)))
+        .ok_or_else(|| Error::new(format!("{shown}: {}\n{text}", output.status)))
 }
 
 #[cfg(test)]
@@ -103,5 +120,17 @@ mod tests {
         assert!(cost.processor > 0 && cost.peak > 100, "{cost:?}");
         assert!((1..=cost.peak).contains(&cost.anonymous), "{cost:?}");
         assert!(measure(Command::new("sh").args(["-c", "exit 3"])).is_err());
+    }
+
+    #[test]
+    fn a_heap_is_as_large_as_what_is_allocated() {
+        if !run::succeeds(Command::new("valgrind").arg("--version")) {
+            println!("SKIPPED: no valgrind");
+            return;
+        }
+        let mut copy = Command::new("dd");
+        copy.args(["if=/dev/zero", "of=/dev/null", "bs=3M", "count=2"]);
+        let heap = heap(&copy).unwrap();
+        assert!((3 << 20..4 << 20).contains(&heap), "{heap}");
     }
 }
