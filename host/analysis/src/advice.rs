@@ -349,6 +349,7 @@ mod tests {
                 time: Time(0),
                 depth: 0,
                 call_site: None,
+                caller: None,
                 clipped: false,
                 cpu: None,
                 thread: None,

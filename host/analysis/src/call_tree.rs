@@ -14,9 +14,9 @@
 mod edges;
 mod views;
 
-use kymo_event::{Duration, SpaceId, TraceInfo};
+use kymo_event::{Caller, Duration, SpaceId, TraceInfo};
 
-use crate::calls::{Callee, End, Step, TrackId, TrackInfo};
+use crate::calls::{Callee, End, How, Step, TrackId, TrackInfo};
 use crate::ended::Ended;
 use edges::Edges;
 pub use views::{Edge, Group, Sum, View};
@@ -82,6 +82,8 @@ pub struct Node {
     pub longest: Duration,
     /// Whether the times are lower bounds: of some call not all was seen, or is certain.
     pub at_least: bool,
+    /// Calls of which the source does not tell when they ended: they are in no time.
+    pub without_end: u64,
 }
 
 impl Node {
@@ -95,6 +97,7 @@ impl Node {
             total: Duration(0),
             longest: Duration(0),
             at_least: false,
+            without_end: 0,
         }
     }
 }
@@ -132,7 +135,7 @@ impl CallTree {
     #[inline(always)]
     pub fn step(&mut self, info: &TraceInfo, step: &Step<'_>) {
         match step {
-            Step::Begin(begin) => self.begin(begin.track, begin.callee),
+            Step::Begin(begin) => self.begin(begin.track, (begin.callee, begin.caller)),
             // An orphan has no begin, so none of the open calls is its.
             Step::End(end) if end.begin.is_some() => {
                 self.end(end, info.in_order);
@@ -195,11 +198,19 @@ impl CallTree {
     }
 
     #[inline(always)]
-    fn begin(&mut self, id: TrackId, callee: Callee) {
+    fn begin(&mut self, id: TrackId, (callee, caller): (Callee, Option<Caller>)) {
         let track = id.0 as usize;
         let (parent, depth) = match self.open.get(track).map(Vec::as_slice) {
             Some(open @ [.., caller]) => (*caller, open.len()),
             _ => (self.root(id), 0),
+        };
+        // It is called from there, whether its own call is in the trace or not.
+        let caller = caller.map(|caller| Frame::Call(Callee::Function(caller.function)));
+        let parent = match caller {
+            Some(caller) if depth < DEEPEST && self.node(parent).frame != caller => {
+                self.child(parent, caller)
+            }
+            _ => parent,
         };
         let node = if depth < DEEPEST {
             self.child(parent, Frame::Call(callee))
@@ -246,6 +257,7 @@ impl CallTree {
             node.total += end.sure.unwrap_or_default();
             node.longest = node.longest.max(end.duration.unwrap_or_default());
             node.at_least |= end.is_at_least();
+            node.without_end += u64::from(end.how == How::NoEnd);
         }
     }
 

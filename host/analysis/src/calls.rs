@@ -271,6 +271,12 @@ impl Calls {
                 }
             }
             RowKind::IsrExit => self.interrupt_end(cpu, row.of_interrupt(), row, out),
+            RowKind::Called => {
+                let track = self.context(cpu, row, out);
+                if let Some(function) = row.of_function() {
+                    self.called(track, function, row, out);
+                }
+            }
             RowKind::SetJmp => self.set_jump(cpu, row.environment(), event, out),
             RowKind::LongJmp => self.jump(cpu, row.environment(), event, out),
             _ => self.anything(cpu, event, out),

@@ -175,6 +175,7 @@ mod tests {
             time: Time(0),
             depth,
             call_site: None,
+            caller: None,
             clipped: false,
             cpu: None,
             thread: None,

@@ -62,6 +62,8 @@ pub struct Row {
     pub clock: u64,
     /// Exits whose enter nobody saw, and of which the source does not state how long their calls took: they have no time.
     pub orphans: u64,
+    /// Calls of which the source does not tell when they ended: they have no time.
+    pub without_end: u64,
     /// Calls of which only the exit was seen, and of which the source states how long they took by the wall: they are among the
     /// [`complete`](Self::complete) ones, and may have been shorter on the processor.
     pub stated: u64,
@@ -79,7 +81,10 @@ impl Row {
     fn add(&mut self, end: &End, within: Duration) {
         self.count += 1;
         let (Some(duration), Some(self_time)) = (end.duration, end.self_time) else {
-            self.orphans += 1;
+            match end.how {
+                How::NoEnd => self.without_end += 1,
+                _ => self.orphans += 1,
+            }
             return;
         };
         self.self_max += self_time;
@@ -137,6 +142,11 @@ impl Row {
             total: self.total.max(self.self_time),
             ..*self
         }
+    }
+
+    /// Calls of which it is not known how long they took.
+    pub const fn without_time(&self) -> u64 {
+        self.orphans + self.without_end
     }
 
     /// The average of [`complete`](Self::complete) calls, each with its own duration, so that it lies between the

@@ -220,7 +220,7 @@ impl Chooser {
         let identities = &info.identities;
         let named = match row.kind {
             _ if filter.conditions.is_empty() => None,
-            RowKind::Enter | RowKind::Exit => row
+            kind if kind.is_of_call() => row
                 .of_function()
                 .map(|id| function(id, identities, &self.symbols)),
             RowKind::IsrEnter | RowKind::IsrExit => row

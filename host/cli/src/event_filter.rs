@@ -106,7 +106,7 @@ impl Chooser {
         let identities = &info.identities;
         let callee = match row.kind {
             _ if !self.conditional => None,
-            RowKind::Enter | RowKind::Exit => row.of_function().map(Callee::Function),
+            kind if kind.is_of_call() => row.of_function().map(Callee::Function),
             RowKind::IsrEnter | RowKind::IsrExit => row.of_interrupt().map(Callee::Interrupt),
             _ => None,
         };

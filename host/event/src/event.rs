@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crate::{
-    Addr, Cpu, Duration, Field, FunctionId, InterruptId, RecordingCost, StreamId, ThreadId, Time,
-    Value,
+    Addr, Cpu, Duration, Field, FunctionId, Identities, InterruptId, RecordingCost, StreamId,
+    ThreadId, Time, Value,
 };
 
 /// One thing that happened, or one thing that is known to be missing.
@@ -83,6 +83,13 @@ pub enum EventKind {
     Exit {
         /// Which; `None` where the source leaves it to nesting.
         function: Option<FunctionId>,
+    },
+    /// A function was called, and its source never tells of the ends of such calls.
+    Called {
+        /// Which.
+        function: FunctionId,
+        /// The function that called it, where the source says so; that one's own call need not be in the trace.
+        caller: Option<Caller>,
     },
     /// A whole call of the event's thread, whose time is that of its end (or at which it was seen last). Only formats
     /// that record calls so have it, and what reads them makes an entry and an exit of it.
@@ -172,6 +179,35 @@ pub enum EventKind {
     Gap(Gap),
     /// Anything else that the program or its system says: its name and fields tell.
     Other,
+}
+
+impl EventKind {
+    /// The function that is entered, left or called, if it is named.
+    pub const fn function(&self) -> Option<FunctionId> {
+        match self {
+            Self::Enter { function, .. } | Self::Called { function, .. } => Some(*function),
+            Self::Exit { function } => *function,
+            _ => None,
+        }
+    }
+}
+
+/// Where a function was called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// The function that called it.
+    pub function: FunctionId,
+    /// How many bytes behind the start of that function the call returns to; 0 if that is not known.
+    pub offset: u32,
+}
+
+impl Caller {
+    /// The address after the call, if it is known.
+    pub fn call_site(&self, identities: &Identities) -> Option<Addr> {
+        let start = identities.function(self.function)?.address?;
+        let site = start.0.checked_add(self.offset.into())?;
+        (self.offset != 0).then_some(Addr(site))
+    }
 }
 
 /// A call that is one record.

@@ -26,7 +26,7 @@ pub use batch::{Batch, EventRef, Row, RowKind, Run, Wanted};
 pub use clock_check::{ClockCheck, ClockReference, ClockVerdict};
 pub use cost::{Recorded, RecordingCost};
 pub use digits::{push_number, push_three, three};
-pub use event::{CallEnd, ClockGap, Event, EventKind, Gap, RecordingCause, WholeCall};
+pub use event::{CallEnd, Caller, ClockGap, Event, EventKind, Gap, RecordingCause, WholeCall};
 pub use field::{Field, Value, push_fields};
 pub use filter::{
     Bound, Choice, Condition, ConditionError, Filter, Operand, Pattern, ProcessChoice, Relation,

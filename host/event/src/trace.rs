@@ -38,9 +38,6 @@ pub struct TraceInfo {
     pub steps_back: bool,
     /// Whether the source has no times: those of the events are made of durations, for each thread by itself.
     pub untimed: bool,
-    /// Whether the source has calls of which it tells when they began and not how long they took: an entry and an exit of
-    /// one time.
-    pub without_ends: bool,
     /// Whether the source sees to it that no event's time lies before that of the event in front of it.
     pub in_order: bool,
     /// What recording cost the traced program, if the trace tells.

@@ -353,11 +353,7 @@ impl Asked<'_> {
 
     /// The function that the event enters or leaves.
     fn function(&self) -> Option<FunctionId> {
-        match self.event.kind {
-            EventKind::Enter { function, .. } => Some(function),
-            EventKind::Exit { function } => function,
-            _ => None,
-        }
+        self.event.kind.function()
     }
 }
 

@@ -21,6 +21,7 @@ pub(crate) fn notes(end: &End) -> impl Iterator<Item = (&'static str, &'static s
         How::Orphan => Some(("begin", "not in the trace")),
         How::Repaired(repair) => Some(("closed by inference", repair.name())),
         How::RecordingOff => Some(("still open", "when recording was turned off")),
+        How::NoEnd => Some(("end", "not recorded")),
         How::Open => Some(("still open", "at the end of the trace")),
     };
     let loss = ("doubtful", "events were lost while it was open");

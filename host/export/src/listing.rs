@@ -38,7 +38,7 @@ impl<'a> Listing<'a> {
 
     /// The name of the function that an event enters or leaves.
     pub fn function(&mut self, info: &TraceInfo, event: &Event) -> Option<&str> {
-        let function = function(event)?;
+        let function = event.kind.function()?;
         Some(self.names.name(info, Callee::Function(function)))
     }
 
@@ -55,15 +55,6 @@ impl<'a> Listing<'a> {
         spaces(info, event, &mut self.more);
         let known = |more: &&Field| event.fields.iter().all(|field| field.name != more.name);
         event.fields.iter().chain(self.more.iter().filter(known))
-    }
-}
-
-/// The function that an event enters or leaves.
-fn function(event: &Event) -> Option<FunctionId> {
-    match event.kind {
-        EventKind::Enter { function, .. } => Some(function),
-        EventKind::Exit { function } => function,
-        _ => None,
     }
 }
 
@@ -91,12 +82,10 @@ fn spaces(info: &TraceInfo, event: &Event, fields: &mut Vec<Field>) {
     let of_interrupt = |id: InterruptId| Some(identities.interrupts().get(id.0 as usize)?.space);
     let of_thread = |id: ThreadId| Some(identities.threads().get(id.0 as usize)?.space);
     let named = match event.kind {
-        EventKind::Enter { function, .. } => of_function(function),
-        EventKind::Exit { function } => function.and_then(of_function),
         EventKind::IsrEnter { irq } | EventKind::IsrName { irq, .. } => of_interrupt(irq),
         EventKind::IsrExit { irq } => irq.and_then(of_interrupt),
         EventKind::ThreadName { thread, .. } => of_thread(thread),
-        _ => None,
+        _ => event.kind.function().and_then(of_function),
     };
     let thread = event.thread.and_then(of_thread);
     let of_stream = || info.stream(event.stream).map(|stream| stream.space);
@@ -127,7 +116,8 @@ fn meaning(identities: &Identities, kind: &EventKind, fields: &mut Vec<Field>) {
         }
         EventKind::Exit {
             function: Some(function),
-        } => fields.extend(address(*function)),
+        }
+        | EventKind::Called { function, .. } => fields.extend(address(*function)),
         EventKind::IsrEnter { irq: id } | EventKind::IsrExit { irq: Some(id) } => {
             fields.push(irq(*id));
         }

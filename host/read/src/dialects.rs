@@ -198,6 +198,7 @@ pub(crate) const fn wants(wanted: Wanted, kind: &EventKind) -> bool {
         kind,
         EventKind::Enter { .. }
             | EventKind::Exit { .. }
+            | EventKind::Called { .. }
             | EventKind::SwitchedIn
             | EventKind::SwitchedOut
             | EventKind::IsrEnter { .. }

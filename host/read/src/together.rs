@@ -197,7 +197,6 @@ fn common<'a>(
             .flat_map(|info| info.clock_corrections.iter().cloned())
             .collect(),
         steps_back: infos().any(|info| info.steps_back),
-        without_ends: infos().any(|info| info.without_ends),
         in_order: infos().all(|info| info.in_order),
         numbered_threads: infos().any(|info| info.numbered_threads),
         has_processes: infos().any(|info| info.has_processes),

@@ -24,6 +24,8 @@ pub struct Group {
     pub longest: Duration,
     /// Whether the times are lower bounds.
     pub at_least: bool,
+    /// Of its calls and those below it: of how many the source does not tell when they ended.
+    pub without_end: u64,
     /// The stacks, each with that of the callee whose time counts.
     stacks: Vec<(NodeId, NodeId)>,
     /// Whether `total` is the time of calls in themselves.
@@ -67,6 +69,8 @@ pub struct View<'t> {
     totals: Vec<Duration>,
     /// Whether totals are lower bounds.
     at_least: Vec<bool>,
+    /// [`Group::without_end`].
+    without_end: Vec<u64>,
 }
 
 impl<'t> View<'t> {
@@ -76,12 +80,15 @@ impl<'t> View<'t> {
         let nodes = tree.nodes();
         let mut totals: Vec<Duration> = nodes.iter().map(|node| node.self_time).collect();
         let mut at_least: Vec<bool> = nodes.iter().map(|node| node.at_least).collect();
+        let mut without_end: Vec<u64> = nodes.iter().map(|node| node.without_end).collect();
         for (at, node) in nodes.iter().enumerate().skip(1).rev() {
             if let Frame::Call(_) = node.frame {
                 totals[at] = totals[at].max(node.total);
             }
             let (parent, total) = (node.parent as usize, totals[at]);
             totals[parent] += total;
+            let calls = without_end[at];
+            without_end[parent] += calls;
             if !matches!(nodes[parent].frame, Frame::Call(_)) {
                 let of_call = at_least[at];
                 at_least[parent] |= of_call;
@@ -91,6 +98,7 @@ impl<'t> View<'t> {
             tree,
             totals,
             at_least,
+            without_end,
         }
     }
 
@@ -175,6 +183,7 @@ impl<'t> View<'t> {
                     self_time: Duration(0),
                     longest: Duration(0),
                     at_least: false,
+                    without_end: 0,
                     stacks: Vec::new(),
                     by_self,
                 });
@@ -188,10 +197,14 @@ impl<'t> View<'t> {
             group.self_time += node.self_time;
             group.longest = group.longest.max(node.longest);
             group.at_least |= self.at_least.get(of as usize).is_some_and(|it| *it);
+            group.without_end += match self.without_end.get(of as usize) {
+                Some(calls) if !by_self => *calls,
+                _ => node.without_end,
+            };
             group.stacks.push((at, of));
         }
-        // Equal ones stay in the order of first sight.
-        groups.sort_by_key(|group| std::cmp::Reverse(group.total));
+        // Where no time is known, by calls; equal ones stay in the order of first sight.
+        groups.sort_by_key(|group| std::cmp::Reverse((group.total, group.without_end)));
         groups
     }
 

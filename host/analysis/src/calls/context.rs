@@ -174,7 +174,7 @@ impl Calls {
         };
         // Between a thread's switch out and the next switch in, sources still name it: only a call
         // shows that it is at work.
-        let call = matches!(row.kind, RowKind::Enter | RowKind::Exit);
+        let call = row.kind.is_of_call();
         if call || self.cpus[cpu].left != Some(track) {
             self.switch_in(cpu, track, row.time, false, out);
         }

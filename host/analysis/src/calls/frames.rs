@@ -171,6 +171,7 @@ impl Stack<'_> {
             time,
             depth: self.frames.len() as u32,
             call_site: site,
+            caller: None,
             clipped: false,
             cpu: None,
             thread: None,

@@ -4,7 +4,7 @@ use kymo_event::{Addr, Cpu, Duration, FunctionId, Row, ThreadId, Time};
 
 use super::Calls;
 use super::cpu_state::Handlers;
-use super::output::{Begin, Callee, Doubt, How, Repair, Step, TrackKind};
+use super::output::{Begin, Callee, Doubt, End, How, Repair, Step, TrackKind};
 use super::track::Match;
 
 impl Calls {
@@ -26,6 +26,37 @@ impl Calls {
         let call = self.next_call();
         let begin = self.tracks[track].begin(call, Callee::Function(function), time, call_site);
         out(Step::Begin(self.placed(begin, track)));
+    }
+
+    /// Takes a call of whose end nothing tells.
+    pub(super) fn called(
+        &mut self,
+        track: usize,
+        function: FunctionId,
+        row: &Row,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        let (call, callee) = (self.next_call(), Callee::Function(function));
+        self.counts.without_end += 1;
+        let end = End {
+            begin: Some(row.time),
+            how: How::NoEnd,
+            ..self.tracks[track].orphan(call, callee, row.time)
+        };
+        let begin = Begin {
+            track: end.track,
+            call,
+            callee,
+            time: row.time,
+            depth: end.depth,
+            call_site: None,
+            caller: row.caller(),
+            clipped: false,
+            cpu: None,
+            thread: None,
+        };
+        out(Step::Begin(self.placed(begin, track)));
+        out(Step::End(end));
     }
 
     /// A begin with the place where it happens.
@@ -189,6 +220,7 @@ impl Calls {
             How::Jumped => &mut self.counts.jumped,
             How::RecordingOff => &mut self.counts.recording_off,
             How::Open => &mut self.counts.open,
+            How::NoEnd => &mut self.counts.without_end,
             How::Orphan => &mut self.counts.orphans,
         };
         *count += 1;

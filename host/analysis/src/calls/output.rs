@@ -1,8 +1,8 @@
 //! What a consumer sees of the reconstruction: tracks, and the steps on them.
 
 use kymo_event::{
-    Addr, Cpu, Duration, EventRef, FunctionId, InterruptId, SpaceId, StreamId, ThreadId, Time,
-    TraceInfo,
+    Addr, Caller, Cpu, Duration, EventRef, FunctionId, InterruptId, SpaceId, StreamId, ThreadId,
+    Time, TraceInfo,
 };
 
 /// A line of execution with a call stack of its own: a thread, or an interrupt handler.
@@ -169,6 +169,8 @@ pub struct Begin {
     pub depth: u32,
     /// The address after the call in the caller, where the source records it.
     pub call_site: Option<Addr>,
+    /// Who called it, where the source says so and that one's own call need not be open.
+    pub caller: Option<Caller>,
     /// Whether it began before the [window](super::Calls::open_window), which begins at `time`.
     pub clipped: bool,
     /// The processor it began on, if known; if it is clipped, that which its thread has at the beginning of the
@@ -180,8 +182,9 @@ pub struct Begin {
 
 /// The end of a call.
 ///
-/// Three spans are reported, all `None` for an orphan, whose beginning nobody saw, unless its source states how long it
-/// took (`begin` is `None` then, too: no [`Begin`] belongs to it):
+/// Three spans are reported, all `None` for a call of whose end [nothing tells](How::NoEnd), and for an orphan, whose
+/// beginning nobody saw, unless its source states how long it took (`begin` is `None` then, too: no [`Begin`] belongs to
+/// it):
 /// [`wall`](Self::wall) is what a clock on the wall shows; [`duration`](Self::duration) leaves out
 /// when the track did not run; [`self_time`](Self::self_time) leaves out the calls it made as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,7 +195,7 @@ pub struct End {
     pub call: CallId,
     /// What was called.
     pub callee: Callee,
-    /// When it ended (or, by [`how`](Self::how), is taken to have ended).
+    /// When it ended (or, by [`how`](Self::how), is taken to have ended, or began where nothing tells of its end).
     pub time: Time,
     /// How many calls are open below it on the track.
     pub depth: u32,
@@ -237,6 +240,8 @@ pub enum How {
     RecordingOff,
     /// The trace ended while it was open.
     Open,
+    /// Its source never tells of the ends of such calls.
+    NoEnd,
     /// It returned, but nobody saw it begin: it was entered before the trace began, while recording
     /// was off, or in a gap.
     Orphan,
@@ -322,6 +327,8 @@ pub struct Counts {
     pub recording_off: u64,
     /// Calls that were open at the end of the trace.
     pub open: u64,
+    /// Calls of which the source does not tell when they ended.
+    pub without_end: u64,
     /// Exits whose enter nobody saw.
     pub orphans: u64,
     /// Calls that ended by an exit of their own, but with a [`Doubt`].

@@ -158,6 +158,7 @@ fn say(step: &Step<'_>, said: &mut Vec<String>) {
                 all => assert_eq!((all, end.wall), ((None, None, None), None)),
             }
             line += match end.how {
+                How::NoEnd => " without end",
                 How::Returned => "",
                 How::Repaired(repair) => {
                     said.push(line.clone() + " " + repair.name());

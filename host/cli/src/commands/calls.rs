@@ -316,6 +316,8 @@ struct Opened {
     callee: Callee,
     cpu: Option<Cpu>,
     thread: Option<ThreadId>,
+    /// Who made it, where its source says so.
+    caller: Option<Callee>,
 }
 
 impl OpenCalls {
@@ -342,6 +344,7 @@ impl OpenCalls {
                     callee: begin.callee,
                     cpu: begin.cpu,
                     thread: begin.thread.or(outermost).or(track.thread),
+                    caller: begin.caller.map(|it| Callee::Function(it.function)),
                 });
             }
             Step::End(end) => return Some(self.end(end)),
@@ -358,7 +361,9 @@ impl OpenCalls {
             end: *end,
             cpu: opened.map_or(track.cpu, |opened| opened.cpu),
             thread: opened.map_or(track.thread, |opened| opened.thread),
-            caller: track.open.last().map(|caller| caller.callee),
+            caller: opened
+                .and_then(|opened| opened.caller)
+                .or(track.open.last().map(|caller| caller.callee)),
         }
     }
 

@@ -204,6 +204,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         false => whole,
     };
     let (out, palette) = context.out();
+    let mut nodes = tree.nodes().iter();
     let mut printer = Printer {
         view: &view,
         upward,
@@ -213,7 +214,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         names: &names,
         info,
         threads: &threads,
-        has_bounds: tree.nodes().iter().any(|node| node.at_least),
+        has_bounds: nodes.any(|node| node.at_least && node.without_end < node.count),
         next: 0,
         cut: 0,
     };
@@ -370,15 +371,21 @@ impl Printer<'_> {
             let mut name = self.name(group.frame);
             name = escaped(&name).into_owned();
             let function = palette.function;
-            let bounded = |time: Duration| {
-                let mark = if group.at_least { "≥" } else { mark };
-                format!("{mark}{}", Human(time))
+            // Of its calls nobody knows how long they took.
+            let is_timeless = group.without_end > 0 && group.total == Duration(0);
+            let bounded = |time: Duration| match group.at_least {
+                _ if is_timeless => format!("{mark}{:>12}", "-"),
+                true => format!("≥{}", Human(time)),
+                false => format!("{mark}{}", Human(time)),
+            };
+            let share = match is_timeless {
+                true => "-".to_owned(),
+                false => percent(group.total, self.whole),
             };
             writeln!(
                 out,
-                "{}  {:>7}  {}  {:>10}  {indent}{function}{name}{function:#}",
+                "{}  {share:>7}  {}  {:>10}  {indent}{function}{name}{function:#}",
                 bounded(group.total),
-                percent(group.total, self.whole),
                 bounded(group.self_time),
                 calls(&group).map_or("-".to_owned(), |count| count.to_string()),
             )?;
@@ -431,6 +438,9 @@ impl Printer<'_> {
                 .member("self_ns", group.self_time)
                 .member("longest_ns", calls(group).map(|_| group.longest))
                 .member("at_least", group.at_least);
+            if group.without_end > 0 {
+                object.member("without_end", group.without_end);
+            }
             if let Frame::Call(Callee::Function(id)) = group.frame
                 && let Some(address) = self.info.identities.function(id).and_then(|it| it.address)
             {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use kymo_event::{
-    Batch, ClockCheck, ClockCorrection, Date, Duration, FunctionId, InterruptKind, RowKind, Space,
+    Batch, ClockCheck, ClockCorrection, Date, Duration, FunctionId, InterruptKind, Space,
     SpaceKind, StreamInfo, TimeUnit, TraceCounts, TraceInfo, Wanted,
 };
 use kymo_export::json::{Object, list};
@@ -147,7 +147,7 @@ impl Source for Functions<'_> {
         self.met
             .resize(self.source.info().identities.functions().len(), false);
         for row in batch.rows() {
-            if let RowKind::Enter | RowKind::Exit = row.kind
+            if row.kind.is_of_call()
                 && let Some(FunctionId(id)) = row.of_function()
                 && let Some(met) = self.met.get_mut(id as usize)
             {

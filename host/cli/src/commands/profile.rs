@@ -306,6 +306,7 @@ fn of_trace(
                 count: row.count,
                 total: row.total,
                 self_time: row.self_time,
+                is_timeless: row.count == row.without_time(),
                 average: (row.complete > 0).then(|| row.average()),
                 min: (row.complete > 0).then_some(row.min),
                 max: (row.complete > 0).then_some(row.max),
@@ -396,6 +397,8 @@ struct Row {
     count: u64,
     total: Duration,
     self_time: Duration,
+    /// Whether the trace does not tell of any of its calls how long it took.
+    is_timeless: bool,
     /// The average, the shortest and the longest of its calls; `None` where that is not known.
     average: Option<Duration>,
     min: Option<Duration>,
@@ -417,6 +420,7 @@ fn show_table(
             count: function.count,
             total: function.total,
             self_time: function.self_time,
+            is_timeless: false,
             average: average(function),
             min: Some(function.min),
             max: Some(function.max),
@@ -531,9 +535,12 @@ fn text(
     for row in rows {
         table.row([
             row.count.to_string(),
-            Human(row.total).to_string(),
-            Human(row.self_time).to_string(),
-            percent(row.self_time, whole),
+            known((!row.is_timeless).then_some(row.total)),
+            known((!row.is_timeless).then_some(row.self_time)),
+            match row.is_timeless {
+                true => "-".to_owned(),
+                false => percent(row.self_time, whole),
+            },
             known(row.average),
             known(row.min),
             known(row.max),
@@ -555,8 +562,9 @@ fn json(out: &mut dyn Write, row: &Row, name: &str, symbols: &Symbols) -> io::Re
     let mut object = Object::begin(out)?;
     object.member("function", name)?;
     object.member("count", row.count)?;
-    object.member("total_ns", row.total.0)?;
-    object.member("self_ns", row.self_time.0)?;
+    let known = |time: Duration| (!row.is_timeless).then_some(time.0);
+    object.member("total_ns", known(row.total))?;
+    object.member("self_ns", known(row.self_time))?;
     object.member("min_ns", row.min)?;
     object.member("max_ns", row.max)?;
     object.member("avg_ns", row.average.map(|average| average.0))?;

@@ -378,7 +378,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     entries.sort_by(|one, other| {
         let order = choice.sort.order(one, other, whole);
         let by_count = || other.row.count.cmp(&one.row.count);
-        let order = match one.without_ends && other.without_ends {
+        let order = match one.is_without_ends() && other.is_without_ends() {
             true => order.then_with(by_count),
             false => order,
         };

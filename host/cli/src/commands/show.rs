@@ -508,11 +508,7 @@ fn event_line(
             .member("thread", thread)
             .member("name", &*event.name)
             .member("fields", event.fields.as_slice());
-        if let EventKind::Enter { function, .. }
-        | EventKind::Exit {
-            function: Some(function),
-        } = event.kind
-        {
+        if let Some(function) = event.kind.function() {
             object.member("function", &*names.function(identities, function));
         }
         if let EventKind::Marker {

@@ -154,11 +154,7 @@ impl<'a> Listing<'a> {
         let name = line.len();
         line.push_str(&event.name);
         escape_from(line, name);
-        let function = match event.kind {
-            EventKind::Enter { function, .. } => Some(function),
-            EventKind::Exit { function } => function,
-            _ => None,
-        };
+        let function = event.kind.function();
         let style = self.palette.function;
         match (function, event.fields.as_slice()) {
             (None, []) => {}

@@ -36,7 +36,9 @@ use kymo_analysis::calls::{Begin, CallId, Callee, End, How, Repair, Step, TrackI
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_analysis::replay::Origin;
 use kymo_analysis::titles;
-use kymo_event::{Cpu, EventKind, EventRef, FunctionId, Identities, StreamId, Time, TraceInfo};
+use kymo_event::{
+    Caller, Cpu, EventKind, EventRef, FunctionId, Identities, StreamId, Time, TraceInfo,
+};
 
 use super::duration::WIDTH;
 use super::lines::LineBuffer;
@@ -77,6 +79,8 @@ pub struct Tree<'a> {
     moved: i64,
     /// The same of the begins of open calls, where it is anything.
     begins_moved: HashMap<CallId, i64>,
+    /// Who made the call that began last, where its source says so.
+    caller: Option<Caller>,
 }
 
 /// What lines are put together of.
@@ -142,6 +146,7 @@ impl<'a> Tree<'a> {
             options,
             moved: 0,
             begins_moved: HashMap::new(),
+            caller: None,
         }
     }
 
@@ -242,6 +247,7 @@ impl<'a> Tree<'a> {
             return Ok(());
         };
         actor.open = begin.depth.saturating_add(1);
+        self.caller = begin.caller;
         let indent = actor.base.saturating_add(begin.depth);
         if self.is_too_deep(indent) {
             return Ok(());
@@ -306,12 +312,18 @@ impl<'a> Tree<'a> {
             // What it called is not shown, but that it did is.
             let deep = end.self_time != end.duration;
             ending.extend_from_slice(if deep { FOLDED } else { LEAF });
-            if is_remarkable(end)
-                && let Some(remark) = remark(end)
-            {
+            let remark = match (end.how, self.caller) {
+                // Its end came with its beginning.
+                (How::NoEnd, Some(caller)) => {
+                    let caller = self.functions.names.function(identities, caller.function);
+                    Some((self.palette.dim, format!("called by {caller}")))
+                }
+                _ if !is_remarkable(end) => None,
+                _ => remark(end).map(|remark| (self.palette.warning, remark.into_owned())),
+            };
+            if let Some((style, remark)) = remark {
                 let mut text = "  ".to_owned();
-                let warning = self.palette.warning;
-                paint(&mut text, warning, &format!("/* {remark} */"));
+                paint(&mut text, style, &format!("/* {remark} */"));
                 ending.extend_from_slice(text.as_bytes());
             }
             ending.push(b'\n');
@@ -596,7 +608,9 @@ const UNKNOWN: &str = "an unknown function";
 /// Whether the event from which an end follows is one of its own thread.
 fn ends_by_itself(how: How) -> bool {
     match how {
-        How::Returned | How::Orphan | How::Jumped | How::Repaired(Repair::Unwound) => true,
+        How::Returned | How::Orphan | How::Jumped | How::NoEnd | How::Repaired(Repair::Unwound) => {
+            true
+        }
         How::RecordingOff | How::Open | How::Repaired(Repair::Lost) => false,
     }
 }

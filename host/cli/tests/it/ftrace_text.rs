@@ -1,5 +1,6 @@
 //! Texts of ftrace on the command line.
 
+use std::fs;
 use std::process::Command;
 
 /// Calls of a shell and of an idle CPU; the last one of the shell has not ended.
@@ -228,22 +229,77 @@ fn what_is_written_as_ftraces_text_is_read_back() {
     assert_eq!(table(&path).len(), 4);
 }
 
+/// What the tracer `function` writes, which records no ends.
+const FUNCTIONS: &str = "\
+# tracer: function
+#
+  ls-175   [001] .....   310.670951: once <-main
+  ls-175   [001] .....   310.670952: twice <-main
+  ls-175   [001] .....   310.670953: twice <-once
+";
+
 #[test]
 fn calls_without_ends_have_counts_and_no_times() {
-    let text = "# tracer: function\n#\n\
-                \x20  ls-175   [001] .....   310.670951: once <-main\n\
-                \x20  ls-175   [001] .....   310.670952: twice <-main\n\
-                \x20  ls-175   [001] .....   310.670953: twice <-main\n";
-    let (table, _) = kymo_of(text, &["report", "--columns", "+callers"]);
     let cells = |line: &str| {
         line.split_whitespace()
             .map(str::to_owned)
             .collect::<Vec<_>>()
     };
-    let lines: Vec<_> = table.lines().skip(1).map(cells).collect();
-    let dashes = ["-"; 7];
-    assert_eq!(lines[0], [&["2"][..], &dashes, &["twice"]].concat());
-    assert_eq!(lines[1], [&["1"][..], &dashes, &["once"]].concat());
+    let check = |table: &str| {
+        let lines: Vec<_> = table.lines().skip(1).map(cells).collect();
+        let dashes = ["-"; 6];
+        assert_eq!(lines[0], [&["2"][..], &dashes, &["2", "twice"]].concat());
+        assert_eq!(lines[1], [&["1"][..], &dashes, &["1", "once"]].concat());
+    };
+    let columns = ["report", "--columns", "+callers"];
+    check(&kymo_of(FUNCTIONS, &columns).0);
+    let (row, _) = kymo_of(FUNCTIONS, &["report", "--format", "json", "-n", "1"]);
+    let row = &rows(&row)[0];
+    assert_eq!((&row["count"], &row["without_end"]), (&2.into(), &2.into()));
+    for member in ["total_max_ns", "self_max_ns", "avg_ns", "max_ns"] {
+        assert!(row[member].is_null(), "{member}: {row}");
+    }
+    // An export holds them as they are.
+    let folder = tempfile::tempdir().unwrap();
+    let (text, ctf) = (
+        folder.path().join("functions.txt"),
+        folder.path().join("ctf"),
+    );
+    fs::write(&text, FUNCTIONS).unwrap();
+    let [text, ctf] = [&text, &ctf].map(|path| path.to_str().unwrap());
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let output = command.args(arguments).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["export", "--to", "ctf", "-o", ctf, text]);
+    check(&run(&[&columns[..], &[ctf]].concat()));
+}
+
+#[test]
+fn calls_without_ends_are_below_their_callers() {
+    let (graph, _) = kymo_of(FUNCTIONS, &["graph"]);
+    let lines: Vec<_> = graph
+        .lines()
+        .skip(1)
+        .map(|line| {
+            line.split_whitespace()
+                .skip(3)
+                .collect::<Vec<_>>()
+                .join(" ")
+        })
+        .collect();
+    let expected = ["0 main", "1 +- once", "1 +- twice", "0 once", "1 +- twice"];
+    assert_eq!(lines, expected, "{graph}");
+    let (tree, _) = kymo_of(FUNCTIONS, &["show"]);
+    assert!(tree.contains("| twice();  /* called by once */"), "{tree}");
+    assert!(!tree.contains("us"), "{tree}");
+    let (calls, _) = kymo_of(FUNCTIONS, &["calls", "--format", "json"]);
+    let last = rows(&calls).pop().unwrap();
+    assert_eq!(last["caller"], "once", "{last}");
+    assert_eq!(last["ended"], "not-recorded", "{last}");
+    assert!(last["duration_ns"].is_null(), "{last}");
 }
 
 #[test]

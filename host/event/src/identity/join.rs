@@ -57,6 +57,12 @@ impl Numbers {
         event.stream = self.stream(event.stream);
         event.thread = event.thread.map(|thread| self.thread(thread));
         match &mut event.kind {
+            EventKind::Called { function, caller } => {
+                *function = self.function(*function);
+                if let Some(caller) = caller {
+                    caller.function = self.function(caller.function);
+                }
+            }
             EventKind::Enter { function, .. }
             | EventKind::Exit {
                 function: Some(function),

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use kymo_analysis::calls::{Begin, End, How, TrackId};
+use kymo_analysis::calls::{Begin, Callee, End, How, TrackId};
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_analysis::replay::Replay;
 use kymo_analysis::titles;
@@ -319,10 +319,15 @@ impl<'a> Timeline<'a> for File<'a> {
             return;
         };
         let name = self.view.names.id(info, begin.callee);
+        let caller = begin.caller.map(|it| Callee::Function(it.function));
+        let caller = caller.map(|caller| self.view.names.id(info, caller));
         self.entry("B", place, begin.time, recorded, |entry, names| {
             entry.member("name", names.get(name));
-            if begin.call_site.is_some() || begin.clipped {
+            if begin.call_site.is_some() || caller.is_some() || begin.clipped {
                 entry.object("args", |args| {
+                    if let Some(caller) = caller {
+                        args.member("caller", names.get(caller));
+                    }
                     if let Some(site) = begin.call_site {
                         args.member("call site", site.to_string());
                     }

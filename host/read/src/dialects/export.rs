@@ -5,16 +5,19 @@
 //! calls, threads and interrupts are those of the trace that was exported. What CTF has words for
 //! (lost events, lost packets) stands in the packets, and is the CTF reader's to tell.
 
+mod threads;
+
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use kymo_ctf::metadata::{Base, EnvValue, EventClass, FieldClass, Metadata, Scope, Value64};
+use kymo_ctf::metadata::{Base, EnvValue, EventClass, FieldClass, Metadata, Scope};
 use kymo_ctf::{Events, Message, Projected, Projection, StreamReader, Trace};
 use kymo_event::{
-    Addr, ClockGap, Cpu, Duration, EventKind, Field, FunctionId, Gap, Identities, InterruptId,
-    InterruptKind, Irq, RecordingCause, RowKind, Stack, ThreadId, Tid, TimeUnit, TraceInfo, Value,
+    Addr, Caller, ClockGap, Cpu, Duration, EventKind, Field, FunctionId, Gap, Identities,
+    InterruptId, InterruptKind, Irq, RecordingCause, RowKind, ThreadId, Tid, TimeUnit, TraceInfo,
+    Value,
 };
 use kymo_wire::event::METADATA_STREAM;
 
@@ -23,6 +26,7 @@ use super::straight::{self, Call, Common};
 use super::{Sink, Spaces, env_text, hex_bytes, labels};
 use crate::fields::{Collector, Pool};
 use crate::formats::kymo::StreamKind;
+use threads::{address, stack, thread_class, thread_labels};
 
 /// Whether this is the metadata of one of our exports.
 pub(crate) fn is_export(metadata: &Metadata) -> bool {
@@ -71,6 +75,9 @@ const CALL_SITE: usize = 1;
 /// The same place, of exits that state how long their calls took.
 const WALL: usize = CALL_SITE;
 
+/// The position of a caller, which a called function has in the same place.
+const CALLER: usize = CALL_SITE;
+
 /// The field that does.
 const DURATION: &str = "duration";
 
@@ -81,6 +88,8 @@ enum Rule {
     Exit,
     /// An exit of which the entry was not recorded, with the time that its call took.
     ExitStated,
+    /// A call of which the source does not tell when it ended.
+    Called,
     SwitchedIn,
     SwitchedOut,
     IsrEnter,
@@ -100,6 +109,7 @@ impl Rule {
     fn of(class: &EventClass) -> Self {
         match class.name.as_str() {
             "enter" => Self::Enter,
+            "called" => Self::Called,
             "exit" if states_duration(class) => Self::ExitStated,
             "exit" => Self::Exit,
             "switched_in" => Self::SwitchedIn,
@@ -117,6 +127,7 @@ impl Rule {
         match self {
             Self::Enter => ["function", "call_site"],
             Self::Exit => ["function", ""],
+            Self::Called => ["function", "caller"],
             Self::ExitStated => ["function", DURATION],
             Self::IsrEnter | Self::IsrExit => ["irq", ""],
             Self::SwitchedIn | Self::SwitchedOut | Self::Rare | Self::Other => [""; 2],
@@ -154,7 +165,7 @@ impl Export {
             contexts: Vec::new(),
             named: HashMap::new(),
         };
-        for (number, label) in ["enter", "exit"]
+        for (number, label) in ["enter", "exit", "called"]
             .into_iter()
             .flat_map(|event| labels(metadata, event, "function"))
         {
@@ -264,6 +275,15 @@ impl Export {
                 let function = item.and_then(|item| self.function(item, sink));
                 Some(sink.row(RowKind::Exit).function(function))
             }
+            Rule::Called => item.and_then(|item| self.function(item, sink)).map(|it| {
+                let caller = numbers.unsigned(CALLER).filter(|caller| *caller != 0);
+                let caller = caller.and_then(|caller| self.function(caller, sink));
+                let row = sink.row(RowKind::Called).function(Some(it));
+                row.called_by(caller.map(|function| Caller {
+                    function,
+                    offset: 0,
+                }))
+            }),
             Rule::ExitStated => {
                 let function = item.and_then(|item| self.function(item, sink));
                 let row = sink.row(RowKind::Exit).function(function);
@@ -573,45 +593,4 @@ impl Export {
             }
         }
     }
-}
-
-/// The class of the numbers of threads.
-fn thread_class(metadata: &Metadata) -> Option<&FieldClass> {
-    let mut contexts = metadata
-        .streams
-        .iter()
-        .filter_map(|it| it.event_context.as_ref());
-    Some(&contexts.find_map(|context| context.member("thread"))?.class)
-}
-
-/// The names of threads, by their numbers.
-fn thread_labels(metadata: &Metadata) -> impl Iterator<Item = (u64, &str)> {
-    let mappings = match thread_class(metadata) {
-        Some(FieldClass::Enumeration(class)) => class.mappings.list(),
-        _ => &[],
-    };
-    mappings.iter().map(|mapping| {
-        let number = match mapping.first {
-            Value64::Signed(number) => number.cast_unsigned(),
-            Value64::Unsigned(number) => number,
-        };
-        (number, mapping.label.as_str())
-    })
-}
-
-/// The address that a text is, if it is one.
-fn address(text: &str) -> Option<Addr> {
-    u64::from_str_radix(text.strip_prefix("0x")?, 16)
-        .ok()
-        .map(Addr)
-}
-
-/// A stack: its lowest address, its bytes, and how many were in use, if that is known.
-fn stack(text: &str) -> Option<Stack> {
-    let mut words = text.split(' ');
-    Some(Stack {
-        base: words.next().and_then(address)?,
-        bytes: words.next()?.parse().ok()?,
-        used: words.next().and_then(|used| used.parse().ok()),
-    })
 }

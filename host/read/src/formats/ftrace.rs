@@ -40,8 +40,7 @@ use crate::{OpenError, OpenOptions};
 const FORMAT: &str = "ftrace";
 
 /// What a user should know of calls that the function tracer has recorded.
-const NO_ENDS: &str =
-    "the function tracer records no ends: its calls are counted, and take no time";
+const NO_ENDS: &str = "the function tracer records no ends: its calls are counted, and how long they took is not known";
 
 /// So many beginnings without any end show that ends were not recorded: fewer can be open where a trace ends.
 const BEGINNINGS: u64 = 3;

@@ -21,6 +21,7 @@ fn read(text: &str) -> (Vec<String>, kymo_event::TraceInfo) {
     };
     let shown = events.iter().map(|event| match event.kind {
         EventKind::Enter { function, .. } => format!(">{}", name(function)),
+        EventKind::Called { function, .. } => format!("*{}", name(function)),
         EventKind::Exit { function } => format!("<{}", function.map_or_else(String::new, name)),
         EventKind::IsrEnter { irq } => {
             format!("irq {}", info.identities.interrupt_name(irq).unwrap_or("?"))
@@ -52,7 +53,7 @@ fn functions_have_their_names_whatever_stands_behind_them() {
         ("simple_strtoul <ffffffff81067c60>", "simple_strtoul"),
     ] {
         let (events, info) = read(&format!("# tracer: function\n{head}{line}\n"));
-        assert_eq!(events, [format!(">{name}"), format!("<{name}")], "{line}");
+        assert_eq!(events, [format!("*{name}")], "{line}");
         assert_eq!(info.damage, []);
     }
     // A text of the user's is none, also with an arrow in it, and without that header a lone word may be one.
@@ -63,7 +64,7 @@ fn functions_have_their_names_whatever_stands_behind_them() {
         format!("# tracer: nop\n{head}sys_close\n"),
     ] {
         let (events, _) = read(&text);
-        assert!(!events[0].starts_with('>'), "{events:?}");
+        assert!(!events[0].starts_with('*'), "{events:?}");
     }
 }
 
@@ -73,8 +74,7 @@ fn repeated_calls_count_as_often_as_they_were() {
         sh-1 [000] d..1. 1.000001: foo <-bar\n \
         sh-1 [000] d..1. 1.000009: foo <-bar (repeats: 3, last_ts: 1.000008)\n";
     let (events, _) = read(text);
-    assert_eq!(events.iter().filter(|it| *it == ">foo").count(), 4);
-    assert_eq!(events.iter().filter(|it| *it == "<foo").count(), 4);
+    assert_eq!(events.iter().filter(|it| *it == "*foo").count(), 4);
 }
 
 #[test]

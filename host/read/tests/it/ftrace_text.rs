@@ -36,6 +36,9 @@ pub(crate) fn calls(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, i64
             .map_or((None, event.cpu), |thread| (Some(thread), None));
         let stack = stacks.entry(place).or_default();
         match event.kind {
+            EventKind::Called { function, .. } => {
+                calls.push((name(info, function), event.time.0, 0));
+            }
             EventKind::Enter { function, .. } => stack.push((function, event.time.0)),
             EventKind::Exit { function } => {
                 let is_open = |(open, _): &mut (_, _)| function.is_none_or(|it| it == *open);

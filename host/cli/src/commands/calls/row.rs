@@ -74,6 +74,7 @@ const fn ended(how: How) -> &'static str {
         How::Repaired(repair) => repair.name(),
         How::Jumped => "longjmp",
         How::RecordingOff => "recording-off",
+        How::NoEnd => "not-recorded",
         How::Open => "open",
         How::Orphan => "orphan",
     }

@@ -180,7 +180,7 @@ fn lines(
             Callee::Unknown => "(unknown)".to_owned(),
         };
         // A call that began before what was recorded took nobody knows how long.
-        let whole = row.orphans == 0;
+        let whole = row.without_time() == 0;
         let share = |least: Duration, most: Option<Duration>| {
             let most = most.filter(|_| whole);
             Share {

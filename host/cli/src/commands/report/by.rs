@@ -164,7 +164,10 @@ impl<'s> Keys<'s> {
                 By::File => key.file = Some(self.place(call.callee, info).0),
                 By::Line => key.line = Some(self.place(call.callee, info).1),
                 By::CallSite => {
-                    let site = call.begin.and_then(|it| it.call_site);
+                    let site = call.begin.and_then(|it| {
+                        let caller = || it.caller?.call_site(&info.identities);
+                        it.call_site.or_else(caller)
+                    });
                     key.call_site = Some(site.map(|it| (space(call.callee, call.track, info), it)));
                 }
                 By::Thread => key.thread = Some(within(call)),

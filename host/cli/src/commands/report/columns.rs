@@ -183,13 +183,13 @@ impl Column {
     /// Whether its value is known only from the exits of calls.
     fn is_of_ends(&self) -> bool {
         let is_time = self.kind() == Kind::Time;
-        is_time || self.needs == Needs::Relations || matches!(self.name, "total%" | "self%")
+        is_time || matches!(self.name, "total%" | "self%")
     }
 
     /// What a row has in it.
     pub fn value<'e>(&self, entry: &'e Entry, whole: Whole) -> Value<'e> {
         match self.get {
-            Get::Calls(_) if entry.without_ends && self.is_of_ends() => Value::None,
+            Get::Calls(_) if entry.is_without_ends() && self.is_of_ends() => Value::None,
             Get::Calls(get) => get(entry, whole),
             Get::Run(get) => entry.run.as_ref().map_or(Value::None, get),
         }

@@ -94,6 +94,10 @@ impl Doubts {
             calls.lost += row.lost;
             calls.doubtful += row.doubtful;
             calls.orphans += row.orphans;
+            // A row that has no time at all says so.
+            if row.without_end < row.count {
+                calls.without_end += row.without_end;
+            }
             calls.stated += row.stated;
             calls.open += row.open;
             calls.clipped_at_begin += row.clipped_at_begin;
@@ -110,6 +114,7 @@ impl Doubts {
             lost,
             doubtful,
             orphans,
+            without_end,
             stated,
             open,
             clipped_at_begin,
@@ -119,6 +124,7 @@ impl Doubts {
             (open, "still open at the end, or when recording stopped"),
             (clipped_at_begin, "that began before the part that is shown"),
             (orphans, "that began before what was recorded"),
+            (without_end, "of whose ends the trace does not tell"),
             (
                 stated,
                 "that began before what was recorded, or in a loss, and of which only their exits state how long they took",

@@ -50,8 +50,6 @@ pub struct Entry {
     pub relations: Relations,
     /// From how many places it is called, if a column asks for that.
     pub call_sites: Option<u64>,
-    /// Whether the trace does not tell how long any of its calls took, nor who made them.
-    pub without_ends: bool,
     /// Of a thread, an interrupt or a processor: how long it ran.
     pub run: Option<Run>,
 }
@@ -146,7 +144,6 @@ impl Entry {
             off_cpu_in_doubt: false,
             relations: Relations::default(),
             call_sites: None,
-            without_ends: false,
             run: None,
         }
     }
@@ -209,6 +206,11 @@ impl Entry {
         self.self_max = self.self_max.map(|_| wall.self_max);
     }
 
+    /// Whether the trace does not tell of any of its calls how long it took.
+    pub const fn is_without_ends(&self) -> bool {
+        self.row.without_end > 0 && self.row.without_end == self.row.count
+    }
+
     /// Whether a time is a lower bound: see [`is_at_least`].
     pub fn is_at_least(&self, time: Duration, most: Option<Duration>) -> bool {
         is_at_least(&self.row, time, most)
@@ -218,7 +220,7 @@ impl Entry {
 /// Whether a time of a row is a lower bound: calls were open, or began before what was recorded, or more may be
 /// hidden by a loss.
 pub fn is_at_least(row: &Row, time: Duration, most: Option<Duration>) -> bool {
-    row.open + row.orphans + row.clipped > 0 || most != Some(time)
+    row.open + row.without_time() + row.clipped > 0 || most != Some(time)
 }
 
 /// What a row is of: where it is on the target, its name, and where it stands in the source.

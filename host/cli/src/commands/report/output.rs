@@ -161,6 +161,9 @@ pub fn json(
         .member("orphans", row.orphans)
         .member("open", row.open)
         .member("clipped", row.clipped);
+    if row.without_end > 0 {
+        object.member("without_end", row.without_end);
+    }
     if row.stated > 0 {
         object.member("stated", row.stated);
     }

@@ -36,13 +36,12 @@ impl Rows<'_> {
     ) -> Vec<Entry> {
         let compensation = table.charges.as_ref().and_then(Replay::compensation);
         let row = |(callee, row): (Callee, Row)| {
-            // A call that began before what was recorded took nobody knows how long.
-            let whole = row.orphans == 0;
+            // A call that began before what was recorded, or of whose end nothing tells, took nobody knows how long.
+            let whole = row.without_time() == 0;
             let mut entry = Entry {
                 count_max: bounds.count(&row),
                 total_max: bounds.total(&row).filter(|_| whole),
                 self_max: bounds.self_time(&row).filter(|_| whole),
-                without_ends: self.info.without_ends && row.total_max.0 == 0,
                 ..self.named(table, callee, row)
             };
             if let Some(statistics) = &table.details.statistics
@@ -205,8 +204,8 @@ impl Rows<'_> {
         // Exits without a begin are of no known thread or processor. Of chosen threads, how long interrupts ran is not known.
         let all = !chosen.chooses_threads();
         let took_time = |entry: &Entry| {
-            let Row { count, orphans, .. } = entry.row;
-            all && count > orphans && entry.row.self_max > Duration(0)
+            let row = entry.row;
+            all && row.count > row.without_time() && entry.row.self_max > Duration(0)
         };
         entries.retain(|entry| entry.run.is_some() || took_time(entry));
     }

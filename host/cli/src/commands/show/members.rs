@@ -39,6 +39,7 @@ pub(super) fn reason(how: How) -> Option<&'static str> {
         How::Returned | How::RecordingOff => None,
         How::Repaired(repair) => Some(repair.name()),
         How::Jumped => Some("longjmp"),
+        How::NoEnd => Some("not-recorded"),
         How::Open => Some("open"),
         How::Orphan => Some("orphan"),
     }

@@ -19,6 +19,7 @@ pub fn remark(end: &End) -> Option<Cow<'static, str>> {
         How::Repaired(Repair::Unwound) => Some("unwound by a jump"),
         How::Repaired(Repair::Lost) => Some("its return is lost"),
         How::RecordingOff => Some("recording went off"),
+        How::NoEnd => None,
         How::Open => Some("still open"),
         How::Orphan => Some("entered before"),
     };

@@ -10,7 +10,14 @@ use crate::json::Object;
 
 /// The fields of calls in all sources that say no more than what a call is. When a call was recorded that is
 /// elsewhere now follows from the gap that tells how many events were moved.
-const OF_CALLS: [&str; 5] = ["function", "address", "call_site", "label", RECORDED];
+const OF_CALLS: [&str; 6] = [
+    "function",
+    "address",
+    "call_site",
+    "parent",
+    "label",
+    RECORDED,
+];
 
 /// As many fields as an event has at most.
 const MOST: usize = 8;
@@ -127,6 +134,12 @@ impl<'e> Record<'e> {
                 }
                 None => set(Class::ExitUnnamed, &[]),
             },
+            EventKind::Called { function, caller } => {
+                let function = numbers.function(identities, *function);
+                let caller =
+                    caller.map_or(0, |caller| numbers.function(identities, caller.function));
+                set(Class::Called, &[function.into(), caller.into()]);
+            }
             EventKind::SwitchedIn => set(Class::SwitchedIn, &[]),
             EventKind::SwitchedOut => set(Class::SwitchedOut, &[]),
             EventKind::IsrEnter { irq } => {

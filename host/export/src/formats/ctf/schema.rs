@@ -75,11 +75,13 @@ pub(super) enum Class {
     Ready,
     /// `function`, `duration`: an exit whose entry was not recorded, of a call that took so many nanoseconds by the wall.
     ExitStated,
+    /// `function`, `caller` (0 if it is not known): a call of which the source does not tell when it ended.
+    Called,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -102,6 +104,7 @@ impl Class {
         Self::Other,
         Self::Ready,
         Self::ExitStated,
+        Self::Called,
     ];
 
     /// Its position among the classes of a stream, which is also its number in the file.
@@ -114,6 +117,7 @@ impl Class {
         match self {
             Self::Enter | Self::EnterFrom => "enter",
             Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
+            Self::Called => "called",
             Self::SwitchedIn => "switched_in",
             Self::SwitchedOut => "switched_out",
             Self::IsrEnter => "isr_enter",
@@ -137,7 +141,12 @@ impl Class {
     pub const fn has_more(self) -> bool {
         !matches!(
             self,
-            Self::Enter | Self::EnterFrom | Self::Exit | Self::ExitStated | Self::ExitUnnamed
+            Self::Enter
+                | Self::EnterFrom
+                | Self::Exit
+                | Self::ExitStated
+                | Self::ExitUnnamed
+                | Self::Called
         )
     }
 }
@@ -304,6 +313,9 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
         Class::ExitStated => fields
             .with("function", function())
             .with("duration", unsigned(64)),
+        Class::Called => fields
+            .with("function", function())
+            .with("caller", function()),
         Class::EnterFrom => fields
             .with("function", function())
             .with("call_site", unsigned(64).base(Base::Hexadecimal)),

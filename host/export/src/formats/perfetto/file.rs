@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use kymo_analysis::calls::{Begin, End, How, TrackId};
+use kymo_analysis::calls::{Begin, Callee, End, How, TrackId};
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_analysis::replay::Replay;
 use kymo_event::{
@@ -183,7 +183,10 @@ impl<'a> File<'a> {
             self.view.left_out += 1;
             return;
         };
+        let caller = begin.caller.map(|it| Callee::Function(it.function));
+        let caller = caller.map(|caller| self.view.names.id(info, caller));
         let names = Some((name, &self.view.names));
+        let text = &self.view.names;
         sequence.timed(&mut self.output, begin.time, names, |packet| {
             packet.message(trace_packet::TRACK_EVENT, |event| {
                 event
@@ -199,6 +202,9 @@ impl<'a> File<'a> {
                             .text(debug_annotation::NAME, "call site")
                             .number(debug_annotation::POINTER_VALUE, site.0);
                     });
+                }
+                if let Some(caller) = caller {
+                    annotate(event, "caller", text.get(caller));
                 }
                 if begin.clipped {
                     let (what, why) = end_notes::CLIPPED;
@@ -328,6 +334,7 @@ impl<'a> Timeline<'a> for File<'a> {
         let name = self.view.names.id(info, begin.callee);
         if recorded.is_none()
             && begin.call_site.is_none()
+            && begin.caller.is_none()
             && !begin.clipped
             && let Some(sequence) = sequence(&mut self.tracks, begin.track)
             && let Some(Some(event)) = self.begins.get(name.index())

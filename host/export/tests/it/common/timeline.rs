@@ -181,6 +181,7 @@ pub fn expected_calls(trace: &Trace) -> Vec<Slice> {
             How::Jumped => note("left by", "longjmp"),
             How::RecordingOff => note("still open", "when recording was turned off"),
             How::Open => note("still open", "at the end of the trace"),
+            How::NoEnd => note("end", "not recorded"),
             How::Returned | How::Orphan => None,
         };
         if end.doubt.loss {

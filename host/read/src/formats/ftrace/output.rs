@@ -78,6 +78,8 @@ pub(super) struct Output {
     sorter: Option<Sorter>,
     held: Option<Held>,
     ready: Vec<Out>,
+    /// Rows whose times lie ahead of those that come next; at most one of a stream.
+    ahead: Vec<Out>,
 }
 
 /// The tasks of a kernel.
@@ -123,6 +125,7 @@ impl Output {
             sorter: sorted.then(Sorter::default),
             held: None,
             ready: Vec::new(),
+            ahead: Vec::new(),
         }
     }
 
@@ -246,7 +249,43 @@ impl Output {
             sorter.add(out, 0);
             self.settle(WAITING, batch);
         } else {
+            if !self.ahead.is_empty() {
+                self.give_ahead(Some(&out.row), batch);
+            }
             self.tasks.emit(&mut { out }, batch);
+        }
+    }
+
+    /// Takes a row whose time lies ahead of what other CPUs do next: the end of a call that is told at its beginning. It
+    /// waits until that time has come, so that rows are in the order of time.
+    pub(super) fn put_ahead(&mut self, out: Out, batch: &mut Batch) {
+        if self.held.is_some() || self.sorter.is_some() {
+            return self.put(out, batch);
+        }
+        self.give_ahead(Some(&out.row), batch);
+        self.ahead.push(out);
+    }
+
+    /// Gives out the rows ahead that belong before this one, in the order of time; all if no more come.
+    #[inline(never)]
+    fn give_ahead(&mut self, next: Option<&Row>, batch: &mut Batch) {
+        let is_before = |out: &Out| {
+            next.is_none_or(|next| {
+                let is_its = out.row.thread().is_some() && out.row.thread() == next.thread();
+                out.row.stream == next.stream || is_its || out.time() <= next.time
+            })
+        };
+        loop {
+            let due = self
+                .ahead
+                .iter()
+                .enumerate()
+                .filter(|(_, out)| is_before(out));
+            let Some((first, _)) = due.min_by_key(|(_, out)| out.time()) else {
+                return;
+            };
+            let mut out = self.ahead.swap_remove(first);
+            self.tasks.emit(&mut out, batch);
         }
     }
 
@@ -370,6 +409,7 @@ impl Output {
 
     /// No more rows come: if none is held, gives out what waits for the end of a switch.
     pub(super) fn end(&mut self, batch: &mut Batch) {
+        self.give_ahead(None, batch);
         if !self.is_waiting() {
             self.tasks.tails.end();
             self.tasks.give_waiting(batch);

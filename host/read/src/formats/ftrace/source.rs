@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use kymo_event::{
-    Addr, Batch, Cpu, Damage, EventKind, Field, FunctionId, Gap, InterruptKind, Moment, Row,
+    Batch, Caller, Cpu, Damage, EventKind, Field, FunctionId, Gap, InterruptKind, Moment, Row,
     RowKind, StreamId, StreamInfo, ThreadId, Time, TimeUnit, TraceInfo, WallClock, Wanted,
 };
 use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
@@ -109,7 +109,7 @@ impl DatSource {
                 },
                 space: output.space,
                 cpu: Some(Cpu(cpu)),
-                whole_calls: exits_alone,
+                whole_calls: exits_alone || kinds.functions > 0,
                 tells_missing: kinds.entries > 0,
                 without_switches,
                 ..StreamInfo::default()
@@ -125,7 +125,6 @@ impl DatSource {
         info.remarks = remarks(&trace, &kinds);
         info.remarks
             .extend(trace.next_file(&bytes).map(second_file));
-        info.without_ends = kinds.functions > 0;
         let last = vec![None; info.streams.len()];
         let latest = vec![None; info.streams.len()];
         Self {
@@ -363,11 +362,15 @@ impl Reader {
             Meaning::Function { ip, parent } => {
                 let function = self.function(self.field(ip, at.data), info);
                 let site = parent.as_ref().map_or(0, |it| self.field(it, at.data));
-                let row = at.row(RowKind::Enter).function(Some(function));
-                self.row(row.word(Addr(site)), at, batch);
-                let mut exit = at.row(RowKind::Exit).function(Some(function));
-                exit.record = false;
-                self.output.put_row(exit, at.pid, batch);
+                // A place without a symbol is in no function that could be named.
+                let symbol = self.trace.symbols.find(site);
+                let offset = symbol.map(|symbol| site - symbol.address);
+                let caller = offset.map(|offset| Caller {
+                    function: self.function(site, info),
+                    offset: u32::try_from(offset).unwrap_or(0),
+                });
+                let row = at.row(RowKind::Called).function(Some(function));
+                self.row(row.called_by(caller), at, batch);
             }
             Meaning::Switch(switch) => self.switch(switch, at, info, batch),
             _ => self.rare(meaning, at, info, batch),

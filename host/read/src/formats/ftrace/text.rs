@@ -123,7 +123,8 @@ pub(super) struct TextSource {
     /// Whether the header says that functions are traced, of which nothing tells the ends.
     is_function: bool,
     has_functions: bool,
-    has_lost: bool,
+    /// Losses so far.
+    losses: u64,
     is_untimed: bool,
     /// Whether the line at hand has no end: it is the last one, and may be cut.
     is_cut: bool,
@@ -140,10 +141,18 @@ impl TextSource {
         let mut alone = Beginnings::default();
         let mut without_switches = false;
         let mut tells_missing = false;
+        let mut more_dumps = None;
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
                 let part = html::is_page(&bytes).then(|| html::part(&bytes));
-                let part = part.flatten().or_else(|| dump::part(&bytes));
+                let dump = dump::part(&bytes).filter(|_| part.is_none());
+                if let Some((_, others @ 1..)) = dump {
+                    more_dumps = Some(format!(
+                        "the log has {} dumps of the kernel's trace: the first one is read",
+                        others + 1
+                    ));
+                }
+                let part = part.flatten().or(dump.map(|(lines, _)| lines));
                 let part = part.unwrap_or(0..bytes.len());
                 let text = bytes.get(part.clone()).unwrap_or_default();
                 let graph = graph(text);
@@ -169,7 +178,7 @@ impl TextSource {
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             numbered_threads: true,
-            remarks: alone.remark().into_iter().collect(),
+            remarks: alone.remark().into_iter().chain(more_dumps).collect(),
             ..TraceInfo::default()
         };
         let mut output = Output::new(
@@ -219,7 +228,7 @@ impl TextSource {
             unnamed: None,
             is_function: false,
             has_functions: false,
-            has_lost: false,
+            losses: 0,
             is_untimed: false,
             is_cut: false,
             is_print: false,
@@ -253,7 +262,7 @@ impl TextSource {
                 }
             }
             Line::Lost { cpu, events } => {
-                self.has_lost = true;
+                self.losses += 1;
                 let of_cpu = self.stream(Some(cpu));
                 let pid = self.states.get(of_cpu).and_then(|state| state.task);
                 let thread = pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities));
@@ -415,6 +424,8 @@ impl TextSource {
                 Wanted::Everything | Wanted::Records => event.values(line),
                 Wanted::Meaning | Wanted::Details => ("", ""),
             },
+            is_nameless: matches!(event.kind, TextKind::Exit { function: None, .. })
+                && line.contains("funcgraph_exit:"),
             time: self.time_of(event, place, batch),
         };
         self.lose_early(at.time, place, event.cpu, batch);
@@ -530,6 +541,9 @@ struct At<'a> {
     flags: &'a str,
     /// A call's arguments, and what it returned; empty where they do not stand there.
     values: (&'a str, &'a str),
+    /// Whether it is an exit without a name by trace-cmd, which leaves them all out. (The kernel does so where it is that of
+    /// the function that the CPU entered last at this depth.)
+    is_nameless: bool,
     time: Option<Time>,
 }
 

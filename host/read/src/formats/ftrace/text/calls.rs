@@ -8,6 +8,13 @@ use super::state::{Open, State};
 use super::{At, TextSource, id};
 use crate::formats::ftrace::output::{self, Out, Told};
 
+/// What a function is called whose name the text leaves out.
+const UNKNOWN: &str = "(unknown)";
+
+/// By so many nanoseconds the beginning of a call differs from what its line of entry and its duration say: the kernel takes
+/// the time of a call some time before it writes its entry.
+const NEAR: u64 = 20_000;
+
 /// What the line of an entry or exit says, under the names of the kernel's records.
 fn fields(depth: u32, duration: Option<u64>, at: &At<'_>) -> Vec<Field> {
     let mut fields = vec![Field::new("depth", u64::from(depth))];
@@ -37,6 +44,7 @@ impl TextSource {
     pub(super) fn entry(&mut self, function: &str, depth: u32, at: &At<'_>, batch: &mut Batch) {
         self.has_graph = true;
         let function = self.function(function);
+        let losses = self.losses;
         let Some(state) = self.states.get_mut(at.place) else {
             return;
         };
@@ -47,6 +55,7 @@ impl TextSource {
             depth,
             begin: time,
             function,
+            losses,
         });
         self.put_missing(missing, time, at, batch);
         if let Some(state) = self.state_of_cpu(at) {
@@ -66,8 +75,9 @@ impl TextSource {
 
     /// The exits of calls are missing, as the depth of what follows shows.
     fn put_missing(&mut self, missing: Vec<Open>, time: Time, at: &At<'_>, batch: &mut Batch) {
-        // An interrupt between a call's end and the writing of its exit is as deep as the call: nothing is missing then.
-        for open in missing.into_iter().filter(|_| self.has_lost) {
+        // Where nothing was lost, nothing is missing.
+        let losses = self.losses;
+        for open in missing.into_iter().filter(|open| open.losses != losses) {
             let ago = time.since(open.begin).unwrap_or_default();
             let gap = output::gap(
                 Gap::MissingExit { ago },
@@ -94,8 +104,15 @@ impl TextSource {
             return;
         };
         let stack = self.stacks.entry(at.task).or_default();
-        let (open, missing) = stack.close(depth, named);
         let known = duration.and_then(|duration| i64::try_from(duration).ok());
+        let losses = self.losses;
+        let (open, missing) = stack.close(depth, |open| {
+            // Behind a loss, one that began at another time is another call at this depth.
+            let began = at.time.zip(known).filter(|_| open.losses != losses);
+            let began = began.map(|(end, duration)| end.0.saturating_sub(duration));
+            let is_it = began.is_none_or(|began| began.abs_diff(open.begin.0) <= NEAR);
+            is_it && named.is_none_or(|named| open.function == named)
+        });
         // The duration has more digits than the time.
         let exact = open.zip(known);
         let exact = exact.map(|(open, it)| Time(open.begin.0.saturating_add(it)));
@@ -123,12 +140,18 @@ impl TextSource {
         let of_cpu = self.state_of_cpu(at);
         let entered = of_cpu.and_then(|it| *it.entered.get(depth as usize)?);
         // The kernel leaves the name out where it is that of the last function that the CPU entered at this depth.
+        let entered = entered.filter(|_| !at.is_nameless);
         let function = named.or(open.map(|open| open.function)).or(entered);
+        // It is none of the calls that are open, to which an exit without a function would belong.
+        let function = function.or_else(|| Some(self.function(UNKNOWN)));
         let mut row = at.row(RowKind::Exit, time).function(function);
         row.named = named.is_some();
         row.record = is_record;
         if let Some(duration) = duration.filter(|_| function.is_some()) {
             row = row.took(Duration(duration));
+        }
+        if !is_record && at.time.is_some() {
+            return self.output.put_ahead(Out::new(row, at.pid, None), batch);
         }
         self.put(row, at, "funcgraph_exit", batch, |_| {
             fields(depth, duration, at)

@@ -20,8 +20,9 @@ const DASHES: &[u8] = b"---------------------------------";
 /// So much of a file is looked at for it.
 const LOOKED_AT: usize = 1 << 24;
 
-/// Where the lines of the first such trace are in a log; `None` if there is none, or if it was empty.
-pub(in crate::formats::ftrace) fn part(log: &[u8]) -> Option<Range<usize>> {
+/// Where the lines of the first such trace are in a log, and how many others have a beginning behind it; `None` if there is
+/// none, or if it was empty.
+pub(in crate::formats::ftrace) fn part(log: &[u8]) -> Option<(Range<usize>, usize)> {
     let head = log.get(..LOOKED_AT).unwrap_or(log);
     if head.iter().take(256).any(|byte| *byte == 0) {
         return None;
@@ -32,24 +33,32 @@ pub(in crate::formats::ftrace) fn part(log: &[u8]) -> Option<Range<usize>> {
         // The next line, or none: `(ftrace buffer empty)`.
         let begin = mark + line_end(log.get(mark..)?)?;
         let second = begin + line_end(log.get(begin..)?)?;
-        let dashes = log.get(begin..second)?;
-        if memmem::find(dashes, DASHES).is_some() {
-            let rest = log.get(second..)?;
-            let end = memmem::find(rest, DASHES).unwrap_or(rest.len());
-            // The line of the dashes has the time of its printing in front.
-            let text = rest.get(..end)?;
-            let whole = match end == rest.len() {
-                true => end,
-                false => text
-                    .iter()
-                    .rposition(|byte| *byte == b'\n')
-                    .map_or(0, |at| at + 1),
-            };
-            return Some(second..second + whole);
+        let rest = log.get(second..)?;
+        if dashes(log.get(begin..second)?).is_some() {
+            let end = dashes(rest).unwrap_or(rest.len());
+            let others = memmem::find_iter(rest.get(end..)?, MARK).count();
+            return Some((second..second + end, others));
         }
         from = mark;
     }
     None
+}
+
+/// Where the first line of so many dashes begins, which has the time of its printing in front. (A switch of tasks within the
+/// trace has more of them.)
+fn dashes(text: &[u8]) -> Option<usize> {
+    let is_dash = |at: Option<usize>| at.and_then(|at| text.get(at)) == Some(&b'-');
+    let mut from = 0;
+    loop {
+        let found = from + memmem::find(text.get(from..)?, DASHES)?;
+        let end = found + DASHES.len();
+        if !is_dash(found.checked_sub(1)) && !is_dash(Some(end)) {
+            let line = text.get(..found)?;
+            return Some(memchr::memrchr(b'\n', line).map_or(0, |at| at + 1));
+        }
+        let more = text.get(end..)?.iter().take_while(|byte| **byte == b'-');
+        from = end + more.count();
+    }
 }
 
 fn line_end(bytes: &[u8]) -> Option<usize> {

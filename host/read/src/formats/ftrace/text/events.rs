@@ -272,6 +272,7 @@ impl TextSource {
                 thread: at.thread,
                 flags: "",
                 values: ("", ""),
+                is_nameless: false,
                 time: at.time,
             };
             state.leaf = Some((named, depth, at));
@@ -301,26 +302,27 @@ impl TextSource {
     ) {
         if !self.has_functions {
             self.has_functions = true;
-            self.info.without_ends = true;
+            for stream in &mut self.info.streams {
+                stream.whole_calls = true;
+            }
             self.info
                 .remarks
                 .push(crate::formats::ftrace::NO_ENDS.to_owned());
         }
         let time = self.now(at);
         let id = self.function(function);
-        let row = at.row(RowKind::Enter, time).function(Some(id));
-        let parent = (!parent.is_empty()).then(|| Field::new("parent", parent));
+        let caller = (!parent.is_empty()).then(|| kymo_event::Caller {
+            function: self.function(parent),
+            offset: 0,
+        });
+        let row = at.row(RowKind::Called, time).function(Some(id));
+        let mut row = row.called_by(caller);
+        let parent = caller.map(|_| Field::new("parent", parent));
         self.put(row, at, "function", batch, |_| parent.into_iter().collect());
-        let besides = |kind| {
-            let mut row = at.row(kind, time).function(Some(id));
-            row.record = false;
-            Out::new(row, at.pid, None)
-        };
-        self.output.put(besides(RowKind::Exit), batch);
+        row.record = false;
         // The kernel counts them in 16 bits.
         for _ in 1..calls.min(1 << 16) {
-            self.output.put(besides(RowKind::Enter), batch);
-            self.output.put(besides(RowKind::Exit), batch);
+            self.output.put(Out::new(row, at.pid, None), batch);
         }
     }
 
@@ -339,6 +341,7 @@ impl TextSource {
             thread: pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities)),
             flags: "",
             values: ("", ""),
+            is_nameless: false,
             time: None,
         };
         let row = at.row(RowKind::Other, time);

@@ -18,7 +18,7 @@ impl TextSource {
             name: cpu.map_or_else(|| "text".to_owned(), |cpu| format!("cpu{cpu}")),
             space: self.output.space,
             cpu: cpu.map(Cpu),
-            whole_calls: self.exits_alone == Some(true),
+            whole_calls: self.exits_alone == Some(true) || self.has_functions,
             tells_missing: self.tells_missing,
             without_switches: self.without_switches,
             ..StreamInfo::default()

@@ -53,6 +53,8 @@ pub(super) struct Open {
     pub(super) depth: u32,
     pub(super) begin: Time,
     pub(super) function: FunctionId,
+    /// The losses before it.
+    pub(super) losses: u64,
 }
 
 /// Deeper calls are not followed.
@@ -105,25 +107,26 @@ impl Stack {
         self.0.is_empty()
     }
 
-    /// A call begins. Those that are not further out have ended: they are given back, the innermost first.
+    /// A call begins. Those that are not further out have ended: they are given back, the innermost first. But where nothing
+    /// was lost since, one of the same depth is open: an interrupt came between its end and the writing of its exit.
     pub(super) fn open(&mut self, call: Open) -> Vec<Open> {
-        let missing = self.take(|open| open.depth >= call.depth);
+        let missing = self.take(|open| {
+            open.depth > call.depth || open.depth == call.depth && open.losses != call.losses
+        });
         if self.0.len() < DEEPEST {
             self.0.push(call);
         }
         missing
     }
 
-    /// A call ends at this depth, of this function if that is known. The open call that it is, and those that have ended
-    /// before.
+    /// A call ends at this depth. The open call that it is, if it `fits`, and those that have ended before.
     pub(super) fn close(
         &mut self,
         depth: u32,
-        function: Option<FunctionId>,
+        fits: impl Fn(&Open) -> bool,
     ) -> (Option<Open>, Vec<Open>) {
         let mut missing = self.take(|open| open.depth > depth);
         let found = self.0.pop_if(|open| open.depth == depth);
-        let fits = |open: &Open| function.is_none_or(|function| open.function == function);
         let ended = found.filter(fits);
         if ended.is_none() {
             missing.extend(found);
@@ -169,16 +172,26 @@ mod tests {
             depth,
             begin: Time(0),
             function: FunctionId(function),
+            losses: 0,
         };
         for (depth, function) in [(0, 10), (1, 11), (2, 12)] {
             assert!(stack.open(call(depth, function)).is_empty());
         }
-        let (ended, missing) = stack.close(1, None);
+        let (ended, missing) = stack.close(1, |_| true);
         assert_eq!(ended.map(|open| open.function), Some(FunctionId(11)));
         let functions = |calls: Vec<Open>| calls.iter().map(|it| it.function.0).collect::<Vec<_>>();
         assert_eq!(functions(missing), [12]);
-        assert_eq!(functions(stack.open(call(0, 21))), [10]);
-        let (ended, missing) = stack.close(0, Some(FunctionId(99)));
+        // One is as deep, and open, where nothing was lost.
+        assert_eq!(functions(stack.open(call(0, 15))), []);
+        let (ended, missing) = stack.close(0, |_| true);
+        assert_eq!(ended.map(|open| open.function), Some(FunctionId(15)));
+        assert_eq!(functions(missing), []);
+        let behind_loss = Open {
+            losses: 1,
+            ..call(0, 21)
+        };
+        assert_eq!(functions(stack.open(behind_loss)), [10]);
+        let (ended, missing) = stack.close(0, |_| false);
         assert!(ended.is_none());
         assert_eq!(functions(missing), [21]);
         assert!(stack.is_empty());
