@@ -1,5 +1,7 @@
 //! The call stack of one track.
 
+mod stated;
+
 use kymo_event::{Addr, Duration, FunctionId, SpaceId, Time};
 
 use crate::hash::FastMap;
@@ -7,6 +9,7 @@ use crate::hash::FastMap;
 use super::cpu_state::Charge;
 use super::frames::{Frame, Lost, Marks, OpenCounts, Outer, Stack};
 use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId, TrackInfo};
+use stated::as_stated;
 
 /// A track, and what is open on it.
 #[derive(Debug)]
@@ -42,6 +45,8 @@ pub(super) struct Track {
     off: Vec<FunctionId>,
     /// Where the window begins that clipped calls last.
     window: Time,
+    /// How long each of the calls that are clipped there had had a processor by then: the outermost ones.
+    before: Vec<Duration>,
     outer: Outer,
 }
 
@@ -100,6 +105,7 @@ impl Track {
             losses: 0,
             off: Vec::new(),
             window: Time(0),
+            before: Vec::new(),
             outer: Outer::default(),
         }
     }
@@ -385,9 +391,15 @@ impl Track {
         };
         let how = how(doubt);
         let (wall, duration) = match (stated, wall) {
-            (Some(stated), Some(wall)) if !clipped && !doubt.loss => {
-                let (wall, duration) = as_stated(stated, wall, duration);
-                (Some(wall), duration)
+            (Some(stated), Some(wall)) if !doubt.loss => {
+                // What lies before the window was counted as the rows have it. The rest is in this one, so that windows
+                // add up to the whole.
+                let (wall_before, before) = match clipped {
+                    true => self.before_window(&frame),
+                    false => (Duration(0), Duration(0)),
+                };
+                let (wall, duration) = as_stated(stated, wall + wall_before, duration + before);
+                (Some(wall - wall_before), duration - before)
             }
             _ => (wall, duration),
         };
@@ -465,30 +477,6 @@ impl Track {
         open.is_some_and(|open| open > wall + NEAR)
     }
 
-    /// The source states how long a call took of which only the end is in the trace: its time by the wall. Calls that have
-    /// ended with nothing open around them were called by it if it began before the first of them.
-    pub fn stated(&mut self, end: &mut End, wall: Duration) {
-        let begin = Time(end.time.0.saturating_sub_unsigned(wall.0));
-        let encloses = self.outer.begin.is_none_or(|first| begin <= first);
-        let (made, sure) = match self.frames.is_empty() && encloses {
-            true => (
-                self.outer.time.min(wall),
-                self.outer.time - self.outer.unsure,
-            ),
-            false => (Duration(0), Duration(0)),
-        };
-        let sure = sure.min(made);
-        (end.wall, end.duration, end.self_time) = (Some(wall), Some(wall), Some(wall - made));
-        (end.sure, end.sure_self) = (Some(sure), Some(Duration(0)));
-        end.doubt.loss = true;
-        if self.frames.is_empty() && encloses {
-            self.outer = Outer::default();
-            self.outer.add(begin, wall, wall - sure);
-        } else if self.frames.is_empty() {
-            self.outer.add(begin, wall, wall);
-        }
-    }
-
     /// Clips what is open at the beginning of a window: from here on its times count. Gives a begin for each
     /// call, the outermost first.
     pub fn clip(&mut self, time: Time, mut begun: impl FnMut(Begin)) {
@@ -498,7 +486,14 @@ impl Track {
             // A loss before may have hidden that other calls run.
             (lost.sure, lost.sure_self) = (Duration(0), Duration(0));
         }
+        let earlier = std::mem::take(&mut self.before);
         for (depth, frame) in self.frames.iter_mut().enumerate() {
+            let ran = Duration(u64::try_from(self.ran.saturating_sub(frame.ran)).unwrap_or(0));
+            let known = earlier.get(depth).copied().unwrap_or_default();
+            self.before.push(match frame.marks.has(Marks::CLIPPED) {
+                true => known + ran,
+                false => ran,
+            });
             if frame.begin < time {
                 frame.marks.set(Marks::CLIPPED);
             }
@@ -598,15 +593,4 @@ impl Track {
             lost.alive = self.losses;
         }
     }
-}
-
-/// The times of a call by the wall and on the processor, which its source states to be `stated`: as it measured them at the
-/// beginning and the end themselves, and not when it wrote of them. A source may leave out the time in which the thread was
-/// switched out (`nosleep-time` of ftrace).
-fn as_stated(stated: Duration, wall: Duration, ran: Duration) -> (Duration, Duration) {
-    if stated.0.abs_diff(ran.0) < stated.0.abs_diff(wall.0) {
-        return (wall.max(stated), stated);
-    }
-    let off = wall - ran;
-    (stated, stated - off)
 }

@@ -1,18 +1,20 @@
 //! `kymo info`: what an input is, what is in it, and what is missing from it.
 
+mod functions;
 mod program;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use kymo_event::{
-    Batch, ClockCheck, ClockCorrection, Date, Duration, FunctionId, InterruptKind, Space,
-    SpaceKind, StreamInfo, TimeUnit, TraceCounts, TraceInfo, Wanted,
+    ClockCheck, ClockCorrection, Date, Duration, FunctionId, InterruptKind, Space, SpaceKind,
+    StreamInfo, TimeUnit, TraceCounts, TraceInfo, Wanted,
 };
 use kymo_export::json::{Object, list};
-use kymo_read::{ReadError, Source, StreamSummary, Summary};
+use kymo_read::{StreamSummary, Summary};
 use kymo_symbols::{DebugInfo, Symbols};
 
+use self::functions::Functions;
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
 use crate::context::Context;
 use crate::diagnostic::Report;
@@ -65,12 +67,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
     };
     let symbols = trace.symbols();
-    let mut functions = Functions {
-        source: trace.source(),
-        met: Vec::new(),
-    };
+    let mut functions = Functions::of(trace.source());
     let summary = Summary::of(&mut functions);
-    let met = functions.met;
+    let met = functions.met();
     trace.remark_beyond(context);
     let identities = &trace.info().identities;
     let functions = (0..).zip(&met).filter(|(_, met)| **met);
@@ -123,38 +122,6 @@ fn verdict(trace: &Trace, summary: &Summary) -> Result<ExitCode, Report> {
             Err(Report::new(&error.message).help("what was read before is in the summary"))
         }
         None => trace.verdict(),
-    }
-}
-
-/// Passes events on, and remembers the functions that they name.
-struct Functions<'a> {
-    source: &'a mut dyn Source,
-    /// By [`FunctionId`].
-    met: Vec<bool>,
-}
-
-impl Source for Functions<'_> {
-    fn info(&self) -> &TraceInfo {
-        self.source.info()
-    }
-
-    fn info_mut(&mut self) -> &mut TraceInfo {
-        self.source.info_mut()
-    }
-
-    fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
-        let more = self.source.fill(batch)?;
-        self.met
-            .resize(self.source.info().identities.functions().len(), false);
-        for row in batch.rows() {
-            if row.kind.is_of_call()
-                && let Some(FunctionId(id)) = row.of_function()
-                && let Some(met) = self.met.get_mut(id as usize)
-            {
-                *met = true;
-            }
-        }
-        Ok(more)
     }
 }
 

@@ -63,6 +63,16 @@ pub fn refused(error: &OpenError) -> Report {
             "--align EVENT names events that all of them have, by which their times go together",
         ),
         OpenError::Memory { .. } | OpenError::HardwareTrace { .. } => report,
+        OpenError::Metadata { .. } => report.help(
+            "a CTF trace has a file `metadata`, in text (TSDL) or JSON, beside its streams; --metadata names one that lies \
+             elsewhere",
+        ),
+        OpenError::Unknown { path, .. } if path.is_dir() => {
+            report.help("if the trace is one of the files in this directory, give that file")
+        }
+        OpenError::Unknown { found, .. } if found.contains("an ELF") => {
+            report.help("INPUT is a trace; the program that it is of is given with --elf")
+        }
         _ => report.help(
             "kymo reads trace directories (CTF), the raw files of its targets, with --elf dumps of their \
              memory, and dumps of Zephyr's instrumentation; symbols are given with --elf",

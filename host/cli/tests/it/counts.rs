@@ -161,3 +161,69 @@ fn tables_of_ctf_exports_are_those_of_their_sources() {
         assert_eq!(expected.len(), found.len(), "{name}");
     }
 }
+
+/// Times of a clock that was ahead are put right for all.
+#[test]
+fn a_trace_ends_at_the_same_time_for_all() {
+    let input = captures::zephyr_instrumentation().join("instr_default/cap1/11_dump_trace.bin");
+    let input = input.to_str().unwrap();
+    let info = &objects(&kymo(&["info", "--format", "json", input]).0)[0];
+    let (_, warning) = kymo(&["show", "--begin", "100", input]);
+    let span = "the trace runs from 0.160779320 s to 0.164865400 s";
+    assert!(warning.contains(span), "{warning}");
+    assert_eq!(info["start_ns"], 160_779_320);
+    assert_eq!(info["end_ns"], 164_865_400);
+    assert_eq!(info["streams"][0]["end_ns"], 164_865_400);
+}
+
+/// What ran passed by the wall, too, also where calls were lost that others of their function are within.
+#[test]
+fn no_total_exceeds_the_wall() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    let input = folder.join("arm64/fg-v7.dat");
+    let input = input.to_str().unwrap();
+    let columns = ["--columns", "name,total,wall,self", "--format", "csv"];
+    let (table, _) = kymo(&[&["report", input], &columns[..]].concat());
+    let mut rows = 0;
+    for line in table.lines().skip(1) {
+        let mut fields = line
+            .split(',')
+            .skip(1)
+            .map(|field| field.parse::<u64>().ok());
+        let (total, wall) = (fields.next().flatten(), fields.next().flatten());
+        let own = fields.next().flatten();
+        if let Some((total, wall)) = total.zip(wall) {
+            assert!(total <= wall && own <= Some(total), "{line}");
+            rows += 1;
+        }
+    }
+    assert!(rows > 1_000, "{rows}");
+}
+
+/// The parts of a trace add up to it, although the kernel states other durations than the times of its lines.
+#[test]
+fn self_times_of_parts_add_up() {
+    let Some(folder) = captures::ftrace() else {
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let input = scratch.path().join("trace.txt");
+    for (name, cut) in [
+        ("fg-sched-sleeptime.txt", "243.188828347"),
+        ("fg-sched-nosleeptime.txt", "270.368965797"),
+    ] {
+        let bytes = captures::unpacked(&folder.join("amd64/text").join(name)).unwrap();
+        std::fs::write(&input, bytes).unwrap();
+        let input = input.to_str().unwrap();
+        let own = |part: &[&str]| -> u64 {
+            let (rows, _) = kymo(&[&["report", "--format", "json", input], part].concat());
+            let rows = objects(&rows).into_iter();
+            rows.filter_map(|row| row["self_ns"].as_u64()).sum()
+        };
+        let front = own(&["--end", cut]);
+        let parts = front + own(&["--begin", cut]);
+        assert_eq!(parts, own(&[]), "{name}");
+    }
+}

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use kymo_ctf::metadata::{self, Uuid};
 use kymo_ctf::{
-    Absence, DecodeErrorKind, GapKind, MAX_LEVELS, Message, Messages, Origin, Resume, Run,
-    StreamError, Trace,
+    Absence, DecodeError, DecodeErrorKind, GapKind, MAX_LEVELS, Message, Messages, Origin, Resume,
+    Run, StreamError, Trace,
 };
 use kymo_event::{
     Batch, Cpu, Cut, Damage, Event, EventKind, Gap, Identities, Moment, Space, SpaceId, StreamId,
@@ -474,10 +474,13 @@ impl CtfSource {
             ));
             return Ok(());
         }
-        let message = match skipped.map(|skipped| skipped.resume) {
-            Some(Resume::Magic) => format!("{error}; what follows was found by its magic number"),
-            _ => error.to_string(),
-        };
+        let mut message = error.to_string();
+        if let Some(doubt) = doubt(error) {
+            message = format!("{message}; {doubt}");
+        }
+        if let Some(Resume::Magic) = skipped.map(|skipped| skipped.resume) {
+            message += "; what follows was found by its magic number";
+        }
         let message = match self.oldest.get(index) {
             Some(Some(oldest)) => {
                 format!("{message} (counted from the oldest packet, at byte {oldest} of a ring)")
@@ -500,6 +503,21 @@ impl CtfSource {
         });
         Ok(())
     }
+}
+
+/// What is to be known of events that were given out before their packet was found to be damaged: a wrong byte is noticed
+/// only where something does not fit, some events behind it. Where the end of a packet is missing, its beginning is right.
+fn doubt(error: &DecodeError) -> Option<String> {
+    if let (DecodeErrorKind::Truncated { .. }, _) | (_, 0) = (error.kind, error.event) {
+        return None;
+    }
+    Some(match error.event {
+        1 => "the event of this packet before it is counted, although a wrong byte may lie in it"
+            .to_owned(),
+        count => format!(
+            "the {count} events of this packet before it are counted, although a wrong byte may lie in them"
+        ),
+    })
 }
 
 /// A gap behind the last event of a stream.

@@ -30,6 +30,7 @@ mod memory;
 mod open_files;
 mod other;
 mod packets;
+mod quick_check;
 mod rare;
 mod raw;
 mod record;

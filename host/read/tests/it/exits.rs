@@ -126,21 +126,24 @@ fn where_no_exit_is_named_stacks_outlive_packets_but_no_loss() {
 }
 
 #[test]
-fn an_exit_that_leaves_nothing_is_damage() {
+fn an_exit_without_its_entry_is_damage_of_the_packet() {
     let (enter, exit) = (record(Form::EnterShort, 5), record(Form::ExitShort, 0));
     let bytes = packet(0, 0, 1, &[&enter, &exit, &exit, &enter]);
     let options = OpenOptions::default();
     let mut source = open_dump(&identity(CORTEX_M), bytes, &[], "test", &options).unwrap();
     let events = events(&mut *source);
-    let [_, _, last] = &events[..] else {
+    let [only] = &events[..] else {
         panic!("{events:?}");
     };
     let damage = Gap::Damage {
-        offset: 44 + 3 + 1,
+        offset: 44,
         bytes: None,
-        message: "expected an event, found an exit that leaves nothing".to_owned(),
+        message: format!(
+            "expected an event at byte {} of a packet, found an exit without its entry; no event of this packet is used",
+            44 + 3 + 1
+        ),
     };
-    assert_eq!(last.kind, EventKind::Gap(damage));
+    assert_eq!(only.kind, EventKind::Gap(damage));
 }
 
 #[test]

@@ -85,3 +85,62 @@ fn a_window_has_what_of_such_a_call_lies_within() {
     assert!(ends[0].contains("/30 of 30"), "{ends:?}");
     assert!(ends[1].contains(" of 7"), "{ends:?}");
 }
+
+/// How long all calls took, and they themselves, within a window: of a call that took 110 although its entry was written 8
+/// late, and of one within it that took 93 in place of 90, during which another thread ran for 20.
+fn sums(begin: Option<i64>, end: Option<i64>) -> (u64, u64) {
+    let mut trace = Trace::new();
+    let (mut total, mut own) = (0, 0);
+    let count = |step: Step<'_>, total: &mut u64, own: &mut u64| {
+        if let Step::End(end) = step {
+            *total += end.duration.unwrap_or_default().0;
+            *own += end.self_time.unwrap_or_default().0;
+            assert!(end.duration <= end.wall, "{end:?}");
+        }
+    };
+    let row = |kind, time, thread, function| {
+        Row::new(kind, Time(time), StreamId(0))
+            .at(Some(Cpu(0)), Some(ThreadId(thread)))
+            .function(function)
+    };
+    let rows = [
+        row(RowKind::Enter, 8, 1, Some(A)),
+        row(RowKind::Enter, 13, 1, Some(B)),
+        row(RowKind::SwitchedOut, 40, 1, None),
+        row(RowKind::SwitchedIn, 40, 2, None),
+        row(RowKind::SwitchedOut, 60, 2, None),
+        row(RowKind::SwitchedIn, 60, 1, None),
+        row(RowKind::Exit, 103, 1, Some(B)).took(Duration(93)),
+        row(RowKind::Exit, 110, 1, Some(A)).took(Duration(110)),
+    ];
+    let mut opens = begin;
+    for row in rows
+        .iter()
+        .filter(|row| end.is_none_or(|end| row.time.0 < end))
+    {
+        if let Some(at) = opens.take_if(|at| *at <= row.time.0) {
+            trace.calls.open_window(Time(at), &mut |_| {});
+            total = 0;
+            own = 0;
+        }
+        let event = EventRef { row, event: None };
+        let calls = &mut trace.calls;
+        calls.push(event, &mut |step| count(step, &mut total, &mut own));
+    }
+    let mut count = |step: Step<'_>| count(step, &mut total, &mut own);
+    match end {
+        Some(end) => trace.calls.close_window(Time(end), &mut count),
+        None => trace.calls.finish(&mut count),
+    }
+    (total, own)
+}
+
+#[test]
+fn windows_add_up_to_the_whole_where_durations_are_stated() {
+    let whole = sums(None, None);
+    assert_eq!(whole, (110 - 20 + 93 - 20, 110 - 20));
+    for cut in 9..110 {
+        let (front, back) = (sums(None, Some(cut)), sums(Some(cut), None));
+        assert_eq!((front.0 + back.0, front.1 + back.1), whole, "cut at {cut}");
+    }
+}

@@ -190,11 +190,18 @@ impl Entry {
     /// Takes what is known besides; by the wall, its times are in the place of those on a processor.
     pub fn measure(&mut self, statistic: &Statistic, measure: Measure) {
         self.off_cpu_in_doubt = self.is_at_least(self.row.total, self.total_max);
-        let (wall, row) = (&statistic.wall, &mut self.row);
+        let mut statistic = statistic.clone();
+        let (wall, row) = (&mut statistic.wall, &mut self.row);
+        // What ran on a processor passed by the wall, too: of lower bounds the better one.
+        wall.self_time = wall.self_time.max(row.self_time);
+        wall.total = wall.total.max(row.total).max(wall.self_time);
+        wall.total_max = wall.total_max.max(wall.total);
+        wall.self_max = wall.self_max.max(wall.self_time);
+        let wall = *wall;
         let off_cpu = wall.total - row.total;
         // Where the trace has no switches, nothing says that it ran all the time.
         self.off_cpu = (statistic.switched || off_cpu > Duration(0)).then_some(off_cpu);
-        self.statistic = Some(statistic.clone());
+        self.statistic = Some(statistic);
         if measure == Measure::OnCpu {
             return;
         }
@@ -245,5 +252,39 @@ pub fn describe(
             (place, titles::interrupt(identities, id).into(), None)
         }
         Callee::Unknown => (Place::Unknown, "(unknown)".into(), None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_event::FunctionId;
+
+    use super::*;
+
+    /// A call within one of which little is certain: its self time is a lower bound of the total, also by the wall.
+    #[test]
+    fn what_ran_is_no_longer_than_the_wall() {
+        let row = Row {
+            count: 2,
+            total: Duration(155),
+            self_time: Duration(155),
+            ..Row::default()
+        };
+        let callee = Callee::Function(FunctionId(0));
+        for measure in [Measure::OnCpu, Measure::Wall] {
+            let mut entry = Entry::new(callee, Place::Name, Vec::new(), row);
+            let mut statistic = Statistic::default();
+            statistic.wall.total = Duration(153);
+            statistic.wall.self_time = Duration(155);
+            statistic.wall.total_max = Duration(160);
+            entry.measure(&statistic, measure);
+            let wall = entry.statistic.as_ref().unwrap().wall;
+            assert_eq!((wall.total, wall.total_max), (Duration(155), Duration(160)));
+            assert_eq!(
+                (entry.row.total, entry.row.self_time),
+                (wall.total, wall.self_time)
+            );
+            assert_eq!(entry.off_cpu, None);
+        }
     }
 }

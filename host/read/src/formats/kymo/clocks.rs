@@ -15,11 +15,12 @@ use kymo_ctf::metadata::Clock;
 use kymo_event::{
     ClockCheck, ClockCorrection, ClockReference, ClockVerdict, Cpu, Moment, Time, WallClock,
 };
-use kymo_wire::event::{EventId, Layout};
+use kymo_wire::event::EventId;
 
 use super::feed::Input;
 use super::packets::{Packet, Piece, Pieces};
-use super::records::{Sizes, Walk, number};
+use super::quick_check::{Found, QuickCheck};
+use super::records::{self, Walk, number};
 use super::streams::{StreamKind, StreamNumber, find_streams};
 use super::{Dump, Identity};
 
@@ -43,15 +44,16 @@ struct Recorded {
 pub(super) struct Moments(Vec<Recorded>);
 
 impl Moments {
-    /// Looks for them in a stream whose times are those of `clock`.
-    pub(super) fn of_stream(input: &Input, clock: &Clock) -> Self {
+    /// Looks for them in a stream whose times are those of `clock`, and notes in the input which of its packets are suspect.
+    pub(super) fn of_stream(input: &mut Input, clock: &Clock) -> Self {
         let Input {
             layout,
             bytes,
             missing,
             range,
             number,
-        } = input;
+            ..
+        } = &*input;
         let mut pieces = Pieces::new(*layout, bytes, missing)
             .starting_at(range.start)
             .heads_only();
@@ -69,28 +71,39 @@ impl Moments {
             }
             None
         });
-        Self::find(*layout, bytes, &mut packets, clock)
+        let check = QuickCheck::new(*layout);
+        let (found, suspect) = Self::find(&check, bytes, &mut packets, clock);
+        input.suspect = suspect.into();
+        found
     }
 
-    /// Looks for them in packets of a stream, which are among `bytes`.
+    /// Looks for them in packets of a stream, which are among `bytes`. Tells, too, where the packets begin whose records may
+    /// not be whole.
     pub(super) fn find(
-        layout: Layout,
+        check: &QuickCheck,
         bytes: &[u8],
         packets: &mut dyn Iterator<Item = Packet>,
         clock: &Clock,
-    ) -> Self {
-        let mut found = Self::default();
-        let sizes = Sizes::new(layout, EventId::WallClock);
+    ) -> (Self, Vec<usize>) {
+        let (mut found, mut suspect) = (Self::default(), Vec::new());
+        let layout = check.layout();
         for packet in packets {
             let content = (packet.header.content_bits / 8) as usize;
             let content = bytes
                 .get(packet.bytes.start..packet.bytes.end.min(packet.bytes.start + content))
                 .unwrap_or(&[]);
-            if !sizes.find(content) {
-                continue;
+            match check.walk(&packet, bytes) {
+                Found::Whole { wall_clock: false } => continue,
+                Found::Whole { wall_clock: true } => {}
+                Found::Suspect => {
+                    suspect.push(packet.bytes.start);
+                    // What is damaged is reported when the packet is read.
+                    if records::check(layout, &packet.header, content).1.is_some() {
+                        continue;
+                    }
+                }
             }
             let mut walk = Walk::new(layout, &packet.header, content);
-            // What is damaged ends the walk, and is reported when the packet is read.
             while let Ok(Some(id)) = walk.next() {
                 if id != EventId::WallClock {
                     continue;
@@ -117,7 +130,7 @@ impl Moments {
         }
         found.0.sort_by_key(|recorded| recorded.moment.time);
         found.0.dedup_by_key(|recorded| recorded.moment.time);
-        found
+        (found, suspect)
     }
 
     /// Takes in what came later.
@@ -208,7 +221,8 @@ pub(super) fn origin(dump: &Dump<'_>) -> Option<i64> {
                 }
                 _ => None,
             });
-            let found = Moments::find(layout, dump.bytes, &mut packets, &clock);
+            let check = QuickCheck::new(layout);
+            let (found, _) = Moments::find(&check, dump.bytes, &mut packets, &clock);
             let Moment { time, unix_ns } = found.last_run().0.first()?.moment;
             unix_ns.checked_sub(time.0)
         })

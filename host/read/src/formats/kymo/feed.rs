@@ -27,6 +27,8 @@ pub(super) struct Input {
     pub(super) range: Range<usize>,
     /// The stream whose packets are meant; `None` if all are.
     pub(super) number: Option<StreamNumber>,
+    /// Where the packets of the stream begin whose records may not be whole, in their order.
+    pub(super) suspect: Arc<[usize]>,
 }
 
 /// What is to be known of a packet besides its bytes.
@@ -134,6 +136,7 @@ impl Feed {
             number,
             range,
             bytes,
+            ..
         } = &self.input;
         // What a piece is depends on what follows it, so it is taken out of all bytes, not only
         // out of this stream's.

@@ -65,8 +65,14 @@ impl HeaderTable {
     /// The size of the record at `at` of a packet, whose first byte does not tell it.
     #[cold]
     pub(super) fn size(&self, content: &[u8], at: usize) -> Size {
+        self.size_of(content.get(at..).unwrap_or(&[]), at)
+    }
+
+    /// The size of the record that `rest` begins with, at `at` of its packet.
+    #[cold]
+    pub(super) fn size_of(&self, rest: &[u8], at: usize) -> Size {
         let Layout { shape, order, .. } = self.layout;
-        let first = content.get(at).copied().unwrap_or(0);
+        let first = rest.first().copied().unwrap_or(0);
         let number = Form::other_id(order, first);
         let payload = EventId::from_number(number).and_then(|id| payload(self.layout, id));
         let header = shape.bytes(Form::of(order, first));
@@ -75,7 +81,7 @@ impl HeaderTable {
             Some(Payload::Bytes(bytes)) => Size::Bytes(header + bytes),
             Some(Payload::Counted(align)) => {
                 let counted = (at + header).next_multiple_of(align);
-                match content.get(counted + 2..counted + 4) {
+                match rest.get(counted - at + 2..counted - at + 4) {
                     Some(length) => {
                         let length = super::number(order, length) as usize;
                         Size::Bytes(counted + 4 + length - at)

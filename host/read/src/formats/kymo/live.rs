@@ -27,6 +27,7 @@ use super::describe::{Description, Unusable, check_version};
 use super::feed::{Input, Notes, PacketNote};
 use super::marker_names::MarkerNames;
 use super::packets::{Packet, Piece, Pieces};
+use super::quick_check::QuickCheck;
 use super::record::Newest;
 use super::source::{First, read_names, stream_info, take_origin};
 use super::stream::{RINGS, Stream};
@@ -219,7 +220,8 @@ impl Live {
         if part.kind != StreamKind::Cpu || part.newest.has(&packet.header) {
             return;
         }
-        let found = Moments::find(layout, bytes, &mut std::iter::once(packet), clock);
+        let check = QuickCheck::new(layout);
+        let (found, _) = Moments::find(&check, bytes, &mut std::iter::once(packet), clock);
         if found.is_empty() {
             return;
         }
@@ -310,6 +312,7 @@ impl Live {
             bytes: Bytes::from(packet),
             missing: Arc::default(),
             number: None,
+            suspect: Arc::default(),
         };
         let kind = StreamKind::Metadata;
         let id = match self.names_stream {

@@ -6,7 +6,9 @@
 //! place and size for all else. After damage the search goes on at the next packet's magic number:
 //! packets are self-contained, so nothing behind a hole is lost with it.
 //!
-//! A packet of which only the beginning is good is *cut*: the good part is kept and the rest reported.
+//! A packet whose end is missing is *cut*: the part that is there is kept and the rest reported. Where bytes inside a
+//! packet are wrong, a record is found to be none only some records behind the first wrong byte: those in between look
+//! like events and may be of other functions and threads. So none of the records of such a packet are used.
 
 use std::ops::Range;
 
@@ -77,8 +79,8 @@ pub enum Fault {
     },
     /// Another packet begins inside the packet.
     #[error(
-        "expected a packet of {expected} bytes, found the first {found} and then the next packet: \
-         the last {} are missing",
+        "expected a packet of {expected} bytes, found the next packet after {found}: {} are missing, it is not known \
+         where; no event of this packet is used",
         expected.saturating_sub(*found)
     )]
     Overlapped {
@@ -94,23 +96,42 @@ pub enum Fault {
     #[error("expected an event, found a hole of zeros")]
     Hole,
     /// A record of a kind that there is none of.
-    #[error("expected an event, found one of unknown id {id}")]
+    #[error(
+        "expected an event at byte {at} of a packet, found one of unknown id {id}; no event of this packet is used"
+    )]
     UnknownEvent {
+        /// Where in the packet, in bytes.
+        at: usize,
         /// The id.
         id: u8,
     },
     /// An exit without a name of which the enter is not in the packet.
-    #[error("expected an event, found an exit that leaves nothing")]
-    ExitWithoutEnter,
+    #[error(
+        "expected an event at byte {at} of a packet, found an exit without its entry; no event of this packet is used"
+    )]
+    ExitWithoutEnter {
+        /// Where in the packet, in bytes.
+        at: usize,
+    },
     /// The packet's content ends inside an event.
-    #[error("expected a whole event, found {found} bytes before the content's end")]
+    #[error(
+        "expected a whole event at byte {at} of a packet, found {found} bytes before the content's end; no event of this \
+         packet is used"
+    )]
     EventCut {
+        /// Where in the packet, in bytes.
+        at: usize,
         /// How many bytes are left.
         found: usize,
     },
     /// An event from after the packet's end: its time is wrong, or what it stands for.
-    #[error("expected an event until tick {end}, found one at {found}")]
+    #[error(
+        "expected an event until tick {end} at byte {at} of a packet, found one at tick {found}; no event of this packet \
+         is used"
+    )]
     EventLate {
+        /// Where in the packet, in bytes.
+        at: usize,
         /// The packet's `timestamp_end`.
         end: u64,
         /// The event's time.
@@ -273,12 +294,21 @@ impl<'a> Pieces<'a> {
             });
         }
         let mut kept = ((header.content_bits / 8) as usize).min(end - at);
-        if self.check_records || fault.is_some() {
+        // Bytes are missing somewhere in the content; what is behind them is read as what it is not.
+        let is_torn = matches!(fault, Some(Fault::Overlapped { found, .. }) if kept == found);
+        if is_torn {
+            kept = head;
+        } else if self.check_records || fault.is_some() {
             let content = rest.get(..kept).unwrap_or(&[]);
             let (records, broken) = records::check(self.layout, &header, content);
-            // What the walk ran into matters only where nothing else cut the packet before.
-            fault = fault.or(broken);
-            kept = records;
+            (kept, fault) = match (fault, broken) {
+                // The last record ends where the packet was cut.
+                (Some(fault), None | Some(Fault::EventCut { .. })) => (records, Some(fault)),
+                (fault, None) => (records, fault),
+                (fault, Some(Fault::Hole)) => (records, fault.or(broken)),
+                // Some of the records in front of it may be none, too.
+                (_, Some(_)) => (head, broken),
+            };
         }
         if fault.is_some() {
             header.flags |= PacketHeader::FLAG_CUT;

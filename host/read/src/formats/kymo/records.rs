@@ -4,9 +4,7 @@
 //! events, and a reader that goes by the metadata cannot tell. So every packet is walked through
 //! first, which takes no more than the size and the time of each record.
 
-use kymo_wire::event::{
-    BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, OTHER_BYTES, PacketHeader, Shape,
-};
+use kymo_wire::event::{BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, PacketHeader, Shape};
 use kymo_wire::items;
 use kymo_wire::packet::ITEM_STREAM;
 
@@ -47,7 +45,10 @@ pub(super) fn check(
         }
         let id = match walk.next() {
             Ok(Some(id)) => id,
-            Ok(None) => return (at, Some(Fault::EventCut { found: rest.len() })),
+            Ok(None) => {
+                let found = rest.len();
+                return (at, Some(Fault::EventCut { at, found }));
+            }
             Err(fault) => return (at, Some(fault)),
         };
         match id {
@@ -58,13 +59,13 @@ pub(super) fn check(
             | EventId::EnterFarFrom => entered += 1,
             EventId::Exit if !nested => match entered.checked_sub(1) {
                 Some(left) => entered = left,
-                None => return (at, Some(Fault::ExitWithoutEnter)),
+                None => return (at, Some(Fault::ExitWithoutEnter { at })),
             },
             _ => {}
         }
         if walk.clock > header.end {
             let (end, found) = (header.end, walk.clock);
-            return (at, Some(Fault::EventLate { end, found }));
+            return (at, Some(Fault::EventLate { at, end, found }));
         }
         last = at;
     }
@@ -100,7 +101,8 @@ fn check_items(layout: Layout, header: &PacketHeader, content: &[u8]) -> (usize,
     let mut clock = header.begin;
     for item in content.get(at..).unwrap_or(&[]).chunks(size) {
         if item.len() < size {
-            return (at, Some(Fault::EventCut { found: item.len() }));
+            let found = item.len();
+            return (at, Some(Fault::EventCut { at, found }));
         }
         if content
             .get(at..)
@@ -112,7 +114,7 @@ fn check_items(layout: Layout, header: &PacketHeader, content: &[u8]) -> (usize,
         clock = after_item(layout, clock, item);
         if clock > header.end {
             let (end, found) = (header.end, clock);
-            return (at, Some(Fault::EventLate { end, found }));
+            return (at, Some(Fault::EventLate { at, end, found }));
         }
         at += size;
     }
@@ -155,71 +157,6 @@ pub(super) fn payload(layout: Layout, id: EventId) -> Option<Payload> {
         EventId::Metadata => return Some(Payload::Counted(1)),
         EventId::Block => return Some(Payload::Counted(BLOCK_ALIGN)),
     }))
-}
-
-/// The sizes of records, by their first bytes: for looking whether a packet holds a kind of record,
-/// in less than the time that reading it takes.
-pub(super) struct Sizes {
-    layout: Layout,
-    wanted: EventId,
-    /// 0 for those that have to be looked at.
-    sizes: [u8; 256],
-}
-
-impl Sizes {
-    /// Those of a target's records; `wanted` is what is looked for, of the form [`Form::Other`].
-    pub(super) fn new(layout: Layout, wanted: EventId) -> Self {
-        let size = |first| {
-            let form = Form::of(layout.order, first);
-            let payload = match form {
-                Form::Other => {
-                    let id = EventId::from_number(Form::other_id(layout.order, first))?;
-                    match payload(layout, id).filter(|_| id != wanted)? {
-                        Payload::Bytes(bytes) => bytes,
-                        Payload::Counted(_) => return None,
-                    }
-                }
-                _ => 0,
-            };
-            u8::try_from(layout.shape.bytes(form) + payload).ok()
-        };
-        let mut sizes = [0; 256];
-        for (first, entry) in (0..=255).zip(&mut sizes) {
-            *entry = size(first).unwrap_or(0);
-        }
-        Self {
-            layout,
-            wanted,
-            sizes,
-        }
-    }
-
-    /// Whether there is such a record in the content of a packet, as far as that is whole.
-    pub(super) fn find(&self, content: &[u8]) -> bool {
-        let order = self.layout.order;
-        let mut at = self.layout.header_bytes();
-        while let Some(first) = content.get(at) {
-            let size = self.sizes.get(usize::from(*first)).map_or(0, |size| *size);
-            if size > 0 {
-                at += usize::from(size);
-                continue;
-            }
-            let id = EventId::from_number(Form::other_id(order, *first));
-            if id == Some(self.wanted) {
-                return true;
-            }
-            let counted = id.and_then(|id| payload(self.layout, id));
-            let Some(Payload::Counted(align)) = counted else {
-                return false;
-            };
-            let length = (at + OTHER_BYTES).next_multiple_of(align) + 2;
-            let Some(bytes) = content.get(length..length + 2) else {
-                return false;
-            };
-            at = length + 2 + number(order, bytes) as usize;
-        }
-        false
-    }
 }
 
 /// Goes from record to record, as far as their sizes and times tell.
@@ -281,7 +218,12 @@ impl<'a> Walk<'a> {
                             None => return Ok(None),
                         }
                     }
-                    None => return Err(Fault::UnknownEvent { id: number }),
+                    None => {
+                        return Err(Fault::UnknownEvent {
+                            at: self.at,
+                            id: number,
+                        });
+                    }
                 }
             }
         };

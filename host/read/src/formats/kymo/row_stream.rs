@@ -1,7 +1,7 @@
 //! One stream of a recording as rows, straight from its bytes: what [`Stream`](super::stream::Stream) gives
 //! by way of CTF, in a tenth of the time.
 //!
-//! Records are checked while they are decoded, in one pass: where
+//! Packets were [checked](super::quick_check) beforehand. Records are checked again while they are decoded: where
 //! [`check`](super::records::check) would cut a packet, its rows end. An exit or the end of an interrupt
 //! handler that does not say what it ends has no function or interrupt here; the reconstruction of calls knows.
 
@@ -257,22 +257,22 @@ impl RowStream {
                 match table.size(content, at) {
                     Size::Bytes(bytes) => size = bytes,
                     Size::Cut => size = usize::MAX - at,
-                    Size::Unknown(id) => break Stop::Fault(at, Fault::UnknownEvent { id }),
+                    Size::Unknown(id) => break Stop::Fault(at, Fault::UnknownEvent { at, id }),
                 }
             }
             let next = at + size;
             if next > content.len() {
                 let found = content.len() - at;
-                break Stop::Fault(at, Fault::EventCut { found });
+                break Stop::Fault(at, Fault::EventCut { at, found });
             }
             let elapsed = (head >> header.time_shift).wrapping_sub(clock) & header.time_mask;
             let tick = clock.wrapping_add(elapsed);
             if header.id == EventId::Exit && entered == 0 {
-                break Stop::Fault(at, Fault::ExitWithoutEnter);
+                break Stop::Fault(at, Fault::ExitWithoutEnter { at });
             }
             if tick > open.end {
                 let (end, found) = (open.end, tick);
-                break Stop::Fault(at, Fault::EventLate { end, found });
+                break Stop::Fault(at, Fault::EventLate { at, end, found });
             }
             let next_head = load(BIG, content, next);
             if next_head == 0 && content.get(next - 1) == Some(&0) && is_hole(content, next) {

@@ -163,7 +163,7 @@ impl NativeSource {
         plan: &Arc<Plan>,
         mut dialect: Dialect,
         mut info: TraceInfo,
-        inputs: Vec<Part>,
+        mut inputs: Vec<Part>,
         origin: Option<i64>,
     ) -> Self {
         if inputs.iter().any(|part| part.kind == StreamKind::Thread)
@@ -176,7 +176,7 @@ impl NativeSource {
             said,
             corrections,
             check,
-        } = clocks(plan, &inputs);
+        } = clocks(plan, &mut inputs);
         let origin = origin.map(|unix_ns| Moment {
             time: Time(0),
             unix_ns,
@@ -312,14 +312,14 @@ impl Source for NativeSource {
 }
 
 /// What the times of day in the streams tell.
-fn clocks(plan: &Plan, parts: &[Part]) -> Clocks {
+fn clocks(plan: &Plan, parts: &mut [Part]) -> Clocks {
     let Some(clock) = plan.metadata().clocks.first() else {
         return Clocks::default();
     };
-    let moments = parts.iter().map(|part| {
+    let moments = parts.iter_mut().map(|part| {
         let told = match part.kind {
             StreamKind::Items => Moments::default(),
-            _ => Moments::of_stream(&part.input, clock),
+            _ => Moments::of_stream(&mut part.input, clock),
         };
         (part.kind, part.number.cpu, told)
     });
@@ -451,6 +451,7 @@ pub(super) fn open_packets(
                 missing: missing.clone(),
                 range: stream.bytes,
                 number: Some(number),
+                suspect: Arc::default(),
             },
         }
     });
@@ -551,6 +552,7 @@ pub(crate) fn open_directory(
                 bytes,
                 missing: Arc::default(),
                 number: None,
+                suspect: Arc::default(),
             },
         };
         // Streams without a packet come last.

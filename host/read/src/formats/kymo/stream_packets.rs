@@ -1,5 +1,7 @@
-//! The packets of one stream, one after the other, and what is damaged between them. Their records
-//! are not looked at, unless something else is wrong with the packet.
+//! The packets of one stream, one after the other, and what is damaged between them.
+//!
+//! Packets whose records may be damaged are known beforehand ([`Input::suspect`]): where one record is found to be none,
+//! those in front of it may be none either, and must not have been counted by then.
 
 use std::collections::VecDeque;
 
@@ -73,13 +75,14 @@ impl StreamPackets {
             number,
             range,
             bytes,
+            suspect,
         } = &self.input;
         // What a piece is depends on what follows it, so it is taken out of all bytes, not only
         // out of this stream's.
-        let mut pieces = Pieces::new(*layout, bytes, missing)
-            .starting_at(self.at)
-            .heads_only();
+        let all = Pieces::new(*layout, bytes, missing);
+        let mut pieces = all.clone().starting_at(self.at).heads_only();
         while pieces.offset() < range.end {
+            let here = pieces.offset();
             let piece = pieces.next();
             self.at = pieces.offset();
             match piece {
@@ -87,7 +90,14 @@ impl StreamPackets {
                     self.ours =
                         number.is_none_or(|number| number == StreamNumber::of(&packet.header));
                     if self.ours {
-                        self.next = Some(packet);
+                        let is_suspect = suspect.binary_search(&packet.bytes.start).is_ok();
+                        self.next = match is_suspect && packet.cut.is_none() {
+                            false => Some(packet),
+                            true => match all.starting_at(here).next() {
+                                Some(Piece::Packet(packet)) => Some(packet),
+                                _ => None,
+                            },
+                        };
                         return;
                     }
                 }

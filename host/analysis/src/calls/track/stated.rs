@@ -1,0 +1,55 @@
+//! Calls of which the source states how long they took.
+
+use kymo_event::{Duration, Time};
+
+use super::Track;
+use crate::calls::frames::{Frame, Outer};
+use crate::calls::output::End;
+
+impl Track {
+    /// How long a clipped call that has ended just now lasted before the window, by the wall and on a processor.
+    #[cold]
+    pub(super) fn before_window(&self, frame: &Frame) -> (Duration, Duration) {
+        let before = self.before.get(self.frames.len());
+        let wall = self.window.since(frame.begin);
+        (
+            wall.unwrap_or_default(),
+            before.copied().unwrap_or_default(),
+        )
+    }
+
+    /// The source states how long a call took of which only the end is in the trace: its time by the wall. Calls that have
+    /// ended with nothing open around them were called by it if it began before the first of them.
+    pub fn stated(&mut self, end: &mut End, wall: Duration) {
+        let begin = Time(end.time.0.saturating_sub_unsigned(wall.0));
+        let encloses = self.outer.begin.is_none_or(|first| begin <= first);
+        let (made, sure) = match self.frames.is_empty() && encloses {
+            true => (
+                self.outer.time.min(wall),
+                self.outer.time - self.outer.unsure,
+            ),
+            false => (Duration(0), Duration(0)),
+        };
+        let sure = sure.min(made);
+        (end.wall, end.duration, end.self_time) = (Some(wall), Some(wall), Some(wall - made));
+        (end.sure, end.sure_self) = (Some(sure), Some(Duration(0)));
+        end.doubt.loss = true;
+        if self.frames.is_empty() && encloses {
+            self.outer = Outer::default();
+            self.outer.add(begin, wall, wall - sure);
+        } else if self.frames.is_empty() {
+            self.outer.add(begin, wall, wall);
+        }
+    }
+}
+
+/// The times of a call by the wall and on the processor, which its source states to be `stated`: as it measured them at the
+/// beginning and the end themselves, and not when it wrote of them. A source may leave out the time in which the thread was
+/// switched out (`nosleep-time` of ftrace).
+pub(super) fn as_stated(stated: Duration, wall: Duration, ran: Duration) -> (Duration, Duration) {
+    if stated.0.abs_diff(ran.0) < stated.0.abs_diff(wall.0) {
+        return (wall.max(stated), stated);
+    }
+    let off = wall - ran;
+    (stated, stated - off)
+}
