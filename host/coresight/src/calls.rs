@@ -216,7 +216,9 @@ impl Calls {
                     self.enter(address, place, Some(end), Entered::Call, program, out);
                 }
             }
-            Before::Range(Leave::IndirectJump, _) if self.is_inside(address, place, program) => {}
+            // Of unknown code any address seems to be within the function, also the one that `br x30` returns to.
+            Before::Range(Leave::IndirectJump, _)
+                if place.is_some() && self.is_inside(address, place, program) => {}
             Before::Range(Leave::Return | Leave::IndirectJump, _)
                 if self.returns(address, false, out) => {}
             Before::Range(Leave::Return, _) => {
@@ -406,9 +408,13 @@ impl Calls {
         // The kernel sends the thread elsewhere: to a handler of a signal, which will come back.
         let frame = self.stack[index];
         self.unwind(index, out);
+        // Unless it goes on next to it: an instruction is skipped that was emulated, or a system call starts again.
+        let is_near = frame
+            .return_address
+            .is_some_and(|end| end.abs_diff(address) <= 4);
         let is_handler = place.is_some_and(|place| place.is_start)
             || place.is_none() && self.function().is_some();
-        if is_handler && frame.kind != Kind::Resume {
+        if is_handler && !is_near && frame.kind != Kind::Resume {
             self.push(Frame {
                 kind: Kind::Resume,
                 ..frame

@@ -389,6 +389,87 @@ fn a_loop_to_the_start_of_an_unknown_function_is_no_call() {
 }
 
 #[test]
+fn an_indirect_jump_to_the_caller_returns_from_unknown_code() {
+    // `br x30` in 0x30000, which 0x20000 calls twice; then one that leaves both.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20010, Leave::Call),
+            run(0x30000, 0x30008, Leave::IndirectJump),
+            run(0x20010, 0x20020, Leave::Call),
+            run(0x30000, 0x30008, Leave::IndirectJump),
+            run(0x20020, 0x20030, Leave::Call),
+            run(0x40000, 0x40008, Leave::IndirectJump),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >20000 >30000 <30000 >30000 <30000 >40000 <20000+1",
+    );
+    // A table of jumps stays within its function.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20010, Leave::IndirectJump),
+            run(0x20080, 0x20090, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >20000 <20000",
+    );
+}
+
+#[test]
+fn an_instruction_that_is_skipped_or_repeated_is_no_signal_handler() {
+    // Unknown code: the kernel emulates an instruction at 0x20008, and restarts a system call at 0x20010.
+    let calls = |level, skipped: &[Element]| {
+        let begin = [
+            context(Some(7), level),
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20008, Leave::Next),
+            exception(3, 0x20008),
+        ];
+        let end = [
+            run(0x2000c, 0x20014, Leave::Next),
+            exception(2, 0x20014),
+            ON,
+            run(0x20010, 0x20014, Leave::Next),
+            exception(2, 0x20014),
+            ON,
+            run(0x20014, 0x20018, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ];
+        steps(&[&begin, skipped, &end].concat()).0
+    };
+    assert_eq!(
+        calls(0, &[ON]),
+        "@7 ?1 >20000 !3 on .3 !2 on .2 !2 on .2 <20000"
+    );
+    // With a handler that is traced.
+    let handler = [
+        run(0x800, 0x810, Leave::ExceptionReturn),
+        Element::ExceptionReturn,
+    ];
+    assert_eq!(
+        calls(1, &handler),
+        "@7 ?1 >20000 !3 >8 <8 .3 !2 on .2 !2 on .2 <20000"
+    );
+    // A system call that begins a function.
+    check(
+        &[
+            context(Some(7), 0),
+            run(0x110, 0x120, Leave::Call),
+            run(0x200, 0x204, Leave::Next),
+            exception(2, 0x204),
+            ON,
+            run(0x200, 0x204, Leave::Next),
+            exception(2, 0x204),
+            ON,
+            run(0x204, 0x208, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "@7 ?1 >2 !2 on .2 !2 on .2 <2",
+    );
+}
+
+#[test]
 fn what_code_and_trace_disagree_on_is_told() {
     check(
         &[
