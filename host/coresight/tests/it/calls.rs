@@ -548,6 +548,17 @@ fn tracing_that_goes_on_where_it_paused_ends_no_call() {
             "?1 >20000 >30000 on <30000 <20000",
         );
     }
+    // A function that runs on into the next one keeps its caller.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x200, 0x300, Leave::Next),
+            ON,
+            run(0x300, 0x310, Leave::Return),
+            run(0x120, 0x130, Leave::Next),
+        ],
+        "?1 >2 on <2 =3 <3",
+    );
 }
 
 #[test]
