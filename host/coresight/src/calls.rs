@@ -15,9 +15,13 @@
 //! - An exception opens a frame of its own. Its end is a return from exceptions, or, where the handler is not traced, that
 //!   tracing begins again. If execution goes on elsewhere (a signal handler), the frame of the exception is replaced by
 //!   one that returns where the exception came, so that the end of the handler is known.
+//! - Where tracing goes on behind the instruction that it paused after, nothing is missing but what was called there.
+//!   Elsewhere, and after a loss, the calls that were open may still be: [`Lost`] marks them. They stay open below what is
+//!   found, until execution returns among them, or is found elsewhere after one more pause or loss.
 //! - Each thread has a stack of its own, chosen by the context. A kernel writes its context register while it switches
 //!   stacks, so that both halves of a switch fit the stacks of their threads.
 
+mod close;
 mod step;
 
 pub use step::{Entered, Lost, Place, Program, Step};
@@ -61,6 +65,10 @@ struct Frame {
 enum Before {
     /// The trace begins, or was not followed for a while.
     Nothing,
+    /// Trace was lost.
+    Lost,
+    /// Tracing went off behind a range that ended so, at this address, and is on again.
+    Pause(Leave, u64),
     /// The range before ended so, at this address.
     Range(Leave, u64),
     /// An exception came.
@@ -77,8 +85,10 @@ pub struct Calls {
     context: Context,
     thread: u32,
     stack: Vec<Frame>,
-    /// Stacks of threads that do not run.
-    waiting: HashMap<u32, Vec<Frame>>,
+    /// The outermost frames, so many, that were open when tracing paused or trace was lost: they may have ended since.
+    doubtful: usize,
+    /// Stacks of threads that do not run, and how many of their frames are doubtful.
+    waiting: HashMap<u32, (Vec<Frame>, usize)>,
     before: Before,
     /// Of each block: its function. Outer `None`: not looked up yet.
     places: Vec<Option<Option<Place>>>,
@@ -95,6 +105,7 @@ impl Calls {
             context,
             thread: program.thread(&context),
             stack: Vec::new(),
+            doubtful: 0,
             waiting: HashMap::new(),
             before: Before::Nothing,
             places: Vec::new(),
@@ -216,7 +227,9 @@ impl Calls {
                     self.enter(address, place, Some(end), Entered::Call, program, out);
                 }
             }
-            Before::Range(Leave::IndirectJump, _) if self.is_inside(address, place, program) => {}
+            // Of unknown code any address seems to be within the function, also the one that `br x30` returns to.
+            Before::Range(Leave::IndirectJump, _)
+                if place.is_some() && self.is_inside(address, place, program) => {}
             Before::Range(Leave::Return | Leave::IndirectJump, _)
                 if self.returns(address, false, out) => {}
             Before::Range(Leave::Return, _) => {
@@ -226,7 +239,18 @@ impl Calls {
             Before::Range(Leave::ExceptionReturn, _) | Before::ExceptionReturn => {
                 self.resume(address, place, program, out);
             }
-            Before::Nothing => self.resume(address, place, program, out),
+            Before::Pause(Leave::Next | Leave::Call | Leave::IndirectCall, end)
+                if end == address =>
+            {
+                self.jump(address, place, program, out);
+            }
+            Before::Pause(..) => {
+                if !self.stack.is_empty() {
+                    out(Step::Lost(Lost::Paused));
+                }
+                self.resume(address, place, program, out);
+            }
+            Before::Nothing | Before::Lost => self.resume(address, place, program, out),
             Before::Exception => {
                 self.enter(address, place, None, Entered::Call, program, out);
             }
@@ -288,49 +312,6 @@ impl Calls {
         self.find(address, place, false, program, out);
     }
 
-    /// Closes the innermost frame as it returns, if its caller is not known and any address may be its: it would seem to go on
-    /// in its caller.
-    fn leave_found(&mut self, out: &mut impl FnMut(Step)) {
-        let frame = self.stack.last();
-        if frame.is_some_and(|frame| frame.is_unknown && frame.return_address.is_none()) {
-            self.leave_top(out);
-        }
-    }
-
-    /// Closes the innermost frame, if that is a function's.
-    fn leave_top(&mut self, out: &mut impl FnMut(Step)) -> Option<Frame> {
-        let frame = *self.stack.last()?;
-        let Kind::Function(function) = frame.kind else {
-            return None;
-        };
-        self.stack.pop();
-        out(Step::Exit {
-            function,
-            unwound: 0,
-        });
-        Some(frame)
-    }
-
-    /// Closes frames down to the one that returns to an address, if there is one. `crosses`: also those of exceptions.
-    fn returns(&mut self, address: u64, crosses: bool, out: &mut impl FnMut(Step)) -> bool {
-        for (index, frame) in self.stack.iter().enumerate().rev().take(REACH) {
-            let is_function = matches!(frame.kind, Kind::Function(_));
-            if frame.return_address == Some(address) && (is_function || crosses) {
-                self.unwind(index, out);
-                return true;
-            }
-            if !is_function && !crosses {
-                // A handler that returns by an ordinary branch to where the exception came: A32 and the M profile.
-                if frame.return_address == Some(address) {
-                    self.unwind(index, out);
-                    return true;
-                }
-                return false;
-            }
-        }
-        false
-    }
-
     /// Execution is in the middle of a function that did not run before: it is open further out, or was not seen yet.
     fn find(
         &mut self,
@@ -341,7 +322,7 @@ impl Calls {
         out: &mut impl FnMut(Step),
     ) {
         if self.is_inside(address, place, program) {
-            return;
+            return self.confirm();
         }
         let mut bottom = self.stack.len();
         let mut found = None;
@@ -357,12 +338,16 @@ impl Calls {
             }
         }
         match found {
-            Some(index) => self.unwind(index + 1, out),
-            // A return to what was not seen leaves all that was.
-            None if has_returned => self.unwind(bottom, out),
-            None => {
+            Some(index) => {
+                self.unwind(index + 1, out);
+                self.confirm();
+            }
+            // A return to what was not seen leaves all that was, but for calls that were open before a pause or a loss.
+            None if has_returned => self.unwind(bottom.max(self.doubtful), out),
+            None if self.stack.len() > self.doubtful => {
                 self.leave_top(out);
             }
+            None => {}
         }
         if found.is_none() {
             self.enter(address, place, None, Entered::Found, program, out);
@@ -377,21 +362,27 @@ impl Calls {
         program: &mut impl Program,
         out: &mut impl FnMut(Step),
     ) {
-        let exception = self
-            .stack
-            .iter()
-            .rposition(|frame| !matches!(frame.kind, Kind::Function(_)));
-        let has_ended = self.before != Before::Nothing
-            || self.context.level == Some(0)
-            || self
-                .stack
-                .last()
-                .is_some_and(|frame| matches!(frame.kind, Kind::Exception(_)));
         if self.returns(address, true, out) {
             return;
         }
-        let Some(index) = exception.filter(|_| has_ended) else {
-            return self.find(address, place, false, program, out);
+        let mut frames = self.stack.iter();
+        let exception = frames.rposition(|frame| !matches!(frame.kind, Kind::Function(_)));
+        let is_return = matches!(
+            self.before,
+            Before::ExceptionReturn | Before::Range(Leave::ExceptionReturn, _)
+        );
+        let has_ended = |index: &usize| {
+            let is_exception = matches!(self.stack[*index].kind, Kind::Exception(_));
+            let is_innermost = index + 1 == self.stack.len();
+            is_return || is_exception && (self.context.level == Some(0) || is_innermost)
+        };
+        let Some(index) = exception.filter(has_ended) else {
+            let mut gives_up = false;
+            if matches!(self.before, Before::Lost | Before::Pause(..)) {
+                gives_up = self.doubtful > 0;
+                self.doubtful = if gives_up { 0 } else { self.stack.len() };
+            }
+            return self.find(address, place, gives_up, program, out);
         };
         if self.stack[index].return_address.is_none() {
             // Where it came is not known: it was on the way to here.
@@ -406,9 +397,13 @@ impl Calls {
         // The kernel sends the thread elsewhere: to a handler of a signal, which will come back.
         let frame = self.stack[index];
         self.unwind(index, out);
+        // Unless it goes on next to it: an instruction is skipped that was emulated, or a system call starts again.
+        let is_near = frame
+            .return_address
+            .is_some_and(|end| end.abs_diff(address) <= 4);
         let is_handler = place.is_some_and(|place| place.is_start)
             || place.is_none() && self.function().is_some();
-        if is_handler && frame.kind != Kind::Resume {
+        if is_handler && !is_near && frame.kind != Kind::Resume {
             self.push(Frame {
                 kind: Kind::Resume,
                 ..frame
@@ -456,40 +451,6 @@ impl Calls {
         true
     }
 
-    /// Closes all frames from `bottom` on.
-    fn unwind(&mut self, bottom: usize, out: &mut impl FnMut(Step)) {
-        while self.stack.len() > bottom {
-            // A run of functions above an exception, or above the bottom.
-            let first = self.stack[bottom..]
-                .iter()
-                .rposition(|frame| !matches!(frame.kind, Kind::Function(_)));
-            let first = first.map_or(bottom, |index| bottom + index + 1);
-            if let Some(Frame {
-                kind: Kind::Function(last),
-                ..
-            }) = self.stack.get(first).copied()
-            {
-                let mut unwound = 0;
-                for frame in self.stack.drain(first..).rev() {
-                    // One exit closes what is above it; of recursion each has to be reported.
-                    if frame.kind == Kind::Function(last) {
-                        out(Step::Exit {
-                            function: last,
-                            unwound,
-                        });
-                        unwound = 0;
-                    } else {
-                        unwound += 1;
-                    }
-                }
-            } else if let Some(frame) = self.stack.pop()
-                && let Kind::Exception(number) = frame.kind
-            {
-                out(Step::ExceptionEnd { number });
-            }
-        }
-    }
-
     #[cold]
     fn other(&mut self, element: &Element, program: &mut impl Program, out: &mut impl FnMut(Step)) {
         match *element {
@@ -512,19 +473,30 @@ impl Calls {
                 self.before = Before::ExceptionReturn;
             }
             Element::TraceOn { why, .. } => {
-                if why == TraceOn::Overflow {
+                // An ETMv4 has said so by a packet of its own.
+                if why == TraceOn::Overflow && self.before != Before::Lost {
                     self.lose(Lost::Overflow, out);
                 }
-                if self.before != Before::ExceptionReturn {
-                    self.before = Before::Nothing;
-                }
+                self.before = match self.before {
+                    Before::Range(Leave::ExceptionReturn, _) | Before::Exception => Before::Nothing,
+                    Before::Range(leave, end) => Before::Pause(leave, end),
+                    before => before,
+                };
                 out(Step::TraceOn);
             }
             Element::NoSync(Unsynced::Init) => self.before = Before::Nothing,
             Element::NoSync(why) => self.lose(Lost::Unsynced(why), out),
             Element::NotAccessible { address, .. } => {
-                // Where execution is and how it got there is known.
+                // Where execution is and how it got there is known. A jump there is a tail call, by the stub of a library say.
+                let is_jump = matches!(
+                    self.before,
+                    Before::Range(Leave::Jump | Leave::IndirectJump, _)
+                );
                 let place = program.function(&self.context, address);
+                let place = place.map(|place| Place {
+                    is_start: place.is_start || is_jump,
+                    ..place
+                });
                 self.arrive(address, place, program, out);
                 self.lose(Lost::NoCode(address), out);
             }
@@ -544,7 +516,13 @@ impl Calls {
     }
 
     fn lose(&mut self, why: Lost, out: &mut impl FnMut(Step)) {
-        self.before = Before::Nothing;
+        self.before = match why {
+            // Where execution was is known, or nothing was traced.
+            Lost::NoCode(_) | Lost::Unsynced(Unsynced::Reset | Unsynced::EndOfTrace) => {
+                Before::Nothing
+            }
+            _ => Before::Lost,
+        };
         out(Step::Lost(why));
     }
 
@@ -587,8 +565,12 @@ impl Calls {
         if self.waiting.len() >= THREADS {
             self.waiting.clear();
         }
-        self.waiting.insert(self.thread, stack);
-        self.stack = self.waiting.remove(&thread).unwrap_or_default();
+        self.waiting.insert(self.thread, (stack, self.doubtful));
+        (self.stack, self.doubtful) = self.waiting.remove(&thread).unwrap_or_default();
+        if matches!(self.before, Before::Pause(..)) {
+            // It was another thread that was traced before.
+            self.before = Before::Nothing;
+        }
         self.thread = thread;
         out(Step::Thread { thread });
     }

@@ -97,4 +97,6 @@ pub enum Lost {
     NoAddress,
     /// Instructions on an unknown path, so many if that is known.
     NoPath(u32),
+    /// Tracing was off for a while, and execution goes on elsewhere than where it went off.
+    Paused,
 }

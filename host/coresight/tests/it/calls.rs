@@ -333,7 +333,7 @@ fn where_execution_is_found_no_unknown_function_begins() {
             run(0x20040, 0x20050, Leave::Return),
             run(0x120, 0x124, Leave::Next),
         ],
-        "?1 >20000 on <20000",
+        "?1 >20000 on Paused <20000",
     );
     // What was found is a function from its call on.
     check(
@@ -385,6 +385,221 @@ fn a_loop_to_the_start_of_an_unknown_function_is_no_call() {
             run(0x120, 0x124, Leave::Next),
         ],
         "?1 >20000 <20000",
+    );
+}
+
+#[test]
+fn an_indirect_jump_to_the_caller_returns_from_unknown_code() {
+    // `br x30` in 0x30000, which 0x20000 calls twice; then one that leaves both.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20010, Leave::Call),
+            run(0x30000, 0x30008, Leave::IndirectJump),
+            run(0x20010, 0x20020, Leave::Call),
+            run(0x30000, 0x30008, Leave::IndirectJump),
+            run(0x20020, 0x20030, Leave::Call),
+            run(0x40000, 0x40008, Leave::IndirectJump),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >20000 >30000 <30000 >30000 <30000 >40000 <20000+1",
+    );
+    // A table of jumps stays within its function.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20010, Leave::IndirectJump),
+            run(0x20080, 0x20090, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >20000 <20000",
+    );
+}
+
+#[test]
+fn an_instruction_that_is_skipped_or_repeated_is_no_signal_handler() {
+    // Unknown code: the kernel emulates an instruction at 0x20008, and restarts a system call at 0x20010.
+    let calls = |level, skipped: &[Element]| {
+        let begin = [
+            context(Some(7), level),
+            run(0x110, 0x120, Leave::Call),
+            run(0x20000, 0x20008, Leave::Next),
+            exception(3, 0x20008),
+        ];
+        let end = [
+            run(0x2000c, 0x20014, Leave::Next),
+            exception(2, 0x20014),
+            ON,
+            run(0x20010, 0x20014, Leave::Next),
+            exception(2, 0x20014),
+            ON,
+            run(0x20014, 0x20018, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ];
+        steps(&[&begin, skipped, &end].concat()).0
+    };
+    assert_eq!(
+        calls(0, &[ON]),
+        "@7 ?1 >20000 !3 on .3 !2 on .2 !2 on .2 <20000"
+    );
+    // With a handler that is traced.
+    let handler = [
+        run(0x800, 0x810, Leave::ExceptionReturn),
+        Element::ExceptionReturn,
+    ];
+    assert_eq!(
+        calls(1, &handler),
+        "@7 ?1 >20000 !3 >8 <8 .3 !2 on .2 !2 on .2 <20000"
+    );
+    // A system call that begins a function.
+    check(
+        &[
+            context(Some(7), 0),
+            run(0x110, 0x120, Leave::Call),
+            run(0x200, 0x204, Leave::Next),
+            exception(2, 0x204),
+            ON,
+            run(0x200, 0x204, Leave::Next),
+            exception(2, 0x204),
+            ON,
+            run(0x204, 0x208, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "@7 ?1 >2 !2 on .2 !2 on .2 <2",
+    );
+}
+
+/// 1 calls 2, which calls 3, which has returned; then `gap`; then 5, which 4 called, which 2 called: all return.
+fn across(gap: &[Element]) -> String {
+    let begin = [
+        context(Some(7), 0),
+        run(0x100, 0x110, Leave::Call),
+        run(0x200, 0x210, Leave::Call),
+        run(0x300, 0x310, Leave::Call),
+        run(0x600, 0x610, Leave::Return),
+        run(0x310, 0x320, Leave::Return),
+    ];
+    let end = [
+        run(0x504, 0x510, Leave::Return),
+        run(0x410, 0x420, Leave::Call),
+        run(0x600, 0x610, Leave::Return),
+        run(0x420, 0x430, Leave::Return),
+        run(0x220, 0x230, Leave::Return),
+        run(0x110, 0x114, Leave::Next),
+    ];
+    steps(&[&begin, gap, &end].concat()).0
+}
+
+#[test]
+fn calls_that_are_open_when_tracing_pauses_or_trace_is_lost_stay_open() {
+    let overflow = Element::TraceOn {
+        why: TraceOn::Overflow,
+        cycles: None,
+    };
+    let lost = Element::NoSync(Unsynced::Overflow);
+    // 3 may have ended in the gap, which comes before its end. 4 returns in the trace, and 1 and 2 are entered once.
+    let begin = "@7 ?1 >2 >3 >6 <6";
+    let end = "?5 <5 ?4 >6 <6 <4 <3 <2";
+    assert_eq!(across(&[ON]), format!("{begin} on Paused {end}"));
+    // One overflow is one loss, with and without a packet of its own.
+    assert_eq!(
+        across(&[lost.clone(), overflow.clone()]),
+        format!("{begin} Unsynced(Overflow) on {end}")
+    );
+    assert_eq!(across(&[overflow]), format!("{begin} Overflow on {end}"));
+    // Found in the innermost one, which returns to a caller that was not seen.
+    check(
+        &[
+            run(0x210, 0x220, Leave::Next),
+            ON,
+            run(0x230, 0x240, Leave::Return),
+            run(0x310, 0x320, Leave::Next),
+        ],
+        "?2 on Paused <2 ?3",
+    );
+    // What was still open at one pause and not seen by the next is given up, with a mark.
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x210, Leave::Next),
+            ON,
+            run(0x310, 0x320, Leave::Next),
+            lost,
+            run(0x410, 0x420, Leave::Next),
+        ],
+        "?1 >2 on Paused ?3 Unsynced(Overflow) <1+2 ?4",
+    );
+}
+
+#[test]
+fn tracing_that_goes_on_where_it_paused_ends_no_call() {
+    // Unknown code: behind an instruction, and behind a call of what is not traced.
+    for leave in [Leave::Next, Leave::Call, Leave::IndirectCall] {
+        check(
+            &[
+                run(0x110, 0x120, Leave::Call),
+                run(0x20000, 0x20010, Leave::Call),
+                run(0x30000, 0x30010, leave),
+                ON,
+                run(0x30010, 0x30020, Leave::Return),
+                run(0x20010, 0x20020, Leave::Return),
+                run(0x120, 0x124, Leave::Next),
+            ],
+            "?1 >20000 >30000 on <30000 <20000",
+        );
+    }
+    // A function that runs on into the next one keeps its caller.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x200, 0x300, Leave::Next),
+            ON,
+            run(0x300, 0x310, Leave::Return),
+            run(0x120, 0x130, Leave::Next),
+        ],
+        "?1 >2 on <2 =3 <3",
+    );
+}
+
+#[test]
+fn a_loss_in_a_signal_handler_leaves_what_it_cut_into() {
+    check(
+        &[
+            context(Some(7), 0),
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            exception(2, 0x208),
+            ON,
+            run(0x400, 0x410, Leave::Call),
+            Element::NoSync(Unsynced::Overflow),
+            run(0x610, 0x620, Leave::Return),
+            run(0x410, 0x420, Leave::Return),
+            run(0x510, 0x518, Leave::Next),
+            exception(2, 0x518),
+            ON,
+            run(0x208, 0x210, Leave::Return),
+            run(0x110, 0x114, Leave::Next),
+        ],
+        "@7 ?1 >2 !2 on .2 >4 Unsynced(Overflow) ?6 <6 <4 ?5 !2 on .2 <5 <2",
+    );
+}
+
+#[test]
+fn a_jump_into_missing_code_is_a_tail_call() {
+    // 2 is the stub of a library without an image, whose code is all one function.
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x210, Leave::IndirectJump),
+            Element::NotAccessible {
+                address: 0x840,
+                space: MemorySpace::ANY,
+            },
+            run(0x110, 0x120, Leave::Call),
+            run(0x300, 0x310, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+        ],
+        "?1 >2 <2 =8 lost 840 <8 >3 <3",
     );
 }
 

@@ -250,10 +250,7 @@ impl CoreSightSource {
                 at.named("data", fields.collect());
             }
             What::DataSuppressed => at.named("data_suppressed", Vec::new()),
-            What::Pause => {
-                at.doubts.paused += 1;
-                at.push_made(EventKind::Gap(Gap::Discarded { events: None }));
-            }
+            What::Pause => at.lost(Lost::Paused),
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,
@@ -504,6 +501,10 @@ impl At<'_> {
                 self.doubts.not_followed += 1;
                 let address = vec![Field::new("address", Value::Hex(address))];
                 return self.named("no_code", address);
+            }
+            Lost::Paused => {
+                self.doubts.paused += 1;
+                Gap::Discarded { events: None }
             }
             Lost::NoAddress | Lost::NoPath(_) => {
                 self.doubts.lost += 1;
