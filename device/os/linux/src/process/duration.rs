@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use kymo_recorder::Edge;
 use kymo_recorder::duration::{Control, Frame};
 use kymo_recorder::gate::{Gate, State};
-use kymo_recorder::link::{DurationReport, Refusal};
+use kymo_recorder::link::{DurationReport, FreezeReport, Refusal};
 use kymo_recorder::threads::{Lane, ThreadPort as _};
 use kymo_wire::link;
 use kymo_wire::process_file::region;
@@ -189,6 +189,7 @@ impl Process {
             events: false,
             stop_at: 0,
             filters: false,
+            freeze: FreezeReport::default(),
             too_deep: sum(|control| control.counts.too_deep.load(Ordering::Relaxed)),
             unmatched: sum(|control| control.counts.unmatched.load(Ordering::Relaxed)),
         })
