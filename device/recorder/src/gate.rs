@@ -549,8 +549,10 @@ impl Gate {
         }
     }
 
-    /// Takes trigger and stopper from memory that kept them over a reboot, or those of the build.
-    pub fn take_sets(&self, kept: Option<Retained>, built: Retained) {
+    /// Takes trigger and stopper from memory that kept them over a reboot, or those of the build; returns whether the trigger
+    /// turns recording on once.
+    #[inline(always)]
+    pub fn take_sets(&self, kept: Option<Retained>, built: Retained) -> bool {
         let sets = kept.unwrap_or(built);
         self.set_trigger(sets.trigger);
         self.set_stopper(sets.stopper);
@@ -558,6 +560,7 @@ impl Gate {
         if let (Some(kept), Some(conditions)) = (kept, self.conditions) {
             conditions.take(&kept.conditions);
         }
+        sets.once
     }
 
     /// Sets the trigger, or the stopper; 0 for none.

@@ -112,21 +112,19 @@ impl Retained {
     }
 
     /// As it stands in memory.
+    #[inline(always)]
     fn words(&self) -> [usize; KEPT] {
+        let once = self.once.into();
         #[cfg(feature = "conditions")]
-        let more = self.conditions.as_flattened();
-        #[cfg(not(feature = "conditions"))]
-        let more: &[usize] = &[];
-        let mut words = [0; KEPT];
-        words[0] = self.trigger;
-        words[1] = self.stopper;
-        words[2] = self.once.into();
-        for (to, word) in words.iter_mut().skip(3).zip(more) {
-            *to = *word;
+        {
+            let [[a, b, c, d], [e, f, g, h]] = self.conditions;
+            [self.trigger, self.stopper, once, a, b, c, d, e, f, g, h]
         }
-        words
+        #[cfg(not(feature = "conditions"))]
+        [self.trigger, self.stopper, once]
     }
 
+    #[inline(always)]
     fn of_words(words: &[usize; KEPT]) -> Self {
         #[cfg(feature = "conditions")]
         {

@@ -139,8 +139,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         let kept = retained(config).load(build_id_of(config));
         let once = config.flags & ONCE != 0;
         let built = Retained::new(built(config.trigger), built(config.stopper), once);
-        gate.take_sets(kept, built);
-        self.shared.once.set(kept.unwrap_or(built).once);
+        self.shared.once.set(gate.take_sets(kept, built));
         self.shared.count.store(count, Ordering::Release);
         Ok(())
     }

@@ -130,8 +130,7 @@ impl<P: SinglePort + 'static> Single<P> {
         let kept = retained(config).load(build_id);
         let once = config.flags & ONCE != 0;
         let built = Retained::new(built(config.trigger), built(config.stopper), once);
-        gate.take_sets(kept, built);
-        self.once.set(kept.unwrap_or(built).once);
+        self.once.set(gate.take_sets(kept, built));
         #[cfg(feature = "duration")]
         self.set_up_duration(hot, config, build_id);
         Ok(())
