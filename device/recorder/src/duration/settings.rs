@@ -1,7 +1,7 @@
 //! What the program, a command or a debugger says of duration mode.
 
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use kymo_wire::link::{Action, FreezeOn};
 
@@ -23,9 +23,9 @@ pub struct Settings {
     pub(super) magic: u32,
     flags: AtomicU32,
     depth: AtomicU32,
-    filter_shift: u32,
-    filter: *mut AtomicU8,
-    filter_bytes: u32,
+    filter_shift: AtomicU32,
+    filter: AtomicPtr<AtomicU8>,
+    filter_bytes: AtomicU32,
     /// A debugger has changed flags or the stop function: the next tick sees to it.
     request: AtomicU32,
     filter_base: AtomicUsize,
@@ -79,6 +79,9 @@ pub const ON_CPU: u32 = 2;
 /// [`Settings::flags`]: thread switches and interrupts are recorded, too.
 pub const EVENTS: u32 = 4;
 
+/// [`Settings::flags`]: what becomes of functions that are behind the filter's end, from this bit on.
+const OTHERS: u32 = 8;
+
 /// [`Settings::freeze_on`]: a marker.
 const ON_MARKER: u32 = 1;
 /// [`Settings::freeze_on`]: an interrupt.
@@ -86,7 +89,7 @@ const ON_IRQ: u32 = 2;
 
 impl Settings {
     /// Off.
-    pub(super) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             threshold: AtomicUsize::new(0),
             stop: AtomicUsize::new(0),
@@ -94,9 +97,9 @@ impl Settings {
             magic: super::MAGIC,
             flags: AtomicU32::new(0),
             depth: AtomicU32::new(0),
-            filter_shift: 4,
-            filter: null_mut(),
-            filter_bytes: 0,
+            filter_shift: AtomicU32::new(4),
+            filter: AtomicPtr::new(null_mut()),
+            filter_bytes: AtomicU32::new(0),
             request: AtomicU32::new(0),
             filter_base: AtomicUsize::new(0),
             retained: null_mut(),
@@ -374,19 +377,14 @@ impl Settings {
     /// The checksum of what is kept, of the filter and of the program: FNV-1a.
     fn check(&self, kept: &[usize; KEPT], build_id: &[u8]) -> usize {
         let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(16_777_619);
-        let mut sum = build_id.iter().fold(super::MAGIC as usize, |sum, byte| {
+        let sum = build_id.iter().fold(super::MAGIC as usize, |sum, byte| {
             more(sum, usize::from(*byte))
         });
-        sum = kept.iter().fold(sum, |sum, word| more(sum, *word));
-        for n in 0..self.filter_bytes as usize {
-            if self.filter.is_null() {
-                break;
-            }
-            // SAFETY: the program gives so many bytes.
-            let byte = unsafe { &*self.filter.add(n) }.load(Ordering::Relaxed);
-            sum = more(sum, usize::from(byte));
-        }
-        sum
+        let sum = kept.iter().fold(sum, |sum, word| more(sum, *word));
+        let bytes = self.filter_bytes().iter();
+        bytes.fold(sum, |sum, byte| {
+            more(sum, usize::from(byte.load(Ordering::Relaxed)))
+        })
     }
 
     /// Sets what the program's rules say, in their order.
@@ -422,25 +420,50 @@ impl Settings {
 
     /// Whether there is a filter.
     pub fn filters(&self) -> bool {
-        !self.filter.is_null()
+        !self.filter.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Gives it a filter that the program does not have: two bits for every `1 << shift` bytes from `base` on. While calls are
+    /// being recorded, where `shift` is what it was before.
+    ///
+    /// # Safety
+    /// The filter stays for as long as the settings, and so do those that were given before.
+    pub unsafe fn give_filter(&self, filter: &[AtomicU8], (base, shift): (usize, u32)) {
+        // (Until all of it is seen functions are behind the filter's end.)
+        self.filter_shift.store(shift, Ordering::Relaxed);
+        self.filter_base.store(base, Ordering::Relaxed);
+        let at: *const AtomicU8 = filter.as_ptr();
+        self.filter.store(at.cast_mut(), Ordering::Relaxed);
+        let bytes = u32::try_from(filter.len()).unwrap_or(u32::MAX);
+        self.filter_bytes.store(bytes, Ordering::Release);
+    }
+
+    /// The filter; empty if there is none.
+    fn filter_bytes(&self) -> &[AtomicU8] {
+        let bytes = self.filter_bytes.load(Ordering::Relaxed) as usize;
+        let filter = self.filter.load(Ordering::Relaxed);
+        if filter.is_null() {
+            return &[];
+        }
+        // SAFETY: the program gives so many bytes, or `give_filter`'s caller.
+        unsafe { core::slice::from_raw_parts(filter, bytes) }
     }
 
     /// The bits of a function.
     fn bits(&self, function: usize) -> Option<(&AtomicU8, u32)> {
-        if self.filter.is_null() {
-            return None;
-        }
+        let filter = self.filter_bytes();
         let base = self.filter_base.load(Ordering::Relaxed);
-        let place = (base, self.filter_shift);
-        let (byte, shift) = filter::place(function & !CODE_BIT, place, self.filter_bytes)?;
-        // SAFETY: the program gives so many bytes.
-        Some((unsafe { &*self.filter.add(byte) }, shift))
+        let place = (base, self.filter_shift.load(Ordering::Relaxed));
+        let (byte, shift) = filter::place(function & !CODE_BIT, place, filter.len() as u32)?;
+        Some((filter.get(byte)?, shift))
     }
 
     /// What becomes of calls of a function.
     pub fn action(&self, function: usize) -> Action {
-        self.bits(function)
-            .map_or(Action::Record, |(byte, shift)| filter::get(byte, shift))
+        match self.bits(function) {
+            Some((byte, shift)) => filter::get(byte, shift),
+            None => filter::action(self.flags.load(Ordering::Relaxed) >> OTHERS),
+        }
     }
 
     /// Sets what becomes of calls of a function; false if there is no room for it.
@@ -455,14 +478,23 @@ impl Settings {
     /// Sets that of all functions; false if there is no filter.
     pub fn set_actions(&self, action: Action) -> bool {
         let all = action as u8 * 0b0101_0101;
-        for n in 0..self.filter_bytes as usize {
-            if self.filter.is_null() {
-                return false;
-            }
-            // SAFETY: the program gives so many bytes.
-            unsafe { &*self.filter.add(n) }.store(all, Ordering::Relaxed);
+        for byte in self.filter_bytes() {
+            byte.store(all, Ordering::Relaxed);
         }
+        self.set_others(action);
         self.filters()
+    }
+
+    /// Sets that of functions that are behind the filter's end.
+    pub fn set_others(&self, action: Action) {
+        self.set_flag(3 << OTHERS, false);
+        self.set_flag((action as u32) << OTHERS, true);
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

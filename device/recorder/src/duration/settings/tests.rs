@@ -1,6 +1,6 @@
 //! What is kept over a reboot, and that damaged memory is not believed.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use kymo_wire::link::{Action, FreezeOn};
 
@@ -11,8 +11,8 @@ use crate::link::FreezeReport;
 fn program(retained: *mut usize, filter: &mut [u8], rules: &[Rule]) -> Settings {
     Settings {
         retained,
-        filter: filter.as_mut_ptr().cast(),
-        filter_bytes: filter.len() as u32,
+        filter: AtomicPtr::new(filter.as_mut_ptr().cast()),
+        filter_bytes: AtomicU32::new(filter.len() as u32),
         rules: rules.as_ptr(),
         rule_count: rules.len() as u32,
         ..Settings::new()
@@ -119,6 +119,7 @@ fn rules_hold_unless_something_was_kept() {
     let alone = program(core::ptr::null_mut(), &mut filter, &rules);
     alone.load(b"id");
     assert!(is_built(&alone));
+    assert_eq!(alone.action(0x4000), Action::Skip, "as all are");
 
     let mut memory = [usize::MAX; WORDS];
     let mut filter = [0xFF; 8];
