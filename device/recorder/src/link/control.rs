@@ -88,7 +88,7 @@ impl Refusal {
             Self::NoFilter => "this program has no filter, or a smaller one (KYMO_DURATION_FILTER)",
             #[cfg(all(feature = "duration", target_os = "linux"))]
             Self::AtStart => {
-                "a program on Linux takes no more than a threshold and a depth while it runs"
+                "a program on Linux takes no more than a threshold, a depth and a filter while it runs"
             }
         }
     }
