@@ -119,11 +119,20 @@ impl Board {
 
     /// Has `spin.c` do its work, and waits for it.
     fn work(&self, times: usize) {
+        self.say('!', times);
+    }
+
+    /// Has it damage what it keeps over a reboot.
+    fn damage(&self) {
+        self.say('#', 1);
+    }
+
+    fn say(&self, what: char, times: usize) {
         let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         for _ in 0..times {
-            stream.write_all(b"!!!!!!\r").unwrap();
+            write!(stream, "{}\r", String::from(what).repeat(6)).unwrap();
             while !lines.next().unwrap().unwrap().contains("done") {}
         }
     }
@@ -385,6 +394,32 @@ fn recording_stops_behind_what_went_wrong() {
     assert!(is_on());
     board.work(1);
     assert!(!is_on());
+    // Kept over a reboot.
+    let settings = || {
+        let answer = board.ask("duration");
+        let (settings, _counts) = answer.split_once(" too_deep=").unwrap();
+        settings.to_owned()
+    };
+    let set = settings();
+    assert!(set.ends_with(" hit=2 after=2"), "{set}");
+    run::run(&mut board.command("reboot")).unwrap();
+    assert_eq!(settings(), set);
+    board.work(1);
+    assert!(is_on());
+    board.work(1);
+    assert!(!is_on());
+    // But not what RAM made of it: then it is what the build says.
+    board.damage();
+    let output = board.command("reboot").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success()
+            && text.contains("duration mode's settings did not survive the reboot"),
+        "{text}"
+    );
+    let status = board.ask("duration");
+    assert!(status.contains("on=1 threshold=2500 depth=0 "), "{status}");
+    assert!(status.contains(" freeze=0x0 "), "{status}");
     // Entered, the second time, whatever its length.
     let options = [
         "--threshold",

@@ -50,7 +50,7 @@ instrumented code runs on one of them alone"
 #endif
 
 /* The version of this file's structures; stands in kymo_config.version. */
-#define KYMO_CONFIG_VERSION 2u
+#define KYMO_CONFIG_VERSION 3u
 
 /* ------------------------------------------------------------------ configuration */
 
@@ -94,9 +94,9 @@ typedef struct kymo_promotion {
 	uint16_t irq;
 } kymo_promotion_t;
 
-/* Trigger and stopper as they survive a reboot. Put it where start-up code does not write. */
+/* Trigger and stopper, and their conditions, as they survive a reboot. Put it where start-up code does not write. */
 typedef struct kymo_retained {
-	uint32_t reserved[8];
+	uintptr_t reserved[12];
 } kymo_retained_t;
 
 typedef struct kymo_config {
@@ -276,8 +276,18 @@ typedef struct kymo_open_call {
 
 /* Settings as they survive a reboot. Put it, and the filter, where start-up code does not write. */
 typedef struct kymo_duration_retained {
-	uint32_t reserved[8];
+	uintptr_t reserved[12];
 } kymo_duration_retained_t;
+
+/* What becomes of a function's calls from the first one on, unless the host's wishes were kept over a reboot. A function that is NULL
+ * stands for all; later rules count before earlier ones. */
+#define KYMO_RULE_RECORD 0u
+#define KYMO_RULE_SKIP 1u  /* not recorded */
+#define KYMO_RULE_BELOW 2u /* nor is anything that it calls */
+typedef struct kymo_duration_rule {
+	void (*function)(void);
+	uint32_t action;
+} kymo_duration_rule_t;
 
 typedef struct kymo_duration {
 	uintptr_t reserved_running[3];
@@ -295,7 +305,8 @@ typedef struct kymo_duration {
 	uint32_t filter_shift;
 	uint8_t *filter;
 	uint32_t filter_size;
-	volatile uint32_t request; /* for a debugger: flags or stop_at were changed */
+	/* For a debugger that has changed flags or stop_at, or whose changes are to be kept over a reboot: not 0. */
+	volatile uint32_t request;
 	uintptr_t reserved_base;
 	kymo_duration_retained_t *retained;
 	/* A call of `freeze` that took longer than freeze_over ticks (at least the threshold) turns recording off, as entering
@@ -309,6 +320,8 @@ typedef struct kymo_duration {
 	 * kymo_isr_enter(freeze_value). 0: none. */
 	uint32_t freeze_on, freeze_value;
 	uint32_t reserved_hits[2];
+	const kymo_duration_rule_t *rules; /* NULL: none; they need a filter */
+	uint32_t rule_count;
 	/* Calls that found no room on their stack, or no stack; and exits without an entry, entries without an exit. */
 	uint32_t too_deep, unmatched;
 	kymo_open_call_t *frames;
@@ -363,7 +376,8 @@ void kymo_set_stopper(void (*function)(void));
  * (0: the first), `times` times at most (0: without limit). The trigger is looked at while recording is off, the stopper
  * while it is on, and recording ends where the call that counts returns. Set by the host (`kymo trace --trigger 'parse from main hit 3'`),
  * by the program, or by a debugger that writes where the symbol says: words count at once. Counting begins anew when events are
- * cleared, or a trigger or stopper is set. Not kept over a reboot. */
+ * cleared, or a trigger or stopper is set. What the host has set is kept over a reboot if kymo_config.retained is given; what was written is
+ * when a trigger or stopper is set behind it. */
 typedef struct kymo_condition {
 	uintptr_t from, end;
 	uint32_t hit, times;

@@ -5,6 +5,7 @@
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::gate::code;
+use crate::retained;
 
 /// The word that says that the structure is one: `kymo.h` has it as `KYMO_CONDITIONS_MAGIC`.
 pub const MAGIC: u32 = 0x4B79_436F;
@@ -63,6 +64,23 @@ impl Conditions {
         let (from, end) = (word(asked.from)?, word(asked.end)?);
         condition.set(from, end, asked.hit, asked.times);
         Some(())
+    }
+
+    /// What of them is kept over a reboot.
+    pub(crate) fn kept(&self) -> [retained::Condition; 2] {
+        [&self.trigger, &self.stopper].map(|condition| {
+            let ([from, end], [hit, times, ..]) = condition.get();
+            [from, end, hit as usize, times as usize]
+        })
+    }
+
+    /// Takes what was kept.
+    pub(crate) fn take(&self, kept: &[retained::Condition; 2]) {
+        for (condition, [from, end, hit, times]) in
+            [&self.trigger, &self.stopper].into_iter().zip(*kept)
+        {
+            condition.set(from, end, hit as u32, times as u32);
+        }
     }
 
     /// Counts calls from here on.

@@ -14,7 +14,7 @@ use crate::hot::word;
 use crate::sync::ALONE;
 
 /// The version of the structures, in [`Config::version`].
-pub const CONFIG_VERSION: u32 = 2;
+pub const CONFIG_VERSION: u32 = 3;
 
 /// [`Config::flags`]: record from the first event on, without a trigger.
 pub const START_ON: u32 = 1;

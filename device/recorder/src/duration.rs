@@ -43,7 +43,7 @@ mod settings;
 
 use kymo_wire::link::Action;
 pub(crate) use program::program;
-pub use settings::Settings;
+pub use settings::{Rule, Settings, WORDS as RETAINED_WORDS};
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 

@@ -539,11 +539,28 @@ impl Gate {
 
     /// Trigger and stopper as they stand here, of a single shot if `once`.
     pub fn sets(&self, once: bool) -> Retained {
+        let load = |function: &AtomicUsize| function.load(Ordering::Relaxed);
         Retained {
-            trigger: self.trigger.load(Ordering::Relaxed),
-            stopper: self.stopper.load(Ordering::Relaxed),
-            once,
+            #[cfg(feature = "conditions")]
+            conditions: self
+                .conditions
+                .map_or_else(Default::default, |it| it.kept()),
+            ..Retained::new(load(&self.trigger), load(&self.stopper), once)
         }
+    }
+
+    /// Takes trigger and stopper from memory that kept them over a reboot, or those of the build; returns whether the trigger
+    /// turns recording on once.
+    #[inline(always)]
+    pub fn take_sets(&self, kept: Option<Retained>, built: Retained) -> bool {
+        let sets = kept.unwrap_or(built);
+        self.set_trigger(sets.trigger);
+        self.set_stopper(sets.stopper);
+        #[cfg(feature = "conditions")]
+        if let (Some(kept), Some(conditions)) = (kept, self.conditions) {
+            conditions.take(&kept.conditions);
+        }
+        sets.once
     }
 
     /// Sets the trigger, or the stopper; 0 for none.

@@ -27,9 +27,9 @@ use receive::{Input, Receiver};
 use ring::Ring;
 use stream::Streaming;
 
-#[cfg(feature = "duration")]
-pub use control::DurationReport;
 pub use control::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
+#[cfg(feature = "duration")]
+pub use control::{DurationReport, FreezeReport};
 #[doc(hidden)]
 pub use receive::check_receiver;
 pub use ring::BYTES as RECEIVE_BYTES;
@@ -410,6 +410,9 @@ fn obey(
         Command::Condition(asked) => {
             let conditions = control.conditions().ok_or(Refusal::NoConditions)?;
             conditions.ask(asked).ok_or(Refusal::TooWide)?;
+            if asked != kymo_wire::link::Conditions::Ask {
+                control.keep_conditions();
+            }
             for (condition, keys) in [
                 (&conditions.trigger, &TRIGGER_KEYS),
                 (&conditions.stopper, &STOPPER_KEYS),
@@ -427,15 +430,7 @@ fn obey(
         Command::Duration(asked) => {
             control.ask_duration(asked)?;
             let report = control.duration_report().ok_or(Refusal::NoDuration)?;
-            said.word("on", report.on.into())
-                .word("threshold", report.threshold)
-                .word("depth", report.depth.into())
-                .word("cpu", report.cpu.into())
-                .word("events", report.events.into())
-                .address("stop_at", report.stop_at as u64)
-                .word("filter", report.filters.into())
-                .word("too_deep", report.too_deep.into())
-                .word("unmatched", report.unmatched.into());
+            report.say(said);
         }
         Command::Mode(mode) => control.set_mode(mode)?,
         Command::Clear => control.clear()?,

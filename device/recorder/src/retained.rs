@@ -1,4 +1,4 @@
-//! Trigger and stopper as they survive a reboot: `kymo_retained_t`.
+//! Trigger and stopper, and when they act, as they survive a reboot: `kymo_retained_t`.
 //!
 //! The memory is one that start-up code leaves alone. After power-on it holds anything, and after
 //! an update the addresses of another program; so what stands there counts only with the right
@@ -7,23 +7,34 @@
 use core::ptr;
 
 /// How many words of 32 bits the program gives.
-pub const WORDS: usize = 8;
+pub const WORDS: usize = 12 * size_of::<usize>() / 4;
 
 /// A word of the machine in memory that is aligned for 32 bits.
 #[derive(Clone, Copy)]
 #[repr(C, packed(4))]
 struct Word(usize);
 
-/// How many of these are used: trigger, stopper, single shot, checksum.
-const USED: usize = 4;
+/// How many words a [`Condition`] has.
+#[cfg(feature = "conditions")]
+const OF_CONDITION: usize = 4;
 
-const _: () = assert!(USED * size_of::<Word>() <= WORDS * 4);
+/// How many words of the machine have a checksum behind them: trigger, stopper, single shot, and the conditions.
+#[cfg(feature = "conditions")]
+const KEPT: usize = 3 + 2 * OF_CONDITION;
+#[cfg(not(feature = "conditions"))]
+const KEPT: usize = 3;
+
+const _: () = assert!((KEPT + 1) * size_of::<Word>() <= WORDS * 4);
 
 /// What checksums begin with: not 0, which is what memory may hold all over.
 const MAGIC: usize = 0x4B79_5268;
 
 /// The prime of the FNV hash for words of 32 bits; no change of one bit is lost by multiplying with it.
 const PRIME: usize = 16_777_619;
+
+/// What of the condition of a trigger or stopper is kept: `from`, `end`, `hit` and `times`.
+#[cfg(feature = "conditions")]
+pub type Condition = [usize; OF_CONDITION];
 
 /// What is kept: functions without the bit that tells the instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +45,9 @@ pub struct Retained {
     pub stopper: usize,
     /// The trigger turns recording on once.
     pub once: bool,
+    /// When trigger and stopper act.
+    #[cfg(feature = "conditions")]
+    pub conditions: [Condition; 2],
 }
 
 /// The memory. Empty where the program has none.
@@ -57,13 +71,9 @@ impl Place {
         // SAFETY: by the contract of `new`. Volatile, for the compiler must not think that it knows what
         // RAM holds after a reset.
         let word = |at| unsafe { ptr::read_volatile(self.0.cast::<Word>().add(at)) }.0;
-        let (trigger, stopper, once, check) = (word(0), word(1), word(2), word(3));
-        let retained = Retained {
-            trigger,
-            stopper,
-            once: once != 0,
-        };
-        (once <= 1 && retained.check(build_id) == check).then_some(retained)
+        let words: [usize; KEPT] = core::array::from_fn(word);
+        let is_ours = words[2] <= 1 && check(&words, build_id) == word(KEPT);
+        is_ours.then(|| Retained::of_words(&words))
     }
 
     /// Keeps `retained` there.
@@ -71,29 +81,64 @@ impl Place {
         if self.0.is_null() {
             return;
         }
-        let Retained {
-            trigger,
-            stopper,
-            once,
-        } = retained;
-        let check = retained.check(build_id);
+        let words = retained.words();
         // SAFETY: as in `load`.
         let put = |at, word| unsafe { self.0.cast::<Word>().add(at).write(Word(word)) };
-        put(0, trigger);
-        put(1, stopper);
-        put(2, once.into());
-        put(3, check);
+        for (at, word) in words.iter().enumerate() {
+            put(at, *word);
+        }
+        put(KEPT, check(&words, build_id));
     }
 }
 
+/// The checksum: FNV-1a, of the build id by bytes and of the rest by words.
+#[inline(never)]
+fn check(words: &[usize; KEPT], build_id: &[u8]) -> usize {
+    let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(PRIME);
+    let id = build_id.iter().map(|byte| usize::from(*byte));
+    words.iter().copied().fold(id.fold(MAGIC, more), more)
+}
+
 impl Retained {
-    /// The checksum: FNV-1a, of the build id by bytes and of the rest by words.
-    #[inline(never)]
-    fn check(self, build_id: &[u8]) -> usize {
-        let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(PRIME);
-        let id = build_id.iter().map(|byte| usize::from(*byte));
-        let functions = more(more(id.fold(MAGIC, more), self.trigger), self.stopper);
-        more(functions, self.once.into())
+    /// With these functions, which act always.
+    pub const fn new(trigger: usize, stopper: usize, once: bool) -> Self {
+        Self {
+            trigger,
+            stopper,
+            once,
+            #[cfg(feature = "conditions")]
+            conditions: [[0; OF_CONDITION]; 2],
+        }
+    }
+
+    /// As it stands in memory.
+    #[inline(always)]
+    fn words(&self) -> [usize; KEPT] {
+        let once = self.once.into();
+        #[cfg(feature = "conditions")]
+        {
+            let [[a, b, c, d], [e, f, g, h]] = self.conditions;
+            [self.trigger, self.stopper, once, a, b, c, d, e, f, g, h]
+        }
+        #[cfg(not(feature = "conditions"))]
+        [self.trigger, self.stopper, once]
+    }
+
+    #[inline(always)]
+    fn of_words(words: &[usize; KEPT]) -> Self {
+        #[cfg(feature = "conditions")]
+        {
+            let [trigger, stopper, once, a, b, c, d, e, f, g, h] = *words;
+            Self {
+                conditions: [[a, b, c, d], [e, f, g, h]],
+                ..Self::new(trigger, stopper, once != 0)
+            }
+        }
+        #[cfg(not(feature = "conditions"))]
+        {
+            let [trigger, stopper, once] = *words;
+            Self::new(trigger, stopper, once != 0)
+        }
     }
 }
 
@@ -108,15 +153,15 @@ mod tests {
         let place = unsafe { Place::new(memory.as_mut_ptr()) };
         assert_eq!(place.load(b"id"), None);
         let retained = Retained {
-            trigger: 0x0800_0100,
-            stopper: usize::MAX - 1,
-            once: true,
+            #[cfg(feature = "conditions")]
+            conditions: [[0x100, 0x200, 3, 1], [0, 0, 0, 7]],
+            ..Retained::new(0x0800_0100, usize::MAX - 1, true)
         };
         place.store(retained, b"id");
         assert_eq!(place.load(b"id"), Some(retained));
         assert_eq!(place.load(b"another"), None);
         assert_eq!(place.load(b""), None);
-        for word in 0..USED * size_of::<Word>() / 4 {
+        for word in 0..(KEPT + 1) * size_of::<Word>() / 4 {
             for bit in 0..32 {
                 // SAFETY: `word` is within the memory.
                 let at = unsafe { place.0.add(word) };

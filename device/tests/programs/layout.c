@@ -13,6 +13,9 @@ int main(void)
 	SIZE(kymo_frame_t);
 	SIZE(kymo_promotion_t);
 	SIZE(kymo_retained_t);
+	SIZE(kymo_duration_t);
+	SIZE(kymo_duration_retained_t);
+	SIZE(kymo_duration_rule_t);
 	FIELD(version);
 	FIELD(flags);
 	FIELD(buffer);

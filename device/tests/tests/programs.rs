@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use kymo_device_tests::{Host, Kind, Packet, packets};
 use kymo_recorder::config::{Config, Promotion};
+use kymo_recorder::duration::{Control, RETAINED_WORDS, Rule};
 use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::retained::WORDS;
 use kymo_wire::event::{Layout, METADATA_STREAM};
@@ -523,6 +524,12 @@ fn the_header_and_the_library_agree() {
         ("kymo_frame_t", size_of::<Frame>()),
         ("kymo_promotion_t", size_of::<Promotion>()),
         ("kymo_retained_t", WORDS * 4),
+        ("kymo_duration_t", size_of::<Control>()),
+        (
+            "kymo_duration_retained_t",
+            RETAINED_WORDS * size_of::<usize>(),
+        ),
+        ("kymo_duration_rule_t", size_of::<Rule>()),
     ]
     .map(|(name, size)| (name.to_owned(), size))
     .into();

@@ -20,7 +20,7 @@ use kymo_link::zephyr::Target as ZephyrTarget;
 use kymo_link::{
     Address, AddressError, Cancel, DEFAULT_BAUD, Device, Dump, Progress, Target, Timeouts,
 };
-use kymo_wire::link::{Identity, Mode};
+use kymo_wire::link::{Command, Conditions, Duration as Asked, Identity, Mode};
 
 use crate::context::{Context, Remarks};
 use crate::diagnostic::Report;
@@ -396,6 +396,12 @@ pub enum What {
     Profile,
 }
 
+/// Asks when trigger and stopper act; and the counts in the answer.
+const CONDITIONS: (Command, &[&str]) = (Command::Condition(Conditions::Ask), &["_hits", "_acted"]);
+
+/// Asks how duration mode is set; and the counts in the answer.
+const DURATION: (Command, &[&str]) = (Command::Duration(Asked::Ask), &["too_deep", "unmatched"]);
+
 impl Live {
     /// What to call the target.
     pub fn name(&self) -> String {
@@ -409,6 +415,8 @@ impl Live {
     pub fn reboot(&mut self, context: &Context) -> Result<(), Report> {
         context.detail("rebooting the target");
         let before = self.target.sets().map_err(explain)?;
+        let conditions = self.settings(CONDITIONS)?;
+        let duration = self.settings(DURATION)?;
         self.identity = self.target.reboot(self.cancel.flag()).map_err(explain)?;
         context.detail(format_args!("it is back: {}", self.identity));
         let after = self.target.sets().map_err(explain)?;
@@ -425,7 +433,40 @@ impl Live {
                  {why}"
             ));
         }
+        let after = self.settings(CONDITIONS)?;
+        if conditions != after {
+            context.warn(format_args!(
+                "the conditions of trigger and stopper did not survive the reboot, they were {conditions} and are \
+                 {after}: the program has no kymo_config.retained, or in memory that start-up code writes"
+            ));
+        }
+        let after = self.settings(DURATION)?;
+        if duration != after {
+            context.warn(format_args!(
+                "duration mode's settings did not survive the reboot, they were {duration} and are {after}: \
+                 KYMO_DURATION has no .retained, or that or the filter lies in memory that start-up code writes"
+            ));
+        }
         Ok(())
+    }
+
+    /// How the target says that it is set, without what it counts; nothing if it has no such settings.
+    fn settings(&mut self, (command, counts): (Command, &[&str])) -> Result<String, Report> {
+        let capabilities = self.identity.capabilities;
+        let has = match command {
+            Command::Condition(_) => capabilities.conditions,
+            _ => capabilities.duration,
+        };
+        if !has {
+            return Ok(String::new());
+        }
+        let reply = self.target.command(command).map_err(explain)?;
+        let is_count = |word: &&str| {
+            let key = word.split('=').next().unwrap_or(word);
+            counts.iter().any(|count| key.ends_with(count))
+        };
+        let settings = reply.split(' ').filter(|word| !is_count(word));
+        Ok(settings.collect::<Vec<_>>().join(" "))
     }
 
     /// Waits until a capture that has just been begun is over: recording went off again, or the

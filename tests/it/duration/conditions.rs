@@ -82,6 +82,21 @@ fn trigger_and_stopper_act_for_one_caller_the_nth_time() {
         1
     );
 
+    // Over a reboot, when they are counted anew.
+    let kept = " from outer hit 2 times 1 (called 0, acted 0 so far)";
+    run::run(&mut board.command("reboot")).unwrap();
+    let set = board.list();
+    assert!(set.contains(kept), "{set}");
+    board.ask("off");
+    board.ask("clear");
+    board.work(1);
+    let calls = board.calls(&board.trace("rebooted", &[]));
+    assert_eq!(of(&calls, "spin").len(), 1);
+    // But not damaged ones.
+    board.damage();
+    run::run(&mut board.command("reboot")).unwrap();
+    assert_eq!(board.list(), "trigger: none\nstopper: none\n");
+
     // The same in duration mode, where the stopper counts.
     board.between("0", "outer", "spin from outer hit 2");
     board.work(1);

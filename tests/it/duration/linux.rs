@@ -71,6 +71,26 @@ int main() {
 }
 "#;
 
+/// A program whose functions a host chooses. Each byte is answered by a round of calls in a thread of its own.
+const CHOSEN: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+#define N __attribute__((noinline))
+N void small(void) { __asm__ volatile("" ::: "memory"); }
+N void inner(void) { __asm__ volatile("" ::: "memory"); }
+N void other(void) { inner(); small(); }
+N void *outer(void *unused) { small(); other(); return unused; }
+int main() {
+    char byte;
+    while (read(0, &byte, 1) == 1) {
+        pthread_t thread;
+        if (pthread_create(&thread, 0, outer, 0) != 0 || pthread_join(thread, 0) != 0) return 1;
+        if (write(1, &byte, 1) != 1) return 1;
+    }
+    return 0;
+}
+"#;
+
 /// Builds a program in a folder of its own.
 fn build(test: &str, compiler: &str, source: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("duration-{test}"));
@@ -329,4 +349,66 @@ fn a_host_changes_the_threshold_while_the_program_runs() {
         !refused.status.success() && said.contains("a program on Linux"),
         "{said}"
     );
+}
+
+#[test]
+fn a_host_chooses_the_functions_while_the_program_runs() {
+    let folder = build("chosen", "gcc", CHOSEN);
+    let mut program = Command::new(folder.join("program"));
+    program
+        .current_dir(&folder)
+        .env("KYMO_SOCKET", "socket")
+        .env("KYMO_THRESHOLD", "0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    let mut program = Ending(program.spawn().unwrap());
+    let mut input = program.0.stdin.take().unwrap();
+    let mut output = program.0.stdout.take().unwrap();
+    let mut call = |times: usize| {
+        let mut bytes = vec![b'x'; times];
+        input.write_all(&bytes).unwrap();
+        output.read_exact(&mut bytes).unwrap();
+    };
+    call(1);
+    let socket = format!("unix:{}", folder.join("socket").display());
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let ask = |words: &[&str]| {
+        let mut kymo = Command::new(&kymo);
+        kymo.env("KYMO_PATIENCE", "20").args(words);
+        kymo.args(["--target", &socket]);
+        kymo
+    };
+    let elf = folder.join("program");
+    let set = |options: &[&str]| {
+        let mut kymo = ask(&["trace", "--threshold", "0", "--wait", "0"]);
+        kymo.args(options).arg("--elf").arg(&elf);
+        let trace = folder.join("trace");
+        let _ = fs::remove_dir_all(&trace);
+        run::run(kymo.arg("--output").arg(trace)).unwrap();
+    };
+    let found = || {
+        let mut kymo = ask(&["calls", "--format", "json"]);
+        let calls = calls_of(kymo.arg("--elf").arg(&elf));
+        let mut names: Vec<_> = calls.into_iter().map(|call| call.function).collect();
+        names.sort();
+        names.join(" ")
+    };
+    assert_eq!(found(), "inner main other outer small small");
+    // These alone, in threads that begin later, too.
+    set(&["--function", "small"]);
+    call(2);
+    assert_eq!(found(), "small small small small");
+    set(&["--function", "o*"]);
+    call(1);
+    assert_eq!(found(), "other outer");
+    // All but these.
+    set(&["--hide", "small", "--hide", "main"]);
+    call(1);
+    assert_eq!(found(), "inner other outer");
+    let said = run::output(&mut ask(&["command", "duration"])).unwrap();
+    assert!(said.contains(" filter=1 "), "{said}");
+    // And all again.
+    set(&[]);
+    call(1);
+    assert_eq!(found(), "inner main other outer small small");
 }

@@ -18,8 +18,13 @@ pub(super) fn place(
 
 /// The action that these bits say.
 pub(super) fn get(byte: &AtomicU8, shift: u32) -> Action {
+    action(u32::from(byte.load(Ordering::Relaxed) >> shift))
+}
+
+/// The action that the two lowest bits say.
+pub(super) fn action(bits: u32) -> Action {
     // 3 is none, and records.
-    match byte.load(Ordering::Relaxed) >> shift & 3 {
+    match bits & 3 {
         1 => Action::Skip,
         2 => Action::Below,
         _ => Action::Record,

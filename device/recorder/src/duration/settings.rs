@@ -1,13 +1,14 @@
 //! What the program, a command or a debugger says of duration mode.
 
-use core::ptr::null_mut;
-use core::sync::atomic::{AtomicU8, AtomicU32, AtomicUsize, Ordering};
+use core::ptr::{null, null_mut};
+use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
 use kymo_wire::link::{Action, FreezeOn};
 
 use super::filter;
 use crate::Event;
 use crate::hot::CODE_BIT;
+use crate::link::FreezeReport;
 
 /// The settings: a part of `kymo_duration_t`, whose words and meanings `kymo.h` has.
 #[repr(C)]
@@ -22,14 +23,14 @@ pub struct Settings {
     pub(super) magic: u32,
     flags: AtomicU32,
     depth: AtomicU32,
-    filter_shift: u32,
-    filter: *mut AtomicU8,
-    filter_bytes: u32,
+    filter_shift: AtomicU32,
+    filter: AtomicPtr<AtomicU8>,
+    filter_bytes: AtomicU32,
     /// A debugger has changed flags or the stop function: the next tick sees to it.
     request: AtomicU32,
     filter_base: AtomicUsize,
     /// Where they are kept over a reboot.
-    retained: *mut u32,
+    retained: *mut usize,
     /// A call of this function (with [`CODE_BIT`]) that takes longer than that stops recording; 0: none does.
     freeze: AtomicUsize,
     freeze_over: AtomicUsize,
@@ -46,10 +47,30 @@ pub struct Settings {
     hits: AtomicU32,
     /// How many calls are still to be recorded, and one more; 0: it has not happened.
     left: AtomicU32,
+    /// What becomes of calls of functions from the build on: so many rules.
+    rules: *const Rule,
+    rule_count: u32,
 }
 
-/// How many words are kept over a reboot, with a checksum behind them.
-const KEPT: usize = 4;
+/// What becomes of calls of a function, as the program says when it is built: `kymo_duration_rule_t`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct Rule {
+    /// The function as the compiler has it; 0: all functions.
+    pub function: usize,
+    /// The [`Action`] as a number.
+    pub action: u32,
+}
+
+/// How many words of the machine are kept over a reboot, with a checksum behind them: `kymo_duration_retained_t` has
+/// room for one more.
+const KEPT: usize = 11;
+
+/// So many of them are as wide as the machine in the settings, too.
+const OF_WORDS: usize = 5;
+
+/// So many words of the machine `kymo_duration_retained_t` has.
+pub const WORDS: usize = KEPT + 1;
 
 /// [`Settings::flags`]: calls are recorded so.
 pub const ON: u32 = 1;
@@ -58,6 +79,9 @@ pub const ON_CPU: u32 = 2;
 /// [`Settings::flags`]: thread switches and interrupts are recorded, too.
 pub const EVENTS: u32 = 4;
 
+/// [`Settings::flags`]: what becomes of functions that are behind the filter's end, from this bit on.
+const OTHERS: u32 = 8;
+
 /// [`Settings::freeze_on`]: a marker.
 const ON_MARKER: u32 = 1;
 /// [`Settings::freeze_on`]: an interrupt.
@@ -65,7 +89,7 @@ const ON_IRQ: u32 = 2;
 
 impl Settings {
     /// Off.
-    pub(super) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self {
             threshold: AtomicUsize::new(0),
             stop: AtomicUsize::new(0),
@@ -73,9 +97,9 @@ impl Settings {
             magic: super::MAGIC,
             flags: AtomicU32::new(0),
             depth: AtomicU32::new(0),
-            filter_shift: 4,
-            filter: null_mut(),
-            filter_bytes: 0,
+            filter_shift: AtomicU32::new(4),
+            filter: AtomicPtr::new(null_mut()),
+            filter_bytes: AtomicU32::new(0),
             request: AtomicU32::new(0),
             filter_base: AtomicUsize::new(0),
             retained: null_mut(),
@@ -88,6 +112,8 @@ impl Settings {
             freeze_value: AtomicU32::new(0),
             hits: AtomicU32::new(0),
             left: AtomicU32::new(0),
+            rules: null(),
+            rule_count: 0,
         }
     }
 
@@ -265,84 +291,179 @@ impl Settings {
         }
     }
 
-    /// Takes what was kept over a reboot, if this program kept it.
+    /// Takes what was kept over a reboot, if this program kept it; else the filter is that of the build.
     pub(crate) fn load(&self, build_id: &[u8]) {
         if self.retained.is_null() || !cfg!(feature = "retained") {
-            return;
+            return self.follow_rules();
         }
         // SAFETY: the program gives so many words. Volatile, for the compiler must not think that it knows what RAM
         // holds after a reset.
         let word = |at| unsafe { self.retained.add(at).read_volatile() };
-        let kept: [u32; KEPT] = core::array::from_fn(word);
+        let kept: [usize; KEPT] = core::array::from_fn(word);
         if self.check(&kept, build_id) != word(KEPT) {
             // The filter lies in such memory, too, and holds anything.
             self.set_actions(Action::Record);
-            return;
+            return self.follow_rules();
         }
-        let [threshold, flags, depth, stop] = kept;
-        self.threshold.store(threshold as usize, Ordering::Relaxed);
-        self.flags.store(flags, Ordering::Relaxed);
-        self.depth.store(depth, Ordering::Relaxed);
-        self.stop.store(stop as usize, Ordering::Relaxed);
+        for (setting, word) in self.kept_words().into_iter().zip(kept) {
+            setting.store(word, Ordering::Relaxed);
+        }
+        for (setting, word) in self
+            .kept_numbers()
+            .into_iter()
+            .zip(kept.iter().skip(OF_WORDS))
+        {
+            setting.store(*word as u32, Ordering::Relaxed);
+        }
     }
 
-    /// Keeps the settings over a reboot, where the program has a place for that.
+    /// Keeps the settings over a reboot, where the program has a place for that. An interrupt that keeps them meanwhile
+    /// may tear them, and then this does it again.
     pub(crate) fn keep(&self, build_id: &[u8]) {
         if self.retained.is_null() || !cfg!(feature = "retained") {
             return;
         }
-        let kept = [
-            self.threshold.load(Ordering::Relaxed) as u32,
-            self.flags.load(Ordering::Relaxed),
-            self.depth.load(Ordering::Relaxed),
-            self.stop.load(Ordering::Relaxed) as u32,
-        ];
-        let check = self.check(&kept, build_id);
-        for (at, word) in kept.into_iter().chain([check]).enumerate() {
-            // SAFETY: the program gives so many words.
-            unsafe { self.retained.add(at).write_volatile(word) };
+        loop {
+            let kept = self.kept();
+            let check = self.check(&kept, build_id);
+            for (at, word) in kept.into_iter().chain([check]).enumerate() {
+                // SAFETY: the program gives so many words.
+                unsafe { self.retained.add(at).write_volatile(word) };
+            }
+            if self.check(&self.kept(), build_id) == check {
+                return;
+            }
         }
     }
 
-    /// The checksum of what is kept, of the filter and of the program: FNV-1a.
-    fn check(&self, kept: &[u32; KEPT], build_id: &[u8]) -> u32 {
-        let more = |sum: u32, word: u32| (sum ^ word).wrapping_mul(16_777_619);
-        let mut sum = build_id
+    /// The settings that are kept.
+    fn kept(&self) -> [usize; KEPT] {
+        let mut kept = [0; KEPT];
+        let words = self.kept_words();
+        let words = words.iter().map(|word| word.load(Ordering::Relaxed));
+        let numbers = self.kept_numbers();
+        let numbers = numbers
             .iter()
-            .fold(super::MAGIC, |sum, byte| more(sum, u32::from(*byte)));
-        sum = kept.iter().fold(sum, |sum, word| more(sum, *word));
-        for n in 0..self.filter_bytes as usize {
-            if self.filter.is_null() {
-                break;
-            }
-            // SAFETY: the program gives so many bytes.
-            let byte = unsafe { &*self.filter.add(n) }.load(Ordering::Relaxed);
-            sum = more(sum, u32::from(byte));
+            .map(|number| number.load(Ordering::Relaxed) as usize);
+        for (to, word) in kept.iter_mut().zip(words.chain(numbers)) {
+            *to = word;
         }
-        sum
+        kept
+    }
+
+    /// Those of them that are as wide as the machine.
+    const fn kept_words(&self) -> [&AtomicUsize; OF_WORDS] {
+        [
+            &self.threshold,
+            &self.stop,
+            &self.freeze,
+            &self.freeze_over,
+            &self.freeze_from,
+        ]
+    }
+
+    /// The others.
+    const fn kept_numbers(&self) -> [&AtomicU32; KEPT - OF_WORDS] {
+        [
+            &self.flags,
+            &self.depth,
+            &self.freeze_hit,
+            &self.freeze_after,
+            &self.freeze_on,
+            &self.freeze_value,
+        ]
+    }
+
+    /// The checksum of what is kept, of the filter and of the program: FNV-1a.
+    fn check(&self, kept: &[usize; KEPT], build_id: &[u8]) -> usize {
+        let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(16_777_619);
+        let sum = build_id.iter().fold(super::MAGIC as usize, |sum, byte| {
+            more(sum, usize::from(*byte))
+        });
+        let sum = kept.iter().fold(sum, |sum, word| more(sum, *word));
+        let bytes = self.filter_bytes().iter();
+        bytes.fold(sum, |sum, byte| {
+            more(sum, usize::from(byte.load(Ordering::Relaxed)))
+        })
+    }
+
+    /// Sets what the program's rules say, in their order.
+    fn follow_rules(&self) {
+        for n in 0..self.rule_count as usize {
+            // SAFETY: the program gives so many rules.
+            let rule = unsafe { &*self.rules.add(n) };
+            let mut actions = Action::ALL.into_iter();
+            let Some(action) = actions.find(|action| *action as u32 == rule.action) else {
+                continue;
+            };
+            match rule.function {
+                0 => self.set_actions(action),
+                function => self.set_action(function, action),
+            };
+        }
+    }
+
+    /// What turns recording off, beside the stop function.
+    pub(crate) fn freeze_report(&self) -> FreezeReport {
+        let word = |word: &AtomicUsize| word.load(Ordering::Relaxed);
+        let number = |number: &AtomicU32| number.load(Ordering::Relaxed);
+        FreezeReport {
+            function: word(&self.freeze) & !CODE_BIT,
+            over: word(&self.freeze_over) as u64,
+            event: number(&self.freeze_on),
+            value: number(&self.freeze_value),
+            from: word(&self.freeze_from) & !CODE_BIT,
+            hit: number(&self.freeze_hit),
+            after: number(&self.freeze_after),
+        }
     }
 
     /// Whether there is a filter.
     pub fn filters(&self) -> bool {
-        !self.filter.is_null()
+        !self.filter.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Gives it a filter that the program does not have: two bits for every `1 << shift` bytes from `base` on. While calls are
+    /// being recorded, where `shift` is what it was before.
+    ///
+    /// # Safety
+    /// The filter stays for as long as the settings, and so do those that were given before.
+    pub unsafe fn give_filter(&self, filter: &[AtomicU8], (base, shift): (usize, u32)) {
+        // (Until all of it is seen functions are behind the filter's end.)
+        self.filter_shift.store(shift, Ordering::Relaxed);
+        self.filter_base.store(base, Ordering::Relaxed);
+        let at: *const AtomicU8 = filter.as_ptr();
+        self.filter.store(at.cast_mut(), Ordering::Relaxed);
+        let bytes = u32::try_from(filter.len()).unwrap_or(u32::MAX);
+        self.filter_bytes.store(bytes, Ordering::Release);
+    }
+
+    /// The filter; empty if there is none.
+    fn filter_bytes(&self) -> &[AtomicU8] {
+        let bytes = self.filter_bytes.load(Ordering::Relaxed) as usize;
+        let filter = self.filter.load(Ordering::Relaxed);
+        if filter.is_null() {
+            return &[];
+        }
+        // SAFETY: the program gives so many bytes, or `give_filter`'s caller.
+        unsafe { core::slice::from_raw_parts(filter, bytes) }
     }
 
     /// The bits of a function.
     fn bits(&self, function: usize) -> Option<(&AtomicU8, u32)> {
-        if self.filter.is_null() {
-            return None;
-        }
+        let filter = self.filter_bytes();
         let base = self.filter_base.load(Ordering::Relaxed);
-        let place = (base, self.filter_shift);
-        let (byte, shift) = filter::place(function & !CODE_BIT, place, self.filter_bytes)?;
-        // SAFETY: the program gives so many bytes.
-        Some((unsafe { &*self.filter.add(byte) }, shift))
+        let place = (base, self.filter_shift.load(Ordering::Relaxed));
+        let (byte, shift) = filter::place(function & !CODE_BIT, place, filter.len() as u32)?;
+        Some((filter.get(byte)?, shift))
     }
 
     /// What becomes of calls of a function.
     pub fn action(&self, function: usize) -> Action {
-        self.bits(function)
-            .map_or(Action::Record, |(byte, shift)| filter::get(byte, shift))
+        match self.bits(function) {
+            Some((byte, shift)) => filter::get(byte, shift),
+            None => filter::action(self.flags.load(Ordering::Relaxed) >> OTHERS),
+        }
     }
 
     /// Sets what becomes of calls of a function; false if there is no room for it.
@@ -357,14 +478,23 @@ impl Settings {
     /// Sets that of all functions; false if there is no filter.
     pub fn set_actions(&self, action: Action) -> bool {
         let all = action as u8 * 0b0101_0101;
-        for n in 0..self.filter_bytes as usize {
-            if self.filter.is_null() {
-                return false;
-            }
-            // SAFETY: the program gives so many bytes.
-            unsafe { &*self.filter.add(n) }.store(all, Ordering::Relaxed);
+        for byte in self.filter_bytes() {
+            byte.store(all, Ordering::Relaxed);
         }
+        self.set_others(action);
         self.filters()
+    }
+
+    /// Sets that of functions that are behind the filter's end.
+    pub fn set_others(&self, action: Action) {
+        self.set_flag(3 << OTHERS, false);
+        self.set_flag((action as u32) << OTHERS, true);
+    }
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -376,3 +506,6 @@ const fn marked(function: usize) -> usize {
         function | CODE_BIT
     }
 }
+
+#[cfg(test)]
+mod tests;

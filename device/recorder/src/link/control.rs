@@ -4,6 +4,8 @@
 //! recording on, is the business of each driver (one processor, several, threads of a process).
 
 use kymo_wire::clock_check::TickCheck;
+#[cfg(feature = "duration")]
+use kymo_wire::link::Text;
 use kymo_wire::link::{CommandError, Identity, Mode, SetupError};
 
 use crate::bits64::divide;
@@ -86,7 +88,7 @@ impl Refusal {
             Self::NoFilter => "this program has no filter, or a smaller one (KYMO_DURATION_FILTER)",
             #[cfg(all(feature = "duration", target_os = "linux"))]
             Self::AtStart => {
-                "a program on Linux takes no more than a threshold and a depth while it runs"
+                "a program on Linux takes no more than a threshold, a depth and a filter while it runs"
             }
         }
     }
@@ -144,10 +146,56 @@ pub struct DurationReport {
     pub stop_at: usize,
     /// There is a filter.
     pub filters: bool,
+    /// What else turns recording off.
+    pub freeze: FreezeReport,
     /// Calls that could not be followed: their stack was full.
     pub too_deep: u32,
     /// Exits without an entry, and entries without an exit.
     pub unmatched: u32,
+}
+
+#[cfg(feature = "duration")]
+impl DurationReport {
+    /// Says it in words.
+    pub(super) fn say(&self, said: &mut Text<'_>) {
+        let freeze = &self.freeze;
+        said.word("on", self.on.into())
+            .word("threshold", self.threshold)
+            .word("depth", self.depth.into())
+            .word("cpu", self.cpu.into())
+            .word("events", self.events.into())
+            .address("stop_at", self.stop_at as u64)
+            .word("filter", self.filters.into())
+            .address("freeze", freeze.function as u64)
+            .word("over", freeze.over)
+            .word("on_event", freeze.event.into())
+            .word("value", freeze.value.into())
+            .address("from", freeze.from as u64)
+            .word("hit", freeze.hit.into())
+            .word("after", freeze.after.into())
+            .word("too_deep", self.too_deep.into())
+            .word("unmatched", self.unmatched.into());
+    }
+}
+
+/// What turns recording off in duration mode, beside a stop function.
+#[cfg(feature = "duration")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FreezeReport {
+    /// A call of this function; 0: none.
+    pub function: usize,
+    /// That takes longer than so many ticks.
+    pub over: u64,
+    /// An event: 0 for none, 1 for a marker, 2 for an interrupt.
+    pub event: u32,
+    /// Its value or number.
+    pub value: u32,
+    /// The function that these, and the stop function, must be called from; 0: any.
+    pub from: usize,
+    /// Only the so manieth time.
+    pub hit: u32,
+    /// So many calls are recorded after that.
+    pub after: u32,
 }
 
 /// What the link can ask of a recorder. The driver implements it.
@@ -178,6 +226,9 @@ pub trait Control {
     fn conditions(&self) -> Option<&'static Conditions> {
         None
     }
+    /// When trigger and stopper act was changed: keeps that over a reboot where that is possible.
+    #[cfg(feature = "conditions")]
+    fn keep_conditions(&self) {}
     /// Has the trigger turn recording on once, or each time; kept like trigger and stopper.
     fn set_once(&self, once: bool);
     /// Does what is asked of duration mode.

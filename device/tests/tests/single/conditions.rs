@@ -1,7 +1,11 @@
 //! Conditions of trigger and stopper: the caller, the n-th time, at most so often.
 
-use kymo_device_tests::{Kind, config};
+use std::cell::Cell;
+
+use kymo_device_tests::{Kind, config, leak};
 use kymo_recorder::config::Config;
+use kymo_recorder::link::Control;
+use kymo_recorder::retained::WORDS;
 use kymo_recorder::{Edge, Event};
 
 use super::{Device, LEAF, MAIN, WORK, function};
@@ -123,4 +127,48 @@ fn a_stopper_that_is_recursive_ends_where_the_call_that_counts_returns() {
     assert!(device.gate.state().on());
     device.exit(LEAF);
     assert!(!device.gate.state().on());
+}
+
+#[test]
+fn conditions_survive_a_reboot() {
+    let place = leak([u32::MAX; WORDS].map(Cell::new));
+    let boot = || {
+        let device = Device::new(Config {
+            trigger: function(WORK),
+            stopper: function(LEAF),
+            retained: place.as_ptr().cast_mut().cast(),
+            ..config(16, 1024)
+        });
+        device.exit(MAIN);
+        device
+    };
+    let condition = |device: Device| {
+        let conditions = device.gate.conditions().unwrap();
+        [conditions.trigger.get(), conditions.stopper.get()]
+    };
+    let set = ([CODE.0, CODE.1], [2, 1, 0, 0]);
+    let none = ([0; 2], [0; 4]);
+    let device = boot();
+    assert_eq!(condition(device), [none; 2]);
+    let conditions = device.gate.conditions().unwrap();
+    conditions.trigger.set(CODE.0, CODE.1, 2, 1);
+    device
+        .single
+        .control(device.hot, device.config)
+        .keep_conditions();
+    assert_eq!(device.round(WORK, CODE.1), (false, false));
+
+    // Counting begins anew.
+    let again = boot();
+    assert_eq!(condition(again), [set, none]);
+    assert_eq!(again.gate.trigger(), WORK);
+    assert_eq!(again.round(WORK, CODE.1), (false, false));
+    assert_eq!(again.round(WORK, CODE.1), (true, true));
+
+    for word in place {
+        word.set(word.get() ^ 0x100);
+        assert_eq!(condition(boot()), [none; 2]);
+        word.set(word.get() ^ 0x100);
+    }
+    assert_eq!(condition(boot()), [set, none]);
 }

@@ -470,11 +470,7 @@ fn trigger_and_stopper_survive_a_reboot_of_the_same_program() {
     );
     // SAFETY: the place is `memory`, which nobody else uses now.
     let place = unsafe { Place::new(memory.as_ptr().cast_mut().cast()) };
-    let retained = Retained {
-        once: false,
-        trigger: 1,
-        stopper: 2,
-    };
+    let retained = Retained::new(1, 2, false);
     place.store(retained, &[]);
     assert_eq!(place.load(&[]), Some(retained));
 }

@@ -4,12 +4,16 @@
 //! Each thread's shadow stack lies in its region, where a reader of the file finds the calls that were open when the process
 //! was killed.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
+use core::ptr::null_mut;
+use core::slice;
+use core::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence,
+};
 
 use kymo_recorder::Edge;
-use kymo_recorder::duration::{Control, Frame};
+use kymo_recorder::duration::{Control, Frame, Settings};
 use kymo_recorder::gate::{Gate, State};
-use kymo_recorder::link::{DurationReport, Refusal};
+use kymo_recorder::link::{DurationReport, FreezeReport, Refusal};
 use kymo_recorder::threads::{Lane, ThreadPort as _};
 use kymo_wire::link;
 use kymo_wire::process_file::region;
@@ -17,8 +21,8 @@ use kymo_wire::process_file::region;
 use super::Process;
 use crate::port::Linux;
 use crate::recording::put;
-use crate::settings;
 use crate::wide::Wide;
+use crate::{settings, sys};
 
 /// Frames of a thread's shadow stack; one is for the stack itself.
 const DEPTH: u32 = 4096;
@@ -39,7 +43,18 @@ pub(super) struct Duration {
     depth: AtomicU32,
     /// When recording was turned off.
     off: Wide,
+    /// What becomes of calls of the program's functions, once a host has asked for it: two bits for every
+    /// `1 << FILTER_SHIFT` bytes of its image.
+    filter: AtomicPtr<AtomicU8>,
+    /// Where the image begins, and the bytes of the filter.
+    filter_base: AtomicUsize,
+    filter_bytes: AtomicUsize,
+    /// What becomes of calls of other images' functions: an [`Action`](link::Action) as a number.
+    others: AtomicU8,
 }
+
+/// Instrumented functions are longer than 4 bytes, wherever they begin.
+const FILTER_SHIFT: u32 = 2;
 
 impl Duration {
     /// As entries and exits.
@@ -49,7 +64,21 @@ impl Duration {
             threshold: AtomicUsize::new(0),
             depth: AtomicU32::new(0),
             off: Wide::new(),
+            filter: AtomicPtr::new(null_mut()),
+            filter_base: AtomicUsize::new(0),
+            filter_bytes: AtomicUsize::new(0),
+            others: AtomicU8::new(0),
         }
+    }
+
+    /// The filter; empty if nobody has asked for one.
+    fn filter(&self) -> &'static [AtomicU8] {
+        let filter = self.filter.load(Ordering::Acquire);
+        if filter.is_null() {
+            return &[];
+        }
+        // SAFETY: who stored it there mapped so many bytes, for good.
+        unsafe { slice::from_raw_parts(filter, self.filter_bytes.load(Ordering::Relaxed)) }
     }
 
     /// Recording is being turned off.
@@ -141,10 +170,71 @@ impl Process {
             control.settings.set_threshold(threshold);
             let depth = self.duration.depth.load(Ordering::Relaxed);
             control.settings.set_depth(depth);
+            let filter = self.duration.filter();
+            if filter.is_empty() {
+                return;
+            }
+            let base = self.duration.filter_base.load(Ordering::Relaxed);
+            // SAFETY: the filter stays for good, and is the only one.
+            unsafe { control.settings.give_filter(filter, (base, FILTER_SHIFT)) };
+            let others = self.duration.others.load(Ordering::Relaxed);
+            let mut actions = link::Action::ALL.into_iter();
+            if let Some(action) = actions.find(|action| *action as u8 == others) {
+                control.settings.set_others(action);
+            }
         }
     }
 
-    /// Does what a host asks of duration mode: threshold and depth count at once, in all threads.
+    /// Has a filter for the functions of the program; false if there is no memory for it, or the program's image is not known.
+    fn make_filter(&self) -> bool {
+        let duration = &self.duration;
+        if !duration.filter().is_empty() {
+            return true;
+        }
+        let (base, bytes) = self.program_image();
+        let bytes = bytes.div_ceil(4 << FILTER_SHIFT);
+        if bytes == 0 || u32::try_from(bytes).is_err() {
+            return false;
+        }
+        let Ok(memory) = sys::map(bytes) else {
+            return false;
+        };
+        duration.filter_base.store(base, Ordering::Relaxed);
+        duration.filter_bytes.store(bytes, Ordering::Relaxed);
+        // (Another link of the program's may have been quicker: then this one is used by nobody.)
+        let (none, order) = (null_mut(), Ordering::AcqRel);
+        let _ = duration
+            .filter
+            .compare_exchange(none, memory.cast(), order, Ordering::Relaxed);
+        true
+    }
+
+    /// Sets what becomes of calls of a function, or of all.
+    fn set_filter(&self, function: Option<u64>, action: link::Action) -> Result<(), Refusal> {
+        if !self.make_filter() {
+            return Err(Refusal::NoFilter);
+        }
+        let settings = Settings::new();
+        let base = self.duration.filter_base.load(Ordering::Relaxed);
+        // SAFETY: as in `set_duration`.
+        unsafe { settings.give_filter(self.duration.filter(), (base, FILTER_SHIFT)) };
+        let done = match function {
+            Some(function) => {
+                let function = usize::try_from(function).map_err(|_| Refusal::TooWide)?;
+                settings.set_action(function, action)
+            }
+            None => {
+                self.duration.others.store(action as u8, Ordering::Relaxed);
+                settings.set_actions(action)
+            }
+        };
+        match done {
+            true => Ok(()),
+            false => Err(Refusal::NoFilter),
+        }
+    }
+
+    /// Does what a host asks of duration mode: threshold, depth and filter count at once, in all threads.
     pub(crate) fn ask_duration(&self, asked: link::Duration) -> Result<(), Refusal> {
         if !self.is_in_duration() {
             return Err(Refusal::NoDuration);
@@ -155,7 +245,7 @@ impl Process {
                 self.duration.threshold.store(ticks, Ordering::Relaxed);
             }
             link::Duration::Depth(depth) => self.duration.depth.store(depth, Ordering::Relaxed),
-            link::Duration::Filter(..) => return Err(Refusal::NoFilter),
+            link::Duration::Filter(function, action) => self.set_filter(function, action)?,
             // What is so already.
             link::Duration::Ask
             | link::Duration::On(true)
@@ -188,7 +278,8 @@ impl Process {
             cpu: false,
             events: false,
             stop_at: 0,
-            filters: false,
+            filters: !self.duration.filter().is_empty(),
+            freeze: FreezeReport::default(),
             too_deep: sum(|control| control.counts.too_deep.load(Ordering::Relaxed)),
             unmatched: sum(|control| control.counts.unmatched.load(Ordering::Relaxed)),
         })

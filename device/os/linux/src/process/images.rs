@@ -170,6 +170,16 @@ impl Process {
         }
     }
 
+    /// Where the program's own image begins, and how many bytes it takes; 0 bytes if that is not known.
+    #[cfg(feature = "duration")]
+    pub(super) fn program_image(&self) -> (usize, usize) {
+        let images = &self.images;
+        (
+            images.program.load(Ordering::Relaxed),
+            images.program_bytes.load(Ordering::Relaxed),
+        )
+    }
+
     /// Tells of the program itself.
     pub(super) fn describe_program(&self, text_base: usize) {
         if text_base == 0 {

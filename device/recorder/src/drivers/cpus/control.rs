@@ -240,6 +240,11 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         self.gate.conditions()
     }
 
+    #[cfg(feature = "conditions")]
+    fn keep_conditions(&self) {
+        self.cpus.locked(|| self.cpus.keep_sets(self.gate));
+    }
+
     fn set_once(&self, once: bool) {
         self.cpus.locked(|| {
             self.cpus.shared.once.set(once);

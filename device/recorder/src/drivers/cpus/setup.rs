@@ -136,16 +136,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
         }
         let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
-        let sets = retained(config)
-            .load(build_id_of(config))
-            .unwrap_or(Retained {
-                trigger: built(config.trigger),
-                stopper: built(config.stopper),
-                once: config.flags & ONCE != 0,
-            });
-        gate.set_trigger(sets.trigger);
-        gate.set_stopper(sets.stopper);
-        self.shared.once.set(sets.once);
+        let kept = retained(config).load(build_id_of(config));
+        let once = config.flags & ONCE != 0;
+        let built = Retained::new(built(config.trigger), built(config.stopper), once);
+        self.shared.once.set(gate.take_sets(kept, built));
         self.shared.count.store(count, Ordering::Release);
         Ok(())
     }

@@ -120,9 +120,9 @@ impl<P: SinglePort + 'static> Single<P> {
         self.port.unmask(was);
     }
 
-    /// Keeps trigger and stopper over a reboot, where that is possible. An interrupt that sets them
+    /// Keeps trigger and stopper, and when they act, over a reboot, where that is possible. An interrupt that sets them
     /// meanwhile keeps its own first, and then this does it again.
-    fn keep_functions(&self, gate: &Gate) {
+    pub(super) fn keep_functions(&self, gate: &Gate) {
         let Some(config) = self.writer.config() else {
             return;
         };

@@ -127,6 +127,11 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         self.hot.gate.conditions()
     }
 
+    #[cfg(feature = "conditions")]
+    fn keep_conditions(&self) {
+        self.single.keep_functions(&self.hot.gate);
+    }
+
     fn set_once(&self, once: bool) {
         self.single.grant(self.hot, Wish::Once(once));
     }

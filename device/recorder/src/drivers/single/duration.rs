@@ -10,6 +10,7 @@ use crate::duration::{Control, Ended, program};
 use crate::encode::WholeCall;
 use crate::gate::{Look, Site, code};
 use crate::hot::{CODE_BIT, Hot, distance, low};
+use crate::identity::build_id_of;
 use crate::link::Refusal;
 use crate::sync::Ordering;
 use crate::{Edge, Event};
@@ -369,6 +370,10 @@ impl<P: SinglePort + 'static> Single<P> {
         };
         if control.settings.take_request() {
             self.masked(|| self.apply_duration(hot, control));
+            if let Some(config) = self.writer.config() {
+                control.settings.keep(build_id_of(config));
+                self.keep_functions(&hot.gate);
+            }
         }
         let mut n = 0;
         while self.masked(|| {
@@ -433,6 +438,7 @@ impl<P: SinglePort + 'static> Single<P> {
             events: settings.keeps_events(),
             stop_at: settings.stop(),
             filters: settings.filters(),
+            freeze: settings.freeze_report(),
             too_deep: control.counts.too_deep.load(Ordering::Relaxed),
             unmatched: control.counts.unmatched.load(Ordering::Relaxed),
         })

@@ -127,14 +127,10 @@ impl<P: SinglePort + 'static> Single<P> {
             }
         }
         let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
-        let sets = retained(config).load(build_id).unwrap_or(Retained {
-            trigger: built(config.trigger),
-            stopper: built(config.stopper),
-            once: config.flags & ONCE != 0,
-        });
-        gate.set_trigger(sets.trigger);
-        gate.set_stopper(sets.stopper);
-        self.once.set(sets.once);
+        let kept = retained(config).load(build_id);
+        let once = config.flags & ONCE != 0;
+        let built = Retained::new(built(config.trigger), built(config.stopper), once);
+        self.once.set(gate.take_sets(kept, built));
         #[cfg(feature = "duration")]
         self.set_up_duration(hot, config, build_id);
         Ok(())

@@ -127,22 +127,11 @@ pub fn commands(
     calls: &CallChoice,
     live: &mut Live,
     symbols: &Symbols,
-    reboots: bool,
     context: &Context,
 ) -> Result<Vec<Command>, Report> {
     let Some(threshold) = args.threshold else {
         return Ok(Vec::new());
     };
-    let is_forgotten = [
-        (args.freeze.is_some(), "--freeze"),
-        (args.from.is_some(), "--from"),
-        (args.hit != 1, "--hit"),
-        (args.after != 0, "--after"),
-    ];
-    if let (true, Some((_, option))) = (reboots, is_forgotten.iter().find(|(given, _)| *given)) {
-        let report = Report::new(format_args!("{option} is not kept over a reboot"));
-        return Err(report.help("leave --reboot out: what follows is recorded at once"));
-    }
     let identity = live.identity;
     check(&identity)?;
     let Threshold::From(ns) = threshold else {

@@ -120,7 +120,7 @@ pub(super) fn set(
         if wanted.is_plain() {
             return Ok(Some((function, None)));
         }
-        check(args, &identity)?;
+        check(&identity)?;
         let condition = wanted.condition(symbols, &identity, context)?;
         Ok(Some((function, Some(condition))))
     };
@@ -129,7 +129,7 @@ pub(super) fn set(
         // It says when a round begins; which ends at the first return.
         *condition = None;
     }
-    let duration = duration::commands(&args.duration, calls, live, symbols, args.reboot, context)?;
+    let duration = duration::commands(&args.duration, calls, live, symbols, context)?;
     if trigger.is_none() && stopper.is_none() && !args.once && duration.is_empty() {
         return Ok(false);
     }
@@ -177,16 +177,12 @@ pub(super) fn set(
 }
 
 /// Refuses conditions where they would be without effect.
-fn check(args: &Args, identity: &Identity) -> Result<(), Report> {
+fn check(identity: &Identity) -> Result<(), Report> {
     if !identity.capabilities.conditions {
         let report = Report::new("trigger and stopper of this target take no from, hit or times");
         return Err(report.help(
             "link its program with a library that has the part: `cargo xtask lib TARGET --parts conditions,...`",
         ));
-    }
-    if args.reboot {
-        let report = Report::new("from, hit and times are not kept over a reboot");
-        return Err(report.help("leave --reboot out: what follows is recorded at once"));
     }
     Ok(())
 }
