@@ -503,7 +503,7 @@ fn calls_that_are_open_when_tracing_pauses_or_trace_is_lost_stay_open() {
     assert_eq!(across(&[ON]), format!("{begin} on Paused {end}"));
     // One overflow is one loss, with and without a packet of its own.
     assert_eq!(
-        across(&[lost.clone(), overflow.clone()]),
+        across(&[lost, overflow]),
         format!("{begin} Unsynced(Overflow) on {end}")
     );
     assert_eq!(across(&[overflow]), format!("{begin} Overflow on {end}"));
