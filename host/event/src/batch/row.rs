@@ -46,7 +46,7 @@ impl RowKind {
 /// Stands for something that is not known.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// One event of a [`Batch`].
+/// One event of a [`Batch`](crate::Batch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     /// When.

@@ -80,8 +80,8 @@ pub fn instructions(program: &Command) -> Result<u64> {
     valgrind(program, options, "Collected : ")
 }
 
-/// The largest size of a program's heap, in bytes, by Valgrind, which runs one thread at a time: what threads hold for each
-/// other is then the same on a busy machine, which the memory of a process is not.
+/// The largest size of a program's heap, in bytes, by Valgrind: of one thread it is the same on a busy machine, which the memory
+/// of a process is not.
 ///
 /// # Errors
 /// When it cannot be run, or Valgrind says nothing.
