@@ -549,20 +549,6 @@ impl Gate {
         }
     }
 
-    /// Takes trigger and stopper from memory that kept them over a reboot, or those of the build; returns whether the trigger
-    /// turns recording on once.
-    #[inline(always)]
-    pub fn take_sets(&self, kept: Option<Retained>, built: Retained) -> bool {
-        let sets = kept.unwrap_or(built);
-        self.set_trigger(sets.trigger);
-        self.set_stopper(sets.stopper);
-        #[cfg(feature = "conditions")]
-        if let (Some(kept), Some(conditions)) = (kept, self.conditions) {
-            conditions.take(&kept.conditions);
-        }
-        sets.once
-    }
-
     /// Sets the trigger, or the stopper; 0 for none.
     #[inline(never)]
     pub fn set_function(&self, stopper: bool, function: usize) {

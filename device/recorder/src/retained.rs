@@ -6,6 +6,8 @@
 
 use core::ptr;
 
+use crate::gate::Gate;
+
 /// How many words of 32 bits the program gives.
 pub const WORDS: usize = 12 * size_of::<usize>() / 4;
 
@@ -139,6 +141,22 @@ impl Retained {
             let [trigger, stopper, once] = *words;
             Self::new(trigger, stopper, once != 0)
         }
+    }
+}
+
+impl Gate {
+    /// Takes trigger and stopper from memory that kept them over a reboot, or those of the build; returns whether the trigger
+    /// turns recording on once.
+    #[inline(always)]
+    pub fn take_sets(&self, kept: Option<Retained>, built: Retained) -> bool {
+        let sets = kept.unwrap_or(built);
+        self.set_trigger(sets.trigger);
+        self.set_stopper(sets.stopper);
+        #[cfg(feature = "conditions")]
+        if let (Some(kept), Some(conditions)) = (kept, self.conditions()) {
+            conditions.take(&kept.conditions);
+        }
+        sets.once
     }
 }
 
