@@ -182,15 +182,20 @@ pub fn line(text: &str) -> Line<'_> {
     graph::line(text).map_or(Line::Unknown, Line::Event)
 }
 
-/// A line without what the kernel's log has in front: `<4>`, `[  516.125674] `, `[    T7] `, and in a file of syslog
+/// A line without what stands in front where it was pasted: a mark of its encoding, `> ` of a mail's quotations, and what
+/// the kernel's log has: `<4>`, `[  516.125674] `, `[    T7] `, and in a file of syslog or of journald
 /// `Nov 27 22:00:00 host kernel: `.
 fn without_printed(text: &str) -> &str {
-    let has_date = text.starts_with(|first: char| first.is_ascii_alphanumeric());
-    let behind = has_date.then(|| text.split_once(" kernel: ")).flatten();
-    let mut rest = match behind {
-        Some((_, behind)) if behind.starts_with('[') => behind,
+    let mut text = text.trim_start_matches('\u{feff}');
+    while let Some(quoted) = text.strip_prefix('>') {
+        text = quoted.strip_prefix(' ').unwrap_or(quoted);
+    }
+    let may_be_date = text.starts_with(|first: char| first.is_ascii_alphanumeric());
+    let text = match text.split_once(" kernel: ").filter(|_| may_be_date) {
+        Some((date, behind)) if is_dated(date) => behind,
         _ => text,
     };
+    let mut rest = text;
     if let Some((level, behind)) = rest.strip_prefix('<').and_then(|it| it.split_once('>'))
         && level.parse::<u8>().is_ok()
         && behind.starts_with('[')
@@ -214,6 +219,22 @@ fn without_printed(text: &str) -> &str {
         .strip_prefix(' ')
         .filter(|_| found != text)
         .unwrap_or(found)
+}
+
+/// Whether a text is a date and a host, as logs have them: `Nov 27 22:00:00 host`, `2026-11-27T22:00:00+0000 host`.
+fn is_dated(text: &str) -> bool {
+    let mut words = text.split_ascii_whitespace();
+    let Some(first) = words.next() else {
+        return false;
+    };
+    let is_clock = |word: &str| word.split(':').count() == 3 && !word.starts_with(':');
+    let is_date = match words.next() {
+        Some(day) if first.len() == 3 && day.parse::<u8>().is_ok() => {
+            words.next().is_some_and(is_clock) && words.next().is_some()
+        }
+        host => host.is_some() && first.contains('T') && first.contains(':'),
+    };
+    is_date && words.next().is_none()
 }
 
 /// The function of a line of the function tracer that lacks the caller (`noprint-parent`): `body` is all behind the time.
@@ -469,6 +490,29 @@ mod tests {
                 panic!("{text}")
             };
             assert_eq!(event.values(&text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_stands_in_front_of_pasted_lines_is_no_part_of_them() {
+        let text = " 1)    find-298    |  + 12.669 us  |    mutex_unlock();";
+        let expected = line(text);
+        assert!(matches!(expected, Line::Event(_)));
+        for front in [
+            "\u{feff}",
+            "> ",
+            ">> ",
+            "> > ",
+            "[  516.125674] ",
+            "<4>[  516.125674] ",
+            "Nov 27 22:00:00 board kernel: ",
+            "Nov 27 22:00:00 board kernel: [  516.125674] ",
+            "2026-11-27T22:00:00+0000 board kernel: ",
+        ] {
+            assert_eq!(line(&format!("{front}{text}")), expected, "{front}");
+        }
+        for front in ["host kernel: ", "Nov kernel: ", "a b c d kernel: "] {
+            assert_ne!(line(&format!("{front}{text}")), expected, "{front}");
         }
     }
 

@@ -1,6 +1,7 @@
 //! `kymo show`: the trace as text, or as JSON Lines for programs.
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
@@ -214,7 +215,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         return follow.verdict();
     }
-    if args.follow && !crate::rtems::is_address(args.input.path()) {
+    // Standard input is shown as it comes, with and without the option.
+    let is_piped = args.input.path() == Path::new("-");
+    if args.follow && !is_piped && !crate::rtems::is_address(args.input.path()) {
         args.input.ctf.refuse_with("--follow")?;
         view.filter.refuse_to_look_ahead("--follow")?;
         let path = args.input.path();
