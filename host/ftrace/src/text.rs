@@ -182,8 +182,8 @@ pub fn line(text: &str) -> Line<'_> {
     graph::line(text).map_or(Line::Unknown, Line::Event)
 }
 
-/// A line without what stands in front where it was pasted: a mark of its encoding, `> ` of a mail's quotations, and what
-/// the kernel's log has: `<4>`, `[  516.125674] `, `[    T7] `, and in a file of syslog or of journald
+/// A line without what a file or a mail puts before it (a byte order mark, `> ` of a quotation), and without what the
+/// kernel's log does: `<4>`, `[  516.125674] `, `[    T7] `, and in a file of syslog or of journald
 /// `Nov 27 22:00:00 host kernel: `.
 fn without_printed(text: &str) -> &str {
     let mut text = text.trim_start_matches('\u{feff}');

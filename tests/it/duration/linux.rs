@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use kymo_targets::kymo::{self, Profile};
 use kymo_targets::{library, run};
@@ -288,62 +288,90 @@ fn a_fork_records_with_the_same_threshold() {
     assert_eq!(long_calls(child), expected(&[("large", "returned")]));
 }
 
-/// Ends with this.
-struct Ending(std::process::Child);
+/// A program that reads bytes, calls its functions for each, and writes it back; it ends with this.
+struct Served {
+    folder: PathBuf,
+    program: Child,
+    input: ChildStdin,
+    output: ChildStdout,
+}
 
-impl Drop for Ending {
+impl Served {
+    /// Builds and starts it, with this threshold.
+    fn start(name: &str, source: &str, threshold: &str) -> Self {
+        let folder = build(name, "gcc", source);
+        let mut program = Command::new(folder.join("program"));
+        program
+            .current_dir(&folder)
+            .env("KYMO_SOCKET", "socket")
+            .env("KYMO_THRESHOLD", threshold)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let mut program = program.spawn().unwrap();
+        let mut served = Self {
+            folder,
+            input: program.stdin.take().unwrap(),
+            output: program.stdout.take().unwrap(),
+            program,
+        };
+        // The socket is there before `main`.
+        served.call(1);
+        served
+    }
+
+    /// Lets it call its functions so many times.
+    fn call(&mut self, times: usize) {
+        let mut bytes = vec![b'x'; times];
+        self.input.write_all(&bytes).unwrap();
+        self.output.read_exact(&mut bytes).unwrap();
+    }
+
+    /// `kymo` with these words, of this program.
+    fn ask(&self, words: &[&str]) -> Command {
+        let socket = self.folder.join("socket");
+        let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
+        kymo.env("KYMO_PATIENCE", "20").args(words);
+        kymo.arg("--target")
+            .arg(format!("unix:{}", socket.display()));
+        kymo
+    }
+
+    /// The calls that it holds.
+    fn calls(&self) -> Vec<Call> {
+        let mut kymo = self.ask(&["calls", "--format", "json"]);
+        calls_of(kymo.arg("--elf").arg(self.folder.join("program")))
+    }
+}
+
+impl Drop for Served {
     fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.program.kill();
+        let _ = self.program.wait();
     }
 }
 
 #[test]
 fn a_host_changes_the_threshold_while_the_program_runs() {
-    let folder = build("served", "gcc", SERVES);
-    let mut program = Command::new(folder.join("program"));
-    program
-        .current_dir(&folder)
-        .env("KYMO_SOCKET", "socket")
-        .env("KYMO_THRESHOLD", "100000s")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut program = Ending(program.spawn().unwrap());
-    let mut input = program.0.stdin.take().unwrap();
-    let mut output = program.0.stdout.take().unwrap();
-    let mut call = |times: usize| {
-        let mut bytes = vec![b'x'; times];
-        input.write_all(&bytes).unwrap();
-        output.read_exact(&mut bytes).unwrap();
-    };
-    // The socket is there before `main`.
-    call(3);
-    let socket = format!("unix:{}", folder.join("socket").display());
-    let kymo = kymo::build(Profile::Debug).unwrap();
-    let ask = |words: &[&str]| {
-        let mut kymo = Command::new(&kymo);
-        kymo.env("KYMO_PATIENCE", "20").args(words);
-        kymo.args(["--target", &socket]);
-        kymo
-    };
-    let found = || {
-        let elf = folder.join("program");
-        let mut kymo = ask(&["calls", "--format", "json"]);
-        let calls = calls_of(kymo.arg("--elf").arg(elf));
-        let calls = calls.into_iter().map(|call| (call.function, call.ended));
+    let mut served = Served::start("served", SERVES, "100000s");
+    served.call(2);
+    let found = |served: &Served| {
+        let calls = served.calls().into_iter();
+        let calls = calls.map(|call| (call.function, call.ended));
         calls.collect::<Vec<_>>()
     };
-    assert_eq!(found(), []);
-    let said = run::output(&mut ask(&["command", "duration", "threshold", "0"])).unwrap();
+    assert_eq!(found(&served), []);
+    let words = ["command", "duration", "threshold", "0"];
+    let said = run::output(&mut served.ask(&words)).unwrap();
     assert!(said.contains("on=1 threshold=0 depth=0"), "{said}");
-    call(2);
+    served.call(2);
     let calls = [
         ("small", "returned"),
         ("small", "returned"),
         ("main", "open"),
     ];
-    assert_eq!(found(), expected(&calls));
-    let refused = ask(&["trace", "--threshold", "off"]).output().unwrap();
+    assert_eq!(found(&served), expected(&calls));
+    let refused = served.ask(&["trace", "--threshold", "off"]).output();
+    let refused = refused.unwrap();
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(
         !refused.status.success() && said.contains("a program on Linux"),
@@ -353,62 +381,37 @@ fn a_host_changes_the_threshold_while_the_program_runs() {
 
 #[test]
 fn a_host_chooses_the_functions_while_the_program_runs() {
-    let folder = build("chosen", "gcc", CHOSEN);
-    let mut program = Command::new(folder.join("program"));
-    program
-        .current_dir(&folder)
-        .env("KYMO_SOCKET", "socket")
-        .env("KYMO_THRESHOLD", "0")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped());
-    let mut program = Ending(program.spawn().unwrap());
-    let mut input = program.0.stdin.take().unwrap();
-    let mut output = program.0.stdout.take().unwrap();
-    let mut call = |times: usize| {
-        let mut bytes = vec![b'x'; times];
-        input.write_all(&bytes).unwrap();
-        output.read_exact(&mut bytes).unwrap();
-    };
-    call(1);
-    let socket = format!("unix:{}", folder.join("socket").display());
-    let kymo = kymo::build(Profile::Debug).unwrap();
-    let ask = |words: &[&str]| {
-        let mut kymo = Command::new(&kymo);
-        kymo.env("KYMO_PATIENCE", "20").args(words);
-        kymo.args(["--target", &socket]);
-        kymo
-    };
-    let elf = folder.join("program");
-    let set = |options: &[&str]| {
-        let mut kymo = ask(&["trace", "--threshold", "0", "--wait", "0"]);
-        kymo.args(options).arg("--elf").arg(&elf);
-        let trace = folder.join("trace");
+    let mut served = Served::start("chosen", CHOSEN, "0");
+    let set = |served: &Served, options: &[&str]| {
+        let mut kymo = served.ask(&["trace", "--threshold", "0", "--wait", "0"]);
+        kymo.args(options);
+        kymo.arg("--elf").arg(served.folder.join("program"));
+        let trace = served.folder.join("trace");
         let _ = fs::remove_dir_all(&trace);
         run::run(kymo.arg("--output").arg(trace)).unwrap();
     };
-    let found = || {
-        let mut kymo = ask(&["calls", "--format", "json"]);
-        let calls = calls_of(kymo.arg("--elf").arg(&elf));
-        let mut names: Vec<_> = calls.into_iter().map(|call| call.function).collect();
+    let found = |served: &Served| {
+        let calls = served.calls().into_iter();
+        let mut names: Vec<_> = calls.map(|call| call.function).collect();
         names.sort();
         names.join(" ")
     };
-    assert_eq!(found(), "inner main other outer small small");
+    assert_eq!(found(&served), "inner main other outer small small");
     // These alone, in threads that begin later, too.
-    set(&["--function", "small"]);
-    call(2);
-    assert_eq!(found(), "small small small small");
-    set(&["--function", "o*"]);
-    call(1);
-    assert_eq!(found(), "other outer");
+    set(&served, &["--function", "small"]);
+    served.call(2);
+    assert_eq!(found(&served), "small small small small");
+    set(&served, &["--function", "o*"]);
+    served.call(1);
+    assert_eq!(found(&served), "other outer");
     // All but these.
-    set(&["--hide", "small", "--hide", "main"]);
-    call(1);
-    assert_eq!(found(), "inner other outer");
-    let said = run::output(&mut ask(&["command", "duration"])).unwrap();
+    set(&served, &["--hide", "small", "--hide", "main"]);
+    served.call(1);
+    assert_eq!(found(&served), "inner other outer");
+    let said = run::output(&mut served.ask(&["command", "duration"])).unwrap();
     assert!(said.contains(" filter=1 "), "{said}");
     // And all again.
-    set(&[]);
-    call(1);
-    assert_eq!(found(), "inner main other outer small small");
+    set(&served, &[]);
+    served.call(1);
+    assert_eq!(found(&served), "inner main other outer small small");
 }

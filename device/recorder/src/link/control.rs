@@ -84,7 +84,11 @@ impl Refusal {
             Self::NoConditions => "trigger and stopper of this program take no conditions",
             #[cfg(feature = "duration")]
             Self::NoDuration => "this program has no duration mode (KYMO_DURATION)",
-            #[cfg(feature = "duration")]
+            #[cfg(all(feature = "duration", target_os = "linux"))]
+            Self::NoFilter => {
+                "the function is none of the program's own image, or there is no memory for a filter"
+            }
+            #[cfg(all(feature = "duration", not(target_os = "linux")))]
             Self::NoFilter => "this program has no filter, or a smaller one (KYMO_DURATION_FILTER)",
             #[cfg(all(feature = "duration", target_os = "linux"))]
             Self::AtStart => {

@@ -37,7 +37,6 @@ impl Calls {
         out: &mut impl FnMut(Step<'_>),
     ) {
         let (call, callee) = (self.next_call(), Callee::Function(function));
-        self.counts.without_end += 1;
         let end = End {
             begin: Some(row.time),
             how: How::NoEnd,
@@ -220,8 +219,8 @@ impl Calls {
             How::Jumped => &mut self.counts.jumped,
             How::RecordingOff => &mut self.counts.recording_off,
             How::Open => &mut self.counts.open,
-            How::NoEnd => &mut self.counts.without_end,
-            How::Orphan => &mut self.counts.orphans,
+            // These were never open.
+            How::NoEnd | How::Orphan => return out(Step::End(end)),
         };
         *count += 1;
         out(Step::End(end));

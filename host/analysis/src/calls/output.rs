@@ -327,8 +327,6 @@ pub struct Counts {
     pub recording_off: u64,
     /// Calls that were open at the end of the trace.
     pub open: u64,
-    /// Calls of which the source does not tell when they ended.
-    pub without_end: u64,
     /// Exits whose enter nobody saw.
     pub orphans: u64,
     /// Calls that ended by an exit of their own, but with a [`Doubt`].

@@ -256,8 +256,8 @@ impl Output {
         }
     }
 
-    /// Takes a row whose time lies ahead of what other CPUs do next: the end of a call that is told at its beginning. It
-    /// waits until that time has come, so that rows are in the order of time.
+    /// Takes the end of a call whose line stands at its beginning. Other CPUs' lines of the time between follow, so the row
+    /// waits until its time has come: rows are in the order of time.
     pub(super) fn put_ahead(&mut self, out: Out, batch: &mut Batch) {
         if self.held.is_some() || self.sorter.is_some() {
             return self.put(out, batch);
