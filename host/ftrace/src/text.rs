@@ -183,8 +183,8 @@ pub fn line(text: &str) -> Line<'_> {
 }
 
 /// A line without what a file or a mail puts before it (a byte order mark, `> ` of a quotation), and without what the
-/// kernel's log does: `<4>`, `[  516.125674] `, `[    T7] `, and in a file of syslog or of journald
-/// `Nov 27 22:00:00 host kernel: `.
+/// kernel's log does: `<4>`, `[  516.125674] `, `[    T7] `, in a file of syslog or of journald
+/// `Nov 27 22:00:00 host kernel: `, and in logcat's `11-28 05:48:38.123  1234  1234 I tag     : `.
 fn without_printed(text: &str) -> &str {
     let mut text = text.trim_start_matches('\u{feff}');
     while let Some(quoted) = text.strip_prefix('>') {
@@ -193,7 +193,7 @@ fn without_printed(text: &str) -> &str {
     let may_be_date = text.starts_with(|first: char| first.is_ascii_alphanumeric());
     let text = match text.split_once(" kernel: ").filter(|_| may_be_date) {
         Some((date, behind)) if is_dated(date) => behind,
-        _ => text,
+        _ => without_logcat(text).unwrap_or(text),
     };
     let mut rest = text;
     if let Some((level, behind)) = rest.strip_prefix('<').and_then(|it| it.split_once('>'))
@@ -235,6 +235,22 @@ fn is_dated(text: &str) -> bool {
         host => host.is_some() && first.contains('T') && first.contains(':'),
     };
     is_date && words.next().is_none()
+}
+
+/// A line of logcat (`-v threadtime`, its default) without the date, the time, the process, the thread, the level and the
+/// tag in front; `None` if it is none.
+fn without_logcat(text: &str) -> Option<&str> {
+    let (month, rest) = text.split_once('-').filter(|it| it.0.len() == 2)?;
+    let (front, message) = rest.split_once(": ")?;
+    let mut words = front.split_ascii_whitespace();
+    let is_number = |word: &str| word.bytes().all(|byte| byte.is_ascii_digit());
+    let is_front = is_number(month)
+        && is_number(words.next()?)
+        && words.next()?.split([':', '.']).all(is_number)
+        && is_number(words.next()?)
+        && is_number(words.next()?)
+        && words.next()?.len() == 1;
+    is_front.then_some(message)
 }
 
 /// The function of a line of the function tracer that lacks the caller (`noprint-parent`): `body` is all behind the time.
@@ -508,10 +524,17 @@ mod tests {
             "Nov 27 22:00:00 board kernel: ",
             "Nov 27 22:00:00 board kernel: [  516.125674] ",
             "2026-11-27T22:00:00+0000 board kernel: ",
+            "11-28 05:48:38.123     0     0 I         : ",
+            "11-28 05:48:38.123  1234  1240 W kernel  : [  516.125674] ",
         ] {
             assert_eq!(line(&format!("{front}{text}")), expected, "{front}");
         }
-        for front in ["host kernel: ", "Nov kernel: ", "a b c d kernel: "] {
+        for front in [
+            "host kernel: ",
+            "Nov kernel: ",
+            "a b c d kernel: ",
+            "11-28 05:48:38.123  1234 I tag : ",
+        ] {
             assert_ne!(line(&format!("{front}{text}")), expected, "{front}");
         }
     }

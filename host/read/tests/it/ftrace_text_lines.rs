@@ -17,6 +17,25 @@ fn lines_of_a_console_are_no_calls_in_a_graph_with_columns() {
     assert_eq!(found, expected);
 }
 
+#[test]
+fn colours_of_a_terminal_are_no_part_of_lines() {
+    let text = graph(&[5_000_000, 5_000_010, 5_000_020, 5_000_030]);
+    let (expected, _) = read_lines(&text);
+    let mut lines: Vec<_> = text.lines().collect();
+    lines.push("\u{1b}[0m");
+    let coloured: String = (lines.iter())
+        .map(|line| {
+            format!(
+                "\u{1b}[32m{}\u{1b}[0m\r\n",
+                line.replace("vfs", "\u{1b}[1;31mvfs\u{1b}[m")
+            )
+        })
+        .collect();
+    let (found, info) = read_lines(&coloured);
+    assert_eq!(found, expected);
+    assert_eq!(info.damaged_places(), 0);
+}
+
 /// Calls of a task, a line each at the given times in microseconds.
 fn graph(times: &[u64]) -> String {
     let mut text = "# tracer: function_graph\n#\n".to_owned();

@@ -6,6 +6,7 @@
 
 use std::io::Read;
 
+use anstream::adapter::strip_bytes;
 use memchr::{memchr, memmem};
 
 use super::{BEGIN, Container, END, Step, base64};
@@ -13,6 +14,9 @@ use crate::error::{Error, Fault};
 
 /// The length of lines as RTEMS writes them.
 const WIDTH: usize = 76;
+
+/// The character that begins a colour or another command to a terminal (ECMA-48).
+const ESCAPE: u8 = 0x1b;
 
 /// A line beyond this is taken in pieces.
 const LONGEST: usize = 1 << 20;
@@ -52,6 +56,16 @@ fn wrong_character(line: &[u8]) -> Option<usize> {
     first.filter(|_| wrong <= MOST && !line.contains(&b' '))
 }
 
+/// A line without its end and without the colours that a terminal program put into it.
+fn without_escapes(line: &[u8]) -> Vec<u8> {
+    let mut line = match memchr(ESCAPE, line) {
+        Some(_) => strip_bytes(line).into_vec(),
+        None => line.to_vec(),
+    };
+    line.truncate(line.trim_ascii_end().len());
+    line
+}
+
 /// Where in a line its base64 begins.
 fn base64_at(line: &[u8], column: usize) -> usize {
     let run = line
@@ -87,11 +101,7 @@ impl<R: Read> Container<R> {
                 return Ok(self.end_of_log(out));
             }
             let window = self.input.window();
-            let line = window
-                .get(..end)
-                .unwrap_or(window)
-                .trim_ascii_end()
-                .to_vec();
+            let line = without_escapes(window.get(..end).unwrap_or(window));
             let offset = self.input.offset;
             self.input.consume(end);
             let step = if self.open {

@@ -50,6 +50,10 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
         .map(|(n, line)| format!("[{}] {line}\n", n * 37))
         .collect();
     assert_eq!(user(&read(log.as_bytes())), expected);
+    // Colours around each line, and around the times before them.
+    let log = stream.log(true, "\u{1b}[32m[   1.23] \u{1b}[0m\u{1b}[33m");
+    let log = log.replace("\r\n", "\u{1b}[0m\r\n");
+    assert_eq!(user(&read(log.as_bytes())), expected);
     // Another task writes in between.
     let log = stream
         .log(true, "")

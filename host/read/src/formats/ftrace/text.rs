@@ -61,9 +61,8 @@ pub(super) enum Recognised {
 /// Looks at first lines. What a console or a script wrote around the trace may be among them.
 pub(super) fn recognise(head: &[u8]) -> Recognised {
     let (mut events, mut others) = (0, 0);
-    let text = String::from_utf8_lossy(head);
-    for line in text.lines().take(200) {
-        match text::line(line) {
+    for line in input::lines(head).take(200) {
+        match text::line(line.trim_end_matches('\r')) {
             Line::Tracer("mmiotrace") => return Recognised::No,
             Line::Tracer(_) => return Recognised::Certain,
             Line::Event(_) | Line::Switch { .. } => events += 1,

@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use crate::formats::ftrace::{BEGINNINGS, Beginnings};
 
-use super::input::LONGEST;
+use super::input::lines;
 
 /// What a user should know of a text whose times are no seconds.
 pub(super) const TICKS: &str = "times have no decimal point: they are ticks of a clock that the text does not name (counter, uptime, x86-tsc), and \
@@ -30,9 +30,8 @@ pub(super) enum Graph {
 /// Finds out what a text tells of the ends of calls.
 pub(super) fn graph(bytes: &[u8]) -> Graph {
     let mut graph = Graph::Absent;
-    for line in bytes.split(|byte| *byte == b'\n').take(LINES_LOOKED_AT) {
-        let line = line.get(..LONGEST).unwrap_or(line);
-        if let Line::Event(event) = text::line(&String::from_utf8_lossy(line)) {
+    for line in lines(bytes).take(LINES_LOOKED_AT) {
+        if let Line::Event(event) = text::line(&line) {
             match event.kind {
                 TextKind::Entry { .. } | TextKind::Leaf { .. } => return Graph::Whole,
                 TextKind::Exit { .. } | TextKind::Call { .. } => graph = Graph::ExitsAlone,
@@ -114,10 +113,9 @@ pub(super) fn beginnings(bytes: &[u8]) -> Beginnings {
 /// The tasks that CPUs run at first, as far as the first switches tell.
 pub(super) fn tasks_at_first(bytes: &[u8]) -> HashMap<u32, i32> {
     let mut tasks = HashMap::new();
-    for line in bytes.split(|byte| *byte == b'\n').take(LINES_LOOKED_AT) {
-        let line = line.get(..LONGEST).unwrap_or(line);
-        if line.windows(2).any(|two| two == b"=>")
-            && let Line::Switch { cpu, from, .. } = text::line(&String::from_utf8_lossy(line))
+    for line in lines(bytes).take(LINES_LOOKED_AT) {
+        if line.contains("=>")
+            && let Line::Switch { cpu, from, .. } = text::line(&line)
         {
             tasks.entry(cpu).or_insert(from.pid);
         }

@@ -1,15 +1,22 @@
 //! Lines of a file, or of a pipe as they come.
 
+use std::borrow::Cow;
 use std::io::Read;
 use std::ops::Range;
+
+use anstream::adapter::strip_bytes;
+use memchr::memchr;
 
 use crate::bytes::Bytes;
 
 /// So much of a pipe is read at a time.
 const READ_AT_ONCE: usize = 1 << 16;
 
+/// The character that begins a colour or another command to a terminal (ECMA-48).
+const ESCAPE: u8 = 0x1b;
+
 /// The longest line; the rest of a longer one is another line.
-pub(super) const LONGEST: usize = 1 << 16;
+const LONGEST: usize = 1 << 16;
 
 /// Where lines come from.
 pub(super) enum Input {
@@ -35,9 +42,9 @@ impl Input {
                 }
                 let end = line_end(rest).unwrap_or(rest.len().min(LONGEST));
                 let offset = left.start as u64;
-                let line = super::html::unescaped(rest.get(..end).unwrap_or_default());
+                let line = plain(rest.get(..end).unwrap_or_default()).into_owned();
                 left.start += end;
-                Ok(Some((String::from_utf8_lossy(line).into_owned(), offset)))
+                Ok(Some((line, offset)))
             }
             Self::Pipe {
                 reader,
@@ -48,8 +55,7 @@ impl Input {
                 let rest = buffer.get(*at..).unwrap_or_default();
                 let end = line_end(rest).or((*ended && !rest.is_empty()).then_some(rest.len()));
                 if let Some(end) = end {
-                    let line =
-                        String::from_utf8_lossy(rest.get(..end).unwrap_or_default()).into_owned();
+                    let line = plain(rest.get(..end).unwrap_or_default()).into_owned();
                     *at += end;
                     return Ok(Some((line, 0)));
                 }
@@ -81,16 +87,12 @@ impl Input {
     }
 
     /// The lines that follow, of a file: a pipe may have none for a long time.
-    pub(super) fn ahead(&self) -> impl Iterator<Item = std::borrow::Cow<'_, str>> {
+    pub(super) fn ahead(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let rest = match self {
             Self::File(bytes, left) => bytes.get(left.clone()).unwrap_or_default(),
             Self::Pipe { .. } => &[],
         };
-        let lines = rest.split(|byte| *byte == b'\n');
-        lines.map(|line| {
-            let line = line.get(..LONGEST).unwrap_or(line);
-            String::from_utf8_lossy(super::html::unescaped(line))
-        })
+        lines(rest)
     }
 
     /// Whether another line is there without waiting.
@@ -101,6 +103,21 @@ impl Input {
                 buffer, at, ended, ..
             } => *ended || line_end(buffer.get(*at..).unwrap_or_default()).is_some(),
         }
+    }
+}
+
+/// The lines of a text.
+pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
+    let lines = text.split(|byte| *byte == b'\n');
+    lines.map(|line| plain(line.get(..LONGEST).unwrap_or(line)))
+}
+
+/// A line without what it was wrapped in: the string of a script, the colours of a terminal.
+fn plain(line: &[u8]) -> Cow<'_, str> {
+    let line = super::html::unescaped(line);
+    match memchr(ESCAPE, line) {
+        Some(_) => Cow::Owned(String::from_utf8_lossy(&strip_bytes(line).into_vec()).into_owned()),
+        None => String::from_utf8_lossy(line),
     }
 }
 
