@@ -45,11 +45,12 @@ pub struct Event {
 const MESSAGES: [&str; 4] = ["buf", "msg", "message", "text"];
 
 impl Event {
-    /// Whether its name, its label as a marker, or its message (a field that is called so, without the end of its line) is one
+    /// Whether its name, its label as a marker or counter, or its message (a field that is called so, without the end of its line) is one
     /// that `is_it` takes.
     pub fn says(&self, is_it: impl Fn(&str) -> bool) -> bool {
         let label = match &self.kind {
             EventKind::Marker { label, .. } => label.as_deref(),
+            EventKind::Counter { name, .. } => Some(name.as_str()),
             _ => None,
         };
         let mut fields = self.fields.iter();
@@ -120,6 +121,13 @@ pub enum EventKind {
         label: Option<String>,
         /// Its value.
         value: u64,
+    },
+    /// A quantity has a new value, which holds until its next one: used memory, the length of a queue, a frequency.
+    Counter {
+        /// What it is called. Counters of one name in one [space](crate::Space) are one.
+        name: String,
+        /// Its value, in the unit that the source uses. Integers beyond 2^53 are rounded.
+        value: f64,
     },
     /// The name of a thread is known from here on (and holds for the past as well).
     ThreadName {

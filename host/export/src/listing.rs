@@ -63,10 +63,11 @@ pub(crate) fn thread_name<'i>(info: &'i TraceInfo, event: &Event) -> Option<&'i 
     info.identities.thread_name(event.thread?)
 }
 
-/// What a marker is called.
+/// What a marker or a counter is called.
 pub(crate) fn label(event: &Event) -> Option<&str> {
     match &event.kind {
         EventKind::Marker { label, .. } => label.as_deref(),
+        EventKind::Counter { name, .. } => Some(name.as_str()),
         _ => None,
     }
 }
@@ -122,6 +123,7 @@ fn meaning(identities: &Identities, kind: &EventKind, fields: &mut Vec<Field>) {
             fields.push(irq(*id));
         }
         EventKind::Marker { value, .. } => fields.push(Field::new("value", *value)),
+        EventKind::Counter { value, .. } => fields.push(Field::new("value", Value::Real(*value))),
         EventKind::Ready { thread } => fields.push(hex("ready", identities.tid(*thread).0)),
         EventKind::ThreadName { thread, name } => fields.extend([
             hex("named_thread", identities.tid(*thread).0),

@@ -56,8 +56,8 @@ def main(path):
         trace.ParseFromString(file.read())
 
     sequences, tracks, threads, running = {}, {}, {}, {}
-    depth, last = {}, {}
-    counted = {"slices": 0, "instants": 0, "states": 0, "threads": 0}
+    depth, last, counters = {}, {}, set()
+    counted = {"slices": 0, "instants": 0, "counters": 0, "states": 0, "threads": 0}
     for number, packet in enumerate(trace.packet):
         where = f"packet {number}"
         known(packet, where)
@@ -91,6 +91,8 @@ def main(path):
                 name = track.name or track.process.process_name
             demand(name, f"{where}: track {track.uuid} has no name")
             tracks[track.uuid] = name
+            if track.HasField("counter"):
+                counters.add(track.uuid)
 
         event = packet.HasField("track_event")
         state = packet.HasField("generic_kernel_task_state_event")
@@ -109,6 +111,10 @@ def main(path):
             if event.type == TrackEvent.TYPE_SLICE_END:
                 depth[uuid] = depth.get(uuid, 0) - 1
                 demand(depth[uuid] >= 0, f"{where}: an end too many on {tracks[uuid]}")
+                continue
+            if event.type == TrackEvent.TYPE_COUNTER:
+                demand(uuid in counters, f"{where}: {tracks[uuid]} is no counter's track")
+                counted["counters"] += 1
                 continue
             name = event.name or sequence.names.get(event.name_iid)
             demand(name, f"{where}: the name was not interned")

@@ -516,7 +516,8 @@ fn event_line(
         }
         if let EventKind::Marker {
             label: Some(label), ..
-        } = &event.kind
+        }
+        | EventKind::Counter { name: label, .. } = &event.kind
         {
             object.member("label", label);
         }

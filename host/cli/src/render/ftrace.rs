@@ -251,7 +251,10 @@ impl<'a> Ftrace<'a> {
         }
         let is_shown = matches!(
             whole.kind,
-            EventKind::Marker { .. } | EventKind::Other | EventKind::Ready { .. }
+            EventKind::Marker { .. }
+                | EventKind::Counter { .. }
+                | EventKind::Other
+                | EventKind::Ready { .. }
         );
         let Some(track) = track.filter(|_| is_shown) else {
             return Ok(());

@@ -461,7 +461,7 @@ impl<'a> Tree<'a> {
         let style = match &event.kind {
             EventKind::Gap(_) => warning,
             EventKind::Recording { .. } => dim,
-            EventKind::Marker { .. } => marker,
+            EventKind::Marker { .. } | EventKind::Counter { .. } => marker,
             EventKind::Other | EventKind::Ready { .. } => dim,
             // Names are in their column already; priorities, and what carries the clock on, are for the
             // listing of events.

@@ -79,6 +79,7 @@ impl Numbers {
             | EventKind::SwitchedIn
             | EventKind::SwitchedOut
             | EventKind::Marker { .. }
+            | EventKind::Counter { .. }
             | EventKind::Costs(_)
             | EventKind::Context { .. }
             | EventKind::Recording { .. }

@@ -396,7 +396,11 @@ impl Lttng<'_> {
                 self.other(event, ticks, processor)
             }
             EventKind::Marker { label, value } => {
-                self.marker(event, label.as_deref(), *value, ticks, processor)
+                let label = label.as_deref().unwrap_or("");
+                self.marker(event, label, (*value).into(), ticks, processor)
+            }
+            EventKind::Counter { name, value: new } => {
+                self.marker(event, name, Value::Real(*new), ticks, processor)
             }
             EventKind::Gap(gap) => self.gap(gap, ticks, processor),
             // What is known once is in the metadata.
@@ -555,21 +559,18 @@ impl Lttng<'_> {
     fn marker(
         &mut self,
         event: &Event,
-        label: Option<&str>,
-        value: u64,
+        label: &str,
+        value: Value,
         ticks: u64,
         processor: &mut Processor,
     ) -> io::Result<()> {
-        let name = if event.name.is_empty() {
-            "marker"
-        } else {
-            &event.name
-        };
+        let is_unnamed = event.name.is_empty();
+        let name = if is_unnamed { "marker" } else { &event.name };
         self.write(name, ticks, processor, |record| {
             for field in &event.fields {
                 record.field(field);
             }
-            record.field(&Field::new("label", label.unwrap_or("")));
+            record.field(&Field::new("label", label));
             record.field(&Field::new("value", value));
         })
     }

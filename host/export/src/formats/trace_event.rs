@@ -424,6 +424,15 @@ impl<'a> Timeline<'a> for File<'a> {
                 let fields = [Field::new("value", *value)];
                 self.instant(info, track, event, recorded, name, &fields);
             }
+            EventKind::Counter { name, value } => {
+                let track = track.and_then(|track| self.track(info, track));
+                let place = track.unwrap_or_else(|| self.place(info, TRACE_ROW));
+                self.entry("C", place, event.time, recorded, |entry, _| {
+                    entry.member("name", name.as_str()).object("args", |args| {
+                        args.member("value", *value);
+                    });
+                });
+            }
             EventKind::Recording { on, cause } => {
                 let name = if *on { "recording on" } else { "recording off" };
                 let fields = [Field::new("cause", cause.name())];

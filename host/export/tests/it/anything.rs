@@ -26,6 +26,8 @@ fn kind() -> impl Strategy<Value = EventKind> {
         1 => Just(EventKind::IsrExit { irq: None }),
         1 => (any::<Option<String>>(), any::<u64>())
             .prop_map(|(label, value)| EventKind::Marker { label, value }),
+        1 => (any::<String>(), any::<f64>())
+            .prop_map(|(name, value)| EventKind::Counter { name, value }),
         1 => any::<bool>().prop_map(|on| EventKind::Recording { on, cause: RecordingCause::Function }),
         1 => (0_u32..3).prop_map(|thread| EventKind::ThreadName {
             thread: ThreadId(THREADS + thread),

@@ -74,6 +74,7 @@ fn expected(trace: &Trace, event: &Event) -> Option<Read> {
         EventKind::IsrEnter { .. } => ("isr_enter", None),
         EventKind::IsrExit { .. } => ("isr_exit", None),
         EventKind::Marker { .. } => ("marker", None),
+        EventKind::Counter { .. } => ("counter", None),
         EventKind::Context { .. } => ("context", None),
         EventKind::Recording { .. } => ("recording", None),
         EventKind::SetJmp { .. } => ("setjmp", None),

@@ -59,6 +59,13 @@ fn threads_and_interrupts_are_tracks_of_their_own() {
 }
 
 #[test]
+fn counters_are_tracks_with_values() {
+    let perfetto = read(&traces::whole());
+    let values = perfetto.timeline.row("counter queued").counters();
+    assert_eq!(values, [(222, "3"), (225, "-2.5")]);
+}
+
+#[test]
 fn switches_are_states_of_threads() {
     let perfetto = read(&traces::whole());
     let on_cpu_0: Vec<(i64, &str, u64)> = perfetto
@@ -297,7 +304,9 @@ pub fn check_with_schema(name: &str, bytes: &[u8]) {
     let found: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     let rows = perfetto.timeline.rows.values();
     let slices: usize = rows.clone().map(|row| row.slices().len()).sum();
-    let instants: usize = rows.map(|row| row.instants().len()).sum();
+    let instants: usize = rows.clone().map(|row| row.instants().len()).sum();
+    let counters: usize = rows.map(|row| row.counters().len()).sum();
+    assert_eq!(found["counters"], counters, "{name}");
     assert_eq!(found["slices"], slices, "{name}");
     assert_eq!(found["instants"], instants, "{name}");
     assert_eq!(found["states"], perfetto.states.len(), "{name}");

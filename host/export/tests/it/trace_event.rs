@@ -39,6 +39,14 @@ fn a_cpu_shows_what_ran_on_it() {
 }
 
 #[test]
+fn counters_have_values() {
+    let timeline = timeline(&traces::whole());
+    let values = timeline.rows.values().flat_map(|row| row.counters());
+    let values: Vec<_> = values.collect();
+    assert_eq!(values, [(222, "queued = 3.0"), (225, "queued = -2.5")]);
+}
+
+#[test]
 fn gaps_are_slices_and_orphans_instants() {
     let timeline = timeline(&traces::broken());
     let gaps = timeline.row("gaps of cpu0").slices();

@@ -116,8 +116,8 @@ impl Rule {
             "switched_out" => Self::SwitchedOut,
             "isr_enter" => Self::IsrEnter,
             "isr_exit" => Self::IsrExit,
-            "marker" | "thread_name" | "isr_name" | "context" | "recording" | "setjmp"
-            | "longjmp" | "wall_clock" | "gap" | "ready" | "other" => Self::Rare,
+            "marker" | "counter" | "thread_name" | "isr_name" | "context" | "recording"
+            | "setjmp" | "longjmp" | "wall_clock" | "gap" | "ready" | "other" => Self::Rare,
             _ => Self::Other,
         }
     }
@@ -369,6 +369,10 @@ impl Export {
             "marker" => EventKind::Marker {
                 label: text(record, "label"),
                 value: number("value")?,
+            },
+            "counter" => EventKind::Counter {
+                name: text(record, "counter")?,
+                value: record.field_of(Scope::EventFields, "value")?.as_f64()?,
             },
             "ready" => EventKind::Ready {
                 thread: self.thread(number("ready_thread")?, identities),

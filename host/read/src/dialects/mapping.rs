@@ -34,7 +34,7 @@
 //!
 //! [[event]]
 //! name = "level"
-//! means = "marker"
+//! means = "counter"            # a quantity over time; marker: something that the program says
 //! value = "millivolt"
 //! label = "channel"            # a field; without it the event's name is the label
 //!
@@ -101,6 +101,7 @@ enum Means {
     IsrEnter,
     IsrExit,
     Marker,
+    Counter,
     ThreadName,
 }
 
@@ -178,6 +179,7 @@ impl Entry {
             Means::IsrEnter => (&["irq"], &["irq_name", "thread"]),
             Means::IsrExit => (&[], &["irq", "thread"]),
             Means::Marker => (&[], &["value", "label", "thread"]),
+            Means::Counter => (&["value"], &["label", "thread"]),
             Means::ThreadName => (&["thread", "thread_name"], &[]),
         };
         for (key, value) in self.keys() {

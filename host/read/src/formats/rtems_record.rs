@@ -127,13 +127,7 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
     let inputs = inputs::Inputs::new(parts.into_iter().map(reader));
     let mut source = source::RecordSource::new(&path, inputs, options)?;
     if dumps > 1 {
-        let which = match options.console_dump {
-            Some(number) => format!("this one is number {number}"),
-            None => "each is a machine of its own, as uptimes begin anew".to_owned(),
-        };
-        source.remark_dumps(&format!(
-            "there are {dumps} dumps in the log: {which} (--dump chooses)"
-        ));
+        source.remark_dumps(dumps, options.console_dump);
     }
     Ok(Opened::Source(Box::new(source)))
 }

@@ -20,6 +20,7 @@
 //! Recordings of several cores are one trace: a directory with a file for each, or one file with the streams of all. What
 //! each core sends of the recording as a whole is taken once.
 
+mod counters;
 mod descriptions;
 mod fields;
 mod files;

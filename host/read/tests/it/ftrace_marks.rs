@@ -18,10 +18,7 @@ fn told(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, u64)> {
             EventKind::Exit {
                 function: Some(function),
             } => format!("-{}", name(*function)),
-            EventKind::Marker {
-                label: Some(label),
-                value,
-            } => format!("{label}={value}"),
+            EventKind::Counter { name, value } => format!("{name}={value}"),
             EventKind::Other => "text".to_owned(),
             other => format!("{other:?}"),
         };
@@ -72,6 +69,22 @@ fn marks_in_text_are_spans_and_counters() {
         assert_eq!(told(&events, &info), expected(), "{written}");
         assert_eq!((info.damaged_places(), info.remarks.len()), (0, 0));
     }
+}
+
+#[test]
+fn frequencies_and_idle_states_are_counters() {
+    let lines = [
+        "cpu_frequency: state=1800000 cpu_id=3",
+        "cpu_idle: state=2 cpu_id=1",
+        "cpu_idle: state=4294967295 cpu_id=1",
+        "cpu_idle: state=x cpu_id=1",
+    ];
+    let lines = lines.map(|text| line(1, 8, text)).concat();
+    let (events, info) = read_lines(&format!("# tracer: nop\n#\n{lines}"));
+    let told = told(&events, &info);
+    let told: Vec<_> = told.iter().map(|it| it.0.as_str()).collect();
+    let idle = ["cpu_idle cpu1=2", "cpu_idle cpu1=-1", "text"];
+    assert_eq!(told, [&["cpu_frequency cpu3=1800000"][..], &idle].concat());
 }
 
 #[test]

@@ -73,6 +73,25 @@ fn functions_may_be_texts() {
 }
 
 #[test]
+fn quantities_are_counters() {
+    let Some(trace) = trace("lttng-recorded/lttng213-ctf1-overwrite") else {
+        return;
+    };
+    let options = with(
+        "[[event]]\nname = 'benchtp:tick'\nmeans = 'counter'\nvalue = 'n'\n\
+         [[event]]\nname = '*:span_begin'\nmeans = 'counter'\nvalue = 'name'\n",
+    );
+    let mut source = open(&trace, &options).unwrap();
+    let events = events(&mut *source);
+    let tick = named(&events, "benchtp:tick").next().unwrap();
+    let (name, value) = ("benchtp:tick".to_owned(), 19403.0);
+    assert_eq!(tick.kind, EventKind::Counter { name, value });
+    // A text is no value.
+    let begin = named(&events, "benchtp:span_begin").next().unwrap();
+    assert_eq!(begin.kind, EventKind::Other);
+}
+
+#[test]
 fn processors_threads_and_interrupts_may_be_fields() {
     let Some(trace) = trace("handmade/pass-ctf1-barectf-22bit") else {
         return;

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use kymo_event::{Event, EventKind, Gap, TraceInfo, Value, Wanted};
 use kymo_fixtures::captures;
 use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
-use kymo_read::{Events, OpenError, OpenOptions, Summary, open};
+use kymo_read::{Events, OpenError, OpenOptions, Summary, open, rtems_record};
 
 fn read(bytes: &[u8]) -> (TraceInfo, Vec<Event>) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -26,6 +26,7 @@ fn line(info: &TraceInfo, event: &Event) -> String {
         EventKind::IsrEnter { irq } => format!("interrupt {}", all.irq(*irq)),
         EventKind::IsrExit { irq } => format!("end of interrupt {}", all.irq(irq.unwrap())),
         EventKind::Marker { label, value } => format!("{} is {value}", label.as_deref().unwrap()),
+        EventKind::Counter { name, value } => format!("{name} is {value}"),
         EventKind::Ready { thread } => format!("{} can run", all.thread_name(*thread).unwrap()),
         EventKind::Gap(gap) => gap.to_string(),
         EventKind::SwitchedIn => "in".to_owned(),
@@ -248,7 +249,19 @@ fn several_dumps_of_a_log_are_streams_of_their_own() {
         stream.processor(1).uptime(first).item(first + 2, 513, 2);
         stream.log(true, "[ 1.2] ")
     };
-    let (info, events) = read(format!("{}reset\n{}", dump(9_000), dump(500)).as_bytes());
+    let log = format!("{}reset\n{}", dump(9_000), dump(500));
+    let (info, events) = read(log.as_bytes());
+    let several = |it: &String| it.starts_with("there are 2 dumps in the log");
+    assert_eq!(info.remarks.iter().filter(|it| several(it)).count(), 1);
+    // Of a pipe it is known at its end.
+    let reader = Box::new(std::io::Cursor::new(log.clone()));
+    let pipe = rtems_record::open_stream("log".as_ref(), reader, &OpenOptions::default());
+    let mut pipe = pipe.unwrap();
+    assert!(Events::new(&mut *pipe).all(|it| it.is_ok()));
+    assert_eq!(
+        pipe.info().remarks.iter().filter(|it| several(it)).count(),
+        1
+    );
     let names: Vec<_> = info.streams.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["cpu0", "cpu1", "cpu0 of dump 2", "cpu1 of dump 2"]);
     // Uptimes begin anew with each: they are machines of their own, and all events are in the order of time.

@@ -224,6 +224,20 @@ fn functions_prints_markers_heaps_and_samples_are_events() {
             size: 16,
             tag: None,
         },
+        Packet::HeapAlloc {
+            heap: 0x100,
+            block: 0x280,
+            size: 1,
+            tag: Some(7),
+        },
+        Packet::HeapFree {
+            heap: 0x100,
+            block: 0x200,
+        },
+        Packet::HeapFree {
+            heap: 0x100,
+            block: 0x240,
+        },
         Packet::DataSample {
             id: 1,
             value: 1.5f32.to_bits(),
@@ -283,6 +297,18 @@ fn functions_prints_markers_heaps_and_samples_are_events() {
             ("user event 4 stop", 4),
             ("5 of   7", 1)
         ]
+    );
+    let counters: Vec<_> = all
+        .iter()
+        .filter_map(|it| match &it.kind {
+            EventKind::Counter { name, value } => Some((name.as_str(), *value)),
+            _ => None,
+        })
+        .collect();
+    let heap = "bytes used of heap heap";
+    assert_eq!(
+        counters,
+        [(heap, 64.0), (heap, 68.0), (heap, 4.0), ("speed", 1.5)]
     );
     let fields = |name: &str| {
         all.iter()

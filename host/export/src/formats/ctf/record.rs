@@ -160,6 +160,10 @@ impl<'e> Record<'e> {
                 ),
                 None => set(Class::Marker, &[(*value).into()]),
             },
+            EventKind::Counter { name, value } => set(
+                Class::Counter,
+                &[name.as_str().into(), Datum::Float(*value)],
+            ),
             EventKind::ThreadName { thread, name } => {
                 let thread = numbers.thread(identities, *thread);
                 set(Class::ThreadName, &[thread.into(), name.as_str().into()]);
@@ -220,6 +224,7 @@ impl Class {
             Self::IsrEnter | Self::IsrExit | Self::IsrName => &["irq"],
             Self::Marker => &["value"],
             Self::NamedMarker => &["label", "value"],
+            Self::Counter => &["counter", "value"],
             Self::SwitchedIn | Self::SwitchedOut => &["thread"],
             Self::Context => &["thread", "priority", "mode"],
             Self::Recording => &["on", "cause"],

@@ -9,8 +9,8 @@ use kymo_analysis::calls::Callee;
 use kymo_analysis::titles;
 use kymo_ctf::metadata::{
     Base, ByteOrder, Clock, ClockId, EnumerationClass, EnvValue, EventClass, FieldClass,
-    IntegerClass, Mappings, Metadata, Role, StreamClass, StringClass, StructClass, Value64,
-    standard,
+    FloatClass, IntegerClass, Mappings, Metadata, Role, StreamClass, StringClass, StructClass,
+    Value64, standard,
 };
 use kymo_event::{Identities, SpaceId, Stack, StreamInfo, ThreadId, Time, TraceInfo};
 
@@ -77,11 +77,13 @@ pub(super) enum Class {
     ExitStated,
     /// `function`, `caller` (0 if it is not known): a call of which the source does not tell when it ended.
     Called,
+    /// `counter`, `value`.
+    Counter,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -105,6 +107,7 @@ impl Class {
         Self::Ready,
         Self::ExitStated,
         Self::Called,
+        Self::Counter,
     ];
 
     /// Its position among the classes of a stream, which is also its number in the file.
@@ -118,6 +121,7 @@ impl Class {
             Self::Enter | Self::EnterFrom => "enter",
             Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
             Self::Called => "called",
+            Self::Counter => "counter",
             Self::SwitchedIn => "switched_in",
             Self::SwitchedOut => "switched_out",
             Self::IsrEnter => "isr_enter",
@@ -330,6 +334,7 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
             .with("ns", unsigned(64))
             .with("uncertainty", unsigned(32)),
         Class::Marker => fields.with("value", unsigned(64)),
+        Class::Counter => fields.with("counter", text).with("value", double()),
         Class::NamedMarker => fields.with("label", text).with("value", unsigned(64)),
         Class::ThreadName => fields
             .with("named_thread", unsigned(64).base(Base::Hexadecimal))
@@ -364,6 +369,17 @@ fn unsigned(bits: u32) -> IntegerClass {
 /// A signed integer of whole bytes.
 fn signed(bits: u32) -> IntegerClass {
     IntegerClass::signed(bits, ByteOrder::Little).align(8)
+}
+
+/// A real number of eight bytes.
+const fn double() -> FloatClass {
+    FloatClass {
+        size: 64,
+        reversed: false,
+        align: 8,
+        byte_order: ByteOrder::Little,
+        attributes: None,
+    }
 }
 
 /// The labels of functions, interrupts and threads.

@@ -68,6 +68,7 @@ pub(super) mod track_descriptor {
     pub const PROCESS: u32 = 3;
     pub const THREAD: u32 = 4;
     pub const PARENT_UUID: u32 = 5;
+    pub const COUNTER: u32 = 8;
     pub const DESCRIPTION: u32 = 14;
     pub const SIBLING_MERGE_BEHAVIOR: u32 = 15;
 
@@ -116,6 +117,7 @@ pub(super) mod track_event {
     pub const CATEGORIES: u32 = 22;
     pub const NAME: u32 = 23;
     pub const SOURCE_LOCATION_IID: u32 = 34;
+    pub const DOUBLE_COUNTER_VALUE: u32 = 44;
 
     /// `Type`: a slice begins.
     pub const TYPE_SLICE_BEGIN: u64 = 1;
@@ -123,6 +125,8 @@ pub(super) mod track_event {
     pub const TYPE_SLICE_END: u64 = 2;
     /// `Type`: something of no length.
     pub const TYPE_INSTANT: u64 = 3;
+    /// `Type`: the track's counter has a new value.
+    pub const TYPE_COUNTER: u64 = 4;
 }
 
 /// `track_event/debug_annotation.proto`.

@@ -35,6 +35,8 @@ pub(super) struct File<'a> {
     tracks: Vec<Option<Sequence>>,
     /// The sequences of the tracks for gaps, by stream.
     gaps: BTreeMap<StreamId, Sequence>,
+    /// The sequences of counters, by the track of their process and by their name.
+    counters: BTreeMap<(u64, String), Sequence>,
     /// The next number of a sequence.
     next: u32,
     /// The begin of a call of each name, by [`NameId`]; empty where it has not been made.
@@ -53,6 +55,7 @@ impl<'a> File<'a> {
             processes: BTreeMap::new(),
             tracks: Vec::new(),
             gaps: BTreeMap::new(),
+            counters: BTreeMap::new(),
             next: PROCESS + 1,
             begins: Vec::new(),
             end: plain_event(track_event::TYPE_SLICE_END, None),
@@ -276,6 +279,33 @@ impl<'a> File<'a> {
         });
     }
 
+    /// A counter of the process that the event's thread is of has a new value.
+    fn counter(&mut self, info: &TraceInfo, event: &Event, name: &str, value: f64) {
+        let thread = event
+            .thread
+            .and_then(|id| info.identities.threads().get(id.0 as usize));
+        let parent = match thread {
+            Some(thread) => self.process(info, thread.space).1,
+            None => self.any_process(info, event.stream),
+        };
+        let key = (parent, name.to_owned());
+        let sequence = self.counters.entry(key).or_insert_with(|| {
+            let mut sequence = new_sequence(&mut self.next);
+            sequence.describe(&mut self.output, |track| {
+                name_track(track, name, parent);
+                track.message(track_descriptor::COUNTER, |_| {});
+            });
+            sequence
+        });
+        sequence.timed(&mut self.output, event.time, None, |packet| {
+            packet.message(trace_packet::TRACK_EVENT, |message| {
+                message
+                    .number(track_event::TYPE, track_event::TYPE_COUNTER)
+                    .real(track_event::DOUBLE_COUNTER_VALUE, value);
+            });
+        });
+    }
+
     /// A gap of a stream begins, or is an instant.
     fn gap_begin(&mut self, info: &TraceInfo, event: &Event, gap: &Gap, time: Time, lost: bool) {
         let parent = self.any_process(info, event.stream);
@@ -423,6 +453,7 @@ impl<'a> Timeline<'a> for File<'a> {
                     });
                 });
             }
+            EventKind::Counter { name, value } => self.counter(info, event, name, *value),
             EventKind::Recording { on, cause } => {
                 let name = if *on { "recording on" } else { "recording off" };
                 self.instant(info, track, event, "recording", name, |annotations| {

@@ -9,6 +9,8 @@
 mod wire_type {
     /// A varint.
     pub const VARINT: u64 = 0;
+    /// Eight bytes, the lowest first.
+    pub const FIXED64: u64 = 1;
     /// A length, then so many bytes.
     pub const BYTES: u64 = 2;
 }
@@ -29,6 +31,13 @@ impl Message<'_> {
     /// A field that is an `int32` or `int64`: two's complement in a varint, not zigzag.
     pub fn signed(&mut self, field: u32, value: i64) -> &mut Self {
         self.number(field, value.cast_unsigned())
+    }
+
+    /// A field that is a `double`.
+    pub fn real(&mut self, field: u32, value: f64) -> &mut Self {
+        self.tag(field, wire_type::FIXED64);
+        self.out.extend_from_slice(&value.to_le_bytes());
+        self
     }
 
     /// A field that is a string.

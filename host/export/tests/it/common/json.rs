@@ -53,6 +53,7 @@ pub fn read(bytes: &[u8]) -> Timeline {
             }
             "B" => What::Begin(name()),
             "E" => What::End,
+            "C" => What::Counter(format!("{} = {}", name(), entry["args"]["value"])),
             "i" => {
                 assert!(matches!(entry["s"].as_str(), Some("t" | "p")));
                 What::Instant(name())

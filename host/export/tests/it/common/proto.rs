@@ -9,6 +9,7 @@ use super::timeline::{Entry, Timeline, What};
 #[derive(Clone, Copy, Debug)]
 enum Field<'a> {
     Number(u64),
+    Fixed(u64),
     Bytes(&'a [u8]),
 }
 
@@ -36,6 +37,11 @@ impl<'a> Message<'a> {
             let tag = varint(&mut bytes);
             let value = match tag & 7 {
                 0 => Field::Number(varint(&mut bytes)),
+                1 => {
+                    let (value, rest) = bytes.split_first_chunk().unwrap();
+                    bytes = rest;
+                    Field::Fixed(u64::from_le_bytes(*value))
+                }
                 2 => {
                     let length = usize::try_from(varint(&mut bytes)).unwrap();
                     let (inner, rest) = bytes.split_at(length);
@@ -52,6 +58,13 @@ impl<'a> Message<'a> {
     fn number(&self, field: u64) -> Option<u64> {
         self.0.iter().rev().find_map(|entry| match entry {
             (number, Field::Number(value)) if *number == field => Some(*value),
+            _ => None,
+        })
+    }
+
+    fn real(&self, field: u64) -> Option<f64> {
+        self.0.iter().rev().find_map(|entry| match entry {
+            (number, Field::Fixed(value)) if *number == field => Some(f64::from_bits(*value)),
             _ => None,
         })
     }
@@ -228,7 +241,12 @@ fn describe(perfetto: &mut Perfetto, track: &Message<'_>) {
             .expect("a process")
             .to_owned();
         assert_eq!(track.number(15), Some(2), "SIBLING_MERGE_BEHAVIOR_NONE");
-        track.text(2).unwrap()
+        let kind = if track.message(8).is_some() {
+            "counter "
+        } else {
+            ""
+        };
+        kind.to_owned() + &track.text(2).unwrap()
     };
     let row = perfetto.timeline.rows.entry(uuid).or_default();
     (row.name, row.process) = (name, process);
@@ -244,6 +262,7 @@ fn entry(event: &Message<'_>, time: i64, sequence: &Sequence) -> Entry {
         Some(1) => What::Begin(name()),
         Some(2) => What::End,
         Some(3) => What::Instant(name()),
+        Some(4) => What::Counter(event.real(44).expect("a value").to_string()),
         other => panic!("type {other:?}"),
     };
     let notes = event.all(4).map(|annotation| {

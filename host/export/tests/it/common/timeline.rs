@@ -16,6 +16,8 @@ pub enum What {
     End,
     /// Something of no length.
     Instant(String),
+    /// The value of a counter.
+    Counter(String),
 }
 
 /// An entry of a row, in the order of the file.
@@ -75,7 +77,7 @@ impl Timeline {
                         assert!(depth > 0, "{:?}: an end too many: {entry:?}", row.name);
                         depth -= 1;
                     }
-                    What::Instant(_) => {}
+                    What::Instant(_) | What::Counter(_) => {}
                 }
             }
             assert_eq!(depth, 0, "{:?}: slices are left open", row.name);
@@ -136,10 +138,21 @@ impl ViewerRow {
                         notes,
                     });
                 }
-                What::Instant(_) => {}
+                What::Instant(_) | What::Counter(_) => {}
             }
         }
         slices
+    }
+
+    /// The values of counters, with their times.
+    pub fn counters(&self) -> Vec<(i64, &str)> {
+        let entries = self.entries.iter();
+        entries
+            .filter_map(|entry| match &entry.what {
+                What::Counter(value) => Some((entry.time, value.as_str())),
+                _ => None,
+            })
+            .collect()
     }
 
     /// The instants: time and name.

@@ -205,6 +205,10 @@ pub fn whole() -> Trace {
             value: 7,
         },
     );
+    for (time, value) in [(222, 3.0), (225, -2.5)] {
+        let name = "queued".to_owned();
+        w.at(time).event("set", EventKind::Counter { name, value });
+    }
     w.at(230).exit(B);
     w.at(240).switch(WORKER_1);
     w.at(250).exit(ODD);

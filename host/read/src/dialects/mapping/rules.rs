@@ -274,6 +274,11 @@ impl Mapped {
                     .or_else(|| rounded(record, entry.value.as_deref()?))
                     .unwrap_or(0),
             },
+            Means::Counter => EventKind::Counter {
+                name: text(record, entry.label.as_deref())
+                    .unwrap_or_else(|| record.name().to_owned()),
+                value: real(record, entry.value.as_deref()?)?,
+            },
             Means::ThreadName => {
                 let thread = thread(identities)?;
                 let name = text(record, entry.thread_name.as_deref())?;
@@ -366,6 +371,14 @@ fn number(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
     value
         .as_u64()
         .or_else(|| value.as_i64().map(i64::cast_unsigned))
+}
+
+/// A number of any kind; it is rounded where it needs more than 53 bits.
+fn real(record: &kymo_ctf::Event<'_>, name: &str) -> Option<f64> {
+    let value = value(record, name)?;
+    let integer = || value.as_i64().map(|it| it as f64);
+    let unsigned = || value.as_u64().map(|it| it as f64);
+    value.as_f64().or_else(integer).or_else(unsigned)
 }
 
 /// A floating point number as the nearest integer.

@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 
-use kymo_event::{FunctionId, ThreadId};
+use kymo_event::{EventKind, FunctionId, ThreadId};
 
 /// What a user should know of spans that stay text.
 pub(super) const BESIDE_CALLS: &str = "marks of programs (B|pid|name, E|pid) are shown as text: each is written within a system call, which the \
@@ -33,7 +33,7 @@ pub(super) enum Mark<'t> {
     /// The innermost span ends.
     End,
     /// A counter of this name has this value.
-    Counter(&'t str, u64),
+    Counter(&'t str, i64),
 }
 
 /// Reads the text of a mark; `None` if it is another text.
@@ -57,6 +57,33 @@ pub(super) fn mark(text: &str) -> Option<Mark<'_>> {
         _ => None,
     }
 }
+
+/// A counter's new value. It is rounded where it needs more than 53 bits.
+pub(super) fn counter(name: &str, value: i64) -> EventKind {
+    EventKind::Counter {
+        name: name.to_owned(),
+        value: value as f64,
+    }
+}
+
+/// The counter that an event of the kernel's power management has a new value of: the frequency or the idle state of a CPU
+/// ([`STATE`], [`CPU`]). All ones is no idle state: -1.
+pub(super) fn power(event: &str, state: u32, cpu: u32) -> EventKind {
+    let value = match (event, state) {
+        ("cpu_idle", u32::MAX) => -1,
+        _ => state.into(),
+    };
+    counter(&format!("{event} cpu{cpu}"), value)
+}
+
+/// Whether an event is of that kind.
+pub(super) fn is_power(event: &str) -> bool {
+    matches!(event, "cpu_frequency" | "cpu_idle")
+}
+
+/// The fields of such an event.
+pub(super) const STATE: &str = "state";
+pub(super) const CPU: &str = "cpu_id";
 
 /// The open spans of all threads.
 #[derive(Debug, Default)]
@@ -114,7 +141,8 @@ mod tests {
             ("E\n", Some(Mark::End)),
             ("C|1200|queued|3", Some(Mark::Counter("queued", 3))),
             ("C|1200|queued|3|gpu", Some(Mark::Counter("queued", 3))),
-            ("C|1200|queued|-3", None),
+            ("C|1200|queued|-3", Some(Mark::Counter("queued", -3))),
+            ("C|1200|queued|x", None),
             ("C|1200||3", None),
             ("B|1200|", None),
             ("B|x|draw", None),

@@ -3,6 +3,7 @@
 use kymo_event::InterruptKind;
 use kymo_ftrace::{EventFormat, FieldFormat, Formats};
 
+use super::marks;
 use crate::linux::SPAWN;
 
 /// What an event means, with the fields that say what of.
@@ -74,6 +75,12 @@ pub(super) enum Meaning {
     },
     /// A program says something.
     Print,
+    /// A CPU has another frequency or idle state.
+    Power {
+        event: String,
+        state: FieldFormat,
+        cpu: FieldFormat,
+    },
     /// No more than its name and fields say.
     Other,
 }
@@ -194,6 +201,11 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
         ("irq", "softirq_exit") => Meaning::KindExit {
             kind: InterruptKind::Soft,
             number: field("vec")?,
+        },
+        ("power", name) if marks::is_power(name) => Meaning::Power {
+            event: name.to_owned(),
+            state: field(marks::STATE)?,
+            cpu: field(marks::CPU)?,
         },
         ("irq_vectors", _) => {
             let number = field("vector")?;

@@ -18,7 +18,7 @@ use kymo_ftrace::{EventFormat, Lost, Place, Record, Records, Step, Trace};
 use self::survey::{Kinds, remarks, second_file};
 use super::Beginnings;
 use super::fields;
-use super::marks::Marks;
+use super::marks::{Marks, power};
 use super::meaning::{self, Meaning, Switch};
 use super::output::{self, Out, Output, Told};
 use super::stacks::{Stacks, Task};
@@ -410,6 +410,10 @@ impl Reader {
                 self.other(at, batch);
             }
             Meaning::Print => self.print(at, info, batch),
+            Meaning::Power { event, state, cpu } => {
+                let [state, cpu] = [state, cpu].map(|it| self.field(it, at.data) as u32);
+                self.event(power(event, state, cpu), at, batch);
+            }
             Meaning::Exec { filename } => {
                 let name = self.trace.scope().text(filename, at.data);
                 // The kernel calls the thread by the last part of the path, cut to 15 bytes.

@@ -43,7 +43,7 @@ impl Inputs {
     }
 
     /// Whether each dump has a reader of its own.
-    fn several(&self) -> bool {
+    pub fn several(&self) -> bool {
         self.0.len() > 1
     }
 

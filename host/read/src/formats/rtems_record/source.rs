@@ -61,7 +61,7 @@ struct Dump {
     machine: SpaceId,
     cpus: Vec<Processor>,
     /// How much memory of the network stack is in use, as far as the trace tells, and when that changed last.
-    uma: i64,
+    uma: u32,
     uma_last: Option<(u8, Time, i8, EventId)>,
 }
 
@@ -404,12 +404,11 @@ impl RecordSource {
                 }
             }
             Means::Uma(by) => {
-                let value = self.uma(record, by);
-                let kind = marker("UMA allocations", value);
+                let kind = counter("UMA allocations", self.uma(record, by).into());
                 self.rare(record, Some(kind), (stream, running), batch);
             }
             Means::Size => {
-                let kind = marker(record.event.name(10), data);
+                let kind = counter(record.event.name(10), data);
                 self.rare(record, Some(kind), (stream, running), batch);
             }
             Means::Ready => {
@@ -530,10 +529,11 @@ const fn named(mut row: Row) -> Row {
     row
 }
 
-fn marker(label: &str, value: u64) -> EventKind {
-    EventKind::Marker {
-        label: Some(label.to_owned()),
-        value,
+/// A counter's new value. It is rounded where it needs more than 53 bits.
+fn counter(name: &str, value: u64) -> EventKind {
+    EventKind::Counter {
+        name: name.to_owned(),
+        value: value as f64,
     }
 }
 

@@ -30,6 +30,9 @@ pub(super) struct Descriptions {
     /// The ids at which functions are entered and left, if a module traces them.
     pub(super) enter: Option<u32>,
     pub(super) exit: Option<u32>,
+    /// The ids at which ESP-IDF's heap gives out and takes back a block.
+    pub(super) heap_alloc: Option<u32>,
+    pub(super) heap_free: Option<u32>,
 }
 
 /// Events that are described at most; a hostile stream must not fill the memory.
@@ -81,6 +84,8 @@ impl Descriptions {
                     match (traces_functions, event.name) {
                         (true, "function_enter") => self.enter = Some(id),
                         (true, "function_exit") => self.exit = Some(id),
+                        (false, "heap_alloc") => self.heap_alloc = Some(id),
+                        (false, "heap_free") => self.heap_free = Some(id),
                         _ => {}
                     }
                     self.modules.insert(id, described(event));

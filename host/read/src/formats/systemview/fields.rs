@@ -183,8 +183,8 @@ pub(super) fn of(
 }
 
 /// Types of registered values (`SEGGER_SYSVIEW_DATA_TYPE`); others are unsigned.
-const SIGNED: u32 = 1;
-const FLOAT: u32 = 2;
+pub(super) const SIGNED: u32 = 1;
+pub(super) const FLOAT: u32 = 2;
 
 fn heap_name(meaning: &Meaning, heap: u32) -> Value {
     match meaning.names.resources.get(&heap) {

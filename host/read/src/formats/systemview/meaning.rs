@@ -11,6 +11,7 @@ use kymo_event::{
 use kymo_systemview::describe::{self, Fact};
 use kymo_systemview::{Ids, Packet, Text};
 
+use super::counters::Heaps;
 use super::descriptions::{self, Descriptions};
 use super::{fields, print};
 use crate::OpenOptions;
@@ -61,6 +62,7 @@ pub(super) struct Meaning {
     dropped: u32,
     /// Calls of which the end is recorded somewhere.
     ended_calls: HashSet<u32>,
+    pub(super) heaps: Heaps,
 }
 
 /// What numbers stand for.
@@ -103,6 +105,7 @@ impl Meaning {
             cores: vec![Core::default(); streams.max(1)],
             dropped: 0,
             ended_calls: HashSet::new(),
+            heaps: Heaps::default(),
         }
     }
 
@@ -251,6 +254,7 @@ impl Meaning {
             let events = Some(lost.into());
             self.gap(at, Gap::Discarded { events }, batch);
         }
+        let counter = self.counter(packet);
         let space = self.space;
         let mut core = self
             .cores
@@ -397,9 +401,9 @@ impl Meaning {
                     let function = out.of.call(id, out.identities);
                     out.function(RowKind::Enter, Some(function), 0);
                 }
-                None => out.other(),
+                None => out.counter_or_other(counter),
             },
-            _ => out.other(),
+            _ => out.counter_or_other(counter),
         }
         if let Some(place) = self.cores.get_mut(at.core) {
             *place = core;
@@ -450,6 +454,13 @@ impl Out<'_, '_> {
         let mut row = Row::new(kind, self.at.time, self.at.stream);
         row.record = false;
         self.batch.push(row.at(Some(self.at.cpu), self.thread));
+    }
+
+    fn counter_or_other(&mut self, counter: Option<EventKind>) {
+        match counter {
+            Some(counter) => self.rare(counter),
+            None => self.other(),
+        }
     }
 
     /// What many packets mean.

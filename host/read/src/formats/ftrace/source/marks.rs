@@ -1,6 +1,6 @@
 //! What programs say by the texts that they write into the trace.
 
-use kymo_event::{Batch, EventKind, RowKind, TraceInfo};
+use kymo_event::{Batch, RowKind, TraceInfo};
 
 use super::{At, Reader, event_id};
 use crate::formats::ftrace::marks::{self, BESIDE_CALLS, Mark};
@@ -34,8 +34,7 @@ impl Reader {
                 None => self.other(at, batch),
             },
             Mark::Counter(counter, value) => {
-                let label = Some(counter.to_owned());
-                self.event(EventKind::Marker { label, value }, at, batch);
+                self.event(marks::counter(counter, value), at, batch);
             }
         }
     }

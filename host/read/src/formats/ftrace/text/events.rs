@@ -49,18 +49,7 @@ impl TextSource {
             }
             Some(Scheduled::Wakeup(task)) => {
                 if let Some(thread) = self.met(task) {
-                    let event = match self.wanted {
-                        Wanted::Meaning => (String::new(), Vec::new()),
-                        _ => {
-                            let mut fields = shown(body, &fields);
-                            fields.extend(at.context());
-                            (name.to_owned(), fields)
-                        }
-                    };
-                    let kind = EventKind::Ready { thread };
-                    let told = Told::record(kind, event.0.into(), event.1, time);
-                    let out = Out::new(row(RowKind::Rare), at.pid, Some(told));
-                    return self.output.put(out, batch);
+                    return self.rare(EventKind::Ready { thread }, name, body, at, batch);
                 }
             }
             _ => {}
@@ -124,6 +113,13 @@ impl TextSource {
                     let mut row = row(kind).function(Some(function));
                     row.named = kind == RowKind::Exit;
                     return self.put(row, at, name, batch, show);
+                }
+            }
+            _ if marks::is_power(name) => {
+                let number = |name| text_of(name)?.parse::<u32>().ok();
+                if let Some((state, cpu)) = number(marks::STATE).zip(number(marks::CPU)) {
+                    let kind = marks::power(name, state, cpu);
+                    return self.rare(kind, name, body, at, batch);
                 }
             }
             // `local_timer_entry: vector=236`
@@ -205,19 +201,26 @@ impl TextSource {
                 None => at.row(RowKind::Other, time),
             },
             Mark::Counter(counter, value) => {
-                let mut fields = Vec::new();
-                if self.wanted > Wanted::Meaning {
-                    fields = shown(body, &text::fields(body));
-                    fields.extend(at.context());
-                }
-                let label = Some(counter.to_owned());
-                let kind = EventKind::Marker { label, value };
-                let told = Told::record(kind, name.to_owned().into(), fields, time);
-                let out = Out::new(at.row(RowKind::Rare, time), at.pid, Some(told));
-                return self.output.put(out, batch);
+                return self.rare(marks::counter(counter, value), name, body, at, batch);
             }
         };
         self.put(row, at, name, batch, |_| shown(body, &text::fields(body)));
+    }
+
+    /// An event whose meaning is in no column of a row.
+    fn rare(&mut self, kind: EventKind, name: &str, body: &str, at: &At<'_>, batch: &mut Batch) {
+        let time = self.now(at);
+        let event = match self.wanted {
+            Wanted::Meaning => (String::new(), Vec::new()),
+            _ => {
+                let mut fields = shown(body, &text::fields(body));
+                fields.extend(at.context());
+                (name.to_owned(), fields)
+            }
+        };
+        let told = Told::record(kind, event.0.into(), event.1, time);
+        let out = Out::new(at.row(RowKind::Rare, time), at.pid, Some(told));
+        self.output.put(out, batch);
     }
 
     /// A CPU goes over from one task to another.

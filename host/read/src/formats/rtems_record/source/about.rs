@@ -93,13 +93,24 @@ impl RecordSource {
         }
     }
 
-    /// Says how many dumps there are.
-    pub(in super::super) fn remark_dumps(&mut self, remark: &str) {
-        self.info.remarks.push(remark.to_owned());
+    /// Reports that there are several dumps, and which of them is read.
+    pub(in super::super) fn remark_dumps(&mut self, dumps: usize, chosen: Option<usize>) {
+        let which = match chosen {
+            Some(number) => format!("this one is number {number}"),
+            None => "each is a machine of its own, as uptimes begin anew".to_owned(),
+        };
+        self.info.remarks.push(format!(
+            "there are {dumps} dumps in the log: {which} (--dump chooses)"
+        ));
     }
 
     /// Says what is odd without being damage.
     pub(super) fn remark(&mut self) {
+        let dumps = usize::from(self.inputs.dumps());
+        // Of a file it is known from the start how many there are.
+        if dumps > 1 && !self.inputs.several() {
+            self.remark_dumps(dumps, None);
+        }
         let statistics = self.inputs.statistics();
         if statistics.uncertain > 0 {
             self.info.remarks.push(format!(

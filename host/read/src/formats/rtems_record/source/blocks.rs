@@ -29,16 +29,16 @@ impl RecordSource {
     }
 
     /// Counts memory of the network stack; an allocation can tell its zone and its address, one behind the other.
-    pub(super) fn uma(&mut self, record: &Record, by: i8) -> u64 {
+    pub(super) fn uma(&mut self, record: &Record, by: i8) -> u32 {
         let now = (record.cpu, Time(record.time), by, record.event);
         let is_same = self.dump.uma_last.is_some_and(|last| {
             (last.0, last.1, last.2) == (now.0, now.1, now.2) && last.3 != now.3
         });
         self.dump.uma_last = Some(now);
         if !is_same {
-            self.dump.uma = self.dump.uma.saturating_add(by.into()).max(0);
+            self.dump.uma = self.dump.uma.saturating_add_signed(by.into());
         }
-        self.dump.uma.unsigned_abs()
+        self.dump.uma
     }
 
     /// What was held off by a thread is not by another one.
