@@ -8,8 +8,10 @@
 //! - A call opens a frame that remembers where it returns to. A return to the address of a frame further out closes
 //!   those above it as well: a `longjmp`, or an exception of C++.
 //! - A jump to the start of another function is a tail call: the function ends, and the other one takes its frame.
-//! - A jump or return into the middle of another function closes frames down to that function, if it is open. If it is
-//!   not, execution was found there: the trace does not have its call.
+//! - A jump or return into the middle of another function closes frames down to that function, if it is open, also those
+//!   of a signal's handler (`siglongjmp`). If it is not, execution was found there: the trace does not have its call. What
+//!   is jumped to returns where the function that jumped would have: the code has no symbols (the stubs that bind a
+//!   function at its first call, say).
 //! - Where nothing is known of the code, a function begins where a call or an exception leads, and nowhere else: where
 //!   execution is found, it may be in the middle of a loop. What is found returns to a caller that is not known.
 //! - An exception opens a frame of its own. Its end is a return from exceptions, or, where the handler is not traced, that
@@ -75,6 +77,17 @@ enum Before {
     Exception,
     /// An exception's handler ended.
     ExceptionReturn,
+}
+
+/// How execution came into the middle of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Came {
+    /// As if from a call: frames that were open have ended.
+    Returned,
+    /// By a jump of the function that ran.
+    Jumped,
+    /// Behind an exception, or after what was not traced.
+    Elsewhere,
 }
 
 /// Follows the elements of one source.
@@ -234,7 +247,7 @@ impl Calls {
                 if self.returns(address, false, out) => {}
             Before::Range(Leave::Return, _) => {
                 self.leave_found(out);
-                self.find(address, place, true, program, out);
+                self.find(address, place, Came::Returned, program, out);
             }
             Before::Range(Leave::ExceptionReturn, _) | Before::ExceptionReturn => {
                 self.resume(address, place, program, out);
@@ -309,7 +322,7 @@ impl Calls {
             };
             return self.enter(address, place, return_address, how, program, out);
         }
-        self.find(address, place, false, program, out);
+        self.find(address, place, Came::Jumped, program, out);
     }
 
     /// Execution is in the middle of a function that did not run before: it is open further out, or was not seen yet.
@@ -317,7 +330,7 @@ impl Calls {
         &mut self,
         address: u64,
         place: Option<Place>,
-        has_returned: bool,
+        came: Came,
         program: &mut impl Program,
         out: &mut impl FnMut(Step),
     ) {
@@ -325,33 +338,35 @@ impl Calls {
             return self.confirm();
         }
         let mut bottom = self.stack.len();
-        let mut found = None;
+        let (mut found, mut is_in_handler) = (None, false);
         for (index, frame) in self.stack.iter().enumerate().rev().take(REACH) {
             match (frame.kind, place) {
                 (Kind::Function(function), Some(place)) if function == place.function => {
                     found = Some(index);
                     break;
                 }
+                (Kind::Function(_), _) if is_in_handler => {}
                 (Kind::Function(_), _) => bottom = index,
+                // A handler of a signal can jump to what the signal interrupted.
+                (Kind::Resume, Some(_)) if came != Came::Elsewhere => is_in_handler = true,
                 // What an exception interrupted is not left by it.
                 _ => break,
             }
         }
-        match found {
-            Some(index) => {
-                self.unwind(index + 1, out);
-                self.confirm();
-            }
+        if let Some(index) = found {
+            self.unwind(index + 1, out);
+            return self.confirm();
+        }
+        let mut return_address = None;
+        if came == Came::Returned {
             // A return to what was not seen leaves all that was, but for calls that were open before a pause or a loss.
-            None if has_returned => self.unwind(bottom.max(self.doubtful), out),
-            None if self.stack.len() > self.doubtful => {
-                self.leave_top(out);
-            }
-            None => {}
+            self.unwind(bottom.max(self.doubtful), out);
+        } else if self.stack.len() > self.doubtful {
+            let left = self.leave_top(out);
+            let jumped = left.filter(|_| came == Came::Jumped);
+            return_address = jumped.and_then(|frame| frame.return_address);
         }
-        if found.is_none() {
-            self.enter(address, place, None, Entered::Found, program, out);
-        }
+        self.enter(address, place, return_address, Entered::Found, program, out);
     }
 
     /// Execution goes on behind an exception, or after it was not traced for a while.
@@ -377,12 +392,15 @@ impl Calls {
             is_return || is_exception && (self.context.level == Some(0) || is_innermost)
         };
         let Some(index) = exception.filter(has_ended) else {
-            let mut gives_up = false;
+            let mut came = Came::Elsewhere;
             if matches!(self.before, Before::Lost | Before::Pause(..)) {
-                gives_up = self.doubtful > 0;
-                self.doubtful = if gives_up { 0 } else { self.stack.len() };
+                // What was open before two of them is given up.
+                match self.doubtful {
+                    0 => self.doubtful = self.stack.len(),
+                    _ => (self.doubtful, came) = (0, Came::Returned),
+                }
             }
-            return self.find(address, place, gives_up, program, out);
+            return self.find(address, place, came, program, out);
         };
         if self.stack[index].return_address.is_none() {
             // Where it came is not known: it was on the way to here.
@@ -410,7 +428,7 @@ impl Calls {
             });
             self.enter(address, place, None, Entered::Call, program, out);
         } else {
-            self.find(address, place, false, program, out);
+            self.find(address, place, Came::Elsewhere, program, out);
         }
     }
 

@@ -1,5 +1,7 @@
 //! Calls from elements: a made-up program with a function at every multiple of 0x100.
 
+mod jumps;
+
 use std::collections::HashSet;
 
 use kymo_coresight::calls::{Calls, Entered, Lost, Place, Program, Step};
@@ -176,23 +178,6 @@ fn a_jump_to_a_start_is_a_tail_call_and_one_within_is_none() {
 }
 
 #[test]
-fn a_longjmp_leaves_what_is_above() {
-    // 1 calls setjmp (5), which returns; 2 and 3 and longjmp (6), which goes on behind the call of setjmp.
-    check(
-        &[
-            run(0x100, 0x110, Leave::Call),
-            run(0x500, 0x510, Leave::Return),
-            run(0x110, 0x120, Leave::Call),
-            run(0x200, 0x210, Leave::Call),
-            run(0x300, 0x310, Leave::Call),
-            run(0x600, 0x610, Leave::IndirectJump),
-            run(0x110, 0x130, Leave::Return),
-        ],
-        "?1 >5 <5 >2 >3 >6 <2+2",
-    );
-}
-
-#[test]
 fn a_transaction_that_fails_goes_on_where_it_began() {
     // In function 1, and once within a call that it makes.
     check(
@@ -242,27 +227,6 @@ fn an_interrupt_comes_before_its_branch_arrives() {
             run(0x110, 0x114, Leave::Next),
         ],
         "?1 >2 !14 >8 >9 <9 <8 .14 <2",
-    );
-}
-
-#[test]
-fn a_signal_handler_comes_back_to_where_it_cut_in() {
-    check(
-        &[
-            context(Some(7), 0),
-            run(0x100, 0x110, Leave::Call),
-            run(0x200, 0x208, Leave::Next),
-            exception(14, 0x208),
-            ON,
-            // The kernel sends the thread to its handler 4, which returns to a trampoline in 5 with a system call.
-            run(0x400, 0x410, Leave::Return),
-            run(0x510, 0x518, Leave::Next),
-            exception(2, 0x518),
-            ON,
-            run(0x208, 0x210, Leave::Return),
-            run(0x110, 0x114, Leave::Next),
-        ],
-        "@7 ?1 >2 !14 on .14 >4 <4 ?5 !2 on .2 <5 <2",
     );
 }
 
@@ -382,34 +346,6 @@ fn a_loop_to_the_start_of_an_unknown_function_is_no_call() {
             run(0x110, 0x120, Leave::Call),
             run(0x20000, 0x20010, Leave::Jump),
             run(0x20000, 0x20010, Leave::Return),
-            run(0x120, 0x124, Leave::Next),
-        ],
-        "?1 >20000 <20000",
-    );
-}
-
-#[test]
-fn an_indirect_jump_to_the_caller_returns_from_unknown_code() {
-    // `br x30` in 0x30000, which 0x20000 calls twice; then one that leaves both.
-    check(
-        &[
-            run(0x110, 0x120, Leave::Call),
-            run(0x20000, 0x20010, Leave::Call),
-            run(0x30000, 0x30008, Leave::IndirectJump),
-            run(0x20010, 0x20020, Leave::Call),
-            run(0x30000, 0x30008, Leave::IndirectJump),
-            run(0x20020, 0x20030, Leave::Call),
-            run(0x40000, 0x40008, Leave::IndirectJump),
-            run(0x120, 0x124, Leave::Next),
-        ],
-        "?1 >20000 >30000 <30000 >30000 <30000 >40000 <20000+1",
-    );
-    // A table of jumps stays within its function.
-    check(
-        &[
-            run(0x110, 0x120, Leave::Call),
-            run(0x20000, 0x20010, Leave::IndirectJump),
-            run(0x20080, 0x20090, Leave::Return),
             run(0x120, 0x124, Leave::Next),
         ],
         "?1 >20000 <20000",
@@ -558,48 +494,6 @@ fn tracing_that_goes_on_where_it_paused_ends_no_call() {
             run(0x120, 0x130, Leave::Next),
         ],
         "?1 >2 on <2 =3 <3",
-    );
-}
-
-#[test]
-fn a_loss_in_a_signal_handler_leaves_what_it_cut_into() {
-    check(
-        &[
-            context(Some(7), 0),
-            run(0x100, 0x110, Leave::Call),
-            run(0x200, 0x208, Leave::Next),
-            exception(2, 0x208),
-            ON,
-            run(0x400, 0x410, Leave::Call),
-            Element::NoSync(Unsynced::Overflow),
-            run(0x610, 0x620, Leave::Return),
-            run(0x410, 0x420, Leave::Return),
-            run(0x510, 0x518, Leave::Next),
-            exception(2, 0x518),
-            ON,
-            run(0x208, 0x210, Leave::Return),
-            run(0x110, 0x114, Leave::Next),
-        ],
-        "@7 ?1 >2 !2 on .2 >4 Unsynced(Overflow) ?6 <6 <4 ?5 !2 on .2 <5 <2",
-    );
-}
-
-#[test]
-fn a_jump_into_missing_code_is_a_tail_call() {
-    // 2 is the stub of a library without an image, whose code is all one function.
-    check(
-        &[
-            run(0x100, 0x110, Leave::Call),
-            run(0x200, 0x210, Leave::IndirectJump),
-            Element::NotAccessible {
-                address: 0x840,
-                space: MemorySpace::ANY,
-            },
-            run(0x110, 0x120, Leave::Call),
-            run(0x300, 0x310, Leave::Return),
-            run(0x120, 0x124, Leave::Next),
-        ],
-        "?1 >2 <2 =8 lost 840 <8 >3 <3",
     );
 }
 
