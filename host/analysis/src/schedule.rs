@@ -406,7 +406,8 @@ impl Schedule {
                     processor.threads.entry(id).or_default().0 += 1;
                     let run = entry(&mut self.threads, id.0);
                     run.count += 1;
-                    let wait = wait.map(|ready| ready.max(self.window.begin));
+                    // A wait that the window cuts is no whole one, as a run that it cuts is none.
+                    let wait = wait.filter(|ready| *ready >= self.window.begin);
                     if let Some(wait) = wait.and_then(|ready| row.time.since(ready)) {
                         run.ready.add(wait);
                     }

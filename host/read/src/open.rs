@@ -284,6 +284,10 @@ pub(crate) fn unknown_bytes(path: &Path, bytes: &[u8]) -> OpenError {
     if let Some(found) = zephyr_instrumentation::begun(bytes) {
         return unknown(path, found);
     }
+    if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        let found = "text in UTF-16, as PowerShell's > writes it (convert it to UTF-8)";
+        return unknown(path, found.to_owned());
+    }
     let start = bytes.get(..8).unwrap_or(bytes);
     unknown(path, format!("bytes that begin with {start:02x?}"))
 }

@@ -56,13 +56,19 @@ fn wrong_character(line: &[u8]) -> Option<usize> {
     first.filter(|_| wrong <= MOST && !line.contains(&b' '))
 }
 
-/// A line without its end and without the colours that a terminal program put into it.
-fn without_escapes(line: &[u8]) -> Vec<u8> {
+/// A line without its end, without the colours that a terminal program put into it, and without the quotes that GDB's
+/// machine interface puts around what a target says (`~"...\n"`).
+fn cleaned(line: &[u8]) -> Vec<u8> {
     let mut line = match memchr(ESCAPE, line) {
         Some(_) => strip_bytes(line).into_vec(),
         None => line.to_vec(),
     };
-    line.truncate(line.trim_ascii_end().len());
+    let mut end = line.trim_ascii_end();
+    if let Some(quoted) = end.strip_suffix(b"\"") {
+        end = quoted.strip_suffix(b"\\n").unwrap_or(quoted);
+        end = end.strip_suffix(b"\\r").unwrap_or(end);
+    }
+    line.truncate(end.len());
     line
 }
 
@@ -101,7 +107,7 @@ impl<R: Read> Container<R> {
                 return Ok(self.end_of_log(out));
             }
             let window = self.input.window();
-            let line = without_escapes(window.get(..end).unwrap_or(window));
+            let line = cleaned(window.get(..end).unwrap_or(window));
             let offset = self.input.offset;
             self.input.consume(end);
             let step = if self.open {
@@ -200,7 +206,9 @@ impl<R: Read> Container<R> {
                 text: text.to_vec(),
                 whole,
             };
-            return if text.is_empty() {
+            // Behind what may be the last line, others may write.
+            let is_foreign = !whole && self.log.short.as_ref().is_some_and(|it| it.whole);
+            return if text.is_empty() || is_foreign {
                 self.foreign_lines += u64::from(!line.trim_ascii().is_empty());
                 None
             } else {

@@ -5,6 +5,9 @@ use kymo_rtems_record::{Kind, probe};
 
 use crate::common::{read, user};
 
+/// What a log has behind a dump.
+const END: &str = "*** END OF RECORDS BASE64";
+
 fn stream(first: u64) -> Stream {
     let mut stream = Stream::new(LAYOUTS[1], 10, 1, 64, 1_000_000);
     stream.processor(0).uptime(first);
@@ -54,6 +57,15 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
     let log = stream.log(true, "\u{1b}[32m[   1.23] \u{1b}[0m\u{1b}[33m");
     let log = log.replace("\r\n", "\u{1b}[0m\r\n");
     assert_eq!(user(&read(log.as_bytes())), expected);
+    // As GDB's machine interface shows what a target says.
+    let log = stream.log(true, "~\"").replace("\r\n", "\\r\\n\"\n");
+    assert_eq!(user(&read(log.as_bytes())), expected);
+    // Another task writes behind the last line.
+    let log = stream
+        .log(false, "")
+        .replace(END, &format!("net: link up eth0\r\n{END}"));
+    let whole = read(log.as_bytes());
+    assert_eq!((whole.faults.len(), user(&whole)), (0, expected.clone()));
     // Another task writes in between.
     let log = stream
         .log(true, "")

@@ -158,6 +158,7 @@ impl Rows<'_> {
                     let title = || "(interrupts)".to_owned();
                     let run = self.row(entries, key, title).run_mut();
                     run.time = all;
+                    run.at_least = schedule.gaps() > 0;
                     let known =
                         |(id, _): (InterruptId, _)| identities.interrupts().get(id.0 as usize);
                     let machines = self.interrupts(schedule).filter_map(known);
@@ -180,6 +181,8 @@ impl Rows<'_> {
                     let run = self.row(entries, key, name).run_mut();
                     run.time = *time;
                     run.number = Some(identities.irq(id).to_string());
+                    // Its handlers may have run among the events that are lost.
+                    run.at_least = schedule.gaps() > 0;
                     let interrupt = identities.interrupts().get(id.0 as usize);
                     let machine = interrupt.map(|interrupt| interrupt.space);
                     run.span = Some(schedule.span(machine.unwrap_or_default()));
