@@ -1,5 +1,7 @@
 //! What of a trace is not in a result, in words: the same for all that show it.
 
+mod synchronization;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Error;
@@ -95,6 +97,7 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
         })
     };
     if streams().any(|(buffer, stream)| buffer.source_of(stream).is_some()) {
+        remarks.extend(synchronization::of_buffers(buffers));
         return remarks;
     }
     let mut ids: Vec<_> = streams().map(|(_, stream)| stream.id).collect();
