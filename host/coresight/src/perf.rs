@@ -182,6 +182,16 @@ impl std::fmt::Display for Missing {
                 write!(out, "{other} has no code of {path}{id} as it is in memory")?;
             }
         }
+            NotFound::OtherMachine {
+                path: other,
+                machine,
+            } => {
+                let other = other.display();
+                write!(
+                    out,
+                    "{other} ({path}{id}) has code of another machine: expected Arm, found {machine}"
+                )?;
+            }
         out.write_str("; what ran there is not followed")
     }
 }

@@ -27,7 +27,7 @@ pub struct Remark {
 }
 
 impl Remark {
-    fn warning(stream: &str, text: String) -> Self {
+    pub(crate) fn warning(stream: &str, text: String) -> Self {
         Remark {
             stream: stream.to_owned(),
             offset: 0,
@@ -132,6 +132,33 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
         false => remarks.insert(0, remark),
     }
     remarks
+}
+
+/// Images of memory that differ at addresses that both have.
+pub fn of_images(buffers: &[Buffer]) -> Vec<Remark> {
+    // Cores share their images.
+    let code = buffers.iter().flat_map(|buffer| &buffer.code);
+    let texts: BTreeSet<String> = code
+        .flat_map(Memory::conflicts)
+        .map(|(used, other, address)| {
+            let rest = match used.address > other.address {
+                true => ", except for runs of instructions that begin before it",
+                false => "",
+            };
+            let (used, other, space) = (&used.name, &other.name, used.space.name());
+            format!("{used} and {other} differ at {address:#x} (memory space {space}): {used} is read{rest}")
+        })
+        .collect();
+    let more = texts.len().saturating_sub(LISTED) as u64;
+    let mut remarks: Vec<_> = texts.into_iter().take(LISTED).collect();
+    if more > 0 {
+        remarks.push(format!(
+            "{} differ from others likewise",
+            counted(more, "image")
+        ));
+    }
+    let remarks = remarks.into_iter().map(|text| Remark::warning("", text));
+    remarks.collect()
 }
 
 fn of_buffer(buffer: &Buffer) -> Vec<Remark> {

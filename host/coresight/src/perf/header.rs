@@ -6,6 +6,7 @@ use super::MAGIC;
 use super::fields::{number, text, word};
 use super::sample_id::Layouts;
 use crate::Error;
+use crate::memory::elf_kind;
 
 /// What a file has beside its records, as far as it matters here.
 #[derive(Debug, Default)]
@@ -103,6 +104,9 @@ impl Header {
                 is_piped: true,
                 is_cut: false,
             });
+        }
+        if let Some(what) = elf_kind(bytes) {
+            return Err(Error::Program { what });
         }
         let field = |at| {
             number(bytes, at).ok_or_else(|| {

@@ -98,7 +98,13 @@ impl Juno {
             let path = format!("/{}", dump.file.display());
             let size = self.files[&PathBuf::from(&path)].len() as u64 - dump.offset;
             let length = dump.length.unwrap_or(size);
-            perf.mapping(THREAD, dump.address, length, dump.offset, &path);
+            perf.mapping(
+                THREAD,
+                dump.address.expect("an address"),
+                length,
+                dump.offset,
+                &path,
+            );
         }
         if version == 2 {
             for (source, cpu) in self.sources.iter().zip(0..) {
