@@ -250,7 +250,7 @@ pub fn open(
         path: records,
         source,
     });
-    let recording = bytes.and_then(|bytes| perf::read(&bytes));
+    let recording = bytes.and_then(|bytes| perf::read_with(&bytes, &perf::of_threads(path)?));
     let mut recording = recording.map_err(|error| {
         let report = Report::caused(path.display(), &error);
         match error {

@@ -24,6 +24,7 @@ pub use time::TimeConversion;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::Error;
@@ -202,7 +203,7 @@ impl std::fmt::Display for Missing {
 /// [`Error::Io`], [`Error::Format`] if it is no perf.data or damaged, [`Error::OtherTrace`] if its hardware trace is of
 /// another kind.
 pub fn open(path: &Path) -> Result<Recording, Error> {
-    read(&crate::file::read(&records(path))?)
+    read_with(&crate::file::read(&records(path))?, &of_threads(path)?)
 }
 
 /// The file with the records of a recording: of a directory, as `perf record --kcore` makes it, the one in it.
@@ -218,16 +219,65 @@ pub fn records(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// As [`open`].
+/// The files `data.0`, `data.1`, ... beside the records of a recording, which the threads of `perf record --threads` wrote, in
+/// the order of their numbers. None if there are none.
+///
+/// # Errors
+/// [`Error::Io`] if one cannot be read.
+pub fn of_threads(path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+    let records = records(path);
+    let Some(folder) = records.parent().filter(|_| records.ends_with("data")) else {
+        return Ok(Vec::new());
+    };
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("data."));
+        numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
+    }
+    numbers.sort_unstable();
+    let files = numbers
+        .into_iter()
+        .map(|number| folder.join(format!("data.{number}")));
+    files.map(|file| crate::file::read(&file)).collect()
+}
+
 pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
-    let header = Header::read(bytes)?;
+    read_parts(bytes, bytes, &[])
+}
+
+/// Reads a perf.data file in memory, and the files of its [threads](of_threads), which have records alone.
+///
+/// # Errors
+/// As [`open`].
+pub fn read_with(main: &[u8], of_threads: &[Vec<u8>]) -> Result<Recording, Error> {
+    if of_threads.is_empty() {
+        return read(main);
+    }
+    let mut bytes = main.to_vec();
+    let mut parts = Vec::new();
+    for part in of_threads {
+        let start = bytes.len();
+        bytes.extend_from_slice(part);
+        parts.push(start..bytes.len());
+    }
+    read_parts(main, &bytes, &parts)
+}
+
+/// Reads a file, `main`, with which `bytes` begin, and what has records alone behind it.
+fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recording, Error> {
+    let header = Header::read(main)?;
     let mut walk = Walk::default();
     walk.is_cut = header.is_cut;
     walk.layouts.clone_from(&header.layouts);
-    if let Some(section) = header.feature(bytes, header::COMPRESSED) {
-        walk.compression(section, bytes.len() as u64)?;
+    if let Some(section) = header.feature(main, header::COMPRESSED) {
+        walk.compression(section, main.len() as u64)?;
     }
-    walk.records(bytes, header.data.clone())?;
-    let mut features = header::Features::read(bytes, &header);
+    walk.records(main, header.data.clone())?;
+    for part in parts {
+        walk.records(bytes.get(..part.end).unwrap_or(bytes), part.clone())?;
+    }
+    let mut features = header::Features::read(main, &header);
     // A pipe has them in records.
     features
         .build_ids

@@ -80,7 +80,9 @@ pub(super) fn snapshot(path: &Path, options: &OpenOptions) -> Result<Input, Open
 
 /// Opens a perf.data file, `bytes` of `path`.
 pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Input, OpenError> {
-    let mut recording = perf::read(bytes).map_err(|error| refused(path, error))?;
+    let of_threads = perf::of_threads(path);
+    let recording = of_threads.and_then(|of_threads| perf::read_with(bytes, &of_threads));
+    let mut recording = recording.map_err(|error| refused(path, error))?;
     if options.trace.any() {
         return Err(OpenError::HardwareTrace {
             path: path.to_owned(),
