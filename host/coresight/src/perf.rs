@@ -94,6 +94,8 @@ pub struct Recording {
     pub cut_at: Option<u64>,
     /// Threads that were named or forked, by their numbers.
     pub threads: BTreeMap<u32, Thread>,
+    /// Where the file ends, if the sections with build IDs and the kernel's release, which follow the records, are not whole.
+    pub features_cut_at: Option<u64>,
     /// How timestamps become nanoseconds, if they are of the counter of which the file says so.
     pub conversion: Option<TimeConversion>,
     /// The release of the kernel, if the file says it: `uname -r`.
@@ -312,6 +314,7 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
         cut_at: walk.is_cut.then_some(bytes.len() as u64),
         threads: walk.threads,
         conversion: walk.conversion.filter(|_| metadata.has_virtual_time()),
+        features_cut_at: (!walk.is_cut && header.lacks_features(main)).then_some(main.len() as u64),
         release: features.release,
         sideband: walk.sideband,
         sessions: Vec::new(),

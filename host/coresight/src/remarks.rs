@@ -281,6 +281,13 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
         );
         remarks.push(Remark::warning("", text));
     }
+    if let Some(offset) = recording.features_cut_at {
+        let text = format!(
+            "the file ends at offset {offset}, before the sections behind its data do: build IDs of files and the release of the \
+             kernel are missing, so files of other builds are not recognized"
+        );
+        remarks.push(Remark::warning("", text));
+    }
     if let Some(offset) = recording.cut_at {
         let text = "the file ends before the recording does".to_owned();
         remarks.push(Remark::damage("perf.data", offset, text));
