@@ -7,6 +7,7 @@
 //! The reader is our own, of the few records that matter here: a crate for the container (`linux-perf-data`) gives just
 //! these as raw bytes, and sorts and copies the others.
 
+mod assignments;
 mod buffers;
 mod fields;
 mod files;
@@ -23,13 +24,14 @@ pub use files::{Files, NotFound, Places};
 pub use time::TimeConversion;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Error;
 use crate::input::Buffer;
 use crate::memory::{Bytes, Image, Memory, MemorySpace, Recorded, Session};
+use assignments::Assignments;
 use buffers::Writer;
 use header::Header;
 use sideband::Sideband;
@@ -92,10 +94,10 @@ pub struct Recording {
     pub without_cpu: u64,
     /// Where the file ends, if that is before the end of the recording.
     pub cut_at: Option<u64>,
-    /// Threads that were named or forked, by their numbers.
-    pub threads: BTreeMap<u32, Thread>,
     /// Where the file ends, if the sections with build IDs and the kernel's release, which follow the records, are not whole.
     pub features_cut_at: Option<u64>,
+    /// Threads that were named or forked, by their numbers.
+    pub threads: BTreeMap<u32, Thread>,
     /// How timestamps become nanoseconds, if they are of the counter of which the file says so.
     pub conversion: Option<TimeConversion>,
     /// The release of the kernel, if the file says it: `uname -r`.
@@ -180,11 +182,6 @@ impl std::fmt::Display for Missing {
                     "{other} ({path}{id}) is compressed otherwise than with gzip or zstd: unpack it"
                 )?;
             }
-            NotFound::NotCode { path: other } => {
-                let other = other.display();
-                write!(out, "{other} has no code of {path}{id} as it is in memory")?;
-            }
-        }
             NotFound::OtherMachine {
                 path: other,
                 machine,
@@ -195,6 +192,11 @@ impl std::fmt::Display for Missing {
                     "{other} ({path}{id}) has code of another machine: expected Arm, found {machine}"
                 )?;
             }
+            NotFound::NotCode { path: other } => {
+                let other = other.display();
+                write!(out, "{other} has no code of {path}{id} as it is in memory")?;
+            }
+        }
         out.write_str("; what ran there is not followed")
     }
 }
@@ -217,10 +219,6 @@ pub fn records(path: &Path) -> PathBuf {
     }
 }
 
-/// Reads a perf.data file in memory.
-///
-/// # Errors
-/// As [`open`].
 /// The files `data.0`, `data.1`, ... beside the records of a recording, which the threads of `perf record --threads` wrote, in
 /// the order of their numbers. None if there are none.
 ///
@@ -244,6 +242,10 @@ pub fn of_threads(path: &Path) -> Result<Vec<Vec<u8>>, Error> {
     files.map(|file| crate::file::read(&file)).collect()
 }
 
+/// Reads a perf.data file in memory.
+///
+/// # Errors
+/// As [`open`].
 pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
     read_parts(bytes, bytes, &[])
 }
@@ -303,8 +305,8 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
     };
     walk.sideband
         .sort(walk.aux.iter().all(|aux| aux.time.is_some()));
-    let (buffers, missing) =
-        buffers::read(bytes, &walk.places, &walk.aux, &walk.ids, &walk.sideband);
+    let ids = Assignments::new(walk.ids, walk.sideband.has_times());
+    let (buffers, missing) = buffers::read(bytes, &walk.places, &walk.aux, &ids, &walk.sideband);
     let mut recording = Recording {
         buffers: Vec::new(),
         mappings: walk.mappings,
@@ -312,9 +314,9 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
         missing,
         without_cpu: 0,
         cut_at: walk.is_cut.then_some(bytes.len() as u64),
+        features_cut_at: (!walk.is_cut && header.lacks_features(main)).then_some(main.len() as u64),
         threads: walk.threads,
         conversion: walk.conversion.filter(|_| metadata.has_virtual_time()),
-        features_cut_at: (!walk.is_cut && header.lacks_features(main)).then_some(main.len() as u64),
         release: features.release,
         sideband: walk.sideband,
         sessions: Vec::new(),
@@ -334,7 +336,7 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
         };
         recording.buffers.push(Buffer {
             name: format!("{owner}{number}@{:#x}", place.offset),
-            sources: buffers::sources(&metadata, &walk.ids, filled.writer),
+            sources: ids.sources(&metadata, filled.writer),
             code: Vec::new(),
             frames: filled.frames,
             thread: place.thread,
