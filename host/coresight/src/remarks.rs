@@ -224,13 +224,13 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
         if let Protocol::EtmV4(config) = &source.protocol
             && config.has_load_store_atoms()
         {
-            let text =
-                "loads and stores have atoms (TRCCONFIGR.INSTP0): what ran is not followed rightly";
-            remarks.push(Remark::damage(
-                &format!("{name}/{}", source.name),
-                0,
-                text.to_owned(),
-            ));
+            let field = config.configr >> 1 & 3;
+            let what = ["", "loads", "stores", "loads and stores"][field as usize];
+            let text = format!(
+                "{what} have atoms as branches do (TRCCONFIGR.INSTP0 is {field}), which are not followed: there are packets alone, \
+                 and no instructions"
+            );
+            remarks.push(Remark::damage(&format!("{name}/{}", source.name), 0, text));
         }
     }
     let has_bytes = frames.frames > 0
