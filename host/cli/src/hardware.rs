@@ -215,10 +215,13 @@ pub fn open(
     let (name, given) = (name_of(path), binaries.given(programs));
     if given.is_raw() {
         binaries.check(Some(false))?;
-        let buffers = input::open_raw(path, &given).map_err(|error| Report::caused_by(&error))?;
+        let buffers = input::open_raw(path, &given).map_err(|error| match error {
+            Error::Program { .. } => Report::caused(path.display(), &error),
+            error => Report::caused_by(&error),
+        })?;
         return Ok(Opened {
             name,
-            remarks: Vec::new(),
+            remarks: of_images(&buffers, wants_code),
             buffers,
             kernel_symbols: None,
             threads: BTreeMap::new(),
@@ -230,9 +233,11 @@ pub fn open(
         binaries.check(Some(false))?;
         let (buffers, missing) =
             input::open_snapshot(path, &given).map_err(|error| Report::caused_by(&error))?;
+        let mut remarks = remarks::of_snapshot(missing.iter().filter(|_| wants_code));
+        remarks.extend(of_images(&buffers, wants_code));
         return Ok(Opened {
             name,
-            remarks: remarks::of_snapshot(missing.iter().filter(|_| wants_code)),
+            remarks,
             buffers,
             kernel_symbols: None,
             threads: BTreeMap::new(),
@@ -245,11 +250,16 @@ pub fn open(
         path: records,
         source,
     });
-    let recording = bytes.and_then(|bytes| perf::read(&bytes));
+    let recording = bytes.and_then(|bytes| perf::read_with(&bytes, &perf::of_threads(path)?));
     let mut recording = recording.map_err(|error| {
-        Report::caused(path.display(), &error).help(
-            "kymo reads snapshot directories (snapshot.ini), perf.data files of CoreSight, and raw buffers with --trace-source",
-        )
+        let report = Report::caused(path.display(), &error);
+        match error {
+            Error::Program { .. } => report,
+            _ => report.help(
+                "kymo reads snapshot directories (snapshot.ini), perf.data files of CoreSight, and raw buffers with \
+                 --trace-source",
+            ),
+        }
     })?;
     binaries.check(Some(true))?;
     let places = binaries.places();
@@ -257,7 +267,10 @@ pub fn open(
     let mut files = Files::of_recording(path, &recording, &places);
     let missing = recording.load(|mapping| files.images(mapping));
     let wanted = missing.get(..if wants_code { missing.len() } else { 0 });
-    let remarks = remarks::of_recording(&recording, wanted.unwrap_or_default());
+    let mut remarks = remarks::of_recording(&recording, wanted.unwrap_or_default());
+    if wants_code {
+        remarks.extend(files.remarks());
+    }
     Ok(Opened {
         name,
         remarks,
@@ -267,6 +280,14 @@ pub fn open(
         conversion: recording.conversion,
         missing,
     })
+}
+
+/// What is to be said of memory, if it is wanted.
+fn of_images(buffers: &[Buffer], wants_code: bool) -> Vec<Remark> {
+    match wants_code {
+        true => remarks::of_images(buffers),
+        false => Vec::new(),
+    }
 }
 
 /// Follows the instructions of a stream of a buffer's source, by its place, until `sink` has enough.

@@ -179,7 +179,7 @@ fn plan(path: &Path) -> Result<()> {
             let length = dump.length.unwrap_or(0);
             println!(
                 "memory {:x} {:x} {length:x} {}",
-                dump.address,
+                dump.address.unwrap_or_default(),
                 dump.offset,
                 file.display()
             );

@@ -43,6 +43,15 @@ pub enum Error {
         /// What is there.
         found: String,
     },
+    /// The input is a program or the memory of one.
+    #[error(
+        "expected hardware trace, found {what}: INPUT is the trace; code that ran belongs to --trace-image (of a raw buffer or a \
+         snapshot) or --symfs (of a perf.data), names to --elf"
+    )]
+    Program {
+        /// What it is.
+        what: &'static str,
+    },
     /// The trace is of a kind that is not CoreSight's.
     #[error("the hardware trace is of {kind}, expected Arm CoreSight")]
     OtherTrace {

@@ -82,9 +82,12 @@ pub enum Flow<C> {
 }
 
 impl<C: Code> Flow<C> {
-    /// Begins to decode a source whose core runs `code`.
+    /// Begins to decode a source whose core runs `code`. Of an ETMv4 that traces loads and stores with atoms (TRCCONFIGR.INSTP0)
+    /// there are no elements.
     pub fn new(protocol: &Protocol, options: EtmV4Options, code: C) -> Self {
         match protocol {
+            // Each load or store has an atom, which would be taken for that of a branch.
+            Protocol::EtmV4(config) if config.has_load_store_atoms() => Flow::None,
             Protocol::EtmV4(config) => {
                 let waypoints = Waypoints {
                     waits: config.wfx_is_branch(),
@@ -168,7 +171,9 @@ impl<C: Code> Flow<C> {
                 }
             }
             (flow, decoder) => {
-                for packet in decoder {
+                while decoder.next_start().is_none_or(|start| start < position)
+                    && let Some(packet) = decoder.next()
+                {
                     packets += 1;
                     flow.packet(&packet, sink);
                 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::Error;
 use crate::frames::{FrameFormat, Frames, Splitter, Stream, TraceId};
-use crate::memory::{Bytes, Image, Images, Layout, Memory};
+use crate::memory::{Bytes, Image, Images, Memory, elf_kind};
 use crate::snapshot::{Snapshot, configuration};
 use crate::source::{Protocol, Source};
 
@@ -131,27 +131,13 @@ impl Given {
     fn images(&self) -> Result<Vec<Image>, Error> {
         let mut images = Vec::new();
         for text in &self.images {
-            let (dump, is_linked) = configuration::image_of("--trace-image", text)?;
+            let dump = configuration::image_of("--trace-image", text)?;
             let bytes = Bytes::from(crate::file::read(&dump.file)?);
-            let image = |address, offset, length| Image {
-                name: dump.file.display().to_string(),
-                address,
-                file_offset: offset,
-                bytes: bytes.part(offset, length),
-                space: dump.memory_space(),
-            };
-            if !is_linked {
-                let length = dump.length.unwrap_or(u64::MAX);
-                images.push(image(dump.address, dump.offset, length));
-                continue;
-            }
-            let layout = Layout::of_elf(bytes.file()).ok_or_else(|| Error::Value {
-                place: format!("--trace-image {text}"),
-                expected: "FILE@ADDRESS, or a linked ELF file",
-                found: "another file without an address".to_owned(),
-            })?;
-            let segments = layout.segments();
-            images.extend(segments.map(|(offset, size, address)| image(address, offset, size)));
+            images.extend(Image::of_dump(
+                &dump,
+                &bytes,
+                &format!("--trace-image {text}"),
+            )?);
         }
         Ok(images)
     }
@@ -176,12 +162,23 @@ pub fn open_raw(path: &Path, given: &Given) -> Result<Vec<Buffer>, Error> {
     }
     let images: Images = given.images()?.into_iter().collect();
     let mut splitter = Splitter::new(format);
-    crate::file::parts(path, crate::file::LARGEST, |part| splitter.push(part)).map_err(
-        |source| Error::Io {
-            path: path.to_owned(),
-            source,
-        },
-    )?;
+    let mut program = None;
+    let mut is_first = true;
+    let read = crate::file::parts(path, crate::file::LARGEST, |part| {
+        if std::mem::take(&mut is_first) {
+            program = elf_kind(part);
+        }
+        if program.is_none() {
+            splitter.push(part);
+        }
+    });
+    read.map_err(|source| Error::Io {
+        path: path.to_owned(),
+        source,
+    })?;
+    if let Some(what) = program {
+        return Err(Error::Program { what });
+    }
     Ok(vec![Buffer {
         name: "buffer".to_owned(),
         code: vec![Memory::from(images); sources.len()],

@@ -64,6 +64,18 @@ pub struct Decoder<'a> {
 /// Zeros of a synchronization, before its 0x80.
 const ASYNC_ZEROS: usize = 5;
 
+/// Whether bytes are packets from the first one on, up to a synchronization: captures of a serial wire begin anywhere. So are
+/// those without any synchronization.
+fn begins_with_packets(bytes: &[u8], start: usize) -> bool {
+    let mut packets = Decoder::synchronized(bytes, start).map(|packet| packet.kind);
+    let first =
+        packets.find(|kind| matches!(kind, Kind::Async | Kind::BadSequence | Kind::Reserved));
+    match first {
+        Some(Kind::Async) | None => true,
+        Some(_) => !has_synchronization(bytes.get(start..).unwrap_or_default()),
+    }
+}
+
 fn has_synchronization(bytes: &[u8]) -> bool {
     let mut zeros = 0;
     bytes.iter().any(|byte| {
@@ -74,13 +86,14 @@ fn has_synchronization(bytes: &[u8]) -> bool {
 }
 
 impl<'a> Decoder<'a> {
-    /// Decodes `bytes` from `start` on, beginning at the first synchronization. A capture of a serial wire may have none,
-    /// since the DWT must be configured to send them: there, a packet is taken to begin at `start`.
+    /// Decodes `bytes` from `start` on. A capture of a serial wire can begin anywhere, and may have no synchronization, since
+    /// the DWT must be configured to send them: a packet is taken to begin at `start` if what begins there are packets up to the
+    /// first synchronization, or if there is none. Else decoding begins at the first synchronization.
     pub fn new(bytes: &'a [u8], start: usize) -> Self {
         Decoder {
             bytes,
             at: start,
-            is_synced: !has_synchronization(bytes.get(start..).unwrap_or_default()),
+            is_synced: begins_with_packets(bytes, start),
         }
     }
 

@@ -5,6 +5,7 @@ mod layout;
 
 pub use history::{History, HistoryBuilder, Memory, Recorded, Scene, Session, View};
 pub use layout::{Layout, build_id};
+pub(crate) use layout::{elf_kind, other_machine};
 
 use std::collections::HashMap;
 use std::ops::{Deref, Range};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::element::Context;
-use crate::snapshot::{Device, Snapshot};
+use crate::snapshot::{Device, Dump, Snapshot};
 
 /// A memory space as the processor's state selects it: exception level and security.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
@@ -204,6 +205,41 @@ pub struct Image {
 }
 
 impl Image {
+    /// The images that a file is: one, or if the file says itself where it is loaded, as many as it has segments. `place` is what
+    /// errors call it.
+    ///
+    /// # Errors
+    /// [`Error::Value`] if the file has code of another machine, or no address.
+    pub(crate) fn of_dump(dump: &Dump, bytes: &Bytes, place: &str) -> Result<Vec<Image>, Error> {
+        if let Some(machine) = other_machine(bytes.file()) {
+            return Err(Error::Value {
+                place: place.to_owned(),
+                expected: "memory of an Arm core",
+                found: format!("an ELF file of another machine ({machine})"),
+            });
+        }
+        let image = |address, offset, length| Image {
+            name: dump.file.display().to_string(),
+            address,
+            file_offset: offset,
+            bytes: bytes.part(offset, length),
+            space: dump.memory_space(),
+        };
+        if let Some(address) = dump.address {
+            let length = dump.length.unwrap_or(u64::MAX);
+            return Ok(vec![image(address, dump.offset, length)]);
+        }
+        let layout = Layout::of_elf(bytes.file()).ok_or_else(|| Error::Value {
+            place: place.to_owned(),
+            expected: "an address, or a linked ELF file",
+            found: "another file without an address".to_owned(),
+        })?;
+        let segments = layout.segments();
+        Ok(segments
+            .map(|(offset, size, address)| image(address, offset, size))
+            .collect())
+    }
+
     /// Address of the last byte. An image that would reach beyond the address space ends with it.
     fn last(&self) -> u64 {
         let behind = (self.bytes.len() as u64).saturating_sub(1);
@@ -305,13 +341,10 @@ impl Images {
                     ),
                 });
             }
-            images.push(Image {
-                name: dump.file.display().to_string(),
-                address: dump.address,
-                file_offset: dump.offset,
-                bytes: bytes.part(dump.offset, dump.length.unwrap_or(u64::MAX)),
-                space: dump.memory_space(),
-            });
+            match Image::of_dump(dump, &bytes, &dump.file.display().to_string()) {
+                Ok(parts) => images.extend(parts),
+                Err(error) => errors.push(error),
+            }
         }
         (images.into_iter().collect(), errors)
     }

@@ -7,6 +7,7 @@
 //! The reader is our own, of the few records that matter here: a crate for the container (`linux-perf-data`) gives just
 //! these as raw bytes, and sorts and copies the others.
 
+mod assignments;
 mod buffers;
 mod fields;
 mod files;
@@ -23,12 +24,14 @@ pub use files::{Files, NotFound, Places};
 pub use time::TimeConversion;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Error;
 use crate::input::Buffer;
 use crate::memory::{Bytes, Image, Memory, MemorySpace, Recorded, Session};
+use assignments::Assignments;
 use buffers::Writer;
 use header::Header;
 use sideband::Sideband;
@@ -91,6 +94,8 @@ pub struct Recording {
     pub without_cpu: u64,
     /// Where the file ends, if that is before the end of the recording.
     pub cut_at: Option<u64>,
+    /// Where the file ends, if the sections with build IDs and the kernel's release, which follow the records, are not whole.
+    pub features_cut_at: Option<u64>,
     /// Threads that were named or forked, by their numbers.
     pub threads: BTreeMap<u32, Thread>,
     /// How timestamps become nanoseconds, if they are of the counter of which the file says so.
@@ -177,6 +182,16 @@ impl std::fmt::Display for Missing {
                     "{other} ({path}{id}) is compressed otherwise than with gzip or zstd: unpack it"
                 )?;
             }
+            NotFound::OtherMachine {
+                path: other,
+                machine,
+            } => {
+                let other = other.display();
+                write!(
+                    out,
+                    "{other} ({path}{id}) has code of another machine: expected Arm, found {machine}"
+                )?;
+            }
             NotFound::NotCode { path: other } => {
                 let other = other.display();
                 write!(out, "{other} has no code of {path}{id} as it is in memory")?;
@@ -192,7 +207,7 @@ impl std::fmt::Display for Missing {
 /// [`Error::Io`], [`Error::Format`] if it is no perf.data or damaged, [`Error::OtherTrace`] if its hardware trace is of
 /// another kind.
 pub fn open(path: &Path) -> Result<Recording, Error> {
-    read(&crate::file::read(&records(path))?)
+    read_with(&crate::file::read(&records(path))?, &of_threads(path)?)
 }
 
 /// The file with the records of a recording: of a directory, as `perf record --kcore` makes it, the one in it.
@@ -204,20 +219,69 @@ pub fn records(path: &Path) -> PathBuf {
     }
 }
 
+/// The files `data.0`, `data.1`, ... beside the records of a recording, which the threads of `perf record --threads` wrote, in
+/// the order of their numbers. None if there are none.
+///
+/// # Errors
+/// [`Error::Io`] if one cannot be read.
+pub fn of_threads(path: &Path) -> Result<Vec<Vec<u8>>, Error> {
+    let records = records(path);
+    let Some(folder) = records.parent().filter(|_| records.ends_with("data")) else {
+        return Ok(Vec::new());
+    };
+    let mut numbers = Vec::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("data."));
+        numbers.extend(number.and_then(|number| number.parse::<u32>().ok()));
+    }
+    numbers.sort_unstable();
+    let files = numbers
+        .into_iter()
+        .map(|number| folder.join(format!("data.{number}")));
+    files.map(|file| crate::file::read(&file)).collect()
+}
+
 /// Reads a perf.data file in memory.
 ///
 /// # Errors
 /// As [`open`].
 pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
-    let header = Header::read(bytes)?;
+    read_parts(bytes, bytes, &[])
+}
+
+/// Reads a perf.data file in memory, and the files of its [threads](of_threads), which have records alone.
+///
+/// # Errors
+/// As [`open`].
+pub fn read_with(main: &[u8], of_threads: &[Vec<u8>]) -> Result<Recording, Error> {
+    if of_threads.is_empty() {
+        return read(main);
+    }
+    let mut bytes = main.to_vec();
+    let mut parts = Vec::new();
+    for part in of_threads {
+        let start = bytes.len();
+        bytes.extend_from_slice(part);
+        parts.push(start..bytes.len());
+    }
+    read_parts(main, &bytes, &parts)
+}
+
+/// Reads a file, `main`, with which `bytes` begin, and what has records alone behind it.
+fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recording, Error> {
+    let header = Header::read(main)?;
     let mut walk = Walk::default();
     walk.is_cut = header.is_cut;
     walk.layouts.clone_from(&header.layouts);
-    if let Some(section) = header.feature(bytes, header::COMPRESSED) {
-        walk.compression(section, bytes.len() as u64)?;
+    if let Some(section) = header.feature(main, header::COMPRESSED) {
+        walk.compression(section, main.len() as u64)?;
     }
-    walk.records(bytes, header.data.clone())?;
-    let mut features = header::Features::read(bytes, &header);
+    walk.records(main, header.data.clone())?;
+    for part in parts {
+        walk.records(bytes.get(..part.end).unwrap_or(bytes), part.clone())?;
+    }
+    let mut features = header::Features::read(main, &header);
     // A pipe has them in records.
     features
         .build_ids
@@ -241,8 +305,8 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
     };
     walk.sideband
         .sort(walk.aux.iter().all(|aux| aux.time.is_some()));
-    let (buffers, missing) =
-        buffers::read(bytes, &walk.places, &walk.aux, &walk.ids, &walk.sideband);
+    let ids = Assignments::new(walk.ids, walk.sideband.has_times());
+    let (buffers, missing) = buffers::read(bytes, &walk.places, &walk.aux, &ids, &walk.sideband);
     let mut recording = Recording {
         buffers: Vec::new(),
         mappings: walk.mappings,
@@ -250,6 +314,7 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
         missing,
         without_cpu: 0,
         cut_at: walk.is_cut.then_some(bytes.len() as u64),
+        features_cut_at: (!walk.is_cut && header.lacks_features(main)).then_some(main.len() as u64),
         threads: walk.threads,
         conversion: walk.conversion.filter(|_| metadata.has_virtual_time()),
         release: features.release,
@@ -271,7 +336,7 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
         };
         recording.buffers.push(Buffer {
             name: format!("{owner}{number}@{:#x}", place.offset),
-            sources: buffers::sources(&metadata, &walk.ids, filled.writer),
+            sources: ids.sources(&metadata, filled.writer),
             code: Vec::new(),
             frames: filled.frames,
             thread: place.thread,

@@ -1,5 +1,7 @@
 //! What of a trace is not in a result, in words: the same for all that show it.
 
+mod synchronization;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Error;
@@ -25,7 +27,7 @@ pub struct Remark {
 }
 
 impl Remark {
-    fn warning(stream: &str, text: String) -> Self {
+    pub(crate) fn warning(stream: &str, text: String) -> Self {
         Remark {
             stream: stream.to_owned(),
             offset: 0,
@@ -95,6 +97,7 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
         })
     };
     if streams().any(|(buffer, stream)| buffer.source_of(stream).is_some()) {
+        remarks.extend(synchronization::of_buffers(buffers));
         return remarks;
     }
     let mut ids: Vec<_> = streams().map(|(_, stream)| stream.id).collect();
@@ -129,6 +132,33 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
         false => remarks.insert(0, remark),
     }
     remarks
+}
+
+/// Images of memory that differ at addresses that both have.
+pub fn of_images(buffers: &[Buffer]) -> Vec<Remark> {
+    // Cores share their images.
+    let code = buffers.iter().flat_map(|buffer| &buffer.code);
+    let texts: BTreeSet<String> = code
+        .flat_map(Memory::conflicts)
+        .map(|(used, other, address)| {
+            let rest = match used.address > other.address {
+                true => ", except for runs of instructions that begin before it",
+                false => "",
+            };
+            let (used, other, space) = (&used.name, &other.name, used.space.name());
+            format!("{used} and {other} differ at {address:#x} (memory space {space}): {used} is read{rest}")
+        })
+        .collect();
+    let more = texts.len().saturating_sub(LISTED) as u64;
+    let mut remarks: Vec<_> = texts.into_iter().take(LISTED).collect();
+    if more > 0 {
+        remarks.push(format!(
+            "{} differ from others likewise",
+            counted(more, "image")
+        ));
+    }
+    let remarks = remarks.into_iter().map(|text| Remark::warning("", text));
+    remarks.collect()
 }
 
 fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
@@ -194,13 +224,13 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
         if let Protocol::EtmV4(config) = &source.protocol
             && config.has_load_store_atoms()
         {
-            let text =
-                "loads and stores have atoms (TRCCONFIGR.INSTP0): what ran is not followed rightly";
-            remarks.push(Remark::damage(
-                &format!("{name}/{}", source.name),
-                0,
-                text.to_owned(),
-            ));
+            let field = config.configr >> 1 & 3;
+            let what = ["", "loads", "stores", "loads and stores"][field as usize];
+            let text = format!(
+                "{what} have atoms as branches do (TRCCONFIGR.INSTP0 is {field}), which are not followed: there are packets alone, \
+                 and no instructions"
+            );
+            remarks.push(Remark::damage(&format!("{name}/{}", source.name), 0, text));
         }
     }
     let has_bytes = frames.frames > 0
@@ -248,6 +278,13 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
         let buffers = counted(recording.without_cpu, "buffer");
         let text = format!(
             "{buffers} decoded as trace of the first processor: the AUX records do not say which one wrote it"
+        );
+        remarks.push(Remark::warning("", text));
+    }
+    if let Some(offset) = recording.features_cut_at {
+        let text = format!(
+            "the file ends at offset {offset}, before the sections behind its data do: build IDs of files and the release of the \
+             kernel are missing, so files of other builds are not recognized"
         );
         remarks.push(Remark::warning("", text));
     }

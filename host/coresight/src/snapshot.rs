@@ -63,8 +63,8 @@ impl Device {
 pub struct Dump {
     /// The file, below the snapshot's directory.
     pub file: PathBuf,
-    /// Address of its first byte.
-    pub address: u64,
+    /// Address of its first byte; `None` if the file says itself where its parts are: a linked ELF file.
+    pub address: Option<u64>,
     /// Bytes; to the end of the file if absent.
     pub length: Option<u64>,
     /// Where in the file the memory begins.
@@ -357,7 +357,7 @@ fn read_device(directory: &Path, file: &Path) -> Result<Device, Error> {
         let Some(file) = find("file") else { continue };
         device.dumps.push(Dump {
             file: PathBuf::from(file),
-            address: number("address")?.unwrap_or_default(),
+            address: Some(number("address")?.unwrap_or_default()),
             length: number("length")?,
             offset: number("offset")?.unwrap_or_default(),
             space: find("space").map(str::to_owned),

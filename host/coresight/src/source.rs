@@ -56,6 +56,18 @@ impl Protocol {
         }
     }
 
+    /// The protocol's name as messages and options have it.
+    pub(crate) fn title(&self) -> &'static str {
+        match self {
+            Protocol::EtmV4(config) if config.is_ete => "ETE",
+            Protocol::EtmV4(_) => "ETMv4",
+            Protocol::EtmV3(_) => "ETMv3",
+            Protocol::Ptm(_) => "PTM",
+            Protocol::Stm(_) => "STM",
+            Protocol::Itm(_) => "ITM",
+        }
+    }
+
     /// What the unit was set up to trace, for people: `ETMv4.2 with context IDs, timestamps; without cycle counts (TRCCONFIGR
     /// 0x8c1)`. `None` if it traces no instructions.
     pub fn about(&self) -> Option<String> {

@@ -175,23 +175,38 @@ fn list(
                 source,
                 offset,
             };
-            match (args.format.format, &line) {
-                (Format::Text, _) => {
-                    scratch.clear();
-                    // Writing into a String cannot fail.
-                    let _ = line.write(&mut scratch);
-                    out.extend_from_slice(scratch.as_bytes());
+            let mut write = |line: &Line<'_>| {
+                match (args.format.format, line) {
+                    (Format::Text, _) => {
+                        scratch.clear();
+                        // Writing into a String cannot fail.
+                        let _ = line.write(&mut scratch);
+                        out.extend_from_slice(scratch.as_bytes());
+                    }
+                    (Format::Json, Line::Packet(entry)) => {
+                        json::packet(place, entry, &mut scratch, out);
+                    }
+                    (Format::Json, Line::Element { element, view, .. }) => {
+                        let named = Named::of(programs, code.seen(*view), element);
+                        let named = named.as_ref();
+                        json::element(place, opened, &cursor.tracker, named, element, out);
+                    }
                 }
-                (Format::Json, Line::Packet(entry)) => {
-                    json::packet(place, entry, &mut scratch, out);
-                }
-                (Format::Json, Line::Element { element, view, .. }) => {
-                    let named = Named::of(programs, code.seen(*view), element);
-                    let named = named.as_ref();
-                    json::element(place, opened, &cursor.tracker, named, element, out);
+                out.push(b'\n');
+            };
+            match line {
+                Line::Packet(_) => write(&line),
+                Line::Element { element, view, .. } => {
+                    addresses.each_part(code.seen(view), &element, |element| {
+                        write(&Line::Element {
+                            source,
+                            offset,
+                            element: *element,
+                            view,
+                        });
+                    });
                 }
             }
-            out.push(b'\n');
         }
         if text.len() >= FLUSH_AT {
             context.out().0.write_all(&text)?;

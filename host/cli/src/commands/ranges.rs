@@ -136,32 +136,40 @@ fn list(
         if !addresses.has_element(code.seen(view), &element) {
             continue;
         }
-        match args.format.format {
-            Format::Text => {
-                line.clear();
-                // Writing into a String cannot fail.
-                let _ = entry.write(&mut line);
-                let _ = writeln!(line);
-                text.extend_from_slice(line.as_bytes());
+        addresses.each_part(code.seen(view), &element, |element| {
+            match args.format.format {
+                Format::Text => {
+                    line.clear();
+                    let entry = Line::Element {
+                        source,
+                        offset,
+                        element: *element,
+                        view,
+                    };
+                    // Writing into a String cannot fail.
+                    let _ = entry.write(&mut line);
+                    let _ = writeln!(line);
+                    text.extend_from_slice(line.as_bytes());
+                }
+                Format::Json => {
+                    let named = Named::of(programs, code.seen(view), element);
+                    let place = Place {
+                        buffer: &buffer.name,
+                        source,
+                        offset,
+                    };
+                    json::element(
+                        place,
+                        opened,
+                        &cursor.tracker,
+                        named.as_ref(),
+                        element,
+                        &mut text,
+                    );
+                    text.push(b'\n');
+                }
             }
-            Format::Json => {
-                let named = Named::of(programs, code.seen(view), &element);
-                let place = Place {
-                    buffer: &buffer.name,
-                    source,
-                    offset,
-                };
-                json::element(
-                    place,
-                    opened,
-                    &cursor.tracker,
-                    named.as_ref(),
-                    &element,
-                    &mut text,
-                );
-                text.push(b'\n');
-            }
-        }
+        });
         if text.len() >= FLUSH_AT {
             context.out().0.write_all(&text)?;
             text.clear();

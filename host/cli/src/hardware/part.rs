@@ -1,17 +1,18 @@
 //! The options that choose a part of a hardware trace.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
+use std::ops;
 
 use kymo_coresight::Source;
 use kymo_coresight::clock::{self, Measure};
-use kymo_coresight::element::Element;
+use kymo_coresight::element::{Element, Last, Range};
 use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::memory::Scene;
 use kymo_coresight::selection::{Selection, within};
 use kymo_event::Pattern;
 
+use super::counting::steps;
 use super::program::Programs;
 use super::{DecodeArgs, Opened};
 use crate::context::Context;
@@ -66,9 +67,10 @@ pub struct PartArgs {
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which part of the trace")]
 pub struct CodeArgs {
-    /// Only instructions at these addresses: START..END, END not included. Repeatable.
+    /// Only instructions at these addresses: START..END, END not included. Of a range of instructions that reaches beyond, the
+    /// part within is listed. Repeatable.
     #[arg(long, visible_alias = "range", value_name = "ADDRESSES", value_parser = addresses)]
-    pub address: Vec<Range<u64>>,
+    pub address: Vec<ops::Range<u64>>,
 
     /// Only instructions of this function: its name with * and ? as wildcards. Repeatable.
     #[arg(long, visible_alias = "symbol", value_name = "FUNCTION")]
@@ -85,7 +87,7 @@ pub fn trace_id(text: &str) -> Result<TraceId, String> {
 }
 
 /// Reads a range of addresses.
-pub fn addresses(text: &str) -> Result<Range<u64>, String> {
+pub fn addresses(text: &str) -> Result<ops::Range<u64>, String> {
     let number = |text: &str| {
         let value = match text.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16),
@@ -386,7 +388,7 @@ fn number(text: &str) -> Option<u32> {
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
     /// Sorted; none for all addresses. Those of a function are in a file.
-    ranges: Vec<(Range<u64>, Option<String>)>,
+    ranges: Vec<(ops::Range<u64>, Option<String>)>,
 }
 
 impl Addresses {
@@ -411,6 +413,46 @@ impl Addresses {
                 ..
             } => self.has(code, address),
             _ => self.is_all(),
+        }
+    }
+
+    /// Gives `each` an element that is [at one of them](Self::has_element); of a range, the parts of it that are, so that the
+    /// instructions of all parts are those that `kymo disasm` lists. The last instruction of a part is no branch, unless it is
+    /// that of the range.
+    pub fn each_part(&self, code: Scene<'_>, element: &Element, mut each: impl FnMut(&Element)) {
+        let range = match element {
+            Element::Range(range) if !self.is_all() => range,
+            _ => return each(element),
+        };
+        let all: Vec<u64> = steps(code, range.isa, range.start, range.end).collect();
+        let chosen: Vec<bool> = all.iter().map(|at| self.has(code, *at)).collect();
+        if chosen.iter().all(|is_chosen| *is_chosen) {
+            return each(element);
+        }
+        let ends = all.iter().skip(1).copied().chain([range.end]);
+        let steps: Vec<_> = all.iter().copied().zip(ends).zip(chosen).collect();
+        for part in steps.chunk_by(|(_, before), (_, after)| before == after) {
+            let (Some(((start, _), true)), Some(((last, end), _))) = (part.first(), part.last())
+            else {
+                continue;
+            };
+            let is_last = *end == range.end;
+            each(&Element::Range(Range {
+                start: *start,
+                end: *end,
+                count: u32::try_from(part.len()).unwrap_or(u32::MAX),
+                is_taken: range.is_taken || !is_last,
+                last: match is_last {
+                    true => range.last,
+                    false => Last {
+                        size: (end - last) as u8,
+                        ..Last::default()
+                    },
+                },
+                block: None,
+                cycles: range.cycles.filter(|_| is_last),
+                ..*range
+            }));
         }
     }
 

@@ -101,3 +101,38 @@ pub fn build_id(elf: &[u8]) -> Option<Vec<u8>> {
     let id = object::File::parse(elf).ok()?.build_id().ok()??;
     Some(id.to_vec())
 }
+
+/// The machine of an ELF file, if that is none of Arm's: its code is not what Arm trace is of.
+pub(crate) fn other_machine(elf: &[u8]) -> Option<String> {
+    const ARM: u16 = 40;
+    const AARCH64: u16 = 183;
+    let bytes = elf.strip_prefix(b"\x7fELF")?;
+    let machine: [u8; 2] = bytes.get(14..16)?.try_into().ok()?;
+    let machine = match bytes.get(1)? {
+        2 => u16::from_be_bytes(machine),
+        _ => u16::from_le_bytes(machine),
+    };
+    Some(match machine {
+        ARM | AARCH64 => return None,
+        3 => "x86".to_owned(),
+        62 => "x86-64".to_owned(),
+        8 => "MIPS".to_owned(),
+        20 | 21 => "PowerPC".to_owned(),
+        22 => "s390".to_owned(),
+        243 => "RISC-V".to_owned(),
+        258 => "LoongArch".to_owned(),
+        other => format!("machine {other}"),
+    })
+}
+
+/// What an ELF file is, for people: `None` if bytes are none.
+pub(crate) fn elf_kind(bytes: &[u8]) -> Option<&'static str> {
+    let rest = bytes.strip_prefix(b"\x7fELF")?;
+    // Its type is 4.
+    let is_core = matches!(rest.get(12..14), Some([4, 0] | [0, 4]));
+    Some(if is_core {
+        "a core file (ELF)"
+    } else {
+        "an ELF file"
+    })
+}

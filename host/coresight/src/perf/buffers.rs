@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::metadata::Metadata;
+use super::assignments::{Assignments, Mapping, Sink};
 use super::sideband::Sideband;
 use crate::element::Unsynced;
 use crate::frames::{self, FrameFormat, Frames, TraceId};
 use crate::memory::Session;
-use crate::source::Source;
 
 /// An AUX record: a session of the trace unit, and the part of a buffer that it recorded into.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +51,7 @@ impl Aux {
         lost.next().map(|(_, why)| *why)
     }
 
-    fn time(&self, has_times: bool) -> u64 {
+    pub fn time(&self, has_times: bool) -> u64 {
         match self.time {
             Some(time) if has_times => time,
             _ => self.at,
@@ -157,30 +156,7 @@ pub(super) enum Writer {
     /// The unit of a CPU wrote all of it, without trace IDs.
     Unit { cpu: Option<u32> },
     /// Units that write into a sink wrote it, under their trace IDs; those of any sink, if it is not known.
-    Sink(Option<Sink>),
-}
-
-/// The ID of a sink: a buffer of the hardware's. Trace IDs are unique among the units of one sink.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sink(pub u32);
-
-/// An AUX_OUTPUT_HW_ID record: the trace ID under which the unit of a CPU writes.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Assigned {
-    pub cpu: u32,
-    pub id: TraceId,
-    /// The sink in which the ID holds; kernels before 6.12 do not say it, as the ID then holds in all.
-    pub sink: Option<Sink>,
-    /// Offset of the record in the file.
-    pub at: u64,
-}
-
-/// The sink into which a CPU wrote when an AUX record was made: that of the last assignment before it.
-fn sink_of(ids: &[Assigned], cpu: Option<u32>, at: u64) -> Option<Sink> {
-    let mut own = ids.iter().filter(|assigned| Some(assigned.cpu) == cpu);
-    let first = own.clone().next();
-    let last = own.rfind(|assigned| assigned.at < at);
-    last.or(first)?.sink
+    Sink(Option<Sink>, Mapping),
 }
 
 /// Splits the buffers of a file into streams, session by session. A buffer that several units filled without trace IDs, or
@@ -189,7 +165,7 @@ pub(super) fn read(
     bytes: &[u8],
     places: &[Place],
     all: &[Aux],
-    ids: &[Assigned],
+    ids: &Assignments,
     sideband: &Sideband,
 ) -> (Vec<Filled>, u64) {
     let index = Index::new(places);
@@ -220,7 +196,7 @@ pub(super) fn read(
         let data = bytes.get(place.start..).unwrap_or_default();
         let data = data.get(..place.size).unwrap_or(data);
         if all.is_empty() {
-            let mut part = Part::new(Writer::Sink(sink_of(ids, place.cpu, u64::MAX)));
+            let mut part = Part::new(ids.writer(place.cpu, None));
             let frames = frames::split(data, FrameFormat::Memory, TraceId::NONE);
             part.frames.append(frames, 0, 0);
             return vec![part.finish(number)];
@@ -233,7 +209,7 @@ pub(super) fn read(
             let bytes = part.get(..size).unwrap_or(part);
             let cpu = place.cpu.or(aux.cpu);
             let (writer, format) = match aux.flags & AUX_RAW {
-                0 => (Writer::Sink(sink_of(ids, cpu, aux.at)), FrameFormat::Memory),
+                0 => (ids.writer(cpu, Some(aux)), FrameFormat::Memory),
                 _ => (Writer::Unit { cpu }, FrameFormat::Unformatted),
             };
             if !bytes.is_empty() {
@@ -288,35 +264,4 @@ impl Part {
             writer: self.writer,
         }
     }
-}
-
-/// The sources of what `writer` wrote: all CPUs whose trace can be in it. That of the CPU which wrote it alone is the first.
-pub(super) fn sources(metadata: &Metadata, ids: &[Assigned], writer: Writer) -> Vec<Source> {
-    let (own, sink) = match writer {
-        Writer::Unit { cpu } => (cpu, None),
-        Writer::Sink(sink) => (None, sink),
-    };
-    let mut sources = Vec::new();
-    for unit in &metadata.units {
-        let mut assigned = ids.iter().filter(|assigned| assigned.cpu == unit.cpu);
-        let is_assigned = assigned.clone().next().is_some();
-        let is_here = |assigned: &&Assigned| match (assigned.sink, sink) {
-            (Some(its), Some(this)) => its == this,
-            _ => true,
-        };
-        // An ID that the kernel recorded when it was assigned counts more than the register; one of another sink is not here.
-        let id = match assigned.rfind(is_here) {
-            Some(assigned) => assigned.id,
-            None if is_assigned => continue,
-            None => unit.protocol.trace_id(),
-        };
-        sources.push(Source {
-            id,
-            name: format!("cpu{}", unit.cpu),
-            cpu: Some(unit.cpu),
-            protocol: unit.protocol,
-        });
-    }
-    sources.sort_by_key(|source| (own.is_some() && source.cpu != own, source.cpu));
-    sources
 }

@@ -7,13 +7,14 @@ mod kernel;
 mod module;
 mod xz;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read as _};
 use std::path::{Component, Path, PathBuf};
 
 use super::{Mapping, Recording};
 use crate::Error;
-use crate::memory::{Bytes, Image, build_id};
+use crate::memory::{Bytes, Image, build_id, elf_kind, other_machine};
+use crate::remarks::Remark;
 
 /// Why a mapping has no code.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +32,13 @@ pub enum NotFound {
     NotCode {
         /// The file.
         path: PathBuf,
+    },
+    /// The file is of another machine than Arm's.
+    OtherMachine {
+        /// The file.
+        path: PathBuf,
+        /// The machine, by its name.
+        machine: String,
     },
     /// The file is compressed in a way that is not read here, or damaged.
     Compressed {
@@ -79,6 +87,8 @@ pub struct Files {
     /// With `kcore` and `kallsyms`, which perf puts into a directory beside the records.
     kcore: Option<PathBuf>,
     release: Option<String>,
+    /// Recorded paths of programs and libraries whose files are no ELF files.
+    raw: BTreeSet<String>,
     /// Files that were looked for.
     known: HashMap<(String, Vec<u8>), Result<Bytes, NotFound>>,
     /// The segments of a copy of the kernel's memory.
@@ -189,8 +199,29 @@ impl Files {
             let named = name.and_then(|name| self.named(Path::new(name), &mapping.build_id));
             named.ok_or(why)
         });
+        // Android maps libraries out of the archives (zip) in which applications come.
+        if let Ok(file) = &found
+            && elf_kind(file).is_none()
+            && !file.starts_with(b"PK\x03\x04")
+        {
+            self.raw.insert(mapping.path.clone());
+        }
         self.known.insert(key, found.clone());
         found
+    }
+
+    /// What is odd about files that were found, in words.
+    pub fn remarks(&self) -> Vec<Remark> {
+        let mut raw = self.raw.iter();
+        let Some(first) = raw.next() else {
+            return Vec::new();
+        };
+        let files = match raw.count() {
+            0 => format!("the file of {first} is no ELF file"),
+            more => format!("the files of {first} and {more} more are no ELF files"),
+        };
+        let text = format!("{files}: bytes are taken for code at the offsets of the mappings");
+        vec![Remark::warning("", text)]
     }
 
     /// Where a file can be.
@@ -265,6 +296,12 @@ fn first_of(places: Vec<PathBuf>, recorded: &[u8]) -> Found {
                 continue;
             }
         };
+        if let Some(machine) = other_machine(&file) {
+            if why == NotFound::Nothing {
+                why = NotFound::OtherMachine { path, machine };
+            }
+            continue;
+        }
         match build_id(&file) {
             Some(found) if is_other(recorded, &found) => {
                 if why == NotFound::Nothing {

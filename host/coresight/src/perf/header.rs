@@ -6,6 +6,7 @@ use super::MAGIC;
 use super::fields::{number, text, word};
 use super::sample_id::Layouts;
 use crate::Error;
+use crate::memory::elf_kind;
 
 /// What a file has beside its records, as far as it matters here.
 #[derive(Debug, Default)]
@@ -71,6 +72,17 @@ pub(super) struct Header {
 impl Header {
     /// The section of a feature, if the file has it.
     pub(super) fn feature<'a>(&self, bytes: &'a [u8], bit: u32) -> Option<&'a [u8]> {
+        self.section(bytes, bit)?
+    }
+
+    /// Whether the file ends before a section that is read here does, though its header says that there is one.
+    pub(super) fn lacks_features(&self, bytes: &[u8]) -> bool {
+        let mut read = [BUILD_ID, RELEASE, COMPRESSED].into_iter();
+        read.any(|bit| matches!(self.section(bytes, bit), Some(None)))
+    }
+
+    /// The section of a feature, if the header says that there is one; `Some(None)` if the file ends before it does.
+    fn section<'a>(&self, bytes: &'a [u8], bit: u32) -> Option<Option<&'a [u8]>> {
         const FEATURES: usize = 72;
         let features = number(bytes, FEATURES).filter(|_| !self.is_piped)?;
         if features >> bit & 1 == 0 {
@@ -78,10 +90,13 @@ impl Header {
         }
         // The sections are in the order of their bits.
         let before = (features & ((1 << bit) - 1)).count_ones() as usize;
-        let entry = self.data.end.checked_add(16 * before)?;
         let place = |at| usize::try_from(number(bytes, at)?).ok();
-        let (start, size) = (place(entry)?, place(entry + 8)?);
-        bytes.get(start..start.checked_add(size)?)
+        let section = || {
+            let entry = self.data.end.checked_add(16 * before)?;
+            let (start, size) = (place(entry)?, place(entry + 8)?);
+            bytes.get(start..start.checked_add(size)?)
+        };
+        Some(section())
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Error> {
@@ -90,6 +105,9 @@ impl Header {
             expected,
             found,
         };
+        if let Some(what) = elf_kind(bytes) {
+            return Err(Error::Program { what });
+        }
         if bytes.get(..8) != Some(MAGIC) {
             let found = format!("{:02x?}", bytes.get(..8).unwrap_or(bytes));
             return Err(wrong(0, "PERFILE2", found));

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use super::buffers::{Assigned, Aux, Place, Sink};
+use super::assignments::{Assigned, Sink};
+use super::buffers::{Aux, Place};
 use super::fields::{number, text, word};
 use super::header;
 use super::metadata::Metadata;
@@ -305,8 +306,8 @@ impl Walk {
     /// The trace ID of a CPU: bits 7:0. From minor version 1 (bits 59:56) on, bits 39:8 are the sink for which it holds. A new
     /// major version (bits 63:60) gives the bits another meaning.
     fn hardware_id(&mut self, record: &[u8]) -> Result<(), Error> {
-        let cpu = self.layouts.read(record).cpu;
-        let (Some(value), Some(cpu)) = (number(record, 0), cpu) else {
+        let ending = self.layouts.read(record);
+        let (Some(value), Some(cpu)) = (number(record, 0), ending.cpu) else {
             return Ok(());
         };
         let (major, minor) = (value >> 60, value >> 56 & 0xf);
@@ -321,6 +322,7 @@ impl Walk {
             cpu,
             id: TraceId(value as u8),
             sink: (minor > 0).then_some(Sink((value >> 8) as u32)),
+            time: ending.time,
             at: self.at,
         });
         Ok(())

@@ -13,7 +13,7 @@
 //!
 //! [[image]]                       # the memory of all cores
 //! file = "kernel.bin"
-//! address = 0x80080000
+//! address = 0x80080000            # that of a linked ELF file's segments if absent
 //! offset = 0                      # where in the file it begins
 //! length = 0x400000               # to the end of the file if absent
 //! space = "EL1N"                  # all spaces if absent
@@ -118,8 +118,8 @@ pub(crate) fn source_of(place: &str, number: usize, text: &str) -> Result<(Devic
 }
 
 /// An image as `--trace-image` has it: `FILE@ADDRESS`, with `,offset=N`, `,length=N` and `,space=NAME`; the file alone if it
-/// says itself where it is loaded. With whether it does.
-pub(crate) fn image_of(place: &str, text: &str) -> Result<(Dump, bool), Error> {
+/// says itself where it is loaded.
+pub(crate) fn image_of(place: &str, text: &str) -> Result<Dump, Error> {
     let mut parts = text.split(',').map(str::trim);
     let first = parts.next().unwrap_or_default();
     let (file, address) = match first.rsplit_once('@') {
@@ -131,7 +131,9 @@ pub(crate) fn image_of(place: &str, text: &str) -> Result<(Dump, bool), Error> {
         table.insert(key.to_owned(), Value::String(value.to_owned()));
     };
     insert("file", file);
-    insert("address", address.unwrap_or("0"));
+    if let Some(address) = address {
+        insert("address", address);
+    }
     for part in parts {
         match part.split_once('=') {
             Some((key, value)) if address.is_some() => insert(key.trim(), value.trim()),
@@ -139,7 +141,7 @@ pub(crate) fn image_of(place: &str, text: &str) -> Result<(Dump, bool), Error> {
             None => return Err(wrong(place, part, "KEY=VALUE", part)),
         }
     }
-    Ok((Reader { place }.image(&table)?, address.is_none()))
+    Reader { place }.image(&table)
 }
 
 fn wrong(place: &str, key: &str, expected: &'static str, found: &str) -> Error {
@@ -235,10 +237,16 @@ impl Reader<'_> {
         let file = self.optional_text(table, "file")?;
         let file = file.ok_or_else(|| self.wrong("image.file", "a file", String::new()))?;
         let address = self.optional_number(table, "address")?;
+        let mut parts = ["offset", "length"].into_iter();
+        if address.is_none()
+            && let Some(key) = parts.find(|key| table.contains_key(*key))
+        {
+            let expected = "an address, as a part of the file is chosen";
+            return Err(self.wrong("image.address", expected, format!("{key} alone")));
+        }
         Ok(Dump {
             file: PathBuf::from(file),
-            address: address
-                .ok_or_else(|| self.wrong("image.address", "an address", String::new()))?,
+            address,
             length: self.optional_number(table, "length")?,
             offset: self.optional_number(table, "offset")?.unwrap_or_default(),
             space: self.optional_text(table, "space")?,
@@ -340,7 +348,7 @@ mod tests {
         };
         assert_eq!(config.configr, 0xc1);
         let core = snapshot.core_of(&snapshot.devices[0]).unwrap();
-        assert_eq!(core.dumps[0].address, 0xffff_ffc0_0000_0000);
+        assert_eq!(core.dumps[0].address, Some(0xffff_ffc0_0000_0000));
     }
 
     #[test]
@@ -391,7 +399,10 @@ mod tests {
                 "buffer = 'x'\nsource = [{ protocol = 'ETE', id = 0x70 }]",
                 "below 0x70",
             ),
-            ("buffer = 'x'\nimage = [{ file = 'y' }]", "image.address"),
+            (
+                "buffer = 'x'\nimage = [{ file = 'y', length = 1 }]",
+                "image.address",
+            ),
             ("buffer = ", "a configuration in TOML"),
             (
                 "buffer = 'x'\nsource = [{ protocol = 'ETE', registers = { ETMCRR = 1 } }]",

@@ -98,7 +98,13 @@ impl Juno {
             let path = format!("/{}", dump.file.display());
             let size = self.files[&PathBuf::from(&path)].len() as u64 - dump.offset;
             let length = dump.length.unwrap_or(size);
-            perf.mapping(THREAD, dump.address, length, dump.offset, &path);
+            perf.mapping(
+                THREAD,
+                dump.address.expect("an address"),
+                length,
+                dump.offset,
+                &path,
+            );
         }
         if version == 2 {
             for (source, cpu) in self.sources.iter().zip(0..) {
@@ -389,6 +395,114 @@ fn trace_ids_hold_for_a_sink() {
     perf.hardware_id(0, 1 << 60 | 0x10);
     let error = perf::read(&perf.file()).expect_err("unknown").to_string();
     assert!(error.contains("version 1"), "{error}");
+}
+
+#[test]
+fn trace_ids_hold_until_others_are_assigned() {
+    let Some(juno) = Juno::open() else { return };
+    // The unit of CPU 0 gets another ID, then that of CPU 1 gets its first one.
+    let assigned = [(0, 0x30), (0, 0x31), (1, 0x30)];
+    for per_cpu in [false, true] {
+        for is_timed in [false, true] {
+            let mut perf = juno.begin(1, true, false);
+            let (mut offset, mut all) = (0, Vec::new());
+            for (number, (cpu, id)) in (1..).zip(assigned) {
+                let time = 1_000_000 * number;
+                if !is_timed {
+                    perf.at(time).hardware_id(cpu, id);
+                }
+                let bytes = framed(TraceId(id as u8), &[number as u8; 13]);
+                let size = bytes.len() as u64;
+                perf.at(time + 500_000).aux(THREAD, 0, offset, size, 0);
+                offset += size;
+                all.extend(bytes);
+            }
+            // Another buffer of the kernel's comes first or last in the file: times count.
+            if is_timed {
+                for (number, (cpu, id)) in (1..).zip(assigned) {
+                    perf.at(1_000_000 * number).hardware_id(cpu, id);
+                }
+            }
+            let thread = (!per_cpu).then_some(THREAD);
+            perf.buffer(thread, 0, 0, &all);
+            let recording = perf::read(&perf.file()).expect("a recording");
+            let mut found: Vec<_> = traces(&recording)
+                .into_iter()
+                .map(|(cpu, _, bytes)| (cpu, bytes.first().copied(), bytes.len()))
+                .collect();
+            found.sort_by_key(|(_, first, _)| *first);
+            let expected = [
+                (Some(0), Some(1), 13),
+                (Some(0), Some(2), 13),
+                (Some(1), Some(3), 13),
+            ];
+            assert_eq!(found, expected, "per cpu {per_cpu}, timed {is_timed}");
+        }
+    }
+}
+
+#[test]
+fn files_that_lack_the_sections_behind_their_data_say_so() {
+    let Some(juno) = Juno::open() else { return };
+    let mut perf = juno.begin(1, false, false);
+    perf.aux(THREAD, 0, 0, juno.buffer.len() as u64, 0);
+    perf.buffer(Some(THREAD), 0, 0, &juno.buffer);
+    let mut file = perf.file();
+    let whole = file.len();
+    // Build IDs and the release come before the index of buffers, in that order.
+    let features = 1u64 << 2 | 1 << 4;
+    file[72..80].copy_from_slice(&features.to_le_bytes());
+    let data_end = whole - 40;
+    file.truncate(data_end);
+    for entry in [(whole, 0u64), (whole, 4)] {
+        file.extend((data_end as u64 + 32).to_le_bytes());
+        file.extend(entry.1.to_le_bytes());
+    }
+    file.extend([0; 4]);
+    let cut = |length: usize| {
+        let recording = perf::read(&file[..length]).expect("a recording");
+        let remarks = remarks::of_recording(&recording, &[]);
+        let said = |it: &remarks::Remark| it.text.contains("build IDs of files");
+        let remark = remarks.into_iter().find(said);
+        remark.map(|remark| (remark.is_damage, remark.text))
+    };
+    assert_eq!(cut(file.len()), None);
+    for length in [data_end, data_end + 8, data_end + 31, file.len() - 1] {
+        let (is_damage, text) = cut(length).expect("a remark");
+        // The trace is whole.
+        assert!(!is_damage, "{text}");
+        let expected = format!("the file ends at offset {length}, before the sections");
+        assert!(text.starts_with(&expected), "{text}");
+    }
+}
+
+#[test]
+fn what_threads_of_perf_wrote_is_read_beside_the_records() {
+    let Some(juno) = Juno::open() else { return };
+    let mut perf = juno.begin(1, true, false);
+    perf.aux(THREAD, 0, 0, juno.buffer.len() as u64, 0);
+    let main = perf.file();
+    let mut of_thread = PerfData::new(true);
+    of_thread.buffer(None, 0, 0, &juno.buffer);
+    let (header, size) = (
+        104 + 128 + 16 + 8,
+        48 + juno.buffer.len().next_multiple_of(8),
+    );
+    let records = of_thread.file()[header..header + size].to_vec();
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().join("perf.data");
+    std::fs::create_dir(&folder).expect("a folder");
+    std::fs::write(folder.join("data"), &main).expect("records");
+    std::fs::write(folder.join("data.0"), []).expect("records");
+    std::fs::write(folder.join("data.10"), &records).expect("records");
+    let bytes = |path: PathBuf| {
+        let recording = perf::open(&path).expect("a recording");
+        let streams = recording.buffers.iter().flat_map(|it| &it.frames.streams);
+        streams.map(|stream| stream.bytes.len()).sum::<usize>()
+    };
+    let all: usize = juno.streams().iter().map(|(_, bytes)| bytes.len()).sum();
+    assert_eq!(bytes(folder.clone()), all);
+    assert_eq!(bytes(folder.join("data")), all);
 }
 
 #[test]

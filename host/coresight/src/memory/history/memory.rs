@@ -129,6 +129,34 @@ impl Memory {
         }
     }
 
+    /// Images of memory that never changes which differ at addresses that both have, in one space: the one that is used, the
+    /// other one, and the first such address.
+    pub(crate) fn conflicts(&self) -> Vec<(&Image, &Image, u64)> {
+        const PAIRS: usize = 4096;
+        let program = self.history.programs.first();
+        let Some(program) = program.filter(|_| self.recorded.is_none()) else {
+            return Vec::new();
+        };
+        let pairs = program.placed.iter().enumerate().flat_map(|(at, used)| {
+            let before = program.placed.get(..at).unwrap_or_default().iter().rev();
+            let reach = program.reach.get(..at).unwrap_or_default().iter().rev();
+            let start = used.image.address;
+            let reaching = before
+                .zip(reach)
+                .take_while(move |(_, reach)| **reach >= start);
+            reaching.map(move |(other, _)| (&used.image, &other.image))
+        });
+        let differing = pairs.take(PAIRS).filter_map(|(used, other)| {
+            let within = usize::try_from(used.address - other.address).ok()?;
+            let theirs = other.bytes.get(within..)?;
+            let mut both = (used.address..).zip(used.bytes.iter().zip(theirs));
+            let is_one_space = used.space.overlaps(other.space);
+            let differs = both.find(|(_, (a, b))| a != b).filter(|_| is_one_space);
+            Some((used, other, differs?.0))
+        });
+        differing.collect()
+    }
+
     /// The image that has an address.
     pub fn find(&self, view: View, space: MemorySpace, address: u64) -> Option<&Image> {
         let image = &self.history.find(view, space, address)?.image;

@@ -80,7 +80,9 @@ pub(super) fn snapshot(path: &Path, options: &OpenOptions) -> Result<Input, Open
 
 /// Opens a perf.data file, `bytes` of `path`.
 pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Input, OpenError> {
-    let mut recording = perf::read(bytes).map_err(|error| refused(path, error))?;
+    let of_threads = perf::of_threads(path);
+    let recording = of_threads.and_then(|of_threads| perf::read_with(bytes, &of_threads));
+    let mut recording = recording.map_err(|error| refused(path, error))?;
     if options.trace.any() {
         return Err(OpenError::HardwareTrace {
             path: path.to_owned(),
@@ -104,7 +106,8 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .collect();
     let process = move |thread: u32| processes.get(&thread).copied().unwrap_or(thread);
     let buffers = std::mem::take(&mut recording.buffers);
-    let of_recording = remarks::of_recording(&recording, &missing);
+    let mut of_recording = remarks::of_recording(&recording, &missing);
+    of_recording.extend(files.remarks());
     let mut input = Input::of(buffers, binaries, Some(Arc::new(process)), missing);
     input.remarks.splice(0..0, of_recording);
     input.build_ids = recording
@@ -139,7 +142,8 @@ impl Input {
         process_of: Option<Arc<ProcessOf>>,
         absent: Vec<perf::Missing>,
     ) -> Self {
-        let remarks = remarks::of_buffers(&buffers);
+        let mut of_all = remarks::of_buffers(&buffers);
+        of_all.extend(remarks::of_images(&buffers));
         let (binaries, absent) = (Arc::new(binaries), Arc::new(absent));
         let traces = input::traces(&buffers);
         let (measure, origin) = clock::measure(&buffers, &traces);
@@ -186,7 +190,7 @@ impl Input {
             build_ids: HashMap::new(),
             threads: BTreeMap::new(),
             process_of,
-            remarks,
+            remarks: of_all,
         }
     }
 }

@@ -88,12 +88,7 @@ pub(super) fn read(
         let start = segment.start;
         let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
         flow.begin(&segment, &mut elements);
-        let decoder = match protocol {
-            Protocol::Itm(_) if begins_with_packets(bytes, start) => {
-                PacketDecoder::Itm(itm::Decoder::synchronized(bytes, start))
-            }
-            _ => PacketDecoder::new(protocol, bytes, start),
-        };
+        let decoder = PacketDecoder::new(protocol, bytes, start);
         if matches!(protocol, Protocol::Itm(_)) && start == 0 {
             // Its times count from here.
             reader.output.timestamp(0, 0);
@@ -121,18 +116,6 @@ impl Sink for Elements {
     fn element(&mut self, _: usize, _: Element) {
         self.0 += 1;
     }
-}
-
-/// Whether an ITM's bytes are packets from the start on: captures of a serial wire may begin without a synchronization.
-fn begins_with_packets(bytes: &[u8], start: usize) -> bool {
-    for packet in itm::Decoder::synchronized(bytes, start) {
-        match packet.kind {
-            itm::Kind::Async => return true,
-            itm::Kind::BadSequence | itm::Kind::Reserved => return false,
-            _ => {}
-        }
-    }
-    true
 }
 
 /// A line that has not ended.

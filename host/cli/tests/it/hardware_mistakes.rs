@@ -1,0 +1,453 @@
+//! Hardware trace that is read as what it is not: of another protocol, with a program in the place of the trace or of another
+//! machine, and with memory that contradicts itself.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use kymo_fixtures::etmv4::{Trace, recording};
+use kymo_fixtures::perf_data::AUX_RAW;
+use tempfile::TempDir;
+
+/// Where the code is.
+const HERE: u64 = 0x40_0000;
+
+const ETMV4: &str =
+    "ETMv4,id=0x10,cpu=0,TRCCONFIGR=0x801,TRCIDR0=0x8000e81,TRCIDR1=0x4100f463,TRCIDR2=0x488";
+
+fn kymo(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    command.args(arguments).output().expect("kymo runs")
+}
+
+/// Both outputs of a run that ends with this code.
+fn said(code: i32, arguments: &[&str]) -> String {
+    let output = kymo(arguments);
+    let said = [output.stdout, output.stderr].concat();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+    said
+}
+
+/// A folder with a trace buffer, `trace`, of an ETMv4 without frames, that runs three instructions, `code`, twice.
+struct Case(TempDir);
+
+impl Case {
+    fn new() -> Self {
+        let case = Case(tempfile::tempdir().expect("a folder"));
+        let code = [0xd503_201f_u32, 0xd503_201f, 0xd65f_03c0].map(u32::to_le_bytes);
+        case.write("code", &code.concat());
+        let trace = Trace::new(false).time(1000).run(1, HERE).run(1, HERE);
+        case.write("trace", &trace.time(2000).bytes);
+        case
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.0.path().join(name), bytes).expect("a file");
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+}
+
+/// A linked ELF file of a machine with one segment, the code at an address.
+fn elf(machine: u16, address: u64, code: &[u8]) -> Vec<u8> {
+    let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+    bytes.resize(64, 0);
+    bytes[16..20].copy_from_slice(&(2 | u32::from(machine) << 16).to_le_bytes());
+    bytes[20] = 1;
+    (bytes[32], bytes[52], bytes[54], bytes[56]) = (64, 64, 56, 1);
+    // Loaded, readable and executable.
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(5u32.to_le_bytes());
+    let length = code.len() as u64;
+    for field in [120, address, address, length, length, 4] {
+        bytes.extend(field.to_le_bytes());
+    }
+    bytes.extend(code);
+    bytes
+}
+
+#[test]
+fn trace_of_another_protocol_is_named() {
+    let case = Case::new();
+    // A synchronization of ETMv3, then one of an STM.
+    case.write("etmv3", &[0, 0, 0, 0, 0, 0x80, 0x08, 0x21, 0, 0x10, 0, 0]);
+    case.write(
+        "stm",
+        &[&[0xff; 10][..], &[0x0f, 0x00, 0x03, 0x11]].concat(),
+    );
+    case.write("nothing", &[0x55; 8192]);
+    for (input, source, expected) in [
+        ("trace", "STM,id=1", "no synchronization of STM in "),
+        (
+            "trace",
+            "STM,id=1",
+            "is the protocol right? (there is one of ETMv4 or ETE at offset 0)",
+        ),
+        (
+            "etmv3",
+            ETMV4,
+            "(there is one of ETMv3, PTM or ITM at offset 0)",
+        ),
+        ("stm", "PTM,id=1", "(there is one of STM at offset 0)"),
+        (
+            "nothing",
+            ETMV4,
+            "no synchronization of ETMv4 in 8192 bytes: is the protocol right?",
+        ),
+    ] {
+        let input = case.path(input);
+        let options = ["--trace-frames", "none", "--trace-source", source, &input];
+        for subcommand in [
+            "packets", "ranges", "disasm", "hotspots", "report", "show", "info",
+        ] {
+            let said = said(2, &[&[subcommand], &options[..]].concat());
+            assert!(said.contains(expected), "{subcommand} {source}: {said}");
+        }
+    }
+    let input = case.path("trace");
+    let said = said(
+        0,
+        &[
+            "packets",
+            "--trace-frames",
+            "none",
+            "--trace-source",
+            ETMV4,
+            &input,
+        ],
+    );
+    assert!(!said.contains("no synchronization"), "{said}");
+}
+
+#[test]
+fn recordings_that_never_synchronize_say_so() {
+    let case = Case::new();
+    let mut perf = recording(true, |_| {});
+    perf.at(9000).aux(0, 0, 0, 64, AUX_RAW);
+    perf.buffer(None, 0, 0, &[0x55; 64]);
+    case.write("perf.data", &perf.file());
+    let said = said(2, &["ranges", &case.path("perf.data")]);
+    let expected = "damaged in cpu0@0x0/cpu0 at offset 0: no synchronization of ETMv4 in 64 bytes";
+    assert!(said.contains(expected), "{said}");
+}
+
+#[test]
+fn programs_in_the_place_of_trace_are_refused() {
+    let case = Case::new();
+    case.write("program", &elf(183, HERE, &[0; 16]));
+    let mut core = elf(183, HERE, &[0; 16]);
+    core[16] = 4;
+    case.write("core", &core);
+    for (name, what) in [("program", "an ELF file"), ("core", "a core file (ELF)")] {
+        let input = case.path(name);
+        for subcommand in ["packets", "ranges", "disasm", "hotspots", "report"] {
+            let raw = said(2, &[subcommand, "--trace-source", ETMV4, &input]);
+            let plain = said(2, &[subcommand, &input]);
+            let expected =
+                format!("{name}: expected hardware trace, found {what}: INPUT is the trace");
+            assert!(raw.contains(&expected), "{subcommand}: {raw}");
+            assert!(plain.contains("--elf"), "{subcommand}: {plain}");
+            assert!(
+                plain.contains(&expected) || subcommand == "report",
+                "{subcommand}: {plain}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_itm_begins_at_one_place_for_all() {
+    let case = Case::new();
+    // A packet of a stimulus port, six times; the synchronization comes late.
+    let packets = [0x03, b'a', b'b', b'c', b'\n'].repeat(6);
+    let synchronization = [0, 0, 0, 0, 0, 0x80];
+    let late = [&packets[..], &synchronization, &packets].concat();
+    let wrong = [&[0x04], &late[..]].concat();
+    case.write("late", &late);
+    case.write("never", &packets);
+    case.write("wrong", &wrong);
+    for (name, messages, expected) in [
+        (
+            "late",
+            12,
+            "decoding begins at offset 0, where packets are, before the first synchronization at offset 30",
+        ),
+        (
+            "never",
+            6,
+            "there is no synchronization: decoding begins at offset 0",
+        ),
+        (
+            "wrong",
+            6,
+            "decoding begins with the synchronization at offset 31: 31 bytes before it left out",
+        ),
+    ] {
+        let input = case.path(name);
+        let options = [
+            "--trace-frames",
+            "none",
+            "--trace-source",
+            "ITM,id=1",
+            &input,
+        ];
+        for (words, what) in [
+            (&["packets"][..], "ITM_SWIT"),
+            (&["ranges"], "ITM_SWIT"),
+            (&["show", "--events"], "0xa636261"),
+        ] {
+            let said = said(0, &[words, &options].concat());
+            let found = said.lines().filter(|line| line.contains(what)).count();
+            assert_eq!(found, messages, "{name} {words:?}: {said}");
+            assert!(said.contains(expected), "{name} {words:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn ranges_end_where_the_addresses_do() {
+    let case = Case::new();
+    let (input, image) = (
+        case.path("trace"),
+        format!("{}@{HERE:#x}", case.path("code")),
+    );
+    let options = [
+        "--trace-frames",
+        "none",
+        "--trace-source",
+        ETMV4,
+        "--trace-image",
+        &image,
+    ];
+    for (window, instructions) in [
+        ("0x400000..0x40000c", 6),
+        ("0x400004..0x400008", 2),
+        ("0x400000..0x400008", 4),
+        ("0x400006..0x400100", 2),
+        ("0x400008..0x40000c", 2),
+    ] {
+        let sum = |words: &[&str], what: &str| {
+            let chosen = ["--format", "json", "--address", window, &input];
+            let output = kymo(&[words, &options, &chosen].concat());
+            let text = String::from_utf8(output.stdout).expect("text");
+            let lines = text.lines().map(|line| {
+                let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+                match what {
+                    "" => u64::from(line.get("address").is_some()),
+                    what => line[what].as_u64().unwrap_or(0),
+                }
+            });
+            lines.sum::<u64>()
+        };
+        assert_eq!(sum(&["disasm"], ""), instructions, "{window}");
+        assert_eq!(sum(&["ranges"], "instructions"), instructions, "{window}");
+        let packets = ["packets", "--decode"];
+        assert_eq!(sum(&packets, "instructions"), instructions, "{window}");
+        assert_eq!(sum(&["hotspots"], "instructions"), instructions, "{window}");
+    }
+    let chosen = ["--address", "0x400000..0x400008", &input];
+    let text = said(0, &[&["ranges"], &options[..], &chosen].concat());
+    let expected = "exec range=0x400000:[0x400008] num_i(2) last_sz(4) (ISA=A64) E ---";
+    assert!(text.contains(expected), "{text}");
+}
+
+#[test]
+fn memory_of_another_machine_is_refused() {
+    let case = Case::new();
+    let code = std::fs::read(case.path("code")).expect("code");
+    case.write("x86", &elf(62, HERE, &code));
+    case.write("arm", &elf(183, HERE, &code));
+    let input = case.path("trace");
+    let options = ["--trace-frames", "none", "--trace-source", ETMV4, &input];
+    for image in [
+        case.path("x86"),
+        format!("{}@{HERE:#x},offset=120", case.path("x86")),
+    ] {
+        for subcommand in ["ranges", "report"] {
+            let given = [subcommand, "--trace-image", &image];
+            let said = said(2, &[&given[..], &options].concat());
+            let expected =
+                "expected memory of an Arm core, found \"an ELF file of another machine (x86-64)\"";
+            assert!(said.contains(expected), "{said}");
+        }
+    }
+    // The same as files of a recording.
+    let mut perf = recording(true, |perf| {
+        perf.at(1000).comm(1, "first");
+        for (index, name) in (0..).zip(["/x86", "/arm", "/code", "/archive"]) {
+            let offset = if index < 2 { 120 } else { 0 };
+            perf.at(2000)
+                .mapping(1, HERE + 0x1000 * index, 0x1000, offset, name);
+        }
+    });
+    let mut archive = b"PK\x03\x04".to_vec();
+    archive.extend(&code);
+    case.write("archive", &archive);
+    let trace = Trace::new(true);
+    let trace = trace
+        .run(1, HERE)
+        .run(1, HERE + 0x1000)
+        .run(1, HERE + 0x2000);
+    perf.at(9000)
+        .aux(0, 0, 0, trace.bytes.len() as u64, AUX_RAW);
+    perf.buffer(None, 0, 0, &trace.bytes);
+    case.write("perf.data", &perf.file());
+    let symfs = case.0.path().display().to_string();
+    for subcommand in ["ranges", "report"] {
+        let said = said(0, &[subcommand, "--symfs", &symfs, &case.path("perf.data")]);
+        let expected = "x86 (/x86) has code of another machine: expected Arm, found x86-64; what ran there is not followed";
+        assert!(said.contains(expected), "{subcommand}: {said}");
+        assert!(said.contains("the file of /code is no ELF file"), "{said}");
+        assert!(
+            !said.contains("/arm is") && !said.contains("/archive"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn images_that_differ_at_an_address_are_named() {
+    let case = Case::new();
+    let code = std::fs::read(case.path("code")).expect("code");
+    case.write("other", &[0xff; 12]);
+    case.write("same", &code[4..]);
+    let input = case.path("trace");
+    let options = ["--trace-frames", "none", "--trace-source", ETMV4, &input];
+    let image = |name: &str, rest: &str| format!("{}@{rest}", case.path(name));
+    let run = |second: &str| {
+        let first = image("code", "0x400000");
+        let images = ["ranges", "--trace-image", &first, "--trace-image", second];
+        said(0, &[&images[..], &options].concat())
+    };
+    let text = run(&image("other", "0x400000"));
+    let (code, other) = (case.path("code"), case.path("other"));
+    let expected =
+        format!("{code} and {other} differ at 0x400000 (memory space Any): {code} is read\n");
+    assert!(text.contains(&expected), "{text}");
+    assert!(text.contains("[0x40000c] num_i(3)"), "{text}");
+    let text = run(&image("other", "0x400004"));
+    let expected = format!(
+        "{other} and {code} differ at 0x400004 (memory space Any): {other} is read, except for runs"
+    );
+    assert!(text.contains(&expected), "{text}");
+    for fine in [
+        image("same", "0x400004"),
+        image("other", "0x40000c"),
+        image("other", "0x3ffff4"),
+    ] {
+        assert!(!run(&fine).contains(" differ "), "{fine}");
+    }
+}
+
+#[test]
+fn elf_files_of_a_configuration_have_addresses() {
+    let case = Case::new();
+    let code = std::fs::read(case.path("code")).expect("code");
+    case.write("program", &elf(183, HERE, &code));
+    let registers =
+        "TRCCONFIGR = 0x801, TRCIDR0 = 0x8000e81, TRCIDR1 = 0x4100f463, TRCIDR2 = 0x488";
+    let configuration = |image: &str| {
+        let text = format!(
+            "buffer = 'trace'\nframes = 'none'\n[[source]]\nprotocol = 'ETMv4'\nregisters = {{ {registers} }}\n[[image]]\n{image}\n"
+        );
+        case.write("x.toml", text.as_bytes());
+        case.path("x.toml")
+    };
+    let text = said(0, &["ranges", &configuration("file = 'program'")]);
+    assert!(
+        text.contains("exec range=0x400000:[0x40000c] num_i(3)"),
+        "{text}"
+    );
+    let text = said(0, &["ranges", &configuration("file = 'code'")]);
+    let expected = "code: expected an address, or a linked ELF file, found";
+    assert!(text.contains(expected), "{text}");
+    let text = said(
+        2,
+        &["ranges", &configuration("file = 'program'\noffset = 120")],
+    );
+    assert!(
+        text.contains("image.address: expected an address"),
+        "{text}"
+    );
+}
+
+#[test]
+fn loads_and_stores_with_atoms_are_not_followed() {
+    let case = Case::new();
+    let (input, image) = (
+        case.path("trace"),
+        format!("{}@{HERE:#x}", case.path("code")),
+    );
+    let source = ETMV4
+        .replace("0x801", "0x803")
+        .replace("TRCIDR0=0x8000e81", "TRCIDR0=0x8000e87");
+    let options = [
+        "--trace-frames",
+        "none",
+        "--trace-source",
+        &source,
+        "--trace-image",
+        &image,
+        &input,
+    ];
+    for subcommand in ["packets", "ranges", "disasm", "hotspots", "report"] {
+        let text = said(2, &[&[subcommand], &options[..]].concat());
+        let expected =
+            "loads have atoms as branches do (TRCCONFIGR.INSTP0 is 1), which are not followed";
+        assert!(text.contains(expected), "{subcommand}: {text}");
+        assert!(!text.contains("INSTR_RANGE"), "{text}");
+        let has_packets = text.contains("I_ATOM_F1");
+        assert_eq!(has_packets, subcommand == "packets", "{text}");
+    }
+}
+
+#[test]
+fn recordings_of_several_threads_are_read() {
+    let case = Case::new();
+    let trace = Trace::new(true).run(1, HERE);
+    let mut main = recording(true, |perf| {
+        perf.at(1000).comm(1, "first");
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/code");
+    });
+    main.at(9000)
+        .aux(0, 0, 0, trace.bytes.len() as u64, AUX_RAW);
+    let mut of_thread = kymo_fixtures::perf_data::PerfData::new(true);
+    of_thread.buffer(None, 0, 0, &trace.bytes);
+    let (start, size) = (
+        104 + 128 + 16 + 8,
+        48 + trace.bytes.len().next_multiple_of(8),
+    );
+    let folder = case.0.path().join("perf.data");
+    std::fs::create_dir(&folder).expect("a folder");
+    let write = |name: &str, bytes: &[u8]| write(&folder, name, bytes);
+    write("data", &main.file());
+    write("data.0", &of_thread.file()[start..start + size]);
+    let symfs = case.0.path().display().to_string();
+    for subcommand in ["ranges", "report"] {
+        let given = [
+            subcommand,
+            "--format",
+            "json",
+            "--symfs",
+            &symfs,
+            &case.path("perf.data"),
+        ];
+        let output = kymo(&given);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let expected = if subcommand == "ranges" {
+            "\"instructions\":3"
+        } else {
+            "\"self_instructions\":3"
+        };
+        assert!(
+            text.replace(": ", ":").contains(expected),
+            "{subcommand}: {output:?}"
+        );
+    }
+}
+
+fn write(folder: &Path, name: &str, bytes: &[u8]) {
+    std::fs::write(folder.join(name), bytes).expect("a file");
+}

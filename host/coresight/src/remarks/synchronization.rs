@@ -1,0 +1,124 @@
+//! Trace without any synchronization: none of it can be decoded, mostly because it is of another protocol.
+
+use super::{Remark, counted};
+use crate::frames::{Stream, TraceId};
+use crate::input::{self, Buffer};
+use crate::listing::{Packet, PacketDecoder};
+use crate::source::{Protocol, Source};
+use crate::{etmv3, etmv4, itm, ptm, stm};
+
+impl Packet {
+    /// Whether it is the synchronization of its protocol (A-sync).
+    fn is_synchronization(&self) -> bool {
+        match self {
+            Packet::EtmV4(packet) => packet.kind == etmv4::Kind::Async,
+            Packet::EtmV3(packet) => packet.kind == etmv3::Kind::Async,
+            Packet::Ptm(packet) => packet.kind == ptm::Kind::Async,
+            Packet::Stm(packet) => packet.kind == stm::Kind::Async,
+            Packet::Itm(packet) => packet.kind == itm::Kind::Async,
+        }
+    }
+}
+
+/// Protocols whose synchronization is zeros behind each other and 0x80, by how many zeros it has at least. An ITM's is as long
+/// as that of ETMv3 and PTM.
+const PROTOCOLS: [(usize, &str); 2] = [(11, "ETMv4 or ETE"), (5, "ETMv3, PTM or ITM")];
+
+/// What the bytes synchronize as, and where first: by the longest run of zeros before 0x80, else as an STM.
+fn other_protocol(bytes: &[u8]) -> Option<(&'static str, usize)> {
+    let mut runs: [Option<usize>; 2] = [None; 2];
+    let mut zeros = 0;
+    for (at, byte) in bytes.iter().enumerate() {
+        if *byte == 0x80
+            && let Some(run) = PROTOCOLS.iter().position(|(length, _)| zeros >= *length)
+        {
+            runs[run].get_or_insert(at - PROTOCOLS[run].0);
+        }
+        zeros = if *byte == 0 { zeros + 1 } else { 0 };
+    }
+    let found = PROTOCOLS.iter().zip(runs);
+    let mut found = found.filter_map(|((_, name), at)| Some((*name, at?)));
+    found.next().or_else(|| {
+        let mut packets = stm::Decoder::new(bytes, 0);
+        let found = packets.find(|packet| packet.kind == stm::Kind::Async);
+        found.map(|packet| ("STM", packet.start()))
+    })
+}
+
+/// Where decoding of an ITM's stream begins, if that is not with a synchronization at its start.
+fn of_itm(buffer: &Buffer, source: &Source, stream: &Stream<'_>) -> Option<Remark> {
+    let segment = stream.segments().next()?;
+    let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+    let mut packets = itm::Decoder::new(bytes, segment.start);
+    let first = packets.clone().next()?;
+    let synchronization = packets.find(|packet| packet.kind == itm::Kind::Async);
+    let mut offsets = stream.offsets();
+    let start = offsets.of(segment.start);
+    let text = match (first.kind, synchronization) {
+        (itm::Kind::Async, _) => return None,
+        (itm::Kind::NotSync, Some(packet)) => format!(
+            "decoding begins with the synchronization at offset {}: {} before it left out",
+            offsets.of(packet.start),
+            counted((packet.start - segment.start) as u64, "byte")
+        ),
+        (_, Some(packet)) => format!(
+            "decoding begins at offset {start}, where packets are, before the first synchronization at offset {}",
+            offsets.of(packet.start)
+        ),
+        (_, None) => format!(
+            "there is no synchronization: decoding begins at offset {start}, as if a packet began there"
+        ),
+    };
+    let name = format!("{}/{}", buffer.name, source.name);
+    Some(Remark::warning(&name, text))
+}
+
+/// What each source wrote without ever synchronizing. Packets of an ITM can begin anywhere.
+pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
+    let mut remarks = Vec::new();
+    for parts in input::traces(buffers) {
+        let streams = || {
+            parts.iter().filter_map(|part| {
+                let buffer = buffers.get(part.buffer)?;
+                let stream = buffer.frames.streams.get(part.stream)?;
+                Some((buffer, buffer.sources.get(part.source)?, stream))
+            })
+        };
+        let is_itm = |source: &Source| matches!(source.protocol, Protocol::Itm(_));
+        let itms = streams().filter(|(_, source, _)| is_itm(source));
+        remarks.extend(itms.filter_map(|(buffer, source, stream)| of_itm(buffer, source, stream)));
+        let is_synchronized = streams().any(|(_, source, stream)| {
+            is_itm(source)
+                || stream.segments().any(|segment| {
+                    let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+                    let mut packets = PacketDecoder::new(&source.protocol, bytes, segment.start);
+                    packets.any(|packet| packet.is_synchronization())
+                })
+        });
+        let bytes: usize = streams().map(|(_, _, stream)| stream.bytes.len()).sum();
+        let first = streams().find(|(_, _, stream)| !stream.bytes.is_empty());
+        let Some((buffer, source, stream)) = first.filter(|_| !is_synchronized) else {
+            continue;
+        };
+        let of = match stream.id {
+            TraceId::NONE => String::new(),
+            id => format!(" of trace ID {:x}", id.0),
+        };
+        let hint = match other_protocol(&stream.bytes) {
+            Some((name, at)) => format!(
+                " (there is one of {name} at offset {})",
+                stream.offsets().of(at)
+            ),
+            None => String::new(),
+        };
+        let text = format!(
+            "no synchronization of {} in {}{of}: is the protocol right?{hint}",
+            source.protocol.title(),
+            counted(bytes as u64, "byte"),
+        );
+        let offset = stream.offsets().of(0);
+        let name = format!("{}/{}", buffer.name, source.name);
+        remarks.push(Remark::damage(&name, offset, text));
+    }
+    remarks
+}
