@@ -155,6 +155,66 @@ fn eight_cpus_merge_into_the_order_in_which_things_happened() {
     assert_eq!(info["events"], events as u64);
 }
 
+#[test]
+fn eight_cpus_record_long_calls_alone() {
+    let _turn = MACHINE.lock();
+    let elf = build(&["duration"]);
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let machine = Machine::boot(&elf, Wish::Demonstration).unwrap();
+    let trace = get(&kymo, &["trace"], &machine, &elf, "duration");
+    let mut ask = Command::new(&kymo);
+    ask.env("KYMO_PATIENCE", "20");
+    ask.args(["command", "duration", "--target", &machine.target()]);
+    let settings = run::output(&mut ask).unwrap();
+    let mut ask = Command::new(&kymo);
+    ask.env("KYMO_PATIENCE", "20");
+    ask.args(["status", "--format", "json", "--target", &machine.target()]);
+    let status = lines(&mut ask).remove(0);
+    let mut refused = Command::new(&kymo);
+    refused.env("KYMO_PATIENCE", "20");
+    refused.args(["trace", "--threshold", "0", "--stop-at", "work"]);
+    refused
+        .args(["--target", &machine.target(), "--elf"])
+        .arg(&elf);
+    let refused = refused.output().unwrap();
+    drop(machine);
+    assert_eq!(status["backward"].as_u64().unwrap_or(0), 0, "{status}");
+    let refusal = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success()
+            && refusal.contains("on several processors duration mode has no stop function"),
+        "{refusal}"
+    );
+    assert!(settings.starts_with("on=1 threshold=0 "), "{settings}");
+    assert!(
+        settings.trim_end().ends_with("too_deep=0 unmatched=0"),
+        "{settings}"
+    );
+
+    let info = lines(&mut look(&kymo, "info", &elf, &trace)).remove(0);
+    assert_eq!(info["lost"], 0, "{info}");
+    // Each call is there once, with the CPU that made it, and lies within its caller.
+    let report = lines(&mut look(&kymo, "report", &elf, &trace));
+    let count = |name: &str| {
+        let function = report.iter().find(|line| line["function"] == name);
+        function.map(|line| line["count"].as_u64().unwrap())
+    };
+    for name in ["work", "collatz", "kymo_demo_cpus::round"] {
+        assert_eq!(count(name), Some(8 * 200), "{name}: {report:?}");
+    }
+    let calls = lines(&mut look(&kymo, "calls", &elf, &trace));
+    let of = |name: &'static str| calls.iter().filter(move |call| call["function"] == name);
+    for cpu in 0..8 {
+        let here = of("work").filter(|call| call["cpu"] == cpu);
+        assert_eq!(here.count(), 200, "CPU {cpu}");
+    }
+    for call in of("collatz") {
+        assert_eq!(call["caller"], "work", "{call}");
+        assert_eq!(call["ended"], "returned", "{call}");
+    }
+    in_order(&markers(&lines(&mut look(&kymo, "show", &elf, &trace))));
+}
+
 /// How far apart two events of CPUs with different clocks must be at least to be put in order: some
 /// ticks of 16 ns, by which clocks, times of day and the lines between them are rounded.
 const ROUNDING_NS: u64 = 200;

@@ -1,6 +1,12 @@
 /* What the CPUs do: ordinary C, compiled with -finstrument-functions. */
 #include <stdint.h>
 
+#ifdef KYMO_DEMO_DURATION
+#include "kymo.h"
+
+KYMO_CPU_DURATION(8, 2, 32, .flags = KYMO_DURATION_ON);
+#endif
+
 /* From Rust: takes the next of the global numbers, and records it. */
 void say(void);
 
@@ -43,7 +49,9 @@ uint32_t beat(uint32_t n)
 }
 
 /* A round of the stress: an entry, a marker, an exit. */
+#ifndef KYMO_DEMO_DURATION
 void kymo_marker(uint32_t value);
+#endif
 
 #define ROUND(name)                                                                                \
 	void name(uint32_t n)                                                                          \

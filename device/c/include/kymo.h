@@ -260,7 +260,8 @@ extern const char __executable_start[];
  *
  * Threads are distinguished by kymo_switch() and kymo_switched_in(), or, with more instructions for each call, by
  * kymo_config.current_thread. Promotions are not looked at. A call that lasts longer than the counter takes to come round needs
- * kymo_tick(). For one processor; programs on Linux need nothing of this but KYMO_THRESHOLD in their environment. */
+ * kymo_tick(). For one processor; of several: KYMO_CPU_DURATION. Programs on Linux need nothing of this but KYMO_THRESHOLD in their
+ * environment. */
 #define KYMO_DURATION_ON 1u     /* record so from the start; else the host turns it on */
 #define KYMO_DURATION_ON_CPU 2u /* compare the time in which the call's thread ran, not all time (more instructions) */
 #define KYMO_DURATION_EVENTS 4u /* record thread switches and interrupts beside the calls */
@@ -353,6 +354,36 @@ extern const uint8_t kymo_duration_part;
 					 .stacks = (stacks_),                                     \
 					 .stack_depth = (depth_),                                 \
 					 __VA_ARGS__}
+
+/* The same for a program on several processors (AArch64): each has a structure and so many stacks of its own; all have the same
+ * settings. In C, not C++.
+ *
+ *     KYMO_CPU_DURATION(8, 4, 32, .threshold = 6400, .flags = KYMO_DURATION_ON);
+ *
+ * Calls in which their thread changes the processor are counted (`unmatched`), not recorded. stop_at, the fields that begin with
+ * freeze, and request have no effect. There is no duration mode where the program has a clock of its own (kymo_config.clock), or
+ * fewer structures than processors (kymo_config.cpu_count). */
+typedef struct kymo_cpu_duration {
+	kymo_duration_t *of_cpu;  /* the first processor's, and behind it the others' */
+	kymo_open_call_t *frames; /* those of all their stacks */
+	uint32_t cpus;
+} kymo_cpu_duration_t;
+
+extern const kymo_cpu_duration_t kymo_cpu_duration;
+
+#define KYMO_CPU_DURATION(cpus_, stacks_, depth_, ...)                                             \
+	KYMO_ASSERT((stacks_) >= 1 && (stacks_) <= 64, "there must be from 1 to 64 stacks");       \
+	KYMO_ASSERT((depth_) >= 2 && (depth_) <= 4096, "a stack must have from 2 to 4096 frames"); \
+	KYMO_ASSERT((cpus_) >= 1 && (cpus_) <= 16, "there must be from 1 to 16 processors");       \
+	const void *const kymo_duration_needs = &kymo_duration_part;                               \
+	static kymo_open_call_t kymo_duration_frames[(cpus_) * (stacks_) * (depth_)];              \
+	kymo_duration_t kymo_duration_of_cpu[(cpus_)] = {                                          \
+		[0 ...((cpus_) - 1)] = {.magic = KYMO_DURATION_MAGIC,                              \
+					.filter_shift = 4,                                         \
+					.stacks = (stacks_),                                       \
+					.stack_depth = (depth_),                                   \
+					__VA_ARGS__}};                                             \
+	const kymo_cpu_duration_t kymo_cpu_duration = {kymo_duration_of_cpu, kymo_duration_frames, (cpus_)}
 
 /* ------------------------------------------------------------------ gate */
 

@@ -38,10 +38,14 @@ use crate::sync::{AtomicU32, Ordering, add, compiler_fence};
 mod calls;
 mod filter;
 mod jump;
+#[cfg(target_has_atomic = "ptr")]
+mod moved;
 mod program;
 mod settings;
 
 use kymo_wire::link::Action;
+#[cfg(target_has_atomic = "ptr")]
+pub(crate) use program::cpus_program;
 pub(crate) use program::program;
 pub use settings::{Rule, Settings, WORDS as RETAINED_WORDS};
 
@@ -65,7 +69,7 @@ pub struct Frame {
     counted: AtomicUsize,
     /// For how long its thread has not run meanwhile. Of a stack: since when it does not.
     away: AtomicUsize,
-    /// The upper half of `start`.
+    /// The upper half of `start`. Of a stack: its thread, once that runs [on another CPU](Control::mark_moved).
     start_high: AtomicUsize,
     /// The upper half of `children`.
     children_high: AtomicUsize,
@@ -211,6 +215,20 @@ impl Control {
             homeless: AtomicU32::new(0),
             age: Cell::new(0),
             full: [const { Frame::new() }; 2],
+        }
+    }
+
+    /// Gives the structure of the `n`th CPU its part of the frames of all.
+    ///
+    /// # Safety
+    /// `control` is such a structure, of which nobody else knows yet. From `frames` on there are those of all CPUs, all zero, which
+    /// only they use.
+    #[cfg(target_has_atomic = "ptr")]
+    pub(crate) unsafe fn place_frames(control: *mut Self, frames: *mut Frame, n: usize) {
+        // SAFETY: by this function's contract.
+        unsafe {
+            let of_each = (*control).stacks as usize * (*control).depth as usize;
+            (*control).frames = frames.wrapping_add(n * of_each);
         }
     }
 

@@ -6,6 +6,7 @@ use core::mem::MaybeUninit;
 use core::ptr::without_provenance;
 
 use kymo_wire::cost::{Base, Measure, Measured};
+use kymo_wire::event::WordSize;
 
 use super::tally::Tally;
 use super::{Hook, Hooks};
@@ -150,7 +151,12 @@ fn pair<B: Bench>(bench: &B, subject: usize, measured: &mut Measured<MaybeUninit
             cursor.depth.set((measure >> Measure::OPEN_AT & 1) as usize);
             let begin = bench.clock();
             let back = 1u32 << (measure & 31);
-            stream.say_last(cursor, begin.wrapping_sub(back.into()));
+            // A clock of 64 bits may have begun later than that.
+            let last = match B::Target::LAYOUT.word {
+                WordSize::Bits32 => begin.wrapping_sub(back.into()),
+                WordSize::Bits64 => begin.saturating_sub(back.into()),
+            };
+            stream.say_last(cursor, last);
             // SAFETY: the program's own hooks, which may be called from anywhere, and look at their arguments
             // as numbers only. There are two, as there are bytes in `measure`.
             unsafe { (*hook)(subject, subject) };

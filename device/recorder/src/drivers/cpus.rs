@@ -28,7 +28,6 @@ use core::cell::Cell;
 use core::mem::offset_of;
 use core::sync::atomic::AtomicUsize;
 
-use kymo_wire::clock_check::TickCheck;
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Mode, SetupError};
 
@@ -45,6 +44,8 @@ use crate::{Edge, Event, Target};
 mod control;
 #[cfg(feature = "cost")]
 mod cost;
+#[cfg(feature = "duration")]
+mod duration;
 mod items;
 mod lane;
 mod lock;
@@ -52,8 +53,11 @@ mod lock;
 mod model;
 mod recording;
 mod setup;
+mod ticks;
 
 use control::Handle;
+#[cfg(feature = "duration")]
+pub use duration::CpuDuration;
 pub use items::CpuItems;
 pub use lane::Lane;
 use lock::Lock;
@@ -103,6 +107,9 @@ struct Shared<P> {
     once: Cell<bool>,
     /// When the lanes were frozen for a dump.
     frozen_at: Cell<u64>,
+    /// When recording was turned off last. Under `lock`.
+    #[cfg(feature = "duration")]
+    turned_off: Cell<u64>,
     /// A CPU did not leave its hook when a reader came, and was left out.
     stuck: AtomicBool,
     /// The link waits for CPUs to close packets, and since when. Only who is `polling` touches them.
@@ -169,6 +176,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 fault: Cell::new(None),
                 once: Cell::new(false),
                 frozen_at: Cell::new(0),
+                #[cfg(feature = "duration")]
+                turned_off: Cell::new(0),
                 stuck: AtomicBool::new(false),
                 flushing: Cell::new(false),
                 flush_since: Cell::new(0),
@@ -213,6 +222,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         match (gate.look(), edge) {
             (Look::Open, Edge::Enter) => self.open_call::<false>(gate, function, caller),
             (Look::Open, Edge::Exit) => self.open_call::<true>(gate, function, caller),
+            #[cfg(feature = "duration")]
+            (Look::Duration(_), _) => self.duration_call(gate, edge, function, caller),
             (Look::Armed, Edge::Enter) if function == gate.trigger() => {
                 self.closed(gate, edge.of(function, caller));
             }
@@ -259,6 +270,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
         self.inside(gate, |lane| {
             let state = gate.state_in_order();
+            // The mode is changed by readers alone, so it stays what it is now.
+            #[cfg(feature = "duration")]
+            if gate.in_duration() {
+                return self.record_call_in_duration(lane, gate, edge, function, caller);
+            }
             if !state.open() {
                 return self.refuse(lane, state);
             }
@@ -319,6 +335,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// Records, inside, if the gate is open.
     fn record(&self, lane: &Lane<P>, gate: &Gate, event: Event) {
         let state = gate.state_in_order();
+        #[cfg(feature = "duration")]
+        if let Some(control) = lane.duration().filter(|_| gate.in_duration()) {
+            return self.record_in_duration(lane, gate, state, control, event);
+        }
         if state.open() {
             let now = lane.now_in_order(&self.port);
             lane.catch_up(gate.changes(), now);
@@ -487,37 +507,6 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 .polling
                 .try_with(|| self.shared.link.tick(now, ticks, &handle));
         }
-    }
-
-    /// Compares the clock with the tick of one CPU: the first that has one.
-    fn compare_tick(&self, lane: &Lane<P>, now: u64) {
-        let metadata = &self.shared.metadata;
-        if self.is_ticking(lane) && metadata.tick(now) {
-            // A reader may have the lock, and wait for this CPU.
-            self.shared.lock.try_with(|| metadata.record_tick(now));
-        }
-    }
-
-    /// Whether a CPU is the one whose tick is compared with the clock, which it is if there is none yet.
-    fn is_ticking(&self, lane: &Lane<P>) -> bool {
-        let this = u32::from(lane.writer.stream().buffer().cpu()) + 1;
-        let before =
-            self.shared
-                .ticking
-                .compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed);
-        before.is_ok() || before == Err(this)
-    }
-
-    /// How the clock compares up to `now` with the tick, if it is this CPU's that is compared.
-    fn tick_check(&self, now: u64) -> Option<TickCheck> {
-        let was = self.port.mask();
-        let ours = self.lane().is_some_and(|lane| {
-            let ours = u32::from(lane.writer.stream().buffer().cpu()) + 1;
-            [0, ours].contains(&self.shared.ticking.load(Ordering::Relaxed))
-        });
-        let check = self.shared.metadata.tick_check(now).filter(|_| ours);
-        self.port.unmask(was);
-        check
     }
 
     /// Forgets events. Nothing happens while a dump or stream is being read.

@@ -1,6 +1,8 @@
 //! The program's structure for duration mode, if it defines one: a weak reference, which Rust cannot express.
 
 use super::Control;
+#[cfg(target_has_atomic = "ptr")]
+use crate::cpus::CpuDuration;
 
 #[cfg(all(target_os = "none", target_pointer_width = "32"))]
 core::arch::global_asm!(
@@ -37,5 +39,41 @@ pub(crate) fn program() -> Option<&'static Control> {
 /// The structure.
 #[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
 pub(crate) fn program() -> Option<&'static Control> {
+    None
+}
+
+// The program's structures for several processors, if it defines them. (Not `.weak`: link-time optimization may have put the
+// program's definition into the same module.)
+#[cfg(all(target_os = "none", target_arch = "aarch64"))]
+core::arch::global_asm!(
+    ".weakref kymo_cpu_duration_if_any, kymo_cpu_duration",
+    ".pushsection .rodata.kymo_cpu_duration_address,\"a\"",
+    ".balign 8",
+    ".globl kymo_cpu_duration_address",
+    ".hidden kymo_cpu_duration_address",
+    "kymo_cpu_duration_address:",
+    ".8byte kymo_cpu_duration_if_any",
+    ".popsection",
+);
+
+#[cfg(all(target_os = "none", target_arch = "aarch64"))]
+// SAFETY: the assembly above defines the word.
+unsafe extern "C" {
+    static kymo_cpu_duration_address: *const CpuDuration;
+}
+
+/// The structures of several processors.
+#[cfg(all(target_os = "none", target_arch = "aarch64"))]
+pub(crate) fn cpus_program() -> Option<&'static CpuDuration> {
+    // SAFETY: the linker made it the address of the program's structure, or null.
+    unsafe { kymo_cpu_duration_address.as_ref() }
+}
+
+/// The structures of several processors.
+#[cfg(all(
+    target_has_atomic = "ptr",
+    not(all(target_os = "none", target_arch = "aarch64"))
+))]
+pub(crate) fn cpus_program() -> Option<&'static CpuDuration> {
     None
 }

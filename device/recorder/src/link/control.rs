@@ -60,6 +60,9 @@ pub enum Refusal {
     /// The program has no filter, or none that has room for the function.
     #[cfg(feature = "duration")]
     NoFilter,
+    /// Duration mode on several CPUs stops at no function and freezes on nothing.
+    #[cfg(feature = "duration")]
+    SeveralCpus,
     /// That is said of duration mode when the program starts.
     #[cfg(all(feature = "duration", target_os = "linux"))]
     AtStart,
@@ -90,6 +93,10 @@ impl Refusal {
             }
             #[cfg(all(feature = "duration", not(target_os = "linux")))]
             Self::NoFilter => "this program has no filter, or a smaller one (KYMO_DURATION_FILTER)",
+            #[cfg(feature = "duration")]
+            Self::SeveralCpus => {
+                "on several processors duration mode has no stop function and no freeze (stop_at, freeze)"
+            }
             #[cfg(all(feature = "duration", target_os = "linux"))]
             Self::AtStart => {
                 "a program on Linux takes no more than a threshold, a depth and a filter while it runs"

@@ -12,6 +12,7 @@ use kymo_wire::event::METADATA_STREAM;
 use kymo_wire::profile::TableHeader;
 
 mod device;
+mod duration;
 mod items;
 
 use device::{CPUS, Device, Machine, PLACE, STOPPED, STOPS, WHEN_SENDING, figure, of};

@@ -65,7 +65,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     }
 
     /// The lanes that are being held.
-    fn held(&self) -> impl Iterator<Item = &'static Lane<P>> {
+    pub(super) fn held(&self) -> impl Iterator<Item = &'static Lane<P>> {
         let held = |lane: &&Lane<P>| lane.held.load(Ordering::Relaxed);
         self.cpus.lanes().iter().filter(held)
     }
@@ -168,6 +168,10 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         identity.capabilities.sure_clock =
             self.config.clock.is_none() || identity.capabilities.sure_clock;
         identity.capabilities.stream = true;
+        #[cfg(feature = "duration")]
+        {
+            identity.capabilities.duration = self.has_duration();
+        }
         identity.streams = self.cpus.lanes().len() as u32;
         if let Some(lane) = self.cpus.lanes().first() {
             identity.mode = lane.writer.stream().mode();
@@ -245,6 +249,17 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         self.cpus.locked(|| self.cpus.keep_sets(self.gate));
     }
 
+    #[cfg(feature = "duration")]
+    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
+        self.ready()?;
+        self.follow_duration(asked)
+    }
+
+    #[cfg(feature = "duration")]
+    fn duration_report(&self) -> Option<crate::link::DurationReport> {
+        self.report_duration()
+    }
+
     fn set_once(&self, once: bool) {
         self.cpus.locked(|| {
             self.cpus.shared.once.set(once);
@@ -269,6 +284,10 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             return Err(Refusal::NoProfile);
         }
         self.hold()?;
+        #[cfg(feature = "duration")]
+        if subject == Subject::Trace {
+            self.record_open_calls();
+        }
         self.cpus.shared.frozen_at.set(self.now());
         Ok(())
     }

@@ -3,6 +3,8 @@
 use core::cell::Cell;
 
 use super::CpusPort;
+#[cfg(feature = "duration")]
+use super::duration::Calls;
 use super::setup::LINE;
 use crate::clock::Clock;
 use crate::hot::{Cursor, word};
@@ -54,6 +56,9 @@ pub struct Lane<P: 'static> {
     pub(super) rings: Rings<P>,
     /// How many packets of items the link wants to see closed. Only who is polling touches it.
     pub(super) asked_items: Cell<u32>,
+    /// Its calls in duration mode.
+    #[cfg(feature = "duration")]
+    pub(super) calls: Calls,
 }
 
 // SAFETY: the cells belong to the CPU that is `inside`, which the register of that CPU sees to; or
@@ -96,6 +101,8 @@ impl<P: CpusPort> Lane<P> {
             ring: Ring::empty(),
             rings: Rings::new(),
             asked_items: Cell::new(0),
+            #[cfg(feature = "duration")]
+            calls: Calls::new(),
         }
     }
 

@@ -37,6 +37,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     gate.turn(true, false);
                 }
             } else {
+                #[cfg(feature = "duration")]
+                self.shared.turned_off.set(lane.now_in_order(&self.port));
                 gate.turn(false, cause == Cause::Function && self.shared.once.get());
                 if !state.frozen() {
                     self.wait_for_others(lane);

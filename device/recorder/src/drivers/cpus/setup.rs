@@ -46,6 +46,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 if let (Ok(()), Some(lane)) = (result, take_place()) {
                     self.measure(gate, lane);
                 }
+                // Behind what was measured: that is no call of the program's.
+                #[cfg(feature = "duration")]
+                if result.is_ok() {
+                    self.set_up_duration(gate, config);
+                }
                 gate.set_up(result.is_err(), false);
             }
         });

@@ -53,6 +53,23 @@ enum Item {
     Exit(Box<Event>, Duration),
 }
 
+/// A call stack: calls of one nest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Track {
+    Thread(ThreadId),
+    /// Of a stream whose calls name no thread.
+    Stream(StreamId),
+}
+
+impl Track {
+    fn of(event: &Event) -> Self {
+        match event.thread {
+            Some(thread) => Self::Thread(thread),
+            None => Self::Stream(event.stream),
+        }
+    }
+}
+
 /// A call that has ended and may be a callee of one whose record is yet to come.
 #[derive(Clone, Copy, Debug)]
 struct Inner {
@@ -83,13 +100,13 @@ pub(super) struct Splitter {
     /// What has been given out goes up to this time.
     given: Time,
     cut: u64,
-    inner: HashMap<Option<ThreadId>, Vec<Inner>>,
+    inner: HashMap<Track, Vec<Inner>>,
     /// The streams of threads, by the stream whose records name them.
     streams: HashMap<(StreamId, ThreadId), StreamId>,
     /// Threads are switched in the trace itself.
     has_switches: bool,
     /// Calls whose entries were recorded by readings, and when they begin.
-    open: HashMap<(Option<ThreadId>, FunctionId), Vec<Time>>,
+    open: HashMap<(Track, FunctionId), Vec<Time>>,
 }
 
 impl<S: Source> WholeCalls<S> {
@@ -167,10 +184,11 @@ impl Splitter {
         let end = event.time;
         let began = Time(end.0.saturating_sub_unsigned(call.duration.0));
         let is_open = call.end == CallEnd::Open;
-        let is_known = self.is_known(event.thread, call, began);
+        let track = Track::of(event);
+        let is_known = self.is_known(track, call, began);
         let begin = match is_open {
             true => began,
-            false => self.nest(event.thread, began, end),
+            false => self.nest(track, began, end),
         };
         let mut enter = Row::new(RowKind::Enter, begin, event.stream)
             .at(event.cpu, event.thread)
@@ -259,9 +277,9 @@ impl Splitter {
     }
 
     /// Whether the entry of this call has been recorded by a reading before; and one that is open now is remembered.
-    fn is_known(&mut self, thread: Option<ThreadId>, call: WholeCall, begin: Time) -> bool {
+    fn is_known(&mut self, track: Track, call: WholeCall, begin: Time) -> bool {
         let is_it = |other: &Time| other.0.abs_diff(begin.0) <= 1;
-        let place = (thread, call.function);
+        let place = (track, call.function);
         let known = self.open.get_mut(&place);
         let found = known
             .as_ref()
@@ -290,11 +308,11 @@ impl Splitter {
 
     /// The beginning of a call, which is not behind those of its callees: times in nanoseconds that are computed of ticks may be one
     /// too late.
-    fn nest(&mut self, thread: Option<ThreadId>, begin: Time, end: Time) -> Time {
+    fn nest(&mut self, track: Track, begin: Time, end: Time) -> Time {
         if self.inner.len() >= THREADS {
             self.inner.clear();
         }
-        let inner = self.inner.entry(thread).or_default();
+        let inner = self.inner.entry(track).or_default();
         let mut first = begin;
         while let Some(last) = inner.last()
             && last.begin.0.saturating_add(1) >= begin.0

@@ -108,3 +108,39 @@ fn where_switches_are_recorded_they_tell() {
         ]
     );
 }
+
+/// A call without a thread that is open when the recording is read.
+fn open_call(stream: u32, begin: i64, end: i64) -> Event {
+    let duration = Duration((end - begin).unsigned_abs());
+    let call = WholeCall {
+        function: FunctionId(0),
+        duration,
+        self_time: duration,
+        end: CallEnd::Open,
+    };
+    Event {
+        stream: StreamId(stream),
+        ..event(None, end, EventKind::Call(call))
+    }
+}
+
+#[test]
+fn open_calls_without_threads_are_their_streams() {
+    // One function, entered by two processors at once, and read twice.
+    let events = vec![
+        open_call(0, 10, 20),
+        open_call(1, 10, 20),
+        open_call(0, 10, 30),
+        open_call(1, 10, 30),
+    ];
+    let info = TraceInfo::default();
+    let mut source = WholeCalls::new(Scripted { info, events }, Wanted::Everything);
+    let mut batch = Batch::default();
+    let mut entries = Vec::new();
+    while source.fill(&mut batch).unwrap() {
+        let enters = batch.rows().iter().filter(|row| row.kind == RowKind::Enter);
+        entries.extend(enters.map(|row| (row.stream, row.time)));
+    }
+    entries.sort_unstable();
+    assert_eq!(entries, [(StreamId(0), Time(10)), (StreamId(1), Time(10))]);
+}

@@ -1,0 +1,514 @@
+//! Duration mode on several CPUs ([`crate::duration`]): each has a structure of its own, with shadow stacks for the threads
+//! that run on it.
+//!
+//! A CPU works on its own structure, inside its lane. While a reader holds it off it keeps following its calls, for the
+//! calls that are open to have right times behind the dump, but records none: those that would have been recorded are lost, and counted.
+//! The reader looks at the stacks then, so both take [`Calls::lock`].
+//!
+//! Calls belong to the CPU on which they began. Where a thread continues on another CPU, their exits find no entry there. The
+//! CPU on which they are open must not take a later exit for theirs: so a CPU that a thread is switched in on
+//! [marks](Control::mark_moved) the stacks of that thread on all others, which drop the calls in them. Both are counted
+//! ([`Counts::unmatched`](crate::duration::Counts)).
+
+use core::cell::Cell;
+
+use kymo_wire::event::EventId;
+use kymo_wire::link::{Duration, FreezeOn};
+
+use super::control::Handle;
+use super::lock::Lock;
+use super::{Cpus, CpusPort, Lane};
+use crate::bits64::Cell64;
+use crate::config::Config;
+use crate::duration::{Control, Ended, Frame, cpus_program};
+use crate::encode::WholeCall;
+use crate::gate::{Gate, State, code};
+use crate::hot::{CODE_BIT, low};
+use crate::identity::build_id_of;
+use crate::link::{DurationReport, Refusal};
+use crate::sync::{AtomicU32, Ordering, add};
+use crate::{Edge, Event};
+
+/// The structures of all CPUs: `kymo_cpu_duration_t`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CpuDuration {
+    /// The first CPU's, and behind it the others'.
+    pub controls: *mut Control,
+    /// The frames of the first CPU's stacks, and behind them the others'; null where the structures have theirs.
+    pub frames: *mut Frame,
+    /// How many CPUs have one.
+    pub cpus: u32,
+}
+
+// SAFETY: it is constant, and what it points to is taken over by one recorder (`give_duration`).
+unsafe impl Sync for CpuDuration {}
+
+/// What a lane has for duration mode.
+#[derive(Debug)]
+pub(super) struct Calls {
+    control: Cell<Option<&'static Control>>,
+    /// Of the CPU that follows calls while a reader holds it off, or of the reader. Taken with interrupts masked.
+    lock: Lock,
+    /// The time of the last entry or exit. (The counter may be read some instructions early.)
+    last: Cell64,
+    /// [`Gate::turns`] when the stacks were emptied last.
+    turns: Cell<u32>,
+}
+
+impl Calls {
+    pub(super) const fn new() -> Self {
+        Self {
+            control: Cell::new(None),
+            lock: Lock::new(),
+            last: Cell64::new(0),
+            turns: Cell::new(0),
+        }
+    }
+}
+
+impl<P: CpusPort> Lane<P> {
+    /// The CPU's structure, if the program has duration mode.
+    pub(super) fn duration(&self) -> Option<&'static Control> {
+        self.calls.control.get()
+    }
+
+    /// Nothing is open: what was entered before is not followed.
+    fn restart_calls(&self, control: &Control, turns: u32) {
+        self.calls.turns.set(turns);
+        control.drop_moved();
+        control.reset(self.writer.stream().thread());
+    }
+
+    /// The time of an entry or exit, which is not before the last one.
+    #[inline(always)]
+    fn advance(&self, now: u64) -> u64 {
+        let now = now.max(self.calls.last.get());
+        self.calls.last.set(now);
+        now
+    }
+
+    /// Records a call that ended at `ended`, or is open then.
+    #[cold]
+    #[inline(never)]
+    fn record_call(&self, call: &Ended, how: EventId, ended: u64, thread: usize) {
+        let stream = self.writer.stream();
+        // Something else may have been recorded since: the beginning stays what it is.
+        let now = ended.max(stream.last());
+        let later = now - ended;
+        stream.place_call(
+            now,
+            &WholeCall {
+                how,
+                function: code(call.function),
+                duration: call.duration + later,
+                own: call.own + later,
+                thread,
+            },
+        );
+    }
+
+    /// Records the calls that are open at `now`, and seals the stream. For a reader who holds the CPU off and has [`Calls::lock`].
+    fn record_open_calls(&self, turns: u32, now: u64) {
+        // With another number the calls are those of a recording before this one.
+        let control = self.duration().filter(|_| self.calls.turns.get() == turns);
+        let Some(control) = control else {
+            return;
+        };
+        control.drop_moved();
+        let now = now.max(self.calls.last.get());
+        let mut n = 0;
+        while let Some(open) = control.open(n, now) {
+            if let Some((thread, call)) = open
+                && control.records(&call)
+            {
+                self.record_call(&call, EventId::CallOpen, now, thread);
+            }
+            n += 1;
+        }
+        self.writer.stream().seal_at(now);
+    }
+}
+
+/// Follows the calls of one CPU, for whoever may work on its structure.
+struct Follower<'a, P: 'static> {
+    lane: &'a Lane<P>,
+    control: &'a Control,
+    /// Those of all CPUs.
+    lanes: &'a [Lane<P>],
+    /// The stream may be written. Else what would be recorded is lost.
+    records: bool,
+}
+
+impl<P: CpusPort> Follower<'_, P> {
+    /// An event at `now`; `turns` is the gate's number. The same as [`Single::duration_event`](crate::single::Single::duration_event).
+    #[inline(always)]
+    fn event(&self, turns: u32, now: u64, event: Event) {
+        let (lane, control) = (self.lane, self.control);
+        if lane.calls.turns.get() != turns {
+            lane.restart_calls(control, turns);
+        }
+        let stream = lane.writer.stream();
+        if lane.writer.asks_thread() && stream.isr_depth.get() == 0 {
+            self.run(lane.writer.ask_thread(), now);
+        }
+        match event {
+            Event::Enter(function) | Event::EnterFrom { function, .. } => {
+                let now = low::<P>(lane.advance(now));
+                let function = function | CODE_BIT;
+                if !control.enter(function, || now) && !control.enter_slowly(function, now) {
+                    // It has no frame, so it will have no record, however long it takes.
+                    self.lose();
+                }
+            }
+            Event::Exit(function) => {
+                let now = lane.advance(now);
+                let function = function | CODE_BIT;
+                if !control.exit(function, low::<P>(now)) {
+                    control.exit_slowly(function, now, |_, call| self.ended(call, now));
+                }
+            }
+            // The calls' ends say where it leads.
+            Event::Setjmp(buffer) => control.set_jump(buffer),
+            Event::Longjmp(buffer) => {
+                let now = lane.advance(now);
+                control.jump(buffer, now, |_, call| self.ended(call, now));
+            }
+            Event::SwitchedIn(thread) => {
+                self.record_beside(now, event);
+                self.run(thread, now);
+            }
+            Event::SwitchedOut(_) | Event::IsrEnter(_) | Event::IsrExit(_) => {
+                self.record_beside(now, event);
+            }
+            _ => self.record(now, event),
+        }
+    }
+
+    /// Records an event that is recorded only if the settings say so.
+    fn record_beside(&self, now: u64, event: Event) {
+        match self.control.settings.keeps_events() {
+            true => self.record(now, event),
+            false => self.lane.writer.follow_event(event),
+        }
+    }
+
+    fn record(&self, now: u64, event: Event) {
+        if self.records {
+            self.lane.writer.record(now, event);
+        } else {
+            self.lane.writer.follow_event(event);
+            self.lose();
+        }
+    }
+
+    /// A call has ended at `now`.
+    fn ended(&self, call: &Ended, now: u64) {
+        if !self.control.records(call) {
+            return;
+        }
+        if !self.records {
+            return self.lose();
+        }
+        let how = match call.exited {
+            true => EventId::Call,
+            false => EventId::CallLost,
+        };
+        let thread = self.lane.writer.stream().thread();
+        self.lane.record_call(call, how, now, thread);
+    }
+
+    /// One record less than there should be.
+    #[cold]
+    fn lose(&self) {
+        match self.records {
+            true => self.lane.writer.stream().add_discarded(1),
+            false => add(&self.lane.lost, 1),
+        }
+    }
+
+    /// This thread runs on the CPU from `now` on.
+    #[inline(always)]
+    fn run(&self, thread: usize, now: u64) {
+        if !self.control.runs(thread) {
+            self.change_stack(thread, now);
+        }
+    }
+
+    #[inline(never)]
+    fn change_stack(&self, thread: usize, now: u64) {
+        self.control.drop_moved();
+        self.control.run(thread, low::<P>(now));
+        for lane in self.lanes {
+            if let Some(other) = lane.duration()
+                && !core::ptr::eq(lane, self.lane)
+            {
+                other.mark_moved(thread);
+            }
+        }
+    }
+}
+
+impl<P: CpusPort, const N: usize> Cpus<P, N> {
+    /// Gives each CPU its structure, before it is set up: else those that the program defines are taken.
+    ///
+    /// # Safety
+    /// So many structures are there, and frames for all of their stacks, which only this uses.
+    pub unsafe fn give_duration(&self, duration: &'static CpuDuration) {
+        for (n, lane) in self.lanes.iter().enumerate().take(duration.cpus as usize) {
+            // SAFETY: by this function's contract.
+            let control = unsafe {
+                let control = duration.controls.add(n);
+                if !duration.frames.is_null() {
+                    Control::place_frames(control, duration.frames, n);
+                }
+                &*control
+            };
+            let usable = Some(control).filter(|control| control.is_usable());
+            lane.calls.control.set(usable);
+        }
+    }
+
+    /// Takes the program's settings, when it has been set up with all of its CPUs. There is no duration mode unless all of them have a
+    /// structure, and the clock is the processors' own counter: one of the program's may be another one on each CPU. Nor with words
+    /// of 32 bits, as nothing completes the times of long calls ([`Control::age`]).
+    pub(super) fn set_up_duration(&self, gate: &Gate, config: &Config) {
+        let lanes = || self.lanes().iter();
+        if lanes().all(|lane| lane.duration().is_none())
+            && let Some(duration) = cpus_program()
+        {
+            // SAFETY: the program has defined them.
+            unsafe { self.give_duration(duration) };
+        }
+        let lacks = lanes().any(|lane| lane.duration().is_none());
+        if usize::BITS < 64 || config.clock.is_some() || lacks {
+            return lanes().for_each(|lane| lane.calls.control.set(None));
+        }
+        let build_id = build_id_of(config);
+        let mut word = core::ptr::null();
+        for lane in lanes() {
+            if let Some(control) = lane.duration() {
+                control.settings.set_base(config.text_base as usize);
+                control.settings.load(build_id);
+                // Nothing looks for these here: what a host asks for shall not say that something does.
+                control.settings.set_stop(0);
+                control.settings.set_freeze(0, 0);
+                control.settings.set_freeze_on(FreezeOn::Nothing);
+                control.settings.set_condition(0, 0, 0);
+                lane.restart_calls(control, gate.turns());
+                lane.writer.stream().set_calls(control.settings.is_on());
+                if control.settings.is_on() {
+                    word = core::ptr::from_ref(control).cast::<u8>();
+                }
+            }
+        }
+        gate.set_duration(word.cast_mut());
+    }
+
+    /// A call in duration mode. Apart from the usual ones.
+    #[inline(never)]
+    pub(super) fn duration_call(
+        &'static self,
+        gate: &Gate,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+    ) {
+        if !gate.open() {
+            return self.closed(gate, edge.of(function, caller));
+        }
+        let done = self.inside(gate, |lane| {
+            self.record_call_in_duration(lane, gate, edge, function, caller);
+        });
+        if done.is_none() {
+            self.refused_function.store(function, Ordering::Relaxed);
+        }
+    }
+
+    /// The same, inside.
+    pub(super) fn record_call_in_duration(
+        &self,
+        lane: &Lane<P>,
+        gate: &Gate,
+        edge: Edge,
+        function: usize,
+        caller: usize,
+    ) {
+        self.record(lane, gate, edge.of(function, caller));
+        if function == gate.stopper() && gate.open_in_order() {
+            self.follow_stopper(lane, gate, edge, gate.site(caller));
+        }
+    }
+
+    /// An event in duration mode, inside.
+    #[inline(never)]
+    pub(super) fn record_in_duration(
+        &self,
+        lane: &Lane<P>,
+        gate: &Gate,
+        state: State,
+        control: &Control,
+        event: Event,
+    ) {
+        let now = match event {
+            Event::Enter(_) | Event::EnterFrom { .. } | Event::Exit(_) => lane.now(&self.port),
+            _ => lane.now_in_order(&self.port),
+        };
+        let follower = Follower {
+            lane,
+            control,
+            lanes: self.lanes(),
+            records: state.open(),
+        };
+        if state.open() {
+            lane.catch_up(gate.changes(), now);
+            return follower.event(gate.turns(), now, event);
+        }
+        let lock = &lane.calls.lock;
+        if state.on() && state.enabled() {
+            return lock.with(&self.port, || follower.event(gate.turns(), now, event));
+        }
+        lane.writer.follow_event(event);
+        if let Event::SwitchedIn(thread) = event
+            && state.on()
+        {
+            // What is called when the gate is enabled again is on this thread's stack.
+            lock.with(&self.port, || follower.run(thread, now));
+        }
+    }
+}
+
+impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
+    /// The structures of all CPUs.
+    fn controls(&self) -> impl Iterator<Item = &'static Control> + use<P, N> {
+        self.cpus.lanes().iter().filter_map(Lane::duration)
+    }
+
+    /// Whether the program has duration mode.
+    pub(super) fn has_duration(&self) -> bool {
+        self.controls().next().is_some()
+    }
+
+    /// Does what a host asks of duration mode, for all CPUs.
+    ///
+    /// # Errors
+    /// Why not.
+    pub(super) fn follow_duration(&self, asked: Duration) -> Result<(), Refusal> {
+        let first = self.controls().next().ok_or(Refusal::NoDuration)?;
+        let all = |set: &dyn Fn(&Control)| self.controls().for_each(set);
+        match asked {
+            Duration::On(on) => self.turn_duration(on)?,
+            Duration::Threshold(ticks) => {
+                let ticks = usize::try_from(ticks).map_err(|_| Refusal::TooWide)?;
+                all(&|control| control.settings.set_threshold(ticks));
+            }
+            Duration::Depth(depth) => all(&|control| control.settings.set_depth(depth)),
+            Duration::Cpu(cpu) => all(&|control| control.settings.count_cpu(cpu)),
+            Duration::Events(events) => all(&|control| control.settings.keep_events(events)),
+            // The filter is one for all.
+            Duration::Filter(function, action) => {
+                let done = match function {
+                    Some(function) => first.settings.set_action(function as usize, action),
+                    None => {
+                        all(&|control| control.settings.set_others(action));
+                        first.settings.set_actions(action)
+                    }
+                };
+                if !done {
+                    return Err(Refusal::NoFilter);
+                }
+            }
+            // What is so already.
+            Duration::Ask
+            | Duration::StopAt(0)
+            | Duration::Freeze { function: 0, .. }
+            | Duration::FreezeOn(FreezeOn::Nothing)
+            | Duration::Condition {
+                from: 0,
+                hit: 0..=1,
+                after: 0,
+            } => return Ok(()),
+            _ => return Err(Refusal::SeveralCpus),
+        }
+        let build_id = build_id_of(self.config);
+        self.cpus.locked(|| first.settings.keep(build_id));
+        Ok(())
+    }
+
+    /// Has all CPUs record calls so, or entries and exits.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] while a reader is at work, or a CPU does not leave its hook: it would record in both modes.
+    fn turn_duration(&self, on: bool) -> Result<(), Refusal> {
+        self.hold()?;
+        if self.held().count() != self.cpus.lanes().len() {
+            self.let_go();
+            return Err(Refusal::Busy);
+        }
+        let mut word = core::ptr::null();
+        for lane in self.cpus.lanes() {
+            let Some(control) = lane.duration() else {
+                continue;
+            };
+            if control.settings.is_on() != on {
+                control.settings.turn(on);
+                lane.writer.stream().set_calls(on);
+                self.with_calls(lane, || lane.restart_calls(control, self.gate.turns()));
+            }
+            if on {
+                word = core::ptr::from_ref(control).cast::<u8>();
+            }
+        }
+        self.gate.set_duration(word.cast_mut());
+        self.let_go();
+        Ok(())
+    }
+
+    /// Does `work` while the CPU of a lane, which is held off, does not follow its calls.
+    fn with_calls(&self, lane: &Lane<P>, work: impl FnOnce()) {
+        let port = &self.cpus.port;
+        let was = port.mask();
+        lane.calls.lock.with(port, work);
+        port.unmask(was);
+    }
+
+    /// Records the calls that are open on all CPUs, which are held off.
+    pub(super) fn record_open_calls(&self) {
+        if !self.gate.in_duration() {
+            return;
+        }
+        let now = self.cpus.time();
+        // Recording may be turned on and off meanwhile. Where it is off the stacks are as they were when it was on.
+        let (turns, now) = self.cpus.locked(|| match self.gate.state().on() {
+            true => (self.gate.turns(), now),
+            false => (
+                self.gate.turns().wrapping_sub(1),
+                self.cpus.shared.turned_off.get(),
+            ),
+        });
+        for lane in self.held() {
+            self.with_calls(lane, || lane.record_open_calls(turns, now));
+        }
+    }
+
+    /// How duration mode is set; `None` if there is none.
+    pub(super) fn report_duration(&self) -> Option<DurationReport> {
+        let settings = &self.controls().next()?.settings;
+        let sum = |count: fn(&Control) -> &AtomicU32| {
+            let counts = self.controls().map(|it| count(it).load(Ordering::Relaxed));
+            counts.fold(0, u32::saturating_add)
+        };
+        Some(DurationReport {
+            on: settings.is_on(),
+            threshold: settings.threshold() as u64,
+            depth: settings.depth(),
+            cpu: settings.counts_cpu(),
+            events: settings.keeps_events(),
+            stop_at: settings.stop(),
+            filters: settings.filters(),
+            freeze: settings.freeze_report(),
+            too_deep: sum(|control| &control.counts.too_deep),
+            unmatched: sum(|control| &control.counts.unmatched),
+        })
+    }
+}

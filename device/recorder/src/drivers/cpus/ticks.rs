@@ -1,0 +1,39 @@
+//! The clock of several CPUs, held against the periodic tick of one of them.
+
+use kymo_wire::clock_check::TickCheck;
+
+use super::{Cpus, CpusPort, Lane};
+use crate::sync::Ordering;
+
+impl<P: CpusPort, const N: usize> Cpus<P, N> {
+    /// Compares the clock with the tick of one CPU: the first that has one.
+    pub(super) fn compare_tick(&self, lane: &Lane<P>, now: u64) {
+        let metadata = &self.shared.metadata;
+        if self.is_ticking(lane) && metadata.tick(now) {
+            // A reader may have the lock, and wait for this CPU.
+            self.shared.lock.try_with(|| metadata.record_tick(now));
+        }
+    }
+
+    /// Whether a CPU is the one whose tick is compared with the clock, which it is if there is none yet.
+    fn is_ticking(&self, lane: &Lane<P>) -> bool {
+        let this = u32::from(lane.writer.stream().buffer().cpu()) + 1;
+        let before =
+            self.shared
+                .ticking
+                .compare_exchange(0, this, Ordering::Relaxed, Ordering::Relaxed);
+        before.is_ok() || before == Err(this)
+    }
+
+    /// How the clock compares up to `now` with the tick, if it is this CPU's that is compared.
+    pub(super) fn tick_check(&self, now: u64) -> Option<TickCheck> {
+        let was = self.port.mask();
+        let ours = self.lane().is_some_and(|lane| {
+            let ours = u32::from(lane.writer.stream().buffer().cpu()) + 1;
+            [0, ours].contains(&self.shared.ticking.load(Ordering::Relaxed))
+        });
+        let check = self.shared.metadata.tick_check(now).filter(|_| ours);
+        self.port.unmask(was);
+        check
+    }
+}
