@@ -298,18 +298,13 @@ fn functions_prints_markers_heaps_and_samples_are_events() {
             ("5 of   7", 1)
         ]
     );
-    let counters: Vec<_> = all
-        .iter()
-        .filter_map(|it| match &it.kind {
-            EventKind::Counter { name, value } => Some((name.as_str(), *value)),
-            _ => None,
-        })
-        .collect();
-    let heap = "bytes used of heap heap";
-    assert_eq!(
-        counters,
-        [(heap, 64.0), (heap, 68.0), (heap, 4.0), ("speed", 1.5)]
-    );
+    let counter = |it: &Event| match &it.kind {
+        EventKind::Counter { name, value } => Some((name.clone(), *value)),
+        _ => None,
+    };
+    let counters: Vec<_> = all.iter().filter_map(counter).collect();
+    let heap = [64.0, 68.0, 4.0].map(|value| ("bytes used of heap heap".to_owned(), value));
+    assert_eq!(counters, [&heap[..], &[("speed".to_owned(), 1.5)]].concat());
     let fields = |name: &str| {
         all.iter()
             .find(|it| it.name == name)
@@ -336,8 +331,8 @@ fn functions_prints_markers_heaps_and_samples_are_events() {
             _ => None,
         })
         .collect();
-    // 4 packets before, 21 of the list before the first overflow: 10 us each.
-    assert_eq!(gaps, [(250_000, Some(30)), (260_000, Some(12))]);
+    // 4 packets before, 24 of the list before the first overflow: 10 us each.
+    assert_eq!(gaps, [(280_000, Some(30)), (290_000, Some(12))]);
     let thread = identities
         .threads()
         .iter()
