@@ -1,12 +1,13 @@
 //! Closes frames: by returns, by jumps, and those that a pause or a loss may have ended.
 
-use super::{Calls, Frame, Kind, REACH, Step};
+use super::Step;
+use super::stack::{Frame, Kind, REACH, Stack};
 
-impl Calls {
+impl Stack {
     /// Closes the innermost frame as it returns, if its caller is not known and any address may be its: it would seem to go on
     /// in its caller.
     pub(super) fn leave_found(&mut self, out: &mut impl FnMut(Step)) {
-        let frame = self.stack.last();
+        let frame = self.frames.last();
         if frame.is_some_and(|frame| frame.is_unknown && frame.return_address.is_none()) {
             self.leave_top(out);
         }
@@ -14,12 +15,12 @@ impl Calls {
 
     /// Closes the innermost frame, if that is a function's.
     pub(super) fn leave_top(&mut self, out: &mut impl FnMut(Step)) -> Option<Frame> {
-        let frame = *self.stack.last()?;
+        let frame = *self.frames.last()?;
         let Kind::Function(function) = frame.kind else {
             return None;
         };
-        self.stack.pop();
-        self.doubtful = self.doubtful.min(self.stack.len());
+        self.frames.pop();
+        self.doubtful = self.doubtful.min(self.frames.len());
         out(Step::Exit {
             function,
             unwound: 0,
@@ -34,7 +35,7 @@ impl Calls {
         crosses: bool,
         out: &mut impl FnMut(Step),
     ) -> bool {
-        for (index, frame) in self.stack.iter().enumerate().rev().take(REACH) {
+        for (index, frame) in self.frames.iter().enumerate().rev().take(REACH) {
             let is_function = matches!(frame.kind, Kind::Function(_));
             // Also a handler that returns by an ordinary branch to where the exception came: A32 and the M profile.
             if frame.return_address == Some(address) {
@@ -51,7 +52,7 @@ impl Calls {
 
     /// Execution is in the innermost frame: if that was doubtful, those further out are open as well.
     pub(super) fn confirm(&mut self) {
-        if self.stack.len() <= self.doubtful {
+        if self.frames.len() <= self.doubtful {
             self.doubtful = 0;
         }
     }
@@ -68,19 +69,19 @@ impl Calls {
     }
 
     fn close(&mut self, bottom: usize, out: &mut impl FnMut(Step)) {
-        while self.stack.len() > bottom {
+        while self.frames.len() > bottom {
             // A run of functions above an exception, or above the bottom.
-            let first = self.stack[bottom..]
+            let first = self.frames[bottom..]
                 .iter()
                 .rposition(|frame| !matches!(frame.kind, Kind::Function(_)));
             let first = first.map_or(bottom, |index| bottom + index + 1);
             if let Some(Frame {
                 kind: Kind::Function(last),
                 ..
-            }) = self.stack.get(first).copied()
+            }) = self.frames.get(first).copied()
             {
                 let mut unwound = 0;
-                for frame in self.stack.drain(first..).rev() {
+                for frame in self.frames.drain(first..).rev() {
                     // One exit closes what is above it; of recursion each has to be reported.
                     if frame.kind == Kind::Function(last) {
                         out(Step::Exit {
@@ -92,7 +93,7 @@ impl Calls {
                         unwound += 1;
                     }
                 }
-            } else if let Some(frame) = self.stack.pop()
+            } else if let Some(frame) = self.frames.pop()
                 && let Kind::Exception(number) = frame.kind
             {
                 out(Step::ExceptionEnd { number });

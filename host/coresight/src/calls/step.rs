@@ -1,30 +1,93 @@
-//! What a program tells about its code, and what happens to the stacks of its threads.
+//! What a program tells about its code, what moves execution there, and what follows from that for the stacks of its threads.
 
-use crate::element::{Context, Unsynced};
+use crate::element::{Context, Leave, Unsynced};
 
 /// Functions that a program has, and the threads that run.
 pub trait Program {
-    /// The function that has an address, and whether it begins there. `None` if nothing is known of the address.
-    fn function(&mut self, context: &Context, address: u64) -> Option<Place>;
-
-    /// The function that stands for an address of which nothing is known. `is_called`: a call or an exception leads
-    /// there, so a function begins there from now on. Otherwise execution was only found there.
-    fn unknown(&mut self, context: &Context, address: u64, is_called: bool) -> u32;
-
-    /// The function of [`Program::unknown`] that begins at an address: one that was called there.
-    fn called(&self, context: &Context, address: u64) -> Option<u32>;
+    /// Where an address is.
+    fn place(&mut self, context: &Context, address: u64) -> Place;
 
     /// The thread that runs in a context. Numbers are the program's own.
     fn thread(&mut self, context: &Context) -> u32;
 }
 
-/// An address in a function.
+/// Where an address is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The function, by a number of the program's.
-    pub function: u32,
-    /// Whether it begins at the address.
-    pub is_start: bool,
+pub enum Place {
+    /// In a function.
+    Function {
+        /// Which, by a number of the program's.
+        function: u32,
+        /// Whether it begins at the address.
+        is_start: bool,
+    },
+    /// In code of which no functions are known.
+    Unknown {
+        /// Which, by a number of the program's: a file in an address space, say.
+        code: u32,
+    },
+}
+
+/// How execution came to an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// The trace begins, or was not followed for a while.
+    Nothing,
+    /// Trace was lost.
+    Lost,
+    /// Tracing went off behind a range that ended so, at this address, and is on again.
+    Pause(Leave, u64),
+    /// The range before ended so, at this address.
+    Range(Leave, u64),
+    /// An exception came.
+    Exception,
+    /// An exception's handler ended.
+    ExceptionReturn,
+}
+
+/// Execution comes to an address, and may be in another function there.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    pub(super) before: Before,
+    pub(super) address: u64,
+    /// Where the address is.
+    pub place: Place,
+    /// Whether a program runs, and no kernel.
+    pub(super) is_user: bool,
+}
+
+/// Something that moves execution between functions: what [`Edges`](super::Edges) find in the elements of a source, and
+/// [`Stacks`](super::Stacks) take.
+#[derive(Clone, Copy, Debug)]
+pub enum Edge {
+    /// Execution comes to an address.
+    Arrive(Arrival),
+    /// An exception cuts in, or is asked for.
+    Exception(Cut),
+    /// Another thread runs from here on.
+    Thread {
+        /// Which, by a number of the program's.
+        thread: u32,
+    },
+    /// The program of the thread is replaced by another one.
+    Replaced,
+    /// What executed is not known, up to the next edge.
+    Lost(Lost),
+    /// Tracing begins, or goes on.
+    TraceOn,
+    /// The code says something else than the trace: see [`Step::Mismatch`].
+    Mismatch {
+        /// Address of the instruction.
+        address: u64,
+    },
+}
+
+/// An exception and where it cuts in.
+#[derive(Clone, Copy, Debug)]
+pub struct Cut {
+    pub(super) number: u32,
+    pub(super) return_address: Option<u64>,
+    pub(super) before: Before,
 }
 
 /// Something that happened to the stack of a thread.

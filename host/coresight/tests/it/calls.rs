@@ -2,9 +2,7 @@
 
 mod jumps;
 
-use std::collections::HashSet;
-
-use kymo_coresight::calls::{Calls, Entered, Lost, Place, Program, Step};
+use kymo_coresight::calls::{Edges, Entered, Lost, Place, Program, Stacks, Step};
 use kymo_coresight::element::{
     Context, Element, Last, Leave, Range, TraceOn, Transaction, Unsynced,
 };
@@ -12,27 +10,19 @@ use kymo_coresight::instruction::{Class, Purpose};
 use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::MemorySpace;
 
-/// Functions are numbered by the hundreds of their addresses; nothing is known of addresses from 0x10000 on.
-#[derive(Default)]
-struct Numbered(HashSet<u64>);
+/// Functions are numbered by the hundreds of their addresses; nothing is known of addresses from 0x10000 on, where they are
+/// numbered by their addresses.
+struct Numbered;
 
 impl Program for Numbered {
-    fn function(&mut self, _: &Context, address: u64) -> Option<Place> {
-        (address < 0x10000).then_some(Place {
-            function: (address >> 8) as u32,
-            is_start: address & 0xff == 0,
-        })
-    }
-
-    fn unknown(&mut self, _: &Context, address: u64, is_called: bool) -> u32 {
-        if is_called {
-            self.0.insert(address);
+    fn place(&mut self, _: &Context, address: u64) -> Place {
+        match address < 0x10000 {
+            true => Place::Function {
+                function: (address >> 8) as u32,
+                is_start: address & 0xff == 0,
+            },
+            false => Place::Unknown { code: 0 },
         }
-        address as u32
-    }
-
-    fn called(&self, _: &Context, address: u64) -> Option<u32> {
-        self.0.contains(&address).then_some(address as u32)
     }
 
     fn thread(&mut self, context: &Context) -> u32 {
@@ -96,33 +86,51 @@ const ON: Element = Element::TraceOn {
 /// The steps as words: `>1` enters function 1, `=1` by a tail call, `?1` found in it, `<1` leaves it, `<1+2` with two
 /// others, `!14` and `.14` begin and end an exception, `@5` is a switch to a thread.
 fn steps(elements: &[Element]) -> (String, u64) {
-    let mut program = Numbered::default();
-    let mut calls = Calls::new(&mut program);
     let mut words = Vec::new();
+    let mut stacks = Stacks::new(false);
+    let instructions = follow(0, elements, &mut stacks, &mut words);
+    (words.join(" "), instructions)
+}
+
+/// Follows the elements of a source.
+fn follow(
+    source: usize,
+    elements: &[Element],
+    stacks: &mut Stacks,
+    words: &mut Vec<String>,
+) -> u64 {
+    let mut edges = Edges::new(&mut Numbered);
     for element in elements {
-        calls.element(element, &mut program, &mut |step| {
-            words.push(match step {
-                Step::Enter { function, how, .. } => match how {
-                    Entered::Call => format!(">{function:x}"),
-                    Entered::TailCall => format!("={function:x}"),
-                    Entered::Found => format!("?{function:x}"),
-                },
-                Step::Exit {
-                    function,
-                    unwound: 0,
-                } => format!("<{function:x}"),
-                Step::Exit { function, unwound } => format!("<{function:x}+{unwound}"),
-                Step::Exception { number } => format!("!{number}"),
-                Step::ExceptionEnd { number } => format!(".{number}"),
-                Step::Thread { thread } => format!("@{thread}"),
-                Step::Lost(Lost::NoCode(address)) => format!("lost {address:x}"),
-                Step::Lost(why) => format!("{why:?}"),
-                Step::TraceOn => "on".to_owned(),
-                Step::Mismatch { address } => format!("mismatch {address:x}"),
+        edges.element(element, &mut Numbered, &mut |edge| {
+            let mut functions = |_, address| address as u32;
+            stacks.edge(source, &edge, &mut functions, &mut |step| {
+                words.push(word(step))
             });
         });
     }
-    (words.join(" "), calls.instructions())
+    edges.instructions()
+}
+
+fn word(step: Step) -> String {
+    match step {
+        Step::Enter { function, how, .. } => match how {
+            Entered::Call => format!(">{function:x}"),
+            Entered::TailCall => format!("={function:x}"),
+            Entered::Found => format!("?{function:x}"),
+        },
+        Step::Exit {
+            function,
+            unwound: 0,
+        } => format!("<{function:x}"),
+        Step::Exit { function, unwound } => format!("<{function:x}+{unwound}"),
+        Step::Exception { number } => format!("!{number}"),
+        Step::ExceptionEnd { number } => format!(".{number}"),
+        Step::Thread { thread } => format!("@{thread}"),
+        Step::Lost(Lost::NoCode(address)) => format!("lost {address:x}"),
+        Step::Lost(why) => format!("{why:?}"),
+        Step::TraceOn => "on".to_owned(),
+        Step::Mismatch { address } => format!("mismatch {address:x}"),
+    }
 }
 
 fn check(elements: &[Element], expected: &str) {
@@ -228,6 +236,32 @@ fn an_interrupt_comes_before_its_branch_arrives() {
         ],
         "?1 >2 !14 >8 >9 <9 <8 .14 <2",
     );
+}
+
+#[test]
+fn a_thread_has_one_stack_on_all_processors() {
+    let thread = context(Some(7), 0);
+    let here = [
+        thread,
+        run(0x110, 0x120, Leave::Call),
+        run(0x200, 0x208, Leave::Next),
+        exception(14, 0x208),
+    ];
+    let there = [
+        thread,
+        ON,
+        run(0x208, 0x210, Leave::Return),
+        run(0x120, 0x124, Leave::Next),
+    ];
+    let both = |moves| {
+        let (mut stacks, mut words) = (Stacks::new(moves), Vec::new());
+        follow(0, &here, &mut stacks, &mut words);
+        follow(1, &there, &mut stacks, &mut words);
+        words.join(" ")
+    };
+    assert_eq!(both(true), "@7 ?1 >2 !14 @7 on .14 <2");
+    // Where context IDs are no threads, each processor has calls of its own.
+    assert_eq!(both(false), "@7 ?1 >2 !14 @7 on ?2 <2 ?1");
 }
 
 #[test]

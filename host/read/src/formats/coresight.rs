@@ -14,6 +14,7 @@
 //!
 //! Only the edges between functions become events: what happens within one costs an addition.
 
+mod follow;
 mod input;
 mod meaning;
 mod names;

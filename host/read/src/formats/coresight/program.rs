@@ -28,7 +28,7 @@ pub(super) enum Room {
 }
 
 /// A function that is new.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Definition {
     pub room: Room,
     /// Where it begins; `None` of what stands for code that is not there.
@@ -40,6 +40,15 @@ pub(super) struct Definition {
     pub memory: Memory,
     /// The program as it was then.
     pub view: View,
+}
+
+/// Code without symbols that is new: a file's in an address space.
+#[derive(Debug)]
+pub(super) struct Unknown {
+    /// What is the same wherever this code is met: the space, and the contents of the file.
+    pub key: (Room, usize),
+    /// What its functions have, but for their addresses.
+    pub functions: Definition,
 }
 
 /// The symbols of all files, read when they are first needed and shared by all sources.
@@ -116,13 +125,15 @@ pub(super) struct Code<'a> {
     programs: HashMap<u32, u32>,
     /// By start, and by the contents of the file.
     functions: HashMap<(Room, u64, usize), u32>,
-    /// By address and file, and whether it was called there.
-    unknown: HashMap<(Room, u64, usize), (u32, bool)>,
+    /// Code without symbols, by the contents of the file.
+    unknown: HashMap<(Room, usize), u32>,
     missing: HashMap<(Room, Option<Box<str>>), u32>,
     files: HashMap<Box<str>, Arc<str>>,
     count: u32,
     /// Functions that have not been reported yet.
     pub new: Vec<Definition>,
+    /// The same of code without symbols.
+    pub new_unknown: Vec<Unknown>,
     /// How many processes have memory, if it was not known which of them ran.
     pub of_any: usize,
 }
@@ -146,6 +157,7 @@ impl<'a> Code<'a> {
             files: HashMap::new(),
             count: 0,
             new: Vec::new(),
+            new_unknown: Vec::new(),
             of_any: 0,
         }
     }
@@ -207,7 +219,7 @@ impl<'a> Code<'a> {
                 id
             }
         };
-        Place {
+        Place::Function {
             function,
             is_start: false,
         }
@@ -220,16 +232,40 @@ impl<'a> Code<'a> {
         name: Option<Box<str>>,
         file: Option<Arc<str>>,
     ) -> u32 {
-        self.new.push(Definition {
+        let definition = self.definition(room, address, name, file);
+        self.new.push(definition);
+        self.count += 1;
+        self.count - 1
+    }
+
+    fn definition(
+        &self,
+        room: Room,
+        address: Option<u64>,
+        name: Option<Box<str>>,
+        file: Option<Arc<str>>,
+    ) -> Definition {
+        Definition {
             room,
             address,
             name,
             file,
             memory: self.memory.clone(),
             view: self.view,
-        });
-        self.count += 1;
-        self.count - 1
+        }
+    }
+
+    /// Code of which no functions are known.
+    fn unknown(&mut self, room: Room, image: &Image) -> Place {
+        let key = (room, contents(image));
+        let next = u32::try_from(self.unknown.len()).unwrap_or(u32::MAX);
+        let code = *self.unknown.entry(key).or_insert(next);
+        if code == next {
+            let file = self.file(&image.name);
+            let functions = self.definition(room, None, None, Some(file));
+            self.new_unknown.push(Unknown { key, functions });
+        }
+        Place::Unknown { code }
     }
 
     /// A file's name, kept once.
@@ -245,17 +281,12 @@ impl<'a> Code<'a> {
     fn image(&self, context: &Context, address: u64) -> Option<&'a Image> {
         self.memory.find(self.view, context.space(), address)
     }
-
-    fn unknown_key(&self, context: &Context, address: u64) -> (Room, u64, usize) {
-        let file = self.image(context, address).map_or(0, contents);
-        (self.room(context, address), address, file)
-    }
 }
 
 impl Program for Code<'_> {
-    fn function(&mut self, context: &Context, address: u64) -> Option<Place> {
+    fn place(&mut self, context: &Context, address: u64) -> Place {
         let Some(image) = self.image(context, address) else {
-            return Some(self.missing(context, address));
+            return self.missing(context, address);
         };
         let room = self.room(context, address);
         let binary = self.binaries.of(image);
@@ -276,7 +307,9 @@ impl Program for Code<'_> {
             let symbols = symbols.filter(|_| room == Room::Kernel)?;
             Some((symbols.function_at(Addr(address))?, address))
         };
-        let (function, linked) = own.or_else(listed)?;
+        let Some((function, linked)) = own.or_else(listed) else {
+            return self.unknown(room, image);
+        };
         let start = address
             .wrapping_sub(linked)
             .wrapping_add(function.address().0);
@@ -290,29 +323,10 @@ impl Program for Code<'_> {
                 id
             }
         };
-        Some(Place {
+        Place::Function {
             function,
             is_start: start == address,
-        })
-    }
-
-    fn unknown(&mut self, context: &Context, address: u64, is_called: bool) -> u32 {
-        let key = self.unknown_key(context, address);
-        if let Some((known, was_called)) = self.unknown.get_mut(&key) {
-            *was_called |= is_called;
-            return *known;
         }
-        let file = self.image(context, address);
-        let file = file.map(|image| self.file(&image.name));
-        let id = self.define(key.0, Some(address), None, file);
-        self.unknown.insert(key, (id, is_called));
-        id
-    }
-
-    fn called(&self, context: &Context, address: u64) -> Option<u32> {
-        let key = self.unknown_key(context, address);
-        let known = self.unknown.get(&key);
-        known.and_then(|(id, is_called)| is_called.then_some(*id))
     }
 
     fn thread(&mut self, context: &Context) -> u32 {

@@ -184,7 +184,7 @@ impl Reader<'_, '_> {
                 Waiting::Message(at, message) => {
                     let what = What::Message(message);
                     self.output.push(self.group + 1, at, what);
-                    self.output.flush(&mut Vec::new());
+                    self.output.flush(None);
                 }
                 Waiting::Ticks(ticks) => {
                     self.group += 1;

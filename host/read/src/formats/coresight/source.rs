@@ -4,6 +4,8 @@
 //! core while another one did something else: the sources come one after the other, and time goes on through all of them.
 //! Functions that are still open where one ends are closed, as where recording is switched off.
 
+mod message;
+
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
@@ -17,19 +19,27 @@ use kymo_event::{
     Time, TraceInfo, Value, Wanted,
 };
 
+use super::follow::Follow;
 use super::input::Input;
-use super::meaning::{Doubts, about_units, add, clock, coarse, cortex_m, name_of, unit};
+use super::meaning::{Doubts, about_units, add, clock, coarse, name_of, unit};
 use super::names::Names;
 use super::program::NO_THREAD;
-use super::software::{From, Message, is_software};
+use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
 use crate::{ReadError, Source};
+
+/// Things of a source that go before those of another one at most: more are no end of a thread's run.
+const AHEAD: usize = 1 << 16;
 
 /// A recording.
 pub(super) struct CoreSightSource {
     info: TraceInfo,
     readers: Vec<Reader>,
     names: Names,
+    follow: Follow,
+    steps: Vec<Step>,
+    /// Things of other sources that went before that of the earliest time.
+    ahead: usize,
     /// Whether sources come one after the other.
     is_serial: bool,
     /// Where the time of the source at hand begins, if they come one after the other.
@@ -51,6 +61,8 @@ struct Reader {
     items: VecDeque<Item>,
     /// Functions by the source's numbers.
     functions: Vec<FunctionId>,
+    /// Numbers of code without symbols by the source's numbers.
+    unknown: Vec<u32>,
     thread: Option<ThreadId>,
     /// Where names of exceptions mean something.
     space: SpaceId,
@@ -102,6 +114,7 @@ impl CoreSightSource {
                 state: State::Waiting(Box::new(unit.work)),
                 items: VecDeque::new(),
                 functions: Vec::new(),
+                unknown: Vec::new(),
                 thread: None,
                 space,
                 interrupts: Vec::new(),
@@ -118,10 +131,14 @@ impl CoreSightSource {
                 format!("timestamps are beyond what times can be: {origin} was taken off them");
             info.about.push(("clock".to_owned(), about));
         }
+        let follow = Follow::new(readers.len(), info.has_processes && !is_serial);
         Self {
             info,
             readers,
             names,
+            follow,
+            steps: Vec::new(),
+            ahead: 0,
             is_serial,
             base: 0,
             latest: None,
@@ -166,6 +183,10 @@ impl CoreSightSource {
                 let function = self.names.function(definition, &mut self.info);
                 reader.functions.push(function);
             }
+            let unknown = chunk.unknown.into_iter();
+            reader
+                .unknown
+                .extend(unknown.map(|it| self.follow.unknown(it)));
             reader.items.extend(chunk.items);
             match chunk.end {
                 Some(end) => {
@@ -177,6 +198,26 @@ impl CoreSightSource {
                 None => reader.state = State::Reading(chunks),
             }
         }
+    }
+
+    /// The source that goes first: where it goes on with a thread, the source that this one ran on last.
+    fn in_turn(&mut self, index: usize) -> usize {
+        let reader = self.readers.get(index);
+        let next = reader.and_then(|reader| reader.items.front());
+        let before = next.and_then(|next| self.follow.before(index, &next.what));
+        let Some(before) = before.filter(|_| self.ahead < AHEAD) else {
+            self.ahead = 0;
+            return index;
+        };
+        self.peek(before);
+        let reader = self.readers.get(before);
+        let next = reader.and_then(|reader| reader.items.front());
+        if next.is_none_or(|next| Follow::ends_run(&next.what)) {
+            self.ahead = 0;
+            return index;
+        }
+        self.ahead += 1;
+        before
     }
 
     fn take(&mut self, index: usize, batch: &mut Batch) {
@@ -221,7 +262,16 @@ impl CoreSightSource {
             has_names: self.has_names,
         };
         match item.what {
-            What::Step(step) => at.step(step),
+            What::Edge(edge) => {
+                let mut steps = std::mem::take(&mut self.steps);
+                let known = (&*at.reader.functions, &*at.reader.unknown);
+                let named = (&mut *at.names, &mut *at.info);
+                self.follow.steps(index, edge, known, named, &mut steps);
+                for step in steps.drain(..) {
+                    at.step(step);
+                }
+                self.steps = steps;
+            }
             What::Mismatch(address, file) => {
                 at.doubts.not_fitting += 1;
                 let file = file.map_or_else(String::new, |file| format!(" of {file}"));
@@ -313,7 +363,11 @@ impl CoreSightSource {
                 self.doubts.not_fitting,
                 "the code is not what ran",
             ),
-            ("too deep", self.total.too_deep, "calls were not followed"),
+            (
+                "too deep",
+                self.follow.too_deep(),
+                "calls were not followed",
+            ),
         ] {
             if times > 0 {
                 tell(what, format!("{times} times: {why}"));
@@ -392,10 +446,6 @@ impl At<'_> {
         });
     }
 
-    fn function(&self, number: u32) -> Option<FunctionId> {
-        self.reader.functions.get(number as usize).copied()
-    }
-
     fn step(&mut self, step: Step) {
         match step {
             Step::Enter {
@@ -403,12 +453,12 @@ impl At<'_> {
                 return_address,
                 ..
             } => {
-                let function = self.function(function);
+                let function = Some(FunctionId(function));
                 let site = Addr(return_address.unwrap_or_default());
                 self.row(RowKind::Enter, |row| row.function(function).word(site));
             }
             Step::Exit { function, .. } => {
-                let function = self.function(function);
+                let function = Some(FunctionId(function));
                 self.row(RowKind::Exit, |row| {
                     let mut row = row.function(function);
                     row.named = true;
@@ -522,76 +572,6 @@ impl At<'_> {
             message,
         }));
     }
-
-    fn message(&mut self, message: Message) {
-        let from = |from: From| match from {
-            From::Port(port) => vec![Field::new("port", Value::Unsigned(port.into()))],
-            From::Channel { master, channel } => vec![
-                Field::new("master", Value::Unsigned(master.into())),
-                Field::new("channel", Value::Unsigned(channel.into())),
-            ],
-        };
-        let number = |from: From| match from {
-            From::Port(port) => port.into(),
-            From::Channel { channel, .. } => channel.into(),
-        };
-        match message {
-            Message::Text { from: by, text } => {
-                let mut fields = from(by);
-                fields.push(Field::new("text", Value::Text(text.clone())));
-                let kind = EventKind::Marker {
-                    label: Some(text),
-                    value: number(by),
-                };
-                self.batch.push_event(Event {
-                    name: "text".into(),
-                    fields,
-                    ..self.reader.event(self.time, kind, true)
-                });
-            }
-            Message::Value {
-                from: by,
-                value,
-                bits,
-                is_marker,
-            } => {
-                let mut fields = from(by);
-                fields.push(Field::new("value", Value::Hex(value)));
-                fields.push(Field::new("bits", Value::Unsigned(bits.into())));
-                match is_marker {
-                    true => self.named("marker", fields),
-                    false => self.named("value", fields),
-                }
-            }
-            Message::InterruptEnter(number) => {
-                let (irq, name) = (Irq(number), cortex_m(number));
-                let identities = &mut self.info.identities;
-                let irq = identities.interrupt(self.reader.space, InterruptKind::Hard, irq);
-                identities.name_interrupt(irq, &name);
-                self.row(RowKind::IsrEnter, |row| row.interrupt(Some(irq)));
-            }
-            Message::InterruptExit(number) => {
-                let (hard, irq) = (InterruptKind::Hard, Irq(number));
-                let irq = self.info.identities.interrupt(self.reader.space, hard, irq);
-                self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
-            }
-            Message::Named(name, numbers) => {
-                let field = |(name, value): (&'static str, u64)| match name {
-                    crate::code::FIELD | "address" => Field::new(name, Value::Hex(value)),
-                    _ => Field::new(name, Value::Unsigned(value)),
-                };
-                self.named(name, numbers.into_iter().map(field).collect());
-            }
-            Message::Overflow => {
-                self.doubts.lost += 1;
-                self.push(EventKind::Gap(Gap::LostPackets { packets: None }));
-            }
-            Message::Damage { bytes, message } => {
-                self.doubts.lost += 1;
-                self.damage(bytes, message.to_owned());
-            }
-        }
-    }
 }
 
 impl Source for CoreSightSource {
@@ -607,7 +587,10 @@ impl Source for CoreSightSource {
         batch.clear();
         while !batch.is_full() {
             match self.first() {
-                Some(index) => self.take(index, batch),
+                Some(index) => {
+                    let index = self.in_turn(index);
+                    self.take(index, batch);
+                }
                 None => {
                     self.tell();
                     break;

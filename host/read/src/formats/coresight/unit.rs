@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use kymo_coresight::calls::{Calls, Step};
+use kymo_coresight::calls::{Edge, Edges};
 use kymo_coresight::clock::{Clock, Measure};
 use kymo_coresight::doubts::Doubts;
 use kymo_coresight::element::{Element, Transaction, Unsynced};
@@ -19,7 +19,7 @@ use kymo_coresight::perf::{Missing, TimeConversion};
 use kymo_coresight::remarks::{self, Remark};
 use kymo_event::TraceCounts;
 
-use super::program::{Binaries, Code, Definition, NO_THREAD, Threads};
+use super::program::{Binaries, Code, Definition, NO_THREAD, Threads, Unknown};
 use super::software::{self, Message};
 
 /// Chunks that are decoded ahead.
@@ -31,8 +31,8 @@ const CHUNK: usize = 4096;
 /// Something that happened.
 #[derive(Debug)]
 pub(super) enum What {
-    /// On the stack of a thread.
-    Step(Step),
+    /// Execution may be in another function.
+    Edge(Edge),
     /// The code at an address, of this file, is not what ran.
     Mismatch(u64, Option<String>),
     /// The trace unit saw an event of its configuration; `None` is the trigger.
@@ -69,7 +69,6 @@ impl End {
         self.remarks.extend(other.remarks);
         self.widest = self.widest.max(other.widest);
         self.backward += other.backward;
-        self.too_deep += other.too_deep;
         self.of_any = self.of_any.max(other.of_any);
     }
 }
@@ -79,6 +78,8 @@ impl End {
 pub(super) struct Chunk {
     /// Functions that are new, in the order of their numbers.
     pub functions: Vec<Definition>,
+    /// The same of code without symbols.
+    pub unknown: Vec<Unknown>,
     pub items: Vec<Item>,
     /// What is known of the source as a whole, with its last chunk.
     pub end: Option<End>,
@@ -94,7 +95,6 @@ pub(super) struct End {
     /// The longest time between two times of the trace.
     pub widest: u64,
     pub backward: u64,
-    pub too_deep: u64,
     /// How many processes have memory, if it was not known which of them ran.
     pub of_any: usize,
 }
@@ -159,11 +159,11 @@ impl Work {
         };
         let mut code = Code::new(&none, &self.binaries, self.process_of.as_deref());
         code.threads = self.parts.first().and_then(|part| self.threads(part));
-        let mut calls = Calls::new(&mut code);
-        if calls.thread() != NO_THREAD {
+        let mut edges = Edges::new(&mut code);
+        if edges.thread() != NO_THREAD {
             // The whole trace is of one thread, which no packet says.
-            let thread = calls.thread();
-            let began = What::Step(Step::Thread { thread });
+            let thread = edges.thread();
+            let began = What::Edge(Edge::Thread { thread });
             state.clock.push(0, (0, began), &mut state.placed);
         }
         let (mut counts, mut remarks) = (TraceCounts::default(), Vec::new());
@@ -183,7 +183,7 @@ impl Work {
                 view: View::default(),
             };
             if index > 0 {
-                output.pause(calls.instructions(), 0, true);
+                output.pause(edges.instructions(), 0, true);
             }
             let mut doubts = Doubts::default();
             if software::is_software(&source.protocol) {
@@ -192,10 +192,10 @@ impl Work {
                 code.memory = memory;
                 code.threads = self.threads(part);
                 // Blocks have other numbers in each part.
-                calls.forget_code();
+                edges.forget_code();
                 let mut flow = Flow::new(&source.protocol, self.options, memory);
                 let mut follower = Follower {
-                    calls: &mut calls,
+                    edges: &mut edges,
                     code: &mut code,
                     output: &mut output,
                     doubts: &mut doubts,
@@ -212,13 +212,12 @@ impl Work {
         }
         state
             .clock
-            .push(calls.instructions(), (0, What::End), &mut state.placed);
+            .push(edges.instructions(), (0, What::End), &mut state.placed);
         state.finish(
-            code.new,
+            (code.new, code.new_unknown),
             End {
                 counts,
                 remarks,
-                too_deep: calls.too_deep(),
                 of_any: code.of_any,
                 ..End::default()
             },
@@ -252,10 +251,11 @@ impl State {
         }
     }
 
-    fn finish(mut self, functions: Vec<Definition>, end: End) {
+    fn finish(mut self, (functions, unknown): (Vec<Definition>, Vec<Unknown>), end: End) {
         self.clock.finish(&mut self.placed);
         self.take();
         self.chunk.functions.extend(functions);
+        self.chunk.unknown.extend(unknown);
         self.chunk.end = Some(End {
             widest: self.clock.widest,
             backward: self.clock.backward,
@@ -311,9 +311,12 @@ impl Output<'_> {
     }
 
     /// Hands on what has its time, if that is worth it.
-    pub fn flush(&mut self, functions: &mut Vec<Definition>) {
+    pub fn flush(&mut self, code: Option<&mut Code<'_>>) {
         if self.state.placed.len() >= CHUNK {
-            self.state.chunk.functions.append(functions);
+            if let Some(code) = code {
+                self.state.chunk.functions.append(&mut code.new);
+                self.state.chunk.unknown.append(&mut code.new_unknown);
+            }
             self.state.take();
             self.state.send();
         }
@@ -322,7 +325,7 @@ impl Output<'_> {
 
 /// Follows the elements of a source.
 struct Follower<'f, 'a, 'c> {
-    calls: &'f mut Calls,
+    edges: &'f mut Edges,
     code: &'f mut Code<'c>,
     output: &'f mut Output<'a>,
     doubts: &'f mut Doubts,
@@ -333,7 +336,7 @@ impl Sink for Follower<'_, '_, '_> {
     #[inline]
     fn element(&mut self, at: usize, element: Element) {
         let Self {
-            calls,
+            edges,
             code,
             output,
             doubts,
@@ -348,15 +351,15 @@ impl Sink for Follower<'_, '_, '_> {
             counts.ranges += 1;
             counts.instructions += u64::from(range.count);
         }
-        let before = calls.instructions();
-        calls.element(&element, *code, &mut |step| {
-            let what = match step {
-                Step::Mismatch { address } => What::Mismatch(address, output.file_at(address)),
-                step => What::Step(step),
+        let before = edges.instructions();
+        edges.element(&element, *code, &mut |edge| {
+            let what = match edge {
+                Edge::Mismatch { address } => What::Mismatch(address, output.file_at(address)),
+                edge => What::Edge(edge),
             };
             output.push(before, at, what);
         });
-        let now = calls.instructions();
+        let now = edges.instructions();
         match element {
             Element::Range(range) => output.cycles(now, range.cycles),
             Element::Cycles(cycles) => output.cycles(now, Some(cycles)),
@@ -379,16 +382,16 @@ impl Sink for Follower<'_, '_, '_> {
             Element::NoSync(why) => output.pause(now, at, why == Unsynced::Reset),
             _ => {}
         }
-        output.flush(&mut code.new);
+        output.flush(Some(code));
     }
 
     fn memory(&mut self, view: View) {
         self.output.view = view;
         self.doubts.view = view;
         if self.code.see(view) {
-            let (before, output) = (self.calls.instructions(), &mut *self.output);
-            self.calls.replace(&mut |step| {
-                output.push(before, 0, What::Step(step));
+            let (before, output) = (self.edges.instructions(), &mut *self.output);
+            self.edges.replace(&mut |edge| {
+                output.push(before, 0, What::Edge(edge));
             });
         }
     }

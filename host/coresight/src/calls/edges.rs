@@ -1,0 +1,264 @@
+//! Elements to edges: where execution may come into another function.
+
+use std::collections::HashSet;
+
+use super::step::{Arrival, Before, Cut, Edge, Lost, Place, Program};
+use crate::element::{Context, Element, Leave, Range, TraceOn, Transaction, Unsynced};
+use crate::flow::BlockId;
+
+/// Beginnings of functions in code without symbols that are known. Hostile traces have billions.
+const BEGINNINGS: usize = 1 << 20;
+
+/// Follows the elements of one source.
+#[derive(Debug)]
+pub struct Edges {
+    /// Instructions so far.
+    instructions: u64,
+    context: Context,
+    thread: u32,
+    before: Before,
+    /// Where the range before was, if it was of the thread that runs.
+    last: Option<Place>,
+    /// Of each block.
+    places: Vec<Option<Place>>,
+    /// Addresses in code without symbols where a function begins, as it was called there.
+    beginnings: HashSet<(u32, u64)>,
+}
+
+impl Edges {
+    /// Begins with the thread that runs in no known context.
+    pub fn new(program: &mut impl Program) -> Self {
+        let context = Context::default();
+        Edges {
+            instructions: 0,
+            context,
+            thread: program.thread(&context),
+            before: Before::Nothing,
+            last: None,
+            places: Vec::new(),
+            beginnings: HashSet::new(),
+        }
+    }
+
+    /// Instructions that executed so far.
+    pub fn instructions(&self) -> u64 {
+        self.instructions
+    }
+
+    /// The thread that runs.
+    pub fn thread(&self) -> u32 {
+        self.thread
+    }
+
+    /// Forgets what is known of blocks: their numbers no longer hold.
+    pub fn forget_code(&mut self) {
+        self.places.clear();
+    }
+
+    /// The program of the thread is replaced by another one.
+    pub fn replace(&mut self, out: &mut impl FnMut(Edge)) {
+        self.before = Before::Nothing;
+        out(Edge::Replaced);
+    }
+
+    /// Takes the next element. Its edges happened before the instructions that it adds.
+    #[inline]
+    pub fn element(
+        &mut self,
+        element: &Element,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Edge),
+    ) {
+        match element {
+            Element::Range(range) => self.range(range, program, out),
+            other => self.other(other, program, out),
+        }
+    }
+
+    #[inline]
+    fn range(&mut self, range: &Range, program: &mut impl Program, out: &mut impl FnMut(Edge)) {
+        let place = self.place(range.block, range.start, program);
+        let stays = match (self.last, self.before, place) {
+            (
+                Some(Place::Function { function, .. }),
+                Before::Range(Leave::Next | Leave::Jump, _),
+                Place::Function { function: now, .. },
+            ) => function == now,
+            (
+                Some(Place::Unknown { code }),
+                Before::Range(Leave::Next | Leave::Jump, _),
+                Place::Unknown { code: now },
+            ) => code == now && !self.beginnings.contains(&(code, range.start)),
+            _ => false,
+        };
+        if !stays {
+            self.arrive(range.start, place, out);
+        }
+        if let Before::Range(Leave::Next, end) = self.before
+            && end != range.start
+        {
+            out(Edge::Mismatch { address: end });
+        }
+        if !range.is_taken && range.is_mismatch() {
+            out(Edge::Mismatch {
+                address: range.end.wrapping_sub(u64::from(range.last.size)),
+            });
+        }
+        self.instructions += u64::from(range.count);
+        self.before = Before::Range(range.leave(), range.end);
+        self.last = Some(place);
+    }
+
+    #[inline]
+    fn place(&mut self, block: Option<BlockId>, address: u64, program: &mut impl Program) -> Place {
+        let Some(block) = block else {
+            return program.place(&self.context, address);
+        };
+        let index = block as usize;
+        if index >= self.places.len() {
+            self.places.resize(index + 1, None);
+        }
+        match self.places[index] {
+            Some(place) => place,
+            None => {
+                let place = program.place(&self.context, address);
+                self.places[index] = Some(place);
+                place
+            }
+        }
+    }
+
+    fn arrive(&mut self, address: u64, place: Place, out: &mut impl FnMut(Edge)) {
+        let is_call = matches!(
+            self.before,
+            Before::Range(Leave::Call | Leave::IndirectCall, _) | Before::Exception
+        );
+        if let Place::Unknown { code } = place
+            && is_call
+            && self.beginnings.len() < BEGINNINGS
+        {
+            self.beginnings.insert((code, address));
+        }
+        out(Edge::Arrive(Arrival {
+            before: self.before,
+            address,
+            place,
+            is_user: self.context.level == Some(0),
+        }));
+    }
+
+    #[cold]
+    fn other(&mut self, element: &Element, program: &mut impl Program, out: &mut impl FnMut(Edge)) {
+        match *element {
+            Element::Context(context) => {
+                self.context = context;
+                let thread = program.thread(&context);
+                if thread != self.thread {
+                    self.switch(thread, out);
+                }
+            }
+            Element::Exception {
+                number,
+                return_address,
+                ..
+            } => self.exception(number, return_address, program, out),
+            // Behind an instruction that returns from exceptions, it says the same again.
+            Element::ExceptionReturn
+                if !matches!(self.before, Before::Range(Leave::ExceptionReturn, _)) =>
+            {
+                self.before = Before::ExceptionReturn;
+            }
+            Element::TraceOn { why, .. } => {
+                // An ETMv4 has said so by a packet of its own.
+                if why == TraceOn::Overflow && self.before != Before::Lost {
+                    self.lose(Lost::Overflow, out);
+                }
+                self.before = match self.before {
+                    Before::Range(Leave::ExceptionReturn, _) | Before::Exception => Before::Nothing,
+                    Before::Range(leave, end) => Before::Pause(leave, end),
+                    before => before,
+                };
+                out(Edge::TraceOn);
+            }
+            Element::NoSync(Unsynced::Init) => self.before = Before::Nothing,
+            Element::NoSync(why) => self.lose(Lost::Unsynced(why), out),
+            Element::NotAccessible { address, .. } => {
+                // Where execution is and how it got there is known. A jump there is a tail call, by the stub of a library say.
+                let is_jump = matches!(
+                    self.before,
+                    Before::Range(Leave::Jump | Leave::IndirectJump, _)
+                );
+                let place = match program.place(&self.context, address) {
+                    Place::Function { function, is_start } => Place::Function {
+                        function,
+                        is_start: is_start || is_jump,
+                    },
+                    unknown => unknown,
+                };
+                self.arrive(address, place, out);
+                self.lose(Lost::NoCode(address), out);
+            }
+            Element::AddressUnknown => self.lose(Lost::NoAddress, out),
+            // Execution goes on behind the instruction that began the transaction, in its function.
+            Element::Transaction(Transaction::Fail) => {
+                if let Before::Range(_, end) = self.before {
+                    self.before = Before::Range(Leave::Jump, end);
+                }
+            }
+            Element::RangeWithoutPath { count, .. } => {
+                self.lose(Lost::NoPath(count), out);
+                self.instructions += u64::from(count);
+            }
+            _ => {}
+        }
+    }
+
+    fn lose(&mut self, why: Lost, out: &mut impl FnMut(Edge)) {
+        self.before = match why {
+            // Where execution was is known, or nothing was traced.
+            Lost::NoCode(_) | Lost::Unsynced(Unsynced::Reset | Unsynced::EndOfTrace) => {
+                Before::Nothing
+            }
+            _ => Before::Lost,
+        };
+        out(Edge::Lost(why));
+    }
+
+    fn exception(
+        &mut self,
+        number: u32,
+        return_address: Option<u64>,
+        program: &mut impl Program,
+        out: &mut impl FnMut(Edge),
+    ) {
+        // Of ETMv3, and where an exception comes upon another one, the packet does not have it.
+        let return_address = return_address.or(match self.before {
+            Before::Range(Leave::Next, end) => Some(end),
+            _ => None,
+        });
+        let is_under_way = match self.before {
+            Before::Range(leave, _) => leave != Leave::Next,
+            before => before == Before::ExceptionReturn,
+        };
+        if is_under_way && let Some(address) = return_address {
+            // What was on its way when the exception came has arrived.
+            let place = program.place(&self.context, address);
+            self.arrive(address, place, out);
+        }
+        out(Edge::Exception(Cut {
+            number,
+            return_address,
+            before: self.before,
+        }));
+        self.before = Before::Exception;
+    }
+
+    fn switch(&mut self, thread: u32, out: &mut impl FnMut(Edge)) {
+        if matches!(self.before, Before::Pause(..)) {
+            // It was another thread that was traced before.
+            self.before = Before::Nothing;
+        }
+        (self.thread, self.last) = (thread, None);
+        out(Edge::Thread { thread });
+    }
+}
