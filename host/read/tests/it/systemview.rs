@@ -338,7 +338,7 @@ fn functions_prints_markers_heaps_and_samples_are_events() {
         .iter()
         .find(|it| it.name.as_deref() == Some("main"));
     assert_eq!(thread.unwrap().tid.0, 0x2000_0100);
-    assert_eq!(all.iter().filter(|it| it.record).count(), 4 + 25);
+    assert_eq!(all.iter().filter(|it| it.record).count(), 4 + 28);
 }
 
 /// A pipe that ends within a packet, and one with the text of a file before its stream.
