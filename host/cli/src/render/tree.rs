@@ -462,6 +462,8 @@ impl<'a> Tree<'a> {
             EventKind::Gap(_) => warning,
             EventKind::Recording { .. } => dim,
             EventKind::Marker { .. } | EventKind::Counter { .. } => marker,
+            // What says no more than that a source has ended has no line either.
+            EventKind::Other if event.name.is_empty() => return Ok(()),
             EventKind::Other | EventKind::Ready { .. } => dim,
             // Names are in their column already; priorities, and what carries the clock on, are for the
             // listing of events.
