@@ -52,8 +52,8 @@ pub struct Stacks {
     stacks: Vec<Stack>,
     /// Where among them the stack of a thread is, and of which source, where it does not move.
     places: HashMap<(u32, Option<usize>), usize>,
-    /// Of each source: its thread, and where the stack of that is.
-    sources: Vec<Option<(u32, usize)>>,
+    /// Of each source: its thread, and where the stack of that is, if it has one.
+    sources: Vec<(u32, Option<usize>)>,
     shared: Shared,
 }
 
@@ -109,20 +109,21 @@ impl Stacks {
 
     /// Where the stack of a source's thread is. Before it names one, that is one that does not move.
     fn place(&mut self, source: usize) -> usize {
-        match self.sources.get(source) {
-            Some(Some((_, place))) => *place,
-            _ => self.switch(source, u32::MAX),
-        }
+        let known = self.sources.get(source).copied();
+        let (thread, place) = known.unwrap_or((u32::MAX, None));
+        place.unwrap_or_else(|| self.switch(source, thread))
     }
 
     fn switch(&mut self, source: usize, thread: u32) -> usize {
         if self.places.len() >= THREADS {
             self.places.clear();
             self.stacks.clear();
-            self.sources.clear();
+            for (_, place) in &mut self.sources {
+                *place = None;
+            }
         }
         if self.sources.len() <= source {
-            self.sources.resize(source + 1, None);
+            self.sources.resize(source + 1, (u32::MAX, None));
         }
         let key = (thread, (!self.moves(thread)).then_some(source));
         let next = self.stacks.len();
@@ -130,7 +131,7 @@ impl Stacks {
         if place == next {
             self.stacks.push(Stack::default());
         }
-        self.sources[source] = Some((thread, place));
+        self.sources[source] = (thread, Some(place));
         place
     }
 }

@@ -4,8 +4,8 @@
 //! line does not say (the task of a function graph without that column, say) is for code that keeps a state.
 
 mod event;
-mod front;
 mod graph;
+mod prefix;
 mod sched;
 
 use std::borrow::Cow;
@@ -144,7 +144,7 @@ pub enum TextKind<'a> {
 
 /// Reads a line, without its end.
 pub fn line(text: &str) -> Line<'_> {
-    let text = front::without_printed(text);
+    let text = prefix::without_prefix(text);
     let trimmed = text.trim();
     if let Some(header) = trimmed.strip_prefix('#') {
         return match header.trim().strip_prefix("tracer:") {

@@ -142,7 +142,7 @@ fn short_and_hidden_calls_leave_nothing_behind_and_open_ones_are_in_each_dump() 
     let found = calls(&device.trace(), 0);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!((found[0].0, found[0].1), (OPEN, 0x1100));
-    // It goes on behind the dump, and is told with what came meanwhile.
+    // Recording goes on behind the dump; the call has the time that passed meanwhile.
     device.exit(0x1100);
     let found = calls(&device.trace(), 0);
     let (how, function, duration, own, _) = found[found.len() - 1];

@@ -130,7 +130,7 @@ impl<P: CpusPort> Lane<P> {
     }
 }
 
-/// Follows the calls of one CPU, for whoever may work on its structure.
+/// Follows the calls of one CPU. One at a time: of the CPU inside its lane, or with [`Calls::lock`].
 struct Follower<'a, P: 'static> {
     lane: &'a Lane<P>,
     control: &'a Control,

@@ -65,8 +65,8 @@ impl Follow {
         number
     }
 
-    /// The source that goes before this one, unless the run of the thread there has ended: what comes next is of a thread
-    /// that ran there last.
+    /// The source on which the thread of a source's next edge ran last, if that is another one that has run nothing else
+    /// since. Its edges go first, up to the [end](Self::ends_run) of that run.
     pub fn before(&self, source: usize, next: &What) -> Option<usize> {
         let thread = match next {
             What::Edge(Edge::Thread { thread }) => *thread,
@@ -114,6 +114,7 @@ impl Follow {
                         code.map(|code| Place::Unknown { code })
                     }
                 };
+                // A source's functions and code come no later than the edges that name them.
                 let Some(place) = place else {
                     return;
                 };

@@ -28,7 +28,8 @@ use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
 use crate::{ReadError, Source};
 
-/// Things of a source that go before those of another one at most: more are no end of a thread's run.
+/// Things of one source that are taken before an earlier one of another source at most, for a thread that moves: so
+/// many are more than what times are uncertain by, and the thread is taken to run on both.
 const AHEAD: usize = 1 << 16;
 
 /// A recording.

@@ -1,9 +1,9 @@
-//! What stands in front of a line where it was pasted, or went through the kernel's log.
+//! Prefixes of lines that were pasted, or went through a log: quotation marks, dates, the kernel's own times.
 
 /// A line without what a file or a mail puts before it (a byte order mark, `> ` of a quotation), and without what the
 /// kernel's log does: `<4>`, `[  516.125674] `, `[    T7] `, in a file of syslog or of journald
 /// `Nov 27 22:00:00 host kernel: `, and in logcat's `11-28 05:48:38.123  1234  1234 I tag     : `.
-pub(super) fn without_printed(text: &str) -> &str {
+pub(super) fn without_prefix(text: &str) -> &str {
     let mut text = text.trim_start_matches('\u{feff}');
     while let Some(quoted) = text.strip_prefix('>') {
         text = quoted.strip_prefix(' ').unwrap_or(quoted);
@@ -76,7 +76,7 @@ mod tests {
     use crate::text::{Line, line};
 
     #[test]
-    fn what_stands_in_front_of_pasted_lines_is_no_part_of_them() {
+    fn prefixes_of_pasted_lines_are_no_part_of_them() {
         let text = " 1)    find-298    |  + 12.669 us  |    mutex_unlock();";
         let expected = line(text);
         assert!(matches!(expected, Line::Event(_)));
