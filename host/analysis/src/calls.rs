@@ -11,7 +11,7 @@
 //! to follows from the interrupts that are active on its processor and from the thread that
 //! it names. Where a stream belongs to a thread of a Linux process, that thread takes the place of a
 //! processor, with all streams that belong to it; signals are its interrupts. Where an event names
-//! neither, its stream takes that place.
+//! neither, its stream takes that place. Spans, which are no calls, have tracks by their names.
 //!
 //! # Time
 //! A track has the processor or not, and only one track of a processor has it at a time: an
@@ -58,6 +58,7 @@ mod interrupts;
 mod jumps;
 mod losses;
 mod output;
+mod spans;
 mod straight;
 mod threads;
 mod track;
@@ -119,6 +120,7 @@ pub struct Calls {
     /// The tracks of threads, by [`ThreadId`]; [`NO_TRACK`] for those that have none.
     threads: Vec<usize>,
     interrupts: FastMap<(usize, InterruptId, usize), usize>,
+    spans: FastMap<spans::Key, spans::Spans>,
     cpus: Vec<CpuState>,
     cpu_keys: FastMap<CpuKey, usize>,
     /// The streams of which events are missing between the last one and the next. (By stream: another
@@ -187,6 +189,7 @@ impl Calls {
             tracks: Vec::new(),
             threads: Vec::new(),
             interrupts: FastMap::default(),
+            spans: FastMap::default(),
             cpus: Vec::new(),
             cpu_keys: FastMap::default(),
             in_gap: Vec::new(),
@@ -275,6 +278,11 @@ impl Calls {
                 let track = self.context(cpu, row, out);
                 if let Some(function) = row.of_function() {
                     self.called(track, function, row, out);
+                }
+            }
+            RowKind::SpanBegin | RowKind::SpanEnd => {
+                if let Some(function) = row.of_function() {
+                    self.span(cpu, function, event, out);
                 }
             }
             RowKind::SetJmp => self.set_jump(cpu, row.environment(), event, out),

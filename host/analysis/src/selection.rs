@@ -332,8 +332,7 @@ impl Chooser {
         let found = self.track(track);
         found.info = Some(info);
         found.cpu = found.cpu.or(info.cpu);
-        let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) = info.kind;
-        found.thread = found.thread.or(thread);
+        found.thread = found.thread.or(info.thread());
         if let TrackKind::Thread {
             thread: Some(thread),
         } = info.kind

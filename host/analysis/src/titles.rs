@@ -32,6 +32,12 @@ pub fn track(trace: &TraceInfo, info: &TrackInfo) -> String {
         (TrackKind::Thread { thread: Some(id) }, _) => thread(trace, id),
         (TrackKind::Thread { thread: None }, Some(cpu)) => format!("CPU {cpu} outside threads"),
         (TrackKind::Thread { thread: None }, None) => "outside threads".to_owned(),
+        (TrackKind::Span { function }, cpu) => {
+            let name = trace.identities.function(function);
+            let name = name.and_then(|function| function.name.as_deref());
+            let on = cpu.map_or_else(String::new, |cpu| format!(" on CPU {cpu}"));
+            format!("{}{on}", name.unwrap_or("span"))
+        }
         (TrackKind::Interrupt { irq, thread, level }, cpu) => {
             let mut title = interrupt_title(&trace.identities, irq);
             if let Some(cpu) = cpu {

@@ -92,6 +92,22 @@ pub enum EventKind {
         /// The function that called it, where the source says so; that one's own call need not be in the trace.
         caller: Option<Caller>,
     },
+    /// A stretch of time with a name begins: a lock is held, interrupts are disabled. It is no call: it may overlap calls,
+    /// and end in another thread. It ends at the next [`SpanEnd`](Self::SpanEnd) of the same name; such as begin meanwhile
+    /// lie within it.
+    SpanBegin {
+        /// What it is called.
+        function: FunctionId,
+        /// Whether each processor has such spans of its own, rather than the whole machine.
+        per_cpu: bool,
+    },
+    /// It ends.
+    SpanEnd {
+        /// What it is called.
+        function: FunctionId,
+        /// As at its begin.
+        per_cpu: bool,
+    },
     /// A whole call of the event's thread, whose time is that of its end (or at which it was seen last). Only formats
     /// that record calls so have it, and what reads them makes an entry and an exit of it.
     Call(WholeCall),
@@ -190,10 +206,13 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// The function that is entered, left or called, if it is named.
+    /// The function that is entered, left or called, or the name of a span, if it is named.
     pub const fn function(&self) -> Option<FunctionId> {
         match self {
-            Self::Enter { function, .. } | Self::Called { function, .. } => Some(*function),
+            Self::Enter { function, .. }
+            | Self::Called { function, .. }
+            | Self::SpanBegin { function, .. }
+            | Self::SpanEnd { function, .. } => Some(*function),
             Self::Exit { function } => *function,
             _ => None,
         }

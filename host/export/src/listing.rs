@@ -118,7 +118,9 @@ fn meaning(identities: &Identities, kind: &EventKind, fields: &mut Vec<Field>) {
         EventKind::Exit {
             function: Some(function),
         }
-        | EventKind::Called { function, .. } => fields.extend(address(*function)),
+        | EventKind::Called { function, .. }
+        | EventKind::SpanBegin { function, .. }
+        | EventKind::SpanEnd { function, .. } => fields.extend(address(*function)),
         EventKind::IsrEnter { irq: id } | EventKind::IsrExit { irq: Some(id) } => {
             fields.push(irq(*id));
         }

@@ -64,7 +64,7 @@ impl Tracks {
         }
         let (is_thread, tid) = match info.kind {
             TrackKind::Thread { thread } => (true, thread.map(|id| trace.identities.tid(id))),
-            TrackKind::Interrupt { .. } => (false, None),
+            TrackKind::Interrupt { .. } | TrackKind::Span { .. } => (false, None),
         };
         let space = info.space(trace);
         let stream = trace.stream(info.stream);

@@ -199,6 +199,8 @@ pub(crate) const fn wants(wanted: Wanted, kind: &EventKind) -> bool {
         EventKind::Enter { .. }
             | EventKind::Exit { .. }
             | EventKind::Called { .. }
+            | EventKind::SpanBegin { .. }
+            | EventKind::SpanEnd { .. }
             | EventKind::SwitchedIn
             | EventKind::SwitchedOut
             | EventKind::IsrEnter { .. }

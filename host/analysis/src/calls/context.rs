@@ -309,6 +309,7 @@ impl Calls {
                 TrackKind::Thread { thread: None } => track.last_on == Some(cpu),
                 TrackKind::Thread { .. } => track.on.is_none_or(|on| on == cpu),
                 TrackKind::Interrupt { .. } => false,
+                TrackKind::Span { .. } => track.last_on == Some(cpu),
             };
             if here {
                 act(track);

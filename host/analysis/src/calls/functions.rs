@@ -77,6 +77,7 @@ impl Calls {
                 (cpu.or(found.info.cpu), thread)
             }
             TrackKind::Interrupt { thread, .. } => (found.info.cpu, thread),
+            TrackKind::Span { .. } => (found.info.cpu, None),
         }
     }
 

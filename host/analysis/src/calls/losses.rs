@@ -144,6 +144,7 @@ impl Calls {
         self.cpus[cpu].crossed = None;
         self.cpus[cpu].unforeseen = 0;
         let survived = self.survived(self.cpus[cpu].stream);
+        self.lose_spans(cpu, time);
         let mut stale = Vec::new();
         self.each_touched(cpu, |track| {
             stale.extend(track.lose(survived).map(|depth| (track.id, depth)));

@@ -5,7 +5,8 @@ use kymo_event::{
     Time, TraceInfo,
 };
 
-/// A line of execution with a call stack of its own: a thread, or an interrupt handler.
+/// A line of execution with a call stack of its own: a thread, or an interrupt handler. Or a name of spans, which lie within
+/// each other as calls do.
 ///
 /// Numbers are given from 0 in the order in which tracks appear, so they can index a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,7 +19,7 @@ pub struct CallId(pub u64);
 /// What a track is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TrackInfo {
-    /// A thread or an interrupt.
+    /// A thread, an interrupt or a name of spans.
     pub kind: TrackKind,
     /// The processor, where the track belongs to one: interrupts of a CPU, and what ran on a CPU
     /// without a thread. Threads wander, so they have none.
@@ -33,6 +34,19 @@ impl TrackInfo {
         matches!(self.kind, TrackKind::Thread { .. })
     }
 
+    /// Whether it is of spans, which are no calls and take no time of their own.
+    pub const fn is_span(&self) -> bool {
+        matches!(self.kind, TrackKind::Span { .. })
+    }
+
+    /// The thread that it is of, where it is of one.
+    pub const fn thread(&self) -> Option<ThreadId> {
+        match self.kind {
+            TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. } => thread,
+            TrackKind::Span { .. } => None,
+        }
+    }
+
     /// The space that its thread or interrupt is of.
     pub fn space(&self, trace: &TraceInfo) -> SpaceId {
         let identities = &trace.identities;
@@ -45,6 +59,7 @@ impl TrackInfo {
                 let interrupt = identities.interrupts().get(irq.0 as usize);
                 interrupt.map(|interrupt| interrupt.space)
             }
+            TrackKind::Span { .. } => None,
         };
         let of_stream = || trace.stream(self.stream).map(|stream| stream.space);
         space.or_else(of_stream).unwrap_or_default()
@@ -68,6 +83,11 @@ pub enum TrackKind {
         thread: Option<ThreadId>,
         /// 0, or by how many activations of the same interrupt this one is nested.
         level: u32,
+    },
+    /// The spans of one name on a machine, or on a processor of it.
+    Span {
+        /// Their name.
+        function: FunctionId,
     },
 }
 

@@ -122,6 +122,11 @@ impl Track {
         )
     }
 
+    /// Of spans: they have lasted up to here.
+    pub fn run_to(&mut self, time: Time) {
+        self.ran = self.ran.max(time.0);
+    }
+
     /// Takes a charge back: that time did not pass. Gives the call that has it if that has ended, and
     /// can't be changed any more.
     pub fn give_back(&mut self, charge: Charge) -> Option<(CallId, Callee)> {
@@ -184,6 +189,9 @@ impl Track {
         time: Time,
         call_site: Option<Addr>,
     ) -> Begin {
+        if self.info.is_span() {
+            self.run_to(time);
+        }
         let begin = Begin {
             track: self.id,
             call,
@@ -368,6 +376,9 @@ impl Track {
         (time, stated): (Time, Option<Duration>),
         how: impl FnOnce(Doubt) -> How,
     ) -> Option<End> {
+        if self.info.is_span() {
+            self.run_to(time);
+        }
         let frame = self.frames.pop()?;
         let lost = match frame.marks.has(Marks::LOSS) {
             true => self.lost.pop().unwrap_or_default(),
@@ -403,7 +414,10 @@ impl Track {
             }
             _ => (wall, duration),
         };
-        let self_time = duration - frame.callees;
+        let self_time = match self.info.is_span() {
+            true => Duration(0),
+            false => duration - frame.callees,
+        };
         let (sure, sure_self) = match doubt {
             // Some of it is an interrupt's.
             Doubt {
@@ -481,6 +495,9 @@ impl Track {
     /// call, the outermost first.
     pub fn clip(&mut self, time: Time, mut begun: impl FnMut(Begin)) {
         self.window = time;
+        if self.info.is_span() {
+            self.run_to(time);
+        }
         self.outer = Outer::default();
         for lost in &mut self.lost {
             // A loss before may have hidden that other calls run.

@@ -36,6 +36,9 @@ impl Calls {
                 self.clip(track, time, (cpu, None), out);
             }
         }
+        for (_, spans) in self.spans_in_order() {
+            self.clip(spans.track, time, (spans.cpu, spans.thread), out);
+        }
         for cpu in 0..self.cpus.len() {
             let found = &self.cpus[cpu];
             let thread = found.thread.and_then(|thread| self.place_of(thread).1);
@@ -102,6 +105,18 @@ impl Calls {
             for track in &cpu.interrupts {
                 let below = running.unwrap_or(*track);
                 self.enters(*track, row(RowKind::Enter, below), &mut rows);
+            }
+        }
+        for ((_, _, cpu), spans) in self.spans_in_order() {
+            let stream = self.tracks[spans.track].info.stream;
+            let row = Row::new(RowKind::SpanBegin, time, stream).at(spans.cpu, spans.thread);
+            for (call, callee, _) in self.tracks[spans.track].open_calls() {
+                let Callee::Function(function) = callee else {
+                    continue;
+                };
+                let mut row = row.function(Some(function)).per_cpu(cpu.is_some());
+                row.record = false;
+                rows.push((row, Some(call)));
             }
         }
         rows

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use kymo_analysis::by_wall::ByWall;
-use kymo_analysis::calls::{CallId, Callee, End, Step, TrackId, TrackKind};
+use kymo_analysis::calls::{CallId, Callee, End, Step, TrackId};
 use kymo_analysis::replay::{Options, Replay};
 use kymo_analysis::selection::Selection;
 use kymo_event::{Batch, Cpu, Duration, ThreadId, TimeUnit, TraceInfo};
@@ -325,10 +325,8 @@ impl OpenCalls {
     fn step(&mut self, step: &Step<'_>) -> Option<Call> {
         match step {
             Step::Track { track, info } => {
-                let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) =
-                    info.kind;
                 let track = self.track(*track);
-                track.thread = thread;
+                track.thread = info.thread();
                 track.cpu = track.cpu.or(info.cpu);
             }
             Step::State { track, cpu, .. } => {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use kymo_analysis::calls::{self, Calls, Step, TrackId, TrackInfo, TrackKind};
+use kymo_analysis::calls::{self, Calls, Step, TrackId, TrackInfo};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
 use kymo_event::{Cpu, Duration, Event, EventKind, Gap, Identities, ThreadId, Wanted};
 use kymo_export::json::Object;
@@ -581,10 +581,9 @@ fn repair_line(
 }
 
 fn set_track(tracks: &mut Tracks, track: TrackId, info: &TrackInfo) {
-    let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) = info.kind;
     let index = track.0 as usize;
     if tracks.len() <= index {
         tracks.resize(index + 1, None);
     }
-    tracks[index] = thread;
+    tracks[index] = info.thread();
 }

@@ -122,9 +122,7 @@ impl<'a> Ftrace<'a> {
                 let known = self.track(*track);
                 known.info = Some(*info);
                 known.cpu = known.cpu.or(info.cpu);
-                let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) =
-                    info.kind;
-                known.thread = thread.or(known.thread);
+                known.thread = info.thread().or(known.thread);
             }
             Step::State {
                 track,

@@ -282,6 +282,7 @@ impl<'a> Tree<'a> {
             return Ok(());
         };
         actor.open = end.depth;
+        let is_span = actor.is_span();
         let indent = actor.base.saturating_add(end.depth);
         if matches!(end.callee, Callee::Interrupt(_)) {
             self.page.actors.resume(stream, end.track);
@@ -310,7 +311,7 @@ impl<'a> Tree<'a> {
         let lines = &mut self.page.lines;
         if let Some(ending) = lines.release(stream, end.call, column) {
             // What it called is not shown, but that it did is.
-            let deep = end.self_time != end.duration;
+            let deep = !is_span && end.self_time != end.duration;
             ending.extend_from_slice(if deep { FOLDED } else { LEAF });
             let remark = match (end.how, self.caller) {
                 // Its end came with its beginning.

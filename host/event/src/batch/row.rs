@@ -15,6 +15,10 @@ pub enum RowKind {
     Exit,
     /// [`EventKind::Called`]: function, and its caller in the word.
     Called,
+    /// [`EventKind::SpanBegin`]: function, and in the word whether it is of a processor.
+    SpanBegin,
+    /// [`EventKind::SpanEnd`]: the same.
+    SpanEnd,
     /// [`EventKind::SwitchedIn`].
     SwitchedIn,
     /// [`EventKind::SwitchedOut`].
@@ -51,7 +55,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub struct Row {
     /// When.
     pub time: Time,
-    /// A call site, the environment of a jump, the number of a caller plus one before an offset in it of 32 bits, or of an exit
+    /// A call site, the environment of a jump, whether a span is of its processor, the number of a caller plus one before an offset in it of 32 bits, or of an exit
     /// one more than the nanoseconds of its call's self time, or of all of its time; 0 for none.
     pub(super) word: u64,
     /// The function, or the interrupt.
@@ -133,6 +137,13 @@ impl Row {
         self
     }
 
+    /// Of a span: whether it is of its processor.
+    #[must_use]
+    pub const fn per_cpu(mut self, per_cpu: bool) -> Self {
+        self.word = per_cpu as u64;
+        self
+    }
+
     /// Of an exit: its call took so long, as the source states. That is by the wall where its entry is not in the trace.
     #[must_use]
     pub const fn took(mut self, wall: Duration) -> Self {
@@ -203,6 +214,12 @@ impl Row {
             }),
             _ => None,
         }
+    }
+
+    /// Whether a span is of its processor.
+    #[inline]
+    pub const fn is_per_cpu(&self) -> bool {
+        self.word != 0
     }
 
     /// Of an exit, the time that its call took less that of all calls that it made, where the source measured that: some of these
@@ -287,6 +304,12 @@ impl Row {
             EventKind::Called { function, caller } => row(RowKind::Called)
                 .function(Some(*function))
                 .called_by(*caller),
+            EventKind::SpanBegin { function, per_cpu } => row(RowKind::SpanBegin)
+                .function(Some(*function))
+                .per_cpu(*per_cpu),
+            EventKind::SpanEnd { function, per_cpu } => row(RowKind::SpanEnd)
+                .function(Some(*function))
+                .per_cpu(*per_cpu),
             EventKind::SwitchedIn => row(RowKind::SwitchedIn),
             EventKind::SwitchedOut => row(RowKind::SwitchedOut),
             EventKind::IsrEnter { irq } => row(RowKind::IsrEnter).interrupt(Some(*irq)),
@@ -319,6 +342,16 @@ impl Row {
                 },
                 None => EventKind::Other,
             },
+            RowKind::SpanBegin | RowKind::SpanEnd => {
+                let (function, per_cpu) = (self.of_function(), self.is_per_cpu());
+                match (self.kind, function) {
+                    (RowKind::SpanBegin, Some(function)) => {
+                        EventKind::SpanBegin { function, per_cpu }
+                    }
+                    (_, Some(function)) => EventKind::SpanEnd { function, per_cpu },
+                    (_, None) => EventKind::Other,
+                }
+            }
             RowKind::SwitchedIn => EventKind::SwitchedIn,
             RowKind::SwitchedOut => EventKind::SwitchedOut,
             RowKind::IsrEnter => match self.of_interrupt() {

@@ -64,6 +64,8 @@ impl Numbers {
                 }
             }
             EventKind::Enter { function, .. }
+            | EventKind::SpanBegin { function, .. }
+            | EventKind::SpanEnd { function, .. }
             | EventKind::Exit {
                 function: Some(function),
             }

@@ -43,6 +43,7 @@ impl Named<'_> {
             TrackKind::Interrupt { irq, thread, level } => {
                 format!("{} {} {level}", self.irq(irq), self.thread(thread))
             }
+            TrackKind::Span { function } => format!("span {}", self.function(function)),
         };
         format!("{kind} on {:?}", info.cpu)
     }
@@ -55,6 +56,12 @@ impl Named<'_> {
             } => format!("enter {} from {call_site:?}", self.function(*function)),
             EventKind::Exit { function } => {
                 format!("exit {:?}", function.map(|id| self.function(id)))
+            }
+            EventKind::SpanBegin { function, per_cpu } => {
+                format!("begin {} {per_cpu}", self.function(*function))
+            }
+            EventKind::SpanEnd { function, per_cpu } => {
+                format!("end {} {per_cpu}", self.function(*function))
             }
             EventKind::IsrEnter { irq } => format!("enter {}", self.irq(*irq)),
             EventKind::IsrExit { irq } => format!("exit {:?}", irq.map(|id| self.irq(id))),

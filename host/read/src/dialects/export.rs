@@ -5,6 +5,7 @@
 //! calls, threads and interrupts are those of the trace that was exported. What CTF has words for
 //! (lost events, lost packets) stands in the packets, and is the CTF reader's to tell.
 
+mod rule;
 mod threads;
 
 use std::collections::HashMap;
@@ -12,7 +13,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use kymo_ctf::metadata::{Base, EnvValue, EventClass, FieldClass, Metadata, Scope};
+use kymo_ctf::metadata::{Base, EnvValue, FieldClass, Metadata, Scope};
 use kymo_ctf::{Events, Message, Projected, Projection, StreamReader, Trace};
 use kymo_event::{
     Addr, Caller, ClockGap, Cpu, Duration, EventKind, Field, FunctionId, Gap, Identities,
@@ -26,6 +27,7 @@ use super::straight::{self, Call, Common};
 use super::{Sink, Spaces, env_text, hex_bytes, labels};
 use crate::fields::{Collector, Pool};
 use crate::formats::kymo::StreamKind;
+use rule::Rule;
 use threads::{address, stack, thread_class, thread_labels};
 
 /// Whether this is the metadata of one of our exports.
@@ -75,65 +77,11 @@ const CALL_SITE: usize = 1;
 /// The same place, of exits that state how long their calls took.
 const WALL: usize = CALL_SITE;
 
+/// The same place, of spans: whether each processor has its own.
+const PER_CPU: usize = CALL_SITE;
+
 /// The position of a caller, which a called function has in the same place.
 const CALLER: usize = CALL_SITE;
-
-/// The field that does.
-const DURATION: &str = "duration";
-
-/// What the events of one class are.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Rule {
-    Enter,
-    Exit,
-    /// An exit of which the entry was not recorded, with the time that its call took.
-    ExitStated,
-    /// A call of which the source does not tell when it ended.
-    Called,
-    SwitchedIn,
-    SwitchedOut,
-    IsrEnter,
-    IsrExit,
-    /// Of a kind that the event model has and a row can't say, or with a name of its own.
-    Rare,
-    Other,
-}
-
-/// Whether a class of exits states how long their calls took.
-fn states_duration(class: &EventClass) -> bool {
-    let fields = class.fields.as_ref();
-    fields.is_some_and(|fields| fields.member(DURATION).is_some())
-}
-
-impl Rule {
-    fn of(class: &EventClass) -> Self {
-        match class.name.as_str() {
-            "enter" => Self::Enter,
-            "called" => Self::Called,
-            "exit" if states_duration(class) => Self::ExitStated,
-            "exit" => Self::Exit,
-            "switched_in" => Self::SwitchedIn,
-            "switched_out" => Self::SwitchedOut,
-            "isr_enter" => Self::IsrEnter,
-            "isr_exit" => Self::IsrExit,
-            "marker" | "counter" | "thread_name" | "isr_name" | "context" | "recording"
-            | "setjmp" | "longjmp" | "wall_clock" | "gap" | "ready" | "other" => Self::Rare,
-            _ => Self::Other,
-        }
-    }
-
-    /// The numbers that it needs of the payload.
-    const fn fields(self) -> [&'static str; 2] {
-        match self {
-            Self::Enter => ["function", "call_site"],
-            Self::Exit => ["function", ""],
-            Self::Called => ["function", "caller"],
-            Self::ExitStated => ["function", DURATION],
-            Self::IsrEnter | Self::IsrExit => ["irq", ""],
-            Self::SwitchedIn | Self::SwitchedOut | Self::Rare | Self::Other => [""; 2],
-        }
-    }
-}
 
 impl Export {
     /// Interns what the metadata names.
@@ -165,9 +113,16 @@ impl Export {
             contexts: Vec::new(),
             named: HashMap::new(),
         };
-        for (number, label) in ["enter", "exit", "called"]
+        let functions = [
+            ("enter", "function"),
+            ("exit", "function"),
+            ("called", "function"),
+            ("span_begin", "span"),
+            ("span_end", "span"),
+        ];
+        for (number, label) in functions
             .into_iter()
-            .flat_map(|event| labels(metadata, event, "function"))
+            .flat_map(|(event, field)| labels(metadata, event, field))
         {
             if number >> 32 == NAME_ONLY {
                 let function = identities.function_named(spaces.code, label);
@@ -284,6 +239,15 @@ impl Export {
                     offset: 0,
                 }))
             }),
+            Rule::SpanBegin | Rule::SpanEnd => {
+                let kind = match rule {
+                    Rule::SpanBegin => RowKind::SpanBegin,
+                    _ => RowKind::SpanEnd,
+                };
+                let per_cpu = numbers.unsigned(PER_CPU).is_some_and(|it| it != 0);
+                item.and_then(|item| self.function(item, sink))
+                    .map(|it| sink.row(kind).function(Some(it)).per_cpu(per_cpu))
+            }
             Rule::ExitStated => {
                 let function = item.and_then(|item| self.function(item, sink));
                 let row = sink.row(RowKind::Exit).function(function);

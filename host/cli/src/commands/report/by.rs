@@ -296,6 +296,10 @@ fn within(call: Grouped<'_>) -> Within {
         Some(TrackKind::Thread {
             thread: Some(thread),
         }) => Within::Thread(thread),
+        Some(TrackKind::Span { .. }) => {
+            let thread = call.begin.and_then(|begin| begin.thread);
+            thread.map_or(Within::NoThread, Within::Thread)
+        }
         _ => Within::NoThread,
     }
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use kymo_analysis::calls::{Callee, End, How, Step, TrackId, TrackKind};
+use kymo_analysis::calls::{Callee, End, How, Step, TrackId};
 use kymo_analysis::fdd::{self, FddCall, FddRow};
 use kymo_analysis::replay::{Observer, Origin, Replay};
 use kymo_event::{Cpu, Duration, Event, EventKind, Identities, Time, Value, Wanted};
@@ -130,9 +130,7 @@ impl Observer for Rebuilding<'_> {
     fn step(&mut self, _: Option<Origin>, step: Step<'_>) {
         match step {
             Step::Track { track, info } => {
-                let (TrackKind::Thread { thread } | TrackKind::Interrupt { thread, .. }) =
-                    info.kind;
-                let pid = thread.map(|id| self.identities.tid(id).0);
+                let pid = info.thread().map(|id| self.identities.tid(id).0);
                 let known = self.gathered.tracks.entry(track).or_default();
                 *known = (known.0.or(info.cpu), pid.or(known.1), u64::from(track.0));
             }

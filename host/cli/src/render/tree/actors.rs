@@ -34,6 +34,7 @@ pub struct Actor {
     stream: StreamId,
     /// For an interrupt that is active: what it interrupts.
     interrupts: Option<TrackId>,
+    is_span: bool,
 }
 
 impl Actor {
@@ -44,6 +45,11 @@ impl Actor {
             self.front = Front::new(times, time, cpu, &self.cell);
         }
         &self.front
+    }
+
+    /// Whether it is of spans, which call nothing.
+    pub const fn is_span(&self) -> bool {
+        self.is_span
     }
 
     /// The processor that it belongs to, if it belongs to one.
@@ -113,12 +119,14 @@ impl Actors {
         let own_name = match info.kind {
             TrackKind::Thread { thread } => thread.and_then(|id| identities.thread_name(id)),
             TrackKind::Interrupt { irq, .. } => identities.interrupt_name(irq),
+            TrackKind::Span { .. } => None,
         };
         let name = match info.kind {
             TrackKind::Thread { thread: None } => "-".to_owned(),
             TrackKind::Thread { thread: Some(id) } => {
                 self.threads.name(identities.tid(id), own_name)
             }
+            TrackKind::Span { .. } => "span".to_owned(),
             TrackKind::Interrupt { irq, .. } => {
                 own_name.map_or_else(|| titles::interrupt_number(identities, irq), str::to_owned)
             }
@@ -146,6 +154,7 @@ impl Actors {
                     cpu: info.cpu,
                     stream: info.stream,
                     interrupts: None,
+                    is_span: info.is_span(),
                 });
             }
         }
@@ -169,7 +178,10 @@ impl Actors {
     /// A track does something in a stream.
     #[inline]
     pub fn came_up(&mut self, stream: StreamId, track: TrackId) -> Option<&mut Actor> {
-        replace(&mut self.acting, stream, track);
+        // A span is beside what acts.
+        if !self.get(track).is_some_and(Actor::is_span) {
+            replace(&mut self.acting, stream, track);
+        }
         let actor = self.get_mut(track)?;
         actor.stream = stream;
         Some(actor)

@@ -140,6 +140,20 @@ impl<'e> Record<'e> {
                     caller.map_or(0, |caller| numbers.function(identities, caller.function));
                 set(Class::Called, &[function.into(), caller.into()]);
             }
+            EventKind::SpanBegin { function, per_cpu } => {
+                let function = numbers.function(identities, *function);
+                set(
+                    Class::SpanBegin,
+                    &[function.into(), u64::from(*per_cpu).into()],
+                );
+            }
+            EventKind::SpanEnd { function, per_cpu } => {
+                let function = numbers.function(identities, *function);
+                set(
+                    Class::SpanEnd,
+                    &[function.into(), u64::from(*per_cpu).into()],
+                );
+            }
             EventKind::SwitchedIn => set(Class::SwitchedIn, &[]),
             EventKind::SwitchedOut => set(Class::SwitchedOut, &[]),
             EventKind::IsrEnter { irq } => {

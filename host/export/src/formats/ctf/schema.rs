@@ -79,11 +79,15 @@ pub(super) enum Class {
     Called,
     /// `counter`, `value`.
     Counter,
+    /// `span`, `per_cpu`.
+    SpanBegin,
+    /// `span`, `per_cpu`.
+    SpanEnd,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -108,6 +112,8 @@ impl Class {
         Self::ExitStated,
         Self::Called,
         Self::Counter,
+        Self::SpanBegin,
+        Self::SpanEnd,
     ];
 
     /// Its position among the classes of a stream, which is also its number in the file.
@@ -122,6 +128,8 @@ impl Class {
             Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
             Self::Called => "called",
             Self::Counter => "counter",
+            Self::SpanBegin => "span_begin",
+            Self::SpanEnd => "span_end",
             Self::SwitchedIn => "switched_in",
             Self::SwitchedOut => "switched_out",
             Self::IsrEnter => "isr_enter",
@@ -320,6 +328,9 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
         Class::Called => fields
             .with("function", function())
             .with("caller", function()),
+        Class::SpanBegin | Class::SpanEnd => {
+            fields.with("span", function()).with("per_cpu", unsigned(8))
+        }
         Class::EnterFrom => fields
             .with("function", function())
             .with("call_site", unsigned(64).base(Base::Hexadecimal)),

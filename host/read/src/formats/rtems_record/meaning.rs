@@ -26,7 +26,7 @@ pub(super) enum Means {
     LockWait,
     LockHold,
     LockRelease,
-    /// From here on something is held off, which cannot last beyond the thread's time on its processor.
+    /// From here on something is held off on the processor.
     Mask(FunctionId),
     Unmask(FunctionId),
     Argument,

@@ -9,9 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kymo_event::{
-    Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, FunctionId, Gap,
-    InterruptKind, Irq, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value,
-    Wanted,
+    Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, Gap, InterruptKind,
+    Irq, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value, Wanted,
 };
 use kymo_rtems_record::{EventId, EventNames, Format, Record};
 
@@ -70,8 +69,6 @@ struct Dump {
 struct Processor {
     stream: StreamId,
     thread: Option<ThreadId>,
-    /// What is held off by the running thread, the outermost first.
-    masks: Vec<FunctionId>,
     block: Option<Block>,
 }
 
@@ -264,7 +261,6 @@ impl RecordSource {
                 // What ran since is not known.
                 if let Some(cpu) = self.dump.cpus.get_mut(usize::from(record.cpu)) {
                     cpu.thread = None;
-                    cpu.masks.clear();
                     cpu.block = None;
                 }
                 // A target counts in 32 bits: more is what damage has left.
@@ -313,7 +309,6 @@ impl RecordSource {
                     self.dump.machine,
                     data,
                 ));
-                self.pause_masks(row(RowKind::Exit).at(cpu, thread), number, batch);
                 if let Some(cpu) = self.dump.cpus.get_mut(number) {
                     cpu.thread = None;
                 }
@@ -329,7 +324,6 @@ impl RecordSource {
                     cpu.thread = thread;
                 }
                 self.common(record, row(RowKind::SwitchedIn).at(cpu, thread), batch);
-                self.resume_masks(row(RowKind::Enter).at(cpu, thread), number, batch);
             }
             Means::IrqEntry | Means::IrqExit => {
                 let irq = Irq(data as u32);
@@ -364,44 +358,30 @@ impl RecordSource {
                 self.common(record, named(row.function(Some(function))), batch);
             }
             Means::LockWait => {
-                let function = self.lock(data, "wait for");
-                let row = row(RowKind::Enter).at(cpu, running);
-                self.common(record, row.function(Some(function)), batch);
+                let wait = self.lock(data, "wait for");
+                let row = row(RowKind::SpanBegin).at(cpu, running).per_cpu(true);
+                self.common(record, row.function(Some(wait)), batch);
             }
             Means::LockHold => {
                 let (waited, held) = (self.lock(data, "wait for"), self.lock(data, "hold"));
-                let exit = row(RowKind::Exit).at(cpu, running).function(Some(waited));
-                self.common(record, named(exit), batch);
-                let mut enter = row(RowKind::Enter).at(cpu, running).function(Some(held));
-                enter.record = false;
-                batch.push(enter);
+                let end = row(RowKind::SpanEnd).at(cpu, running).per_cpu(true);
+                self.common(record, end.function(Some(waited)), batch);
+                let mut begin = row(RowKind::SpanBegin).at(cpu, running);
+                begin.record = false;
+                batch.push(begin.function(Some(held)));
             }
             Means::LockRelease => {
                 let held = self.lock(data, "hold");
-                let exit = row(RowKind::Exit).at(cpu, running).function(Some(held));
-                self.common(record, named(exit), batch);
+                let row = row(RowKind::SpanEnd).at(cpu, running);
+                self.common(record, row.function(Some(held)), batch);
             }
             Means::Mask(function) => {
-                if let Some(cpu) = self.dump.cpus.get_mut(number) {
-                    cpu.masks.push(function);
-                }
-                let row = row(RowKind::Enter).at(cpu, running).word(Addr(code));
+                let row = row(RowKind::SpanBegin).at(cpu, running).per_cpu(true);
                 self.common(record, row.function(Some(function)), batch);
             }
             Means::Unmask(function) => {
-                let masks = self.dump.cpus.get_mut(number).map(|cpu| &mut cpu.masks);
-                let open = masks.and_then(|masks| {
-                    let place = masks.iter().rposition(|open| *open == function)?;
-                    Some(masks.remove(place))
-                });
-                match open {
-                    Some(function) => {
-                        let row = row(RowKind::Exit).at(cpu, running);
-                        self.common(record, named(row.function(Some(function))), batch);
-                    }
-                    // They were held off before the trace began.
-                    None => self.rare(record, None, (stream, running), batch),
-                }
+                let row = row(RowKind::SpanEnd).at(cpu, running).per_cpu(true);
+                self.common(record, row.function(Some(function)), batch);
             }
             Means::Uma(by) => {
                 let kind = counter("UMA allocations", self.uma(record, by).into());

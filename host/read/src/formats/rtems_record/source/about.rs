@@ -78,7 +78,6 @@ impl RecordSource {
             cpus.push(Processor {
                 stream,
                 thread: None,
-                masks: Vec::new(),
                 block: None,
             });
         }

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 
-use kymo_event::{Batch, Cpu, Event, EventKind, Field, FunctionId, Row, Time, Value, Wanted};
+use kymo_event::{Batch, Cpu, Event, EventKind, Field, FunctionId, Time, Value, Wanted};
 use kymo_rtems_record::{EventId, Record, WordSize};
 
-use super::{Block, RecordSource, named};
+use super::{Block, RecordSource};
 use crate::formats::rtems_record::meaning::Means;
 
 /// Locks that are distinguished; hostile input has millions.
@@ -39,26 +39,6 @@ impl RecordSource {
             self.dump.uma = self.dump.uma.saturating_add_signed(by.into());
         }
         self.dump.uma
-    }
-
-    /// What was held off by a thread is not by another one.
-    pub(super) fn pause_masks(&self, row: Row, number: usize, batch: &mut Batch) {
-        let masks = self.dump.cpus.get(number).map(|cpu| &cpu.masks);
-        for function in masks.into_iter().flatten().rev() {
-            let mut row = named(row.function(Some(*function)));
-            row.record = false;
-            batch.push(row);
-        }
-    }
-
-    /// The processor holds it off still, for the next thread.
-    pub(super) fn resume_masks(&self, row: Row, number: usize, batch: &mut Batch) {
-        let masks = self.dump.cpus.get(number).map(|cpu| &cpu.masks);
-        for function in masks.into_iter().flatten() {
-            let mut row = row.function(Some(*function));
-            row.record = false;
-            batch.push(row);
-        }
     }
 
     /// Takes a word of a block of memory.

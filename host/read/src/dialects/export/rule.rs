@@ -1,0 +1,66 @@
+//! Which class of events means what.
+
+use kymo_ctf::metadata::EventClass;
+
+/// The field with the time that a call took.
+const DURATION: &str = "duration";
+
+/// What the events of one class are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Rule {
+    Enter,
+    Exit,
+    /// An exit of which the entry was not recorded, with the time that its call took.
+    ExitStated,
+    /// A call of which the source does not tell when it ended.
+    Called,
+    SpanBegin,
+    SpanEnd,
+    SwitchedIn,
+    SwitchedOut,
+    IsrEnter,
+    IsrExit,
+    /// Of a kind that the event model has and a row can't say, or with a name of its own.
+    Rare,
+    Other,
+}
+
+/// Whether a class of exits states how long their calls took.
+fn states_duration(class: &EventClass) -> bool {
+    let fields = class.fields.as_ref();
+    fields.is_some_and(|fields| fields.member(DURATION).is_some())
+}
+
+impl Rule {
+    /// What the events of a class are.
+    pub(super) fn of(class: &EventClass) -> Self {
+        match class.name.as_str() {
+            "enter" => Self::Enter,
+            "called" => Self::Called,
+            "span_begin" => Self::SpanBegin,
+            "span_end" => Self::SpanEnd,
+            "exit" if states_duration(class) => Self::ExitStated,
+            "exit" => Self::Exit,
+            "switched_in" => Self::SwitchedIn,
+            "switched_out" => Self::SwitchedOut,
+            "isr_enter" => Self::IsrEnter,
+            "isr_exit" => Self::IsrExit,
+            "marker" | "counter" | "thread_name" | "isr_name" | "context" | "recording"
+            | "setjmp" | "longjmp" | "wall_clock" | "gap" | "ready" | "other" => Self::Rare,
+            _ => Self::Other,
+        }
+    }
+
+    /// The numbers that it needs of the payload.
+    pub(super) const fn fields(self) -> [&'static str; 2] {
+        match self {
+            Self::Enter => ["function", "call_site"],
+            Self::Exit => ["function", ""],
+            Self::Called => ["function", "caller"],
+            Self::SpanBegin | Self::SpanEnd => ["span", "per_cpu"],
+            Self::ExitStated => ["function", DURATION],
+            Self::IsrEnter | Self::IsrExit => ["irq", ""],
+            Self::SwitchedIn | Self::SwitchedOut | Self::Rare | Self::Other => [""; 2],
+        }
+    }
+}
