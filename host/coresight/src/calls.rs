@@ -107,6 +107,14 @@ impl Stacks {
         }
     }
 
+    /// The thread of a source is another one from here on than that which had its number before: the calls of that one have ended.
+    pub fn begin(&mut self, source: usize, out: &mut impl FnMut(Step)) {
+        let place = self.place(source);
+        if let Some(stack) = self.stacks.get_mut(place) {
+            stack.unwind(0, out);
+        }
+    }
+
     /// Where the stack of a source's thread is. Before it names one, that is one that does not move.
     fn place(&mut self, source: usize) -> usize {
         let known = self.sources.get(source).copied();

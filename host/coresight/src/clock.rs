@@ -5,7 +5,9 @@
 //! the widest of those is kept for people to know. Where the trace has no time, instructions stand in its place.
 //!
 //! Nothing is spread over a pause, in which the trace unit was off or its trace is lost: what ran before it follows the clock
-//! before it, what ran behind it the clock behind it.
+//! before it, what ran behind it the clock behind it. Where a filter kept the trace unit from tracing (a kernel that is not
+//! traced, threads that are not), its clock went on: what ran before and behind such a gap keeps the rate, and what is left of the time is
+//! the gap's.
 
 mod base;
 
@@ -46,9 +48,13 @@ pub struct Clock<T> {
     origin: u64,
     /// Things behind the last anchor.
     pending: Vec<(u64, T)>,
+    /// Where among them nothing was traced for a while.
+    gaps: Vec<usize>,
     last: Option<Anchor>,
-    /// Time and instructions of the interval before.
+    /// Time and instructions of the interval before in which all was traced.
     rate: Option<(u64, u64)>,
+    /// The same of the interval with the least time an instruction, for as long as there was none such.
+    quickest: Option<(u64, u64)>,
     cycles: u64,
     latest: i64,
     /// The longest time between two times of the trace.
@@ -69,8 +75,10 @@ impl<T> Clock<T> {
             conversion,
             origin,
             pending: Vec::new(),
+            gaps: Vec::new(),
             last: (measure == Measure::Cycles).then_some(start),
             rate: None,
+            quickest: None,
             cycles: 0,
             latest: i64::MIN,
             widest: 0,
@@ -136,26 +144,70 @@ impl<T> Clock<T> {
         if !is_exact {
             self.widest = self.widest.max(passed);
         }
-        if executed > 0 {
-            self.rate = Some((passed, executed));
+        if !self.gaps.is_empty() {
+            // The gaps are no part of the rate.
+            self.is_quick(passed, executed);
+            let (time, instructions) = self.rate.or(self.quickest).unwrap_or((0, 1));
+            let ran = u128::from(executed) * u128::from(time) / u128::from(instructions.max(1));
+            let ran = u64::try_from(ran).unwrap_or(passed).min(passed);
+            self.place(last, (ran, executed.max(1)), passed - ran, out);
+        } else {
+            if executed > 0 {
+                self.rate = Some((passed, executed));
+            }
+            self.place(last, (passed, executed.max(1)), 0, out);
         }
-        self.place(last, (passed, executed.max(1)), out);
         self.last = Some(next);
+    }
+
+    /// Takes note of how much time instructions take at most.
+    fn is_quick(&mut self, passed: u64, executed: u64) {
+        let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
+        let is_quicker = self.quickest.is_none_or(|(time, instructions)| {
+            product(passed, instructions) < product(time, executed)
+        });
+        if passed > 0 && executed > 0 && is_quicker {
+            self.quickest = Some((passed, executed));
+        }
+    }
+
+    /// Nothing was traced for a while, in which the clock went on.
+    pub fn gap(&mut self) {
+        let at = self.pending.len();
+        if self.measure == Measure::Timestamps && self.gaps.last() != Some(&at) {
+            self.gaps.push(at);
+        }
     }
 
     /// Gives everything its time by the rate so far.
     fn extrapolate(&mut self, out: &mut Vec<(i64, T)>) {
+        self.gaps.clear();
         match self.last {
-            Some(last) => self.place(last, self.rate.unwrap_or((0, 1)), out),
+            Some(last) => self.place(last, self.rate.unwrap_or((0, 1)), 0, out),
             None => out.extend(self.pending.drain(..).map(|(_, what)| (UNKNOWN, what))),
         }
     }
 
-    fn place(&mut self, from: Anchor, (time, instructions): (u64, u64), out: &mut Vec<(i64, T)>) {
-        for (at, what) in self.pending.drain(..) {
+    /// Gives everything its time at this rate; `off` is shared by the gaps.
+    fn place(
+        &mut self,
+        from: Anchor,
+        (time, instructions): (u64, u64),
+        off: u64,
+        out: &mut Vec<(i64, T)>,
+    ) {
+        let all = self.gaps.len().max(1) as u64;
+        let mut gaps = self.gaps.drain(..).peekable();
+        let (mut passed, mut since) = (0u64, 0u128);
+        for (place, (at, what)) in self.pending.drain(..).enumerate() {
+            while gaps.next_if(|gap| *gap <= place).is_some() {
+                passed += 1;
+                since = u128::from(off) * u128::from(passed) / u128::from(all);
+            }
             let apart = i128::from(at) - i128::from(from.instructions);
             let spread = apart * i128::from(time) / i128::from(instructions);
-            let time = i64::try_from(i128::from(from.time) + spread).unwrap_or(i64::MAX);
+            let time = i128::from(from.time) + spread + since.cast_signed();
+            let time = i64::try_from(time).unwrap_or(i64::MAX);
             // Streams go on only; a step back is counted.
             self.latest = self.latest.max(time);
             out.push((self.latest, what));
@@ -269,6 +321,44 @@ mod tests {
         clock.timestamp(27, 900_024, &mut out);
         assert_eq!(out, [(1030, "before"), (900_000, "behind")]);
         assert_eq!(clock.widest, 20);
+    }
+
+    #[test]
+    fn what_a_filter_kept_out_takes_what_the_rate_leaves_of_the_time() {
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        clock.timestamp(0, 1000, &mut out);
+        clock.timestamp(10, 1020, &mut out);
+        clock.push(15, "before", &mut out);
+        clock.gap();
+        clock.push(15, "behind", &mut out);
+        clock.push(18, "later", &mut out);
+        clock.timestamp(20, 9000, &mut out);
+        clock.push(25, "after", &mut out);
+        clock.timestamp(30, 9040, &mut out);
+        let times = [
+            (1030, "before"),
+            (8990, "behind"),
+            (8996, "later"),
+            (9020, "after"),
+        ];
+        assert_eq!(out, times);
+        assert_eq!(clock.widest, 7980);
+        // Several gaps share it. Where no rate is known, the quickest of all instructions have it.
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        clock.timestamp(0, 0, &mut out);
+        clock.push(1, 'a', &mut out);
+        clock.gap();
+        clock.timestamp(2, 4, &mut out);
+        clock.push(3, 'b', &mut out);
+        clock.gap();
+        clock.push(3, 'c', &mut out);
+        clock.gap();
+        clock.push(4, 'd', &mut out);
+        clock.timestamp(5, 106, &mut out);
+        let times = [(2, 'a'), (6, 'b'), (54, 'c'), (104, 'd')];
+        assert_eq!(out, times);
     }
 
     #[test]

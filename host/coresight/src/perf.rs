@@ -108,6 +108,11 @@ pub struct Recording {
 }
 
 impl Recording {
+    /// From when on, in perf's time, a number is that of a thread that begins then: an earlier one of that number has ended.
+    pub fn thread_begins(&self) -> Vec<(u64, u32)> {
+        self.sideband.begins()
+    }
+
     /// Gives the buffers code. `images_of` finds that of a mapping, as [`Files::images`] does; files of which there is none are
     /// returned, each once.
     pub fn load(

@@ -20,6 +20,10 @@ pub(super) enum Event {
     Switch { cpu: u32, thread: u32 },
     /// Trace of a thread begins.
     TraceStart { thread: u32 },
+    /// A thread begins.
+    Begin { thread: u32 },
+    /// It ends: its number can be another one's from here on.
+    End { thread: u32 },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +79,26 @@ impl Sideband {
         starts
     }
 
+    /// From when on numbers are those of other threads than before, where the records have times: between the end of the one and the
+    /// begin of the other, if the end was seen.
+    pub fn begins(&self) -> Vec<(u64, u32)> {
+        let (mut ends, mut begins) = (HashMap::new(), Vec::new());
+        for told in &self.told {
+            let Some(time) = told.time else { continue };
+            match told.event {
+                Event::End { thread } => {
+                    ends.insert(thread, time);
+                }
+                Event::Begin { thread } => {
+                    let end = ends.remove(&thread).unwrap_or(time);
+                    begins.push((end.midpoint(time), thread));
+                }
+                _ => {}
+            }
+        }
+        begins
+    }
+
     /// The history of memory, with the images of each mapping: `images` has them by the mapping's index. Without any, what
     /// it covers is not there.
     pub fn history(&self, mappings: &[Mapping], mut images: Vec<Vec<Image>>) -> History {
@@ -86,7 +110,7 @@ impl Sideband {
                 Event::Fork { process, parent } => builder.fork(time, process, parent),
                 Event::Exec { process } => builder.exec(time, process),
                 Event::Switch { cpu, thread } => builder.switch(time, cpu, thread),
-                Event::TraceStart { .. } => {}
+                Event::TraceStart { .. } | Event::Begin { .. } | Event::End { .. } => {}
                 Event::Map(index) => {
                     let Some(mapping) = mappings.get(index) else {
                         continue;
@@ -122,5 +146,23 @@ impl Sideband {
             bytes: Vec::new().into(),
             space: MemorySpace::ANY,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_another_thread_s_from_between_its_end_and_its_next_begin() {
+        let mut told = Sideband::default();
+        told.push(Some(10), 0, Event::Begin { thread: 7 });
+        told.push(Some(40), 1, Event::End { thread: 7 });
+        told.push(Some(60), 2, Event::Begin { thread: 7 });
+        // Its end was not seen.
+        told.push(Some(90), 3, Event::Begin { thread: 7 });
+        told.push(None, 4, Event::Begin { thread: 8 });
+        told.sort(true);
+        assert_eq!(told.begins(), [(10, 7), (50, 7), (90, 7)]);
     }
 }

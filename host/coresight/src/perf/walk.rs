@@ -234,6 +234,7 @@ impl Walk {
                 let parent = (misc & MISC_FORK_EXEC == 0).then_some(parent_process);
                 self.event(record, Event::Fork { process, parent });
             }
+            self.event(record, Event::Begin { thread });
             self.event(record, Event::Thread { process, thread });
             let parent = self.threads.get(&parent);
             let name = parent.map_or_else(String::new, |parent| parent.name.clone());
@@ -244,6 +245,7 @@ impl Walk {
     /// A thread ends. Its number can be another one's from here on, which a fork tells.
     fn exit(&mut self, record: &[u8]) {
         if let (Some(process), Some(thread)) = (word(record, 0), word(record, 8)) {
+            self.event(record, Event::End { thread });
             let known = self.threads.entry(thread).or_default();
             known.process = process;
         }

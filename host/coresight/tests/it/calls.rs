@@ -265,6 +265,21 @@ fn a_thread_has_one_stack_on_all_processors() {
 }
 
 #[test]
+fn a_number_that_is_another_thread_s_has_its_calls_ended() {
+    let thread = context(Some(7), 0);
+    let begun = [
+        thread,
+        run(0x110, 0x120, Leave::Call),
+        run(0x200, 0x208, Leave::Next),
+    ];
+    let (mut stacks, mut words) = (Stacks::new(true), Vec::new());
+    follow(0, &begun, &mut stacks, &mut words);
+    stacks.begin(0, &mut |step| words.push(word(step)));
+    follow(0, &begun, &mut stacks, &mut words);
+    assert_eq!(words.join(" "), "@7 ?1 >2 <1+1 @7 ?1 >2");
+}
+
+#[test]
 fn threads_have_stacks_of_their_own() {
     check(
         &[

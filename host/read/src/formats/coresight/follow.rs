@@ -23,6 +23,8 @@ pub(super) struct Follow {
     sources: Vec<Running>,
     /// The source on which each thread ran last.
     last: HashMap<u32, usize>,
+    /// By thread: when its number becomes that of a new one, the latest first.
+    begins: HashMap<u32, Vec<i64>>,
 }
 
 /// What a source runs.
@@ -39,9 +41,16 @@ const NOTHING: Running = Running {
 };
 
 impl Follow {
-    /// Of so many sources. `moves`: their threads have the same numbers, and all have times of one clock.
-    pub fn new(sources: usize, moves: bool) -> Self {
+    /// Of so many sources. `moves`: their threads have the same numbers, and all have times of one clock. `begins`: when the
+    /// numbers of threads become those of new ones, in the order of time.
+    pub fn new(sources: usize, moves: bool, begins: Vec<(u64, u32)>) -> Self {
+        let mut of_threads: HashMap<u32, Vec<i64>> = HashMap::new();
+        for (time, thread) in begins.into_iter().rev() {
+            let time = i64::try_from(time).unwrap_or(i64::MAX);
+            of_threads.entry(thread).or_default().push(time);
+        }
         Follow {
+            begins: of_threads,
             stacks: Stacks::new(moves),
             unknown: HashMap::new(),
             definitions: Vec::new(),
@@ -88,6 +97,22 @@ impl Follow {
         )
     }
 
+    /// Where the thread of a source may have begun by this time, with the number of one that has ended: the steps that end
+    /// what that had open.
+    pub fn begins(&mut self, source: usize, time: i64, steps: &mut Vec<Step>) {
+        if self.begins.is_empty() {
+            return;
+        }
+        let running = self.sources.get(source);
+        let times = running.and_then(|running| self.begins.get_mut(&running.thread));
+        let Some(times) = times else { return };
+        let begun = times.len();
+        while times.pop_if(|begin| *begin <= time).is_some() {}
+        if times.len() < begun {
+            self.stacks.begin(source, &mut |step| steps.push(step));
+        }
+    }
+
     /// The steps of an edge, of which the functions are numbered as events number them. `functions` and `unknown` are what
     /// the source's own numbers stand for.
     pub fn steps(
@@ -98,7 +123,6 @@ impl Follow {
         (names, info): (&mut Names, &mut TraceInfo),
         steps: &mut Vec<Step>,
     ) {
-        self.runs(source, &edge);
         let edge = match edge {
             Edge::Arrive(mut at) => {
                 let place = match at.place {
@@ -138,28 +162,64 @@ impl Follow {
         self.stacks.edge(source, &edge, &mut functions, &mut out);
     }
 
-    fn runs(&mut self, source: usize, edge: &Edge) {
-        let Some(running) = self.sources.get_mut(source) else {
-            return;
-        };
-        match edge {
-            Edge::Thread { thread } => {
-                *running = Running {
-                    thread: *thread,
-                    is_last: false,
-                };
-            }
-            Edge::Arrive(_) | Edge::Exception(_)
-                if !running.is_last && self.stacks.moves(running.thread) =>
-            {
-                running.is_last = true;
-                let before = self.last.insert(running.thread, source);
-                let before = before.filter(|before| *before != source);
-                if let Some(before) = before.and_then(|before| self.sources.get_mut(before)) {
-                    before.is_last = false;
-                }
-            }
-            _ => {}
+    /// A source runs this thread from here on.
+    pub fn runs(&mut self, source: usize, thread: u32) {
+        if let Some(running) = self.sources.get_mut(source) {
+            *running = Running {
+                thread,
+                is_last: false,
+            };
         }
+    }
+
+    /// The thread of a source does something there. Gives the source that it left for this one.
+    pub fn acts(&mut self, source: usize) -> Option<usize> {
+        let running = self.sources.get_mut(source)?;
+        if running.is_last || !self.stacks.moves(running.thread) {
+            return None;
+        }
+        running.is_last = true;
+        let thread = running.thread;
+        let before = self.last.insert(thread, source)?;
+        let left = self.sources.get_mut(before).filter(|_| before != source)?;
+        left.is_last = false;
+        (left.thread == thread).then_some(before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_leaves_the_source_that_it_ran_on() {
+        let mut follow = Follow::new(2, true, Vec::new());
+        follow.runs(0, 7);
+        assert_eq!(follow.acts(0), None);
+        follow.runs(1, 7);
+        assert_eq!(follow.acts(1), Some(0));
+        assert_eq!(follow.acts(1), None);
+        assert_eq!(follow.acts(0), Some(1), "it comes back");
+        // Another one runs there when it goes on elsewhere.
+        follow.runs(0, 8);
+        assert_eq!(follow.acts(1), None);
+        // What has nothing to do is not one thread.
+        let mut follow = Follow::new(2, true, Vec::new());
+        follow.runs(0, 0);
+        follow.runs(1, 0);
+        assert_eq!((follow.acts(0), follow.acts(1)), (None, None));
+    }
+
+    #[test]
+    fn a_number_begins_anew_once_at_each_of_its_times() {
+        let mut follow = Follow::new(1, true, vec![(10, 7), (50, 7)]);
+        follow.runs(0, 7);
+        let times = |follow: &Follow| follow.begins.get(&7).cloned();
+        follow.begins(0, 9, &mut Vec::new());
+        assert_eq!(times(&follow), Some(vec![50, 10]));
+        follow.begins(0, 10, &mut Vec::new());
+        assert_eq!(times(&follow), Some(vec![50]));
+        follow.begins(0, 60, &mut Vec::new());
+        assert_eq!(times(&follow), Some(Vec::new()));
     }
 }

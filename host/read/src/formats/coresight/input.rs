@@ -27,6 +27,8 @@ pub(super) struct Input {
     pub build_ids: HashMap<String, Vec<u8>>,
     /// Threads by their numbers.
     pub threads: BTreeMap<u32, perf::Thread>,
+    /// From when on the number of a thread is that of a new one, where events have perf's times.
+    pub thread_begins: Vec<(u64, u32)>,
     /// The process of a thread, where the trace is of processes and a kernel, and not of one machine.
     pub process_of: Option<Arc<ProcessOf>>,
     /// What is missing or damaged, of the input and its buffers.
@@ -117,6 +119,9 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .map(|mapping| (mapping.path.clone(), mapping.build_id.clone()))
         .collect();
     input.threads = threads;
+    if recording.conversion.is_some() {
+        input.thread_begins = recording.thread_begins();
+    }
     input.conversion = recording.conversion;
     for unit in &mut input.units {
         unit.work.conversion = recording.conversion;
@@ -189,6 +194,7 @@ impl Input {
             conversion: None,
             build_ids: HashMap::new(),
             threads: BTreeMap::new(),
+            thread_begins: Vec::new(),
             process_of,
             remarks: of_all,
         }

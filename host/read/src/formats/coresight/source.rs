@@ -5,25 +5,25 @@
 //! Functions that are still open where one ends are closed, as where recording is switched off.
 
 mod message;
+mod threads;
 
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
-use kymo_coresight::calls::{Lost, Step};
+use kymo_coresight::calls::{Edge, Lost, Step};
 use kymo_coresight::clock::{Measure, UNKNOWN};
 use kymo_coresight::element::Unsynced;
-use kymo_coresight::exception::{ExceptionKind, Exceptions};
+use kymo_coresight::exception::Exceptions;
 use kymo_event::{
-    Addr, Batch, Cpu, Event, EventKind, EventRef, Field, FunctionId, Gap, InterruptId,
-    InterruptKind, Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId,
-    Time, TraceInfo, Value, Wanted,
+    Addr, Batch, Cpu, Event, EventKind, EventRef, Field, FunctionId, Gap, InterruptId, Irq,
+    RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time, TraceInfo, Value,
+    Wanted,
 };
 
 use super::follow::Follow;
 use super::input::Input;
 use super::meaning::{Doubts, about_units, add, clock, coarse, name_of, unit};
 use super::names::Names;
-use super::program::NO_THREAD;
 use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
 use crate::{ReadError, Source};
@@ -65,6 +65,8 @@ struct Reader {
     /// Numbers of code without symbols by the source's numbers.
     unknown: Vec<u32>,
     thread: Option<ThreadId>,
+    /// Its thread runs on another core by now.
+    is_left: bool,
     /// Where names of exceptions mean something.
     space: SpaceId,
     /// Interrupts that are being served, where no thread is known.
@@ -117,6 +119,7 @@ impl CoreSightSource {
                 functions: Vec::new(),
                 unknown: Vec::new(),
                 thread: None,
+                is_left: false,
                 space,
                 interrupts: Vec::new(),
             });
@@ -132,7 +135,11 @@ impl CoreSightSource {
                 format!("timestamps are beyond what times can be: {origin} was taken off them");
             info.about.push(("clock".to_owned(), about));
         }
-        let follow = Follow::new(readers.len(), info.has_processes && !is_serial);
+        let follow = Follow::new(
+            readers.len(),
+            info.has_processes && !is_serial,
+            input.thread_begins,
+        );
         Self {
             info,
             readers,
@@ -252,6 +259,12 @@ impl CoreSightSource {
             stream.start.get_or_insert(time);
             stream.end = Some(time);
         }
+        if let What::Edge(edge) = &item.what {
+            self.threads_move(index, edge, time, batch);
+        }
+        let Some(reader) = self.readers.get_mut(index) else {
+            return;
+        };
         let mut at = At {
             reader,
             info: &mut self.info,
@@ -267,7 +280,14 @@ impl CoreSightSource {
                 let mut steps = std::mem::take(&mut self.steps);
                 let known = (&*at.reader.functions, &*at.reader.unknown);
                 let named = (&mut *at.names, &mut *at.info);
+                let is_thread = matches!(edge, Edge::Thread { .. });
+                if let Edge::TraceOn = edge {
+                    self.follow.begins(index, time.0, &mut steps);
+                }
                 self.follow.steps(index, edge, known, named, &mut steps);
+                if is_thread {
+                    self.follow.begins(index, time.0, &mut steps);
+                }
                 for step in steps.drain(..) {
                     at.step(step);
                 }
@@ -473,55 +493,6 @@ impl At<'_> {
             Step::Lost(why) => self.lost(why),
             // It comes with its file.
             Step::Mismatch { .. } => {}
-        }
-    }
-
-    /// An exception begins or ends. Without threads an interrupt cuts into whatever the core does; of a thread it is part
-    /// of what that does, because handlers switch threads.
-    fn exception(&mut self, number: u32, begins: bool) {
-        let Some(exceptions) = self.reader.exceptions else {
-            return;
-        };
-        let name = exceptions.name(number);
-        let is_interrupt =
-            exceptions.is_m_profile() || exceptions.kind(number) == ExceptionKind::Interrupt;
-        if self.reader.thread.is_some() || !is_interrupt {
-            let function = self.names.exception(&name, self.reader.space, self.info);
-            let kind = match begins {
-                true => RowKind::Enter,
-                false => RowKind::Exit,
-            };
-            return self.row(kind, |row| {
-                let mut row = row.function(Some(function));
-                row.named = true;
-                row
-            });
-        }
-        let identities = &mut self.info.identities;
-        let irq = identities.interrupt(self.reader.space, InterruptKind::Hard, Irq(number));
-        if begins {
-            identities.name_interrupt(irq, &name);
-            self.reader.interrupts.push(irq);
-            self.row(RowKind::IsrEnter, |row| row.interrupt(Some(irq)));
-        } else if self.reader.interrupts.last() == Some(&irq) {
-            self.reader.interrupts.pop();
-            self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
-        }
-    }
-
-    fn switch(&mut self, thread: u32) {
-        while let Some(irq) = self.reader.interrupts.pop() {
-            self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
-        }
-        if self.reader.thread.is_some() {
-            self.row(RowKind::SwitchedOut, |row| row);
-        }
-        self.reader.thread = None;
-        if thread != NO_THREAD {
-            let (thread, space) = self.names.thread(thread, self.info);
-            self.reader.thread = Some(thread);
-            self.reader.space = space;
-            self.row(RowKind::SwitchedIn, |row| row);
         }
     }
 

@@ -352,6 +352,9 @@ impl Sink for Follower<'_, '_, '_> {
             counts.instructions += u64::from(range.count);
         }
         let before = edges.instructions();
+        if let Element::TraceOn { .. } = element {
+            output.state.clock.gap();
+        }
         edges.element(&element, *code, &mut |edge| {
             let what = match edge {
                 Edge::Mismatch { address } => What::Mismatch(address, output.file_at(address)),

@@ -1,0 +1,86 @@
+//! Which thread a core runs, and what cuts into it.
+
+use kymo_coresight::calls::Edge;
+use kymo_coresight::exception::ExceptionKind;
+use kymo_event::{Batch, EventKind, InterruptKind, Irq, RowKind, Time};
+
+use super::super::program::NO_THREAD;
+use super::{At, CoreSightSource};
+
+impl CoreSightSource {
+    /// A thread that goes on here has left the core that it ran on before, of which no packet need tell.
+    pub(super) fn threads_move(
+        &mut self,
+        index: usize,
+        edge: &Edge,
+        time: Time,
+        batch: &mut Batch,
+    ) {
+        match edge {
+            Edge::Thread { thread } => return self.follow.runs(index, *thread),
+            Edge::Arrive(_) | Edge::Exception(_) => {}
+            _ => return,
+        }
+        let left = self.follow.acts(index);
+        if let Some(left) = left.and_then(|left| self.readers.get_mut(left)) {
+            left.is_left = true;
+            batch.push_event(left.event(time, EventKind::SwitchedOut, false));
+        }
+        if let Some(reader) = self.readers.get_mut(index)
+            && std::mem::replace(&mut reader.is_left, false)
+        {
+            batch.push_event(reader.event(time, EventKind::SwitchedIn, false));
+        }
+    }
+}
+
+impl At<'_> {
+    /// An exception begins or ends. Without threads an interrupt cuts into whatever the core does; of a thread it is part
+    /// of what that does, because handlers switch threads.
+    pub(super) fn exception(&mut self, number: u32, begins: bool) {
+        let Some(exceptions) = self.reader.exceptions else {
+            return;
+        };
+        let name = exceptions.name(number);
+        let is_interrupt =
+            exceptions.is_m_profile() || exceptions.kind(number) == ExceptionKind::Interrupt;
+        if self.reader.thread.is_some() || !is_interrupt {
+            let function = self.names.exception(&name, self.reader.space, self.info);
+            let kind = match begins {
+                true => RowKind::Enter,
+                false => RowKind::Exit,
+            };
+            return self.row(kind, |row| {
+                let mut row = row.function(Some(function));
+                row.named = true;
+                row
+            });
+        }
+        let identities = &mut self.info.identities;
+        let irq = identities.interrupt(self.reader.space, InterruptKind::Hard, Irq(number));
+        if begins {
+            identities.name_interrupt(irq, &name);
+            self.reader.interrupts.push(irq);
+            self.row(RowKind::IsrEnter, |row| row.interrupt(Some(irq)));
+        } else if self.reader.interrupts.last() == Some(&irq) {
+            self.reader.interrupts.pop();
+            self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
+        }
+    }
+
+    pub(super) fn switch(&mut self, thread: u32) {
+        while let Some(irq) = self.reader.interrupts.pop() {
+            self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
+        }
+        if self.reader.thread.is_some() && !self.reader.is_left {
+            self.row(RowKind::SwitchedOut, |row| row);
+        }
+        (self.reader.thread, self.reader.is_left) = (None, false);
+        if thread != NO_THREAD {
+            let (thread, space) = self.names.thread(thread, self.info);
+            self.reader.thread = Some(thread);
+            self.reader.space = space;
+            self.row(RowKind::SwitchedIn, |row| row);
+        }
+    }
+}
