@@ -21,6 +21,12 @@
 //! function = "*"               # what the * stands for is the function's name
 //!
 //! [[event]]
+//! name = "lock_taken"
+//! means = "span_begin"         # span_begin, span_end: may overlap calls, and end in another thread
+//! function = "lock"            # its name
+//! per_cpu = false              # true: each processor has spans of that name of its own
+//!
+//! [[event]]
 //! name = "task_switch"
 //! means = "switch"             # also switched_in, switched_out, ready: with thread
 //! from = "prev"
@@ -86,6 +92,9 @@ struct Entry {
     irq_name: Option<String>,
     value: Option<String>,
     label: Option<String>,
+    /// Of spans: whether each processor has its own.
+    #[serde(default)]
+    per_cpu: bool,
 }
 
 /// What an event can mean.
@@ -94,6 +103,8 @@ struct Entry {
 enum Means {
     Enter,
     Exit,
+    SpanBegin,
+    SpanEnd,
     Switch,
     SwitchedIn,
     SwitchedOut,
@@ -174,6 +185,7 @@ impl Entry {
         let (needs, may): (&[&str], &[&str]) = match self.means {
             Means::Enter => (&["function"], &["call_site", "thread"]),
             Means::Exit => (&[], &["function", "thread"]),
+            Means::SpanBegin | Means::SpanEnd => (&["function"], &["thread"]),
             Means::Switch => (&["to"], &["from"]),
             Means::SwitchedIn | Means::SwitchedOut | Means::Ready => (&["thread"], &[]),
             Means::IsrEnter => (&["irq"], &["irq_name", "thread"]),
@@ -182,6 +194,9 @@ impl Entry {
             Means::Counter => (&["value"], &["label", "thread"]),
             Means::ThreadName => (&["thread", "thread_name"], &[]),
         };
+        if self.per_cpu && !matches!(self.means, Means::SpanBegin | Means::SpanEnd) {
+            return fail("only what its meaning has use for", "per_cpu".to_owned());
+        }
         for (key, value) in self.keys() {
             let needed = needs.contains(&key);
             match value {

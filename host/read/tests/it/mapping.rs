@@ -92,6 +92,31 @@ fn quantities_are_counters() {
 }
 
 #[test]
+fn stretches_of_time_that_are_no_calls_are_spans() {
+    let Some(trace) = trace("lttng-recorded/lttng213-ctf1-overwrite") else {
+        return;
+    };
+    let options = with(
+        "[[event]]\nname = 'benchtp:*_begin'\nmeans = 'span_begin'\nfunction = '*'\nper_cpu = true\n\
+         [[event]]\nname = 'benchtp:*_end'\nmeans = 'span_end'\nfunction = '*'\nper_cpu = true\n",
+    );
+    let mut source = open(&trace, &options).unwrap();
+    let events = events(&mut *source);
+    let begin = named(&events, "benchtp:span_begin").next().unwrap();
+    let EventKind::SpanBegin { function, per_cpu } = begin.kind else {
+        panic!("{begin:?}");
+    };
+    assert!(per_cpu);
+    let name = source.info().identities.function(function).unwrap();
+    assert_eq!(name.name.as_deref(), Some("span"));
+    let end = named(&events, "benchtp:span_end").next().unwrap();
+    assert_eq!(end.kind, EventKind::SpanEnd { function, per_cpu });
+    let wrong = Mapping::parse("[[event]]\nname = 'a'\nmeans = 'exit'\nper_cpu = true\n");
+    let error = wrong.unwrap_err().to_string();
+    assert!(error.contains("per_cpu"), "{error}");
+}
+
+#[test]
 fn processors_threads_and_interrupts_may_be_fields() {
     let Some(trace) = trace("handmade/pass-ctf1-barectf-22bit") else {
         return;

@@ -242,6 +242,14 @@ impl Mapped {
             Means::Exit => EventKind::Exit {
                 function: self.function(rule, entry, record, identities),
             },
+            Means::SpanBegin => EventKind::SpanBegin {
+                function: self.function(rule, entry, record, identities)?,
+                per_cpu: entry.per_cpu,
+            },
+            Means::SpanEnd => EventKind::SpanEnd {
+                function: self.function(rule, entry, record, identities)?,
+                per_cpu: entry.per_cpu,
+            },
             Means::SwitchedIn => EventKind::SwitchedIn,
             Means::SwitchedOut => EventKind::SwitchedOut,
             Means::Ready => EventKind::Ready {
