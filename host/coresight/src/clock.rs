@@ -234,7 +234,7 @@ impl Measure {
     pub fn about(self) -> &'static str {
         match self {
             Measure::Timestamps => {
-                "timestamps of the trace; what lies between two is spread by instructions"
+                "timestamps of the trace; between two, instructions take equally long, and the rest is of what was not traced"
             }
             Measure::Cycles => "cycles, source after source: the trace has no timestamps",
             Measure::Instructions => "instructions, source after source: the trace has no time",

@@ -113,6 +113,7 @@ impl Sink for Finder {
                     .timestamp(self.instructions, value, &mut self.placed);
                 self.look();
             }
+            Element::TraceOn { .. } => self.clock.gap(),
             Element::NoSync(_) => self.clock.pause(&mut self.placed),
             _ => {}
         }

@@ -72,7 +72,7 @@ pub(super) fn coarse(total: &End, info: &TraceInfo) -> Option<String> {
     let (share, unit) = (share.min(100), info.unit.suffix());
     Some(format!(
         "durations are uncertain: {share} % of the trace, {widest} {unit}, lie between two times that it tells, and are spread over \
-         the instructions in between"
+         the instructions in between and what was not traced"
     ))
 }
 
