@@ -1,0 +1,111 @@
+//! Coroutines: switches from one stack of a thread to another.
+
+use kymo_coresight::element::{Element, Leave, Unsynced};
+
+use super::{check, run};
+
+#[test]
+fn a_coroutine_goes_on_below_the_function_that_lets_it() {
+    // 1 drives: it calls the switch 8, which jumps to the coroutine 2. That calls 3, which switches back; and so on.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x800, 0x810, Leave::IndirectJump),
+            run(0x200, 0x210, Leave::Call),
+            run(0x300, 0x310, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x120, 0x130, Leave::Call),
+            run(0x500, 0x510, Leave::Return),
+            run(0x130, 0x140, Leave::Call),
+            // It goes on in 3, returns to 2, and calls 3 again.
+            run(0x800, 0x810, Leave::Return),
+            run(0x310, 0x320, Leave::Return),
+            run(0x210, 0x220, Leave::Call),
+            run(0x300, 0x310, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x140, 0x150, Leave::Next),
+        ],
+        "?1 >8 <8 =2 >3 >8 <2+2 >5 <5 >8 ~2 ~3 <3 >3 >8 <8 <8+2",
+    );
+}
+
+#[test]
+fn a_return_to_a_start_begins_a_coroutine() {
+    // The switch 8 returns to where the coroutine 2 begins, which switches back, and goes on once.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x200, 0x210, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x120, 0x130, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x210, 0x220, Leave::Call),
+            run(0x300, 0x310, Leave::Return),
+            run(0x220, 0x230, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x130, 0x140, Leave::Next),
+        ],
+        "?1 >8 <8 =2 >8 <2+1 >8 ~2 >3 <3 >8 <8 <8+1",
+    );
+}
+
+#[test]
+fn coroutines_go_on_in_turn() {
+    // 1 lets 2 begin, which lets 3 begin, which goes back to 1. Then each goes on once more.
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x200, 0x210, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x300, 0x310, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x120, 0x130, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x210, 0x220, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x310, 0x320, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x130, 0x140, Leave::Next),
+        ],
+        "?1 >8 <8 =2 >8 <8 =3 >8 <2+2 >8 ~2 >8 ~3 >8 <8 <8+1 <8+1",
+    );
+}
+
+#[test]
+fn behind_a_loss_no_coroutine_is_known() {
+    check(
+        &[
+            run(0x110, 0x120, Leave::Call),
+            run(0x800, 0x810, Leave::IndirectJump),
+            run(0x200, 0x210, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x120, 0x124, Leave::Next),
+            Element::NoSync(Unsynced::Overflow),
+            run(0x124, 0x130, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x210, 0x220, Leave::Next),
+        ],
+        "?1 >8 <8 =2 >8 <2+1 Unsynced(Overflow) >8 <1+1 ?2",
+    );
+}
+
+#[test]
+fn what_a_longjmp_left_does_not_go_on() {
+    // 1 calls 2, which calls 3; longjmp (6) leaves both. Then 2 is called again and returns.
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x210, Leave::Call),
+            run(0x300, 0x310, Leave::Call),
+            run(0x600, 0x610, Leave::IndirectJump),
+            run(0x110, 0x120, Leave::Call),
+            run(0x200, 0x210, Leave::Call),
+            run(0x300, 0x310, Leave::Return),
+            run(0x210, 0x220, Leave::Return),
+            run(0x120, 0x130, Leave::Next),
+        ],
+        "?1 >2 >3 >6 <2+2 >2 >3 <3 <2",
+    );
+}
