@@ -7,10 +7,10 @@
 //!
 //! A `longjmp` closes frames in the same way. Nothing returns to them afterwards, so what is kept of it is never found.
 
-use super::stack::{Frame, Kind, Shared, Stack};
+use super::stack::{Frame, Kind, REACH, Shared, Stack};
 use super::step::{Arrival, Entered, Step};
 
-/// Coroutines of one thread that are kept. The oldest one makes room.
+/// Coroutines of one thread that are kept, with as many frames as are [looked through](REACH). The oldest one makes room.
 const KEPT: usize = 64;
 
 /// Frames of all coroutines of a recording that are kept. What is beyond is found again as after a loss.
@@ -43,12 +43,19 @@ impl Stack {
     }
 
     fn keep(&mut self, suspended: Suspended, shared: &mut Shared) {
-        if self.suspended.len() >= KEPT {
+        let frames = suspended.frames.len();
+        let of_thread = |stack: &Self| {
+            let all = stack.suspended.iter();
+            all.map(|suspended| suspended.frames.len()).sum::<usize>()
+        };
+        while !self.suspended.is_empty()
+            && (self.suspended.len() >= KEPT || of_thread(self) + frames > REACH)
+        {
             let oldest = self.suspended.remove(0);
             shared.suspended -= oldest.frames.len();
         }
-        if shared.suspended + suspended.frames.len() <= FRAMES {
-            shared.suspended += suspended.frames.len();
+        if frames <= REACH && shared.suspended + frames <= FRAMES {
+            shared.suspended += frames;
             self.suspended.push(suspended);
         }
     }

@@ -109,3 +109,32 @@ fn what_a_longjmp_left_does_not_go_on() {
         "?1 >2 >3 >6 <2+2 >2 >3 <3 <2",
     );
 }
+
+#[test]
+fn the_oldest_coroutine_makes_room() {
+    // 1 lets each of 70 functions begin, which switches back; then one of them goes on.
+    let begins = |number: u64| 0x1000 + 0x100 * number;
+    let ends = |last: u64| {
+        let mut elements = Vec::new();
+        for number in 0..70 {
+            let start = begins(number);
+            elements.extend([
+                run(0x110, 0x120, Leave::Call),
+                run(0x800, 0x810, Leave::Return),
+                run(start, start + 0x10, Leave::Call),
+                run(0x800, 0x810, Leave::Return),
+                run(0x120, 0x124, Leave::Jump),
+            ]);
+        }
+        elements.extend([
+            run(0x110, 0x120, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(begins(last) + 0x10, begins(last) + 0x14, Leave::Next),
+        ]);
+        let (words, _) = super::steps(&elements);
+        words.rsplit(' ').next().map(str::to_owned)
+    };
+    assert_eq!(ends(69).as_deref(), Some("~55"));
+    assert_eq!(ends(6).as_deref(), Some("~16"));
+    assert_eq!(ends(5).as_deref(), Some("?15"));
+}
