@@ -40,7 +40,7 @@ pub struct Selection {
 pub enum FunctionChoice {
     /// The function that begins here.
     Address(Addr),
-    /// Those that begin at these.
+    /// Those with code at these.
     Addresses(Range<u64>),
     /// All with such a name: as it is shown, without parameters, or without its path.
     Named(Pattern),
@@ -56,11 +56,13 @@ impl FunctionChoice {
         }
     }
 
-    /// Whether a function is meant, by its address or any spelling of its name.
-    pub fn matches(&self, address: Option<Addr>, name: &str) -> bool {
+    /// Whether a function is meant, by where its code is ([`Symbols::code_of`]) or any spelling of its name.
+    pub fn matches(&self, code: Option<&Range<u64>>, name: &str) -> bool {
         match self {
-            Self::Address(wanted) => address == Some(*wanted),
-            Self::Addresses(wanted) => address.is_some_and(|address| wanted.contains(&address.0)),
+            Self::Address(wanted) => code.is_some_and(|code| code.start == wanted.0),
+            Self::Addresses(wanted) => {
+                code.is_some_and(|code| code.start < wanted.end && wanted.start < code.end)
+            }
             Self::Named(pattern) => spellings(name).iter().any(|name| pattern.matches(name)),
         }
     }
@@ -478,13 +480,18 @@ impl Chooser {
         if let Some(known) = table[index] {
             return known;
         }
-        let (address, name) = match callee {
-            Callee::Function(id) => function(id, identities, &self.symbols),
+        let (code, name) = match callee {
+            Callee::Function(id) => {
+                let known = identities.function(id);
+                let code = known.and_then(|function| self.symbols.code_of(function));
+                (code, function(id, identities, &self.symbols).1)
+            }
             Callee::Interrupt(id) => (None, titles::interrupt(identities, id)),
             Callee::Unknown => (None, String::new()),
         };
         let any = |choices: &[FunctionChoice]| {
-            choices.iter().any(|choice| choice.matches(address, &name))
+            let mut choices = choices.iter();
+            choices.any(|choice| choice.matches(code.as_ref(), &name))
         };
         let fits = Fits {
             wanted: any(&self.selection.functions),

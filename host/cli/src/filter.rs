@@ -16,7 +16,7 @@ use kymo_analysis::replay::{self, Window};
 use kymo_analysis::selection::{FunctionChoice, Selection};
 use kymo_coresight::frames::TraceId;
 use kymo_event::{
-    Addr, Batch, Bound, Choice, Condition, Cpu, Cut, Duration, Filter, Pattern, ProcessChoice,
+    Batch, Bound, Choice, Condition, Cpu, Cut, Duration, Filter, Pattern, ProcessChoice,
     ThreadChoice, Tid, Time, Wanted,
 };
 use kymo_read::Source;
@@ -111,7 +111,7 @@ pub struct FilterArgs {
     #[arg(long, visible_alias = "symbol", value_name = "FUNCTION")]
     function: Vec<String>,
 
-    /// Only calls of functions that begin at these addresses, and what happens within them: START..END, END not
+    /// Only calls of functions with code at these addresses, and what happens within them: START..END, END not
     /// included. Repeatable.
     #[arg(long, visible_alias = "range", value_name = "ADDRESSES", value_parser = part::addresses)]
     address: Vec<Range<u64>>,
@@ -460,9 +460,9 @@ impl Part {
     }
 
     /// Whether a function is among those that are asked for by name, if any are.
-    pub fn asks_for(&self, address: Option<Addr>, name: &str) -> bool {
+    pub fn asks_for(&self, code: Option<&Range<u64>>, name: &str) -> bool {
         let mut functions = self.functions.iter();
-        self.functions.is_empty() || functions.any(|choice| choice.matches(address, name))
+        self.functions.is_empty() || functions.any(|choice| choice.matches(code, name))
     }
 
     /// Whether threads are chosen.

@@ -70,8 +70,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "error: %s\n", kymo_coresight_error());
         return 1;
     }
-    for (size_t at = 0; at < kymo_coresight_missing(trace); at++)
-        fprintf(stderr, "not found: %s\n", kymo_coresight_missing_file(trace, at));
 
     int status;
     if (ranges) {
@@ -95,6 +93,9 @@ int main(int argc, char **argv)
     }
     if (status != 0)
         fprintf(stderr, "error: %s\n", kymo_coresight_error());
+    /* Why a result is empty, or what it lacks. */
+    for (size_t at = 0; at < kymo_coresight_warnings(trace); at++)
+        fprintf(stderr, "warning: %s\n", kymo_coresight_warning(trace, at));
     kymo_coresight_free(trace);
     return status != 0;
 }

@@ -4,6 +4,7 @@
 //! defect of the decoder, becomes an error and does not reach C. Everything unsafe of the decoder is here.
 
 mod values;
+mod warnings;
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
@@ -11,6 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use kymo_coresight::counts::{self, Counts};
+use kymo_coresight::doubts::Doubts;
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::frames::{self, TraceId};
 use kymo_coresight::input::{self, Buffer};
@@ -18,24 +20,30 @@ use kymo_coresight::listing::{Line, Listing};
 use kymo_coresight::memory::{Bytes, Image, MemorySpace};
 use kymo_coresight::selection::Selection;
 use kymo_coresight::snapshot::Snapshot;
-use kymo_coresight::{Source, perf};
+use kymo_coresight::{Source, perf, remarks};
 
 use values::{Element, Packet, Run, SourceValue, Totals};
+use warnings::Warnings;
 
 /// A trace with its sources and their memory.
 #[derive(Debug)]
 pub struct Trace {
     buffers: Vec<Buffer>,
     missing: Vec<CString>,
+    warnings: Warnings,
 }
 
 thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
+/// A string of C.
+fn text(text: &str) -> CString {
+    CString::new(text.replace('\0', " ")).unwrap_or_default()
+}
+
 fn fail(message: impl ToString) {
-    let text = message.to_string().replace('\0', " ");
-    ERROR.with_borrow_mut(|error| *error = CString::new(text).unwrap_or_default());
+    ERROR.with_borrow_mut(|error| *error = text(&message.to_string()));
 }
 
 /// Runs `work`; 0, or -1 with its error kept.
@@ -101,22 +109,25 @@ unsafe fn reference_mut<'a>(trace: *mut Trace) -> Result<&'a mut Trace, String> 
 }
 
 fn open(path: &Path, root: &Path) -> Result<Trace, String> {
-    let text = |error: kymo_coresight::Error| error.to_string();
-    let name = |name: &str| CString::new(name.replace('\0', " ")).unwrap_or_default();
+    let said = |error: kymo_coresight::Error| error.to_string();
     if Snapshot::is_at(path) {
-        let (buffers, missing) = input::open_snapshot(path, &Default::default()).map_err(text)?;
-        let missing = missing.iter().map(|error| name(&error.to_string()));
+        let (buffers, missing) = input::open_snapshot(path, &Default::default()).map_err(said)?;
+        let files = missing.iter().map(|error| text(&error.to_string()));
         return Ok(Trace {
             buffers,
-            missing: missing.collect(),
+            missing: files.collect(),
+            warnings: Warnings::of(remarks::of_snapshot(missing.iter()), Vec::new()),
         });
     }
-    let mut recording = perf::open(path).map_err(text)?;
+    let mut recording = perf::open(path).map_err(said)?;
     let mut files = perf::Files::below(vec![root.to_owned()]);
     let missing = recording.load(|mapping| files.images(mapping));
-    let missing = missing.iter().map(|missing| name(&missing.mapping.path));
+    let mut opened = remarks::of_recording(&recording, &missing);
+    opened.extend(files.remarks());
+    let names = missing.iter().map(|missing| text(&missing.mapping.path));
     Ok(Trace {
-        missing: missing.collect(),
+        missing: names.collect(),
+        warnings: Warnings::of(opened, missing),
         buffers: recording.buffers,
     })
 }
@@ -166,6 +177,7 @@ pub unsafe extern "C" fn kymo_coresight_of_bytes(
         Ok(Trace {
             buffers: vec![buffer],
             missing: Vec::new(),
+            warnings: Warnings::default(),
         })
     })
 }
@@ -185,6 +197,7 @@ pub unsafe extern "C" fn kymo_coresight_add_source(
         // SAFETY: NULL, or a source.
         let source = unsafe { source.as_ref() }.ok_or("expected a source, found NULL")?;
         let protocol = source.protocol()?;
+        trace.warnings.forget();
         for buffer in &mut trace.buffers {
             let code = buffer.code.first().cloned().unwrap_or_default();
             buffer.sources.push(Source {
@@ -221,6 +234,7 @@ fn add(
             MemorySpace(space)
         },
     };
+    trace.warnings.forget();
     let buffers = trace.buffers.iter_mut();
     for code in buffers.flat_map(|buffer| &mut buffer.code) {
         code.add(image.clone());
@@ -309,6 +323,36 @@ pub unsafe extern "C" fn kymo_coresight_missing_file(
     name.map_or(std::ptr::null(), |name| name.as_ptr())
 }
 
+/// See the header.
+///
+/// # Safety
+/// `trace` is one of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_coresight_warnings(trace: *const Trace) -> usize {
+    // SAFETY: the caller's trace.
+    let trace = unsafe { reference(trace) };
+    trace.map_or(0, |trace| trace.warnings.texts(&trace.buffers).len())
+}
+
+/// See the header.
+///
+/// # Safety
+/// `trace` is one of this library.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kymo_coresight_warning(
+    trace: *const Trace,
+    index: usize,
+) -> *const c_char {
+    // SAFETY: the caller's trace.
+    let Ok(trace) = (unsafe { reference(trace) }) else {
+        return std::ptr::null();
+    };
+    let texts = trace.warnings.texts(&trace.buffers);
+    texts
+        .get(index)
+        .map_or(std::ptr::null(), |text| text.as_ptr())
+}
+
 /// A callback, with what it is called with.
 #[derive(Clone, Copy)]
 struct Callback<T> {
@@ -389,18 +433,36 @@ pub unsafe extern "C" fn kymo_coresight_elements(
         callback.check()?;
         for (number, buffer) in (0..).zip(&trace.buffers) {
             let options = EtmV4Options::default();
-            let streams = &buffer.frames.streams;
-            for line in Listing::decoding(&buffer.sources, streams, &buffer.code, options) {
-                if let Line::Element {
+            let (sources, streams) = (&buffer.sources, &buffer.frames.streams);
+            let mut doubts = vec![Doubts::default(); sources.len()];
+            let mut goes_on = true;
+            for line in Listing::decoding(sources, streams, &buffer.code, options) {
+                let Line::Element {
                     source,
                     offset,
                     element,
-                    ..
+                    view,
                 } = line
-                    && !callback.take(&Element::new(number, source, offset, &element))
+                else {
+                    continue;
+                };
+                let place = sources.iter().position(|known| std::ptr::eq(known, source));
+                if let Some(doubts) = place.and_then(|place| doubts.get_mut(place))
+                    && source.protocol.traces_instructions()
                 {
-                    return Ok(());
+                    doubts.view = view;
+                    doubts.any(offset as usize, &element);
                 }
+                goes_on = callback.take(&Element::new(number, source, offset, &element));
+                if !goes_on {
+                    break;
+                }
+            }
+            for (place, doubts) in doubts.iter().enumerate() {
+                trace.warnings.follow(doubts, buffer, place);
+            }
+            if !goes_on {
+                break;
             }
         }
         Ok(())
@@ -430,7 +492,8 @@ pub unsafe extern "C" fn kymo_coresight_runs(
         let mut total = Counts::default();
         for buffer in &trace.buffers {
             let threads = usize::try_from(threads).unwrap_or(1);
-            for (_, counts) in counts::of_buffer(buffer, options, &all, threads, |_| true) {
+            for (place, counts) in counts::of_buffer(buffer, options, &all, threads, |_| true) {
+                trace.warnings.follow(&counts.doubts, buffer, place);
                 total.add(counts);
             }
         }

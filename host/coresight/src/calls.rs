@@ -7,7 +7,8 @@
 //!
 //! # Rules
 //! - A call opens a frame that remembers where it returns to. A return to the address of a frame further out closes
-//!   those above it as well: a `longjmp`, or an exception of C++.
+//!   those above it as well: a `longjmp`, or an exception of C++. They are kept: where a function that has a caller returns
+//!   behind one of them, it is a coroutine that goes on (`swapcontext`), above what is open.
 //! - A jump to the start of another function is a tail call: the function ends, and the other one takes its frame.
 //! - A jump or return into the middle of another function closes frames down to that function, if it is open, also those
 //!   of a signal's handler (`siglongjmp`). If it is not, execution was found there: the trace does not have its call. What
@@ -28,6 +29,7 @@ mod close;
 mod edges;
 mod stack;
 mod step;
+mod switches;
 
 pub use edges::Edges;
 pub use step::{Arrival, Cut, Edge, Entered, Lost, Place, Program, Step};
@@ -99,7 +101,10 @@ impl Stacks {
         match edge {
             Edge::Arrive(at) => stack.arrive(at, &mut self.shared, functions, out),
             Edge::Exception(cut) => stack.exception(cut, &mut self.shared, out),
-            Edge::Replaced => stack.unwind(0, out),
+            Edge::Replaced => {
+                stack.forget_suspended(&mut self.shared);
+                stack.unwind(0, out);
+            }
             Edge::Lost(why) => out(Step::Lost(*why)),
             Edge::TraceOn => out(Step::TraceOn),
             Edge::Mismatch { address } => out(Step::Mismatch { address: *address }),
@@ -126,6 +131,7 @@ impl Stacks {
         if self.places.len() >= THREADS {
             self.places.clear();
             self.stacks.clear();
+            self.shared.suspended = 0;
             for (_, place) in &mut self.sources {
                 *place = None;
             }

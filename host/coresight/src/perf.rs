@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::Error;
+use crate::frames::TraceId;
 use crate::input::Buffer;
 use crate::memory::{Bytes, Image, Memory, MemorySpace, Recorded, Session};
 use assignments::Assignments;
@@ -326,7 +327,7 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
         sideband: walk.sideband,
         sessions: Vec::new(),
     };
-    for filled in buffers {
+    for mut filled in buffers {
         let Some(place) = walk.places.get(filled.place) else {
             continue;
         };
@@ -339,9 +340,16 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
             (Some(cpu), _) => ("cpu", cpu),
             (_, thread) => ("thread", thread.unwrap_or_default()),
         };
+        let sources = ids.sources(&metadata, filled.writer);
+        // Trace without frames is of the unit that wrote it, whose ID the recording has.
+        if let Some(source) = sources.first() {
+            let streams = filled.frames.streams.iter_mut();
+            let unnamed = streams.filter(|stream| stream.id == TraceId::NONE);
+            unnamed.for_each(|stream| stream.id = source.id);
+        }
         recording.buffers.push(Buffer {
             name: format!("{owner}{number}@{:#x}", place.offset),
-            sources: ids.sources(&metadata, filled.writer),
+            sources,
             code: Vec::new(),
             frames: filled.frames,
             thread: place.thread,

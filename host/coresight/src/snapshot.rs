@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::Error;
 use crate::frames::{FrameFormat, Frames, Splitter};
-use crate::memory::MemorySpace;
+use crate::memory::{MemorySpace, elf_kind};
 
 /// A snapshot directory, read except for its trace buffers and memory images.
 #[derive(Clone, Debug)]
@@ -193,7 +193,7 @@ impl Snapshot {
     /// The bytes of a buffer.
     ///
     /// # Errors
-    /// As [`read`](Self::read); all files together may have 4 GiB.
+    /// As [`read`](Self::read), and [`Error::Value`] if a file is an ELF file; all files together may have 4 GiB.
     pub fn read_buffer(&self, buffer: &Buffer) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         self.read_parts(buffer, |part| bytes.extend_from_slice(part))?;
@@ -218,10 +218,23 @@ impl Snapshot {
         let mut left = LARGEST_FILE;
         for file in &buffer.files {
             let path = self.path(file, left)?;
+            let (mut is_first, mut program) = (true, None);
             let parts = crate::file::parts(&path, left, |part| {
                 left = left.saturating_sub(part.len() as u64);
-                take(part);
+                if std::mem::take(&mut is_first) {
+                    program = elf_kind(part);
+                }
+                if program.is_none() {
+                    take(part);
+                }
             });
+            if let Some(what) = program {
+                return Err(Error::Value {
+                    place: file.display().to_string(),
+                    expected: "hardware trace (code that ran is an image)",
+                    found: what.to_owned(),
+                });
+            }
             parts.map_err(|source| Error::Io { path, source })?;
         }
         Ok(())

@@ -55,6 +55,9 @@ pub(crate) fn parse(text: &str) -> Result<Metadata, MetadataError> {
     reader.finish()
 }
 
+/// Properties of fragments that drafts had: clocks were referred to by their names, and attributes were named otherwise.
+const DRAFT_PROPERTIES: [&str; 2] = ["default-clock-class-name", "user-attributes"];
+
 /// Properties that every fragment and field class may have: nothing in them alters decoding.
 const EVERYWHERE: [&str; 3] = ["type", "attributes", "extensions"];
 
@@ -138,7 +141,9 @@ impl Fragments<'_> {
         for (name, value) in members {
             let name = name.as_str();
             if !known.contains(&name) && !EVERYWHERE.contains(&name) {
-                return self.fail(value, Kind::UnknownProperty);
+                let draft = DRAFT_PROPERTIES.iter().find(|draft| **draft == name);
+                let kind = draft.map_or(Kind::UnknownProperty, |draft| Kind::Draft(draft));
+                return self.fail(value, kind);
             }
             match (name, &value.data) {
                 ("attributes", Data::Object(_)) => {}
@@ -365,7 +370,11 @@ impl Fragments<'_> {
             ],
         )?;
         let Some(id) = self.string(&about, "id")? else {
-            return self.fail(json, Kind::Missing("id"));
+            let kind = match about.get("name") {
+                Some(_) => Kind::Draft("a clock class with a name and no id"),
+                None => Kind::Missing("id"),
+            };
+            return self.fail(json, kind);
         };
         let next = u32::try_from(self.metadata.clocks.len()).unwrap_or(u32::MAX);
         if self.clocks.insert(id.to_owned(), ClockId(next)).is_some() {

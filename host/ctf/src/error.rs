@@ -111,6 +111,9 @@ pub enum MetadataErrorKind {
     /// A property that CTF 2 does not have at this place.
     #[error("unknown property")]
     UnknownProperty,
+    /// Something that drafts of CTF 2 had (CTF2-SPECRC), and CTF 2.0 has not.
+    #[error("{0} is of a draft of CTF 2, expected metadata of CTF 2.0")]
+    Draft(&'static str),
     /// A legal construct that this crate does not decode.
     #[error("unsupported: {0}")]
     Unsupported(&'static str),

@@ -24,6 +24,8 @@ pub struct Function {
     pub space: SpaceId,
     /// Where it begins; `None` if the trace knows its name alone.
     pub address: Option<Addr>,
+    /// Its size in bytes, if the trace tells. Symbols may know it, too.
+    pub bytes: Option<u64>,
     /// Its name, if the trace tells. Symbols may know a better one.
     pub name: Option<Box<str>>,
     /// The mapping that held its address when it was first met: an index into
@@ -237,13 +239,7 @@ impl Identities {
             let found = space.mappings.iter().rposition(|it| it.holds(address));
             u32::try_from(found?).ok()
         });
-        let id = FunctionId(next(&self.functions));
-        self.functions.push(Function {
-            space,
-            address: Some(address),
-            name: None,
-            mapping,
-        });
+        let id = self.add_function(space, Some(address), mapping, None);
         self.by_address.insert((space, address), id);
         id
     }
@@ -255,14 +251,7 @@ impl Identities {
         if let Some(other) = self.other_function(space) {
             return other;
         }
-        let id = FunctionId(next(&self.functions));
-        self.functions.push(Function {
-            space,
-            address: Some(address),
-            name: None,
-            mapping: Some(mapping),
-        });
-        id
+        self.add_function(space, Some(address), Some(mapping), None)
     }
 
     /// The function of a name that has no address.
@@ -274,13 +263,7 @@ impl Identities {
         if let Some(other) = self.other_function(space) {
             return other;
         }
-        let id = FunctionId(next(&self.functions));
-        self.functions.push(Function {
-            space,
-            address: None,
-            name: Some(name.into()),
-            mapping: None,
-        });
+        let id = self.add_function(space, None, None, Some(name));
         self.by_name.insert((space, name.into()), id);
         id
     }
@@ -293,14 +276,27 @@ impl Identities {
         }
         self.beyond.functions += 1;
         if self.functions.len() == last {
-            self.functions.push(Function {
-                space,
-                address: None,
-                name: Some("(other functions)".into()),
-                mapping: None,
-            });
+            self.add_function(space, None, None, Some("(other functions)"));
         }
         Some(FunctionId(next(&self.functions) - 1))
+    }
+
+    fn add_function(
+        &mut self,
+        space: SpaceId,
+        address: Option<Addr>,
+        mapping: Option<u32>,
+        name: Option<&str>,
+    ) -> FunctionId {
+        let id = FunctionId(next(&self.functions));
+        self.functions.push(Function {
+            space,
+            address,
+            bytes: None,
+            name: name.map(Box::from),
+            mapping,
+        });
+        id
     }
 
     /// How often something was named beyond what is told apart.
@@ -323,6 +319,13 @@ impl Identities {
         }
         if let Some(function) = self.functions.get_mut(function.0 as usize) {
             function.name = Some(name.into());
+        }
+    }
+
+    /// Says how many bytes of code a function has that was just made.
+    pub fn size_function(&mut self, function: FunctionId, bytes: u64) {
+        if let Some(function) = self.functions.get_mut(function.0 as usize) {
+            function.bytes = Some(bytes);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The interface: several files of symbols as one.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -271,6 +272,16 @@ impl Symbols {
     pub fn name_of<'a>(&'a self, function: &'a kymo_event::Function) -> Option<&'a str> {
         let known = self.function_of(function);
         known.map(|known| known.name()).or(function.name.as_deref())
+    }
+
+    /// Where the code of a function of a trace is, if its address is known: by the symbols if they know it, else by the trace.
+    /// Of one whose size is not known, the first byte.
+    pub fn code_of(&self, function: &kymo_event::Function) -> Option<Range<u64>> {
+        let Addr(start) = function.address?;
+        let known = self.function_of(function).map(|known| known.end().0);
+        let told = function.bytes.map(|bytes| start.saturating_add(bytes));
+        let end = known.or(told).unwrap_or(start);
+        Some(start..end.max(start.saturating_add(1)))
     }
 
     /// The file and line where the code of a function of a trace begins.

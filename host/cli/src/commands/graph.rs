@@ -187,11 +187,12 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         let identities = &info.identities;
         view.calls_of(|callee| {
             let name = names.callee(identities, callee);
-            let address = match callee {
-                Callee::Function(id) => identities.function(id).and_then(|it| it.address),
+            let code = match callee {
+                Callee::Function(id) => identities.function(id).and_then(|it| symbols.code_of(it)),
                 _ => None,
             };
-            chosen.iter().any(|choice| choice.matches(address, &name))
+            let mut chosen = chosen.iter();
+            chosen.any(|choice| choice.matches(code.as_ref(), &name))
         })
     } else if args.callers {
         view.leaves()

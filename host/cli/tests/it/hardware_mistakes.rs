@@ -374,6 +374,23 @@ fn elf_files_of_a_configuration_have_addresses() {
 }
 
 #[test]
+fn a_program_in_the_place_of_a_configured_buffer_is_refused() {
+    let case = Case::new();
+    let code = std::fs::read(case.path("code")).expect("code");
+    case.write("program", &elf(183, HERE, &code));
+    let source = "[[source]]\nprotocol = 'ETMv4'\nregisters = { TRCCONFIGR = 0x801 }\n";
+    for buffer in ["'program'", "['trace', 'program']"] {
+        let text = format!("buffer = {buffer}\nframes = 'none'\n{source}");
+        case.write("x.toml", text.as_bytes());
+        for subcommand in ["packets", "report"] {
+            let text = said(2, &[subcommand, &case.path("x.toml")]);
+            let expected = "program: expected hardware trace (code that ran is an image), found \"an ELF file\"";
+            assert!(text.contains(expected), "{text}");
+        }
+    }
+}
+
+#[test]
 fn loads_and_stores_with_atoms_are_not_followed() {
     let case = Case::new();
     let (input, image) = (

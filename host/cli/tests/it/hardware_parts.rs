@@ -166,11 +166,50 @@ fn addresses_choose_packets_ranges_and_calls() {
     assert_eq!(count(&decoded, "INSTR_RANGE"), 2);
     assert_eq!(count(&["packets", "--address", nowhere], ""), 0);
     assert_eq!(count(&["ranges", "--address", there], "INSTR_RANGE"), 2);
-    // Calls are chosen by where their function begins.
+    // Without symbols a function is where it begins.
     let begins = ["report", "--address", "0x400000..0x400004"];
     assert_eq!(case.sum(&begins, "self_instructions"), 8);
     let inside = ["report", "--address", there];
     assert_eq!(case.sum(&inside, "self_instructions"), 0);
+}
+
+#[test]
+fn addresses_within_a_function_choose_its_calls() {
+    let input = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/coresight-code");
+    let counts = |subcommand: &str, addresses: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        command.args([
+            subcommand,
+            "--format",
+            "json",
+            "--address",
+            addresses,
+            input,
+        ]);
+        let output = command.output().expect("kymo runs");
+        assert!(output.status.success(), "{subcommand} {addresses}");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let lines = text.lines().map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            line["count"].as_u64().unwrap_or(1)
+        });
+        lines.sum::<u64>()
+    };
+    // main, which begins at 0x400144, calls sum, at 0x40010c, twice.
+    for (addresses, calls) in [
+        ("0x400128..0x40012c", 2),
+        ("0x400100..0x40010d", 2),
+        ("0x400140..0x40014c", 3),
+        ("0x400100..0x40010c", 0),
+    ] {
+        for subcommand in ["report", "graph", "calls"] {
+            assert_eq!(
+                counts(subcommand, addresses),
+                calls,
+                "{subcommand} {addresses}"
+            );
+        }
+    }
 }
 
 #[test]

@@ -99,6 +99,20 @@ int main(void)
     CHECK(kymo_coresight_runs(trace, 1, on_run, &seen, &totals) == 0);
     CHECK(seen.runs == 2 && totals.instructions == 3 && totals.ranges == 2 && totals.not_accessible == 0);
     CHECK(kymo_coresight_runs(trace, 0, NULL, NULL, NULL) == 0);
+    CHECK(kymo_coresight_warnings(trace) == 0 && !kymo_coresight_warning(trace, 0));
+    kymo_coresight_free(trace);
+
+    /* Without memory nothing is followed, and a warning says so, once. */
+    trace = kymo_coresight_of_bytes(trace_bytes, sizeof trace_bytes, KYMO_CORESIGHT_UNFORMATTED);
+    CHECK(trace && kymo_coresight_warnings(trace) == 2);
+    CHECK(strstr(kymo_coresight_warning(trace, 0), "describes no source"));
+    CHECK(kymo_coresight_add_source(trace, &source) == 0);
+    CHECK(kymo_coresight_warnings(trace) == 0);
+    CHECK(kymo_coresight_runs(trace, 1, NULL, NULL, NULL) == 0);
+    CHECK(kymo_coresight_elements(trace, on_element, &seen) == 0);
+    CHECK(kymo_coresight_warnings(trace) == 1 && !kymo_coresight_warning(trace, 1));
+    CHECK(strstr(kymo_coresight_warning(trace, 0), "no image is, first to 0x1000"));
+    CHECK(kymo_coresight_warnings(NULL) == 0 && !kymo_coresight_warning(NULL, 0));
     kymo_coresight_free(trace);
     kymo_coresight_free(NULL);
     puts("all is well");

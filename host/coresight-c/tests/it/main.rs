@@ -115,6 +115,23 @@ fn the_examples_in_c_and_rust_print_the_same() {
 }
 
 #[test]
+fn the_example_says_which_files_are_missing() {
+    let Some(folder) = snapshots() else { return };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/hotspots.c");
+    let program = compile(&source, "hotspots-missing");
+    let recording = folder.join("../perf/aosp-perf_with_unformatted_trace.perf.data");
+    let output = Command::new(&program).arg(recording).output();
+    let errors = output.expect("it runs").stderr;
+    let errors = String::from_utf8_lossy(&errors);
+    for expected in [
+        "warning: no file for ",
+        ", of which there is no file, first to ",
+    ] {
+        assert!(errors.contains(expected), "{expected}: {errors}");
+    }
+}
+
+#[test]
 fn a_trace_put_together_by_hand() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/by_hand.c");
     let program = compile(&source, "by_hand");

@@ -1,7 +1,7 @@
 //! Closes frames: by returns, by jumps, and those that a pause or a loss may have ended.
 
 use super::Step;
-use super::stack::{Frame, Kind, REACH, Stack};
+use super::stack::{Frame, Kind, REACH, Shared, Stack};
 
 impl Stack {
     /// Closes the innermost frame as it returns, if its caller is not known and any address may be its: it would seem to go on
@@ -33,12 +33,16 @@ impl Stack {
         &mut self,
         address: u64,
         crosses: bool,
+        shared: &mut Shared,
         out: &mut impl FnMut(Step),
     ) -> bool {
         for (index, frame) in self.frames.iter().enumerate().rev().take(REACH) {
             let is_function = matches!(frame.kind, Kind::Function(_));
             // Also a handler that returns by an ordinary branch to where the exception came: A32 and the M profile.
             if frame.return_address == Some(address) {
+                if !crosses && index + 1 < self.frames.len() {
+                    self.suspend(index, shared);
+                }
                 self.unwind(index, out);
                 self.confirm();
                 return true;

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::Functions;
 use super::step::{Arrival, Before, Cut, Entered, Lost, Place, Step};
+use super::switches::Suspended;
 use crate::element::Leave;
 
 /// Frames of one thread that are kept; what is deeper is given without them, and found again on the way out.
@@ -50,6 +51,8 @@ pub(super) struct Shared {
     unknown: HashMap<(u32, u64), (u32, bool)>,
     /// Calls that are too deep to be kept.
     pub too_deep: u64,
+    /// Frames of coroutines that do not run, in all stacks.
+    pub suspended: usize,
 }
 
 impl Shared {
@@ -80,6 +83,8 @@ pub(super) struct Stack {
     pub frames: Vec<Frame>,
     /// The outermost frames, so many, that were open when tracing paused or trace was lost: they may have ended since.
     pub doubtful: usize,
+    /// Coroutines that do not run, in the order in which they were left.
+    pub suspended: Vec<Suspended>,
 }
 
 impl Stack {
@@ -108,7 +113,12 @@ impl Stack {
             Before::Range(Leave::IndirectJump, _)
                 if matches!(at.place, Place::Function { .. }) && self.is_inside(at, shared) => {}
             Before::Range(Leave::Return | Leave::IndirectJump, _)
-                if self.returns(at.address, false, out) => {}
+                if self.returns(at.address, false, shared, out)
+                    || self.resume_suspended(at, shared, out) => {}
+            // `ret` with an address in the link register where a coroutine begins.
+            Before::Range(Leave::Return, _) if self.starts(at) => {
+                self.jump(at, shared, functions, out);
+            }
             Before::Range(Leave::Return, _) => {
                 self.leave_found(out);
                 self.find(at, Came::Returned, shared, functions, out);
@@ -174,6 +184,13 @@ impl Stack {
                 top.is_unknown && begins.is_none_or(|begins| begins == top.kind)
             }
         }
+    }
+
+    /// Whether a return that leads to no open frame begins a function, in the place of one that was called.
+    fn starts(&self, at: &Arrival) -> bool {
+        let is_start = matches!(at.place, Place::Function { is_start: true, .. });
+        let top = self.frames.last();
+        is_start && top.is_some_and(|top| top.return_address.is_some())
     }
 
     /// A jump, which may lead into another function.
@@ -260,7 +277,10 @@ impl Stack {
         functions: &mut impl Functions,
         out: &mut impl FnMut(Step),
     ) {
-        if self.returns(at.address, true, out) {
+        if matches!(at.before, Before::Lost | Before::Pause(..)) {
+            self.forget_suspended(shared);
+        }
+        if self.returns(at.address, true, shared, out) {
             return;
         }
         let mut frames = self.frames.iter();
@@ -343,7 +363,7 @@ impl Stack {
         }
     }
 
-    fn push(&mut self, frame: Frame, shared: &mut Shared) -> bool {
+    pub(super) fn push(&mut self, frame: Frame, shared: &mut Shared) -> bool {
         let is_kept = self.frames.len() < DEEPEST;
         match is_kept {
             true => self.frames.push(frame),

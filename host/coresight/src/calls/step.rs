@@ -145,6 +145,8 @@ pub enum Entered {
     TailCall,
     /// It was found there: the call is not in the trace.
     Found,
+    /// It is a function of a coroutine that goes on: it was entered before, and left without a return.
+    Resumed,
 }
 
 /// Why it is not known what executed.

@@ -1,6 +1,7 @@
 //! Calls from elements: a made-up program with a function at every multiple of 0x100.
 
 mod jumps;
+mod switches;
 
 use kymo_coresight::calls::{Edges, Entered, Lost, Place, Program, Stacks, Step};
 use kymo_coresight::element::{
@@ -83,7 +84,8 @@ const ON: Element = Element::TraceOn {
     cycles: None,
 };
 
-/// The steps as words: `>1` enters function 1, `=1` by a tail call, `?1` found in it, `<1` leaves it, `<1+2` with two
+/// The steps as words: `>1` enters function 1, `=1` by a tail call, `?1` found in it, `~1` goes on in it,
+/// `<1` leaves it, `<1+2` with two
 /// others, `!14` and `.14` begin and end an exception, `@5` is a switch to a thread.
 fn steps(elements: &[Element]) -> (String, u64) {
     let mut words = Vec::new();
@@ -117,6 +119,7 @@ fn word(step: Step) -> String {
             Entered::Call => format!(">{function:x}"),
             Entered::TailCall => format!("={function:x}"),
             Entered::Found => format!("?{function:x}"),
+            Entered::Resumed => format!("~{function:x}"),
         },
         Step::Exit {
             function,

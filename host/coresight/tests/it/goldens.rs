@@ -6,7 +6,6 @@ use std::path::Path;
 
 use kymo_coresight::element::{Element, Range};
 use kymo_coresight::flow::EtmV4Options;
-use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::Buffer;
 use kymo_coresight::instruction::Class;
 use kymo_coresight::listing::{Line, Listing};
@@ -37,13 +36,8 @@ fn packets(buffer: &Buffer) -> Vec<String> {
         };
         let mut text = String::new();
         entry.describe(&mut text).expect("text");
-        // Without frames perf gives the stream the ID of the source.
-        let id = match entry.id {
-            TraceId::NONE => entry.source.id,
-            id => id,
-        };
         let offset = begin + entry.offset;
-        Some(format!("Idx:{offset}; ID:{:x};\t{text}", id.0))
+        Some(format!("Idx:{offset}; ID:{:x};\t{text}", entry.id.0))
     };
     Listing::new(&buffer.sources, &buffer.frames.streams)
         .filter_map(packet)

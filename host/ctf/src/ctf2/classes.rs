@@ -13,6 +13,14 @@ use crate::metadata::{
 };
 use crate::tsdl::{MAX_DEPTH, MAX_PARTS};
 
+/// Types that drafts had: the values of enumerations are names of integers since.
+const DRAFT_TYPES: [&str; 4] = [
+    "fixed-length-unsigned-enumeration",
+    "fixed-length-signed-enumeration",
+    "variable-length-unsigned-enumeration",
+    "variable-length-signed-enumeration",
+];
+
 /// Where a field class is used: that decides what its roles mean.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place {
@@ -127,7 +135,11 @@ impl Fragments<'_> {
             }
             "optional" => self.optional(json, place, depth)?.into(),
             "variant" => self.variant(json, place, depth)?.into(),
-            _ => return self.fail(json, Kind::UnknownType),
+            other => {
+                let draft = DRAFT_TYPES.iter().find(|draft| **draft == other);
+                let kind = draft.map_or(Kind::UnknownType, |draft| Kind::Draft(draft));
+                return self.fail(json, kind);
+            }
         };
         // What an alias is checked for at its place is no use of it.
         if place.scope.is_some() {

@@ -306,6 +306,19 @@ fn selectors_have_one_meaning() {
 }
 
 #[test]
+fn drafts_are_named() {
+    let clock = r#"{"type": "clock-class", "name": "c", "frequency": 5}"#;
+    let by_name = r#"{"type": "data-stream-class", "default-clock-class-name": "c"}"#;
+    let attributes = r#"{"type": "trace-class", "user-attributes": {}}"#;
+    let class = r#"{"type": "field-class-alias", "name": "e", "field-class": {"type":
+        "fixed-length-unsigned-enumeration", "length": 8, "byte-order": "big-endian", "mappings": {}}}"#;
+    for fragment in [clock, by_name, attributes, class] {
+        let kind = refused(&sequence(&[fragment]));
+        assert!(matches!(kind, MetadataErrorKind::Draft(_)), "{kind}");
+    }
+}
+
+#[test]
 fn fragments_are_in_order_and_agree() {
     let clock = |id: &str, more: &str| {
         format!(

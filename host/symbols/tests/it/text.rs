@@ -184,6 +184,7 @@ fn several_files_answer_as_one() {
     let traced = |address| Function {
         space: SpaceId(0),
         address: Some(Addr(address)),
+        bytes: None,
         name: Some("traced".into()),
         mapping: None,
     };

@@ -77,8 +77,8 @@ pub fn show(
             Callee::Function(id) => identities.function(id),
             _ => None,
         };
-        let address = function.and_then(|function| function.address);
-        part.asks_for(address, &names.callee(identities, callee))
+        let code = function.and_then(|function| symbols.code_of(function));
+        part.asks_for(code.as_ref(), &names.callee(identities, callee))
     };
     let mut meet = |info: &TraceInfo, call: Call| {
         if !asked_for(&info.identities, call.end.callee) {

@@ -230,7 +230,7 @@ fn functions(text: &str, symbols: &Symbols) -> Result<Vec<Addr>, Report> {
     }
     let named = symbols
         .functions()
-        .filter(|function| choice.matches(Some(function.address()), function.name()));
+        .filter(|function| choice.matches(None, function.name()));
     let addresses: Vec<_> = named.map(|function| function.address()).collect();
     if addresses.is_empty() {
         let report = Report::new(format_args!("there is no function {text}"));

@@ -152,6 +152,9 @@ impl Names {
         if let Some(name) = &definition.name {
             info.identities.name_function(function, name);
         }
+        if let Some(bytes) = definition.bytes {
+            info.identities.size_function(function, bytes);
+        }
         function
     }
 

@@ -33,6 +33,8 @@ pub(super) struct Definition {
     pub room: Room,
     /// Where it begins; `None` of what stands for code that is not there.
     pub address: Option<u64>,
+    /// Its size in bytes, if that is known.
+    pub bytes: Option<u64>,
     pub name: Option<Box<str>>,
     /// The file that has it.
     pub file: Option<Arc<str>>,
@@ -248,6 +250,7 @@ impl<'a> Code<'a> {
         Definition {
             room,
             address,
+            bytes: None,
             name,
             file,
             memory: self.memory.clone(),
@@ -319,6 +322,9 @@ impl Program for Code<'_> {
             None => {
                 let file = self.file(&image.name);
                 let id = self.define(room, Some(start), Some(function.name().into()), Some(file));
+                if let Some(new) = self.new.last_mut() {
+                    new.bytes = function.end().0.checked_sub(function.address().0);
+                }
                 self.functions.insert(key, id);
                 id
             }

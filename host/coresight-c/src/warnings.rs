@@ -1,0 +1,77 @@
+//! What of a trace is not in its result, in the words of `kymo`: files that are missing, bytes of no source, trace that was lost.
+
+use std::cell::{Ref, RefCell};
+use std::collections::BTreeSet;
+use std::ffi::CString;
+
+use kymo_coresight::doubts::Doubts;
+use kymo_coresight::input::Buffer;
+use kymo_coresight::perf::Missing;
+use kymo_coresight::remarks::{self, Remark};
+
+/// The warnings of a trace.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings {
+    /// Of the input as a whole.
+    opened: Vec<Remark>,
+    /// Files that a recording has not.
+    absent: Vec<Missing>,
+    /// What was found when instructions were followed, once each.
+    followed: RefCell<(BTreeSet<String>, Vec<Remark>)>,
+    /// All as text, until there may be others.
+    texts: RefCell<Option<Vec<CString>>>,
+}
+
+impl Warnings {
+    /// Those of an input as a whole, and the files that a recording has not.
+    pub fn of(opened: Vec<Remark>, absent: Vec<Missing>) -> Self {
+        Warnings {
+            opened,
+            absent,
+            ..Warnings::default()
+        }
+    }
+
+    /// Sources or memory are others now.
+    pub fn forget(&mut self) {
+        self.followed.take();
+        self.texts.take();
+    }
+
+    /// A source of a buffer, by its place, was followed. The doubts are [located](Doubts::locate).
+    pub fn follow(&self, doubts: &Doubts, buffer: &Buffer, source: usize) {
+        let found = remarks::of_doubts(doubts, buffer, source, &self.absent);
+        let mut followed = self.followed.borrow_mut();
+        let (known, all) = &mut *followed;
+        for remark in found {
+            if known.insert(remark.to_string()) {
+                all.push(remark);
+            }
+        }
+        self.texts.take();
+    }
+
+    /// All of them: damage first, as `kymo` ends with an error for that.
+    pub fn texts(&self, buffers: &[Buffer]) -> Ref<'_, [CString]> {
+        let mut texts = self.texts.borrow_mut();
+        if texts.is_none() {
+            let (followed, all) = (self.followed.borrow(), self.opened.iter().cloned());
+            let all = all.chain(remarks::of_buffers(buffers));
+            let all = all.chain(remarks::of_images(buffers));
+            let mut all: Vec<_> = all.chain(followed.1.iter().cloned()).collect();
+            all.sort_by_key(|remark| !remark.is_damage);
+            let text = |remark: &Remark| {
+                let at = match remark.is_damage {
+                    true => format!(" (offset {})", remark.offset),
+                    false => String::new(),
+                };
+                super::text(&format!("{remark}{at}"))
+            };
+            *texts = Some(all.iter().map(text).collect());
+        }
+        drop(texts);
+        Ref::map(self.texts.borrow(), |texts| {
+            texts.as_deref().unwrap_or_default()
+        })
+    }
+}
