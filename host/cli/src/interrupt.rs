@@ -76,7 +76,14 @@ fn handle() {
 fn remove(path: &Path) {
     // Nothing can be done about one that can't be removed.
     let _ = if path.is_dir() {
-        fs::remove_dir_all(path)
+        // Who still writes makes no more files in it, so that it can become empty.
+        let mut moved = path.as_os_str().to_owned();
+        moved.push(".removed");
+        let moved = match fs::rename(path, &moved) {
+            Ok(()) => PathBuf::from(moved),
+            Err(_) => path.to_owned(),
+        };
+        fs::remove_dir_all(moved)
     } else {
         fs::remove_file(path)
     };
