@@ -221,7 +221,7 @@ impl Session {
         }
         if !self.begun {
             let mut bytes = [0; 4096];
-            match self.transport.read(&mut bytes, timeout) {
+            match self.receive(&mut bytes, timeout) {
                 Ok(read) => self.held.extend(bytes.iter().take(read)),
                 Err(error) if self.held.is_empty() => return Err(error),
                 // What is there is given first; the end is met again.
@@ -233,13 +233,25 @@ impl Session {
             }
         }
         if self.held.is_empty() {
-            return self.transport.read(buffer, timeout);
+            return self.receive(buffer, timeout);
         }
         let count = self.held.len().min(buffer.len());
         for (to, from) in buffer.iter_mut().zip(self.held.drain(..count)) {
             *to = from;
         }
         Ok(count)
+    }
+
+    /// Reads from the connection. A server that closes it without having read all commands resets it, which is an end like
+    /// another: what it sent came before.
+    fn receive(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
+        let result = self.transport.read(buffer, timeout);
+        result.map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => {
+                io::Error::new(io::ErrorKind::UnexpectedEof, error)
+            }
+            _ => error,
+        })
     }
 
     fn look_for_beginning(&mut self) {
@@ -395,6 +407,49 @@ mod tests {
             assert_eq!(address.to_string(), means, "{text}");
         }
         assert!("systemview:listen:x".parse::<SystemViewAddress>().is_err());
+    }
+
+    /// A server that sends one piece and resets the connection, as one does that closes with commands unread.
+    struct Resets(Option<Vec<u8>>);
+
+    impl Transport for Resets {
+        fn read(&mut self, buffer: &mut [u8], _: Duration) -> io::Result<usize> {
+            let bytes = self.0.take().ok_or(io::ErrorKind::ConnectionReset)?;
+            buffer
+                .get_mut(..bytes.len())
+                .unwrap()
+                .copy_from_slice(&bytes);
+            Ok(bytes.len())
+        }
+
+        fn write(&mut self, _: &[u8], _: Duration) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_connection_that_is_reset_has_ended() {
+        let stream = [&SYNC[..], &[10, 0, 17, 5]].concat();
+        let now = Instant::now();
+        for begun in [false, true] {
+            let mut session = Session {
+                transport: Box::new(Resets(Some(stream.clone()))),
+                framing: Framing::Plain,
+                commands: VecDeque::new(),
+                sent: now,
+                held: VecDeque::new(),
+                begun,
+                has_beginning: begun,
+                restarted: false,
+                since: now,
+                heartbeat: now,
+            };
+            let mut buffer = [0; 100];
+            let read = session.read(&mut buffer, Duration::ZERO).unwrap();
+            assert_eq!(buffer[..read], stream);
+            let end = session.read(&mut buffer, Duration::ZERO).unwrap_err();
+            assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+        }
     }
 
     #[test]

@@ -91,6 +91,11 @@ impl<R: Read> Reader<R> {
         self
     }
 
+    /// Whether a user waits for what comes.
+    pub const fn is_live(&self) -> bool {
+        self.is_live
+    }
+
     /// Adds the next records to `out`, in the order of time within a dump, maybe none yet; `false` after the last one.
     ///
     /// Reads the input once at most, unless its kind has to be found out first: what comes from a live target is given

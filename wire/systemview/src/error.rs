@@ -33,6 +33,8 @@ pub enum Problem {
     },
     /// Not a packet of a stream that is in order.
     Implausible,
+    /// The stream lacks its beginning, and what it begins with may be the rest of a packet.
+    Cut,
     /// A line of the target's log, which shares its way out with the packets.
     Log,
 }
@@ -63,6 +65,7 @@ impl fmt::Display for Problem {
                 )
             }
             Self::Log => f.write_str("expected a packet, found a line of the target's log"),
+            Self::Cut => f.write_str("expected a packet, found what may be the rest of one"),
             Self::Implausible => f.write_str("expected a packet, found bytes that are none"),
         }
     }

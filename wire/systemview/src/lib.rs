@@ -29,6 +29,7 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+mod begin;
 mod decode;
 pub mod describe;
 mod encode;
@@ -44,7 +45,7 @@ pub use decode::{Decoded, decode};
 pub use encode::{NoRoom, encode, encode_body, encode_number, encode_numbers};
 pub use error::{DecodeError, Problem};
 pub use packet::{Form, Ids, Length, Packet, Text, TextOrder};
-pub use scan::{Piece, Record, Scan};
+pub use scan::{Beginning, Piece, Record, Scan};
 pub use varint::{MAX_VARINT, Varints};
 
 /// What a stream begins with, and what a target in post-mortem mode repeats.

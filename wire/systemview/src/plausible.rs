@@ -119,6 +119,13 @@ impl Known {
         }
     }
 
+    /// Keeps what packets there are, and forgets what holds behind these only.
+    pub(crate) const fn forget_order(&mut self) {
+        self.dropped = 0;
+        self.depth = None;
+        self.packets = 0;
+    }
+
     /// How odd a packet is.
     pub(crate) fn oddity(&self, packet: &Packet<'_>) -> Oddity {
         let odd = |is_odd: bool, how| if is_odd { how } else { Oddity::None };

@@ -5,6 +5,7 @@
 //! packets and says so, each place with its offset and size. Of the bytes that could be packets it believes those
 //! that look like their stream (it has had their tasks, interrupts and events before): where a packet is odd, those behind it decide.
 
+use crate::begin::{Begin, begin};
 use crate::decode::{Decoded, decode};
 use crate::error::Problem;
 use crate::packet::{Form, Length, Packet};
@@ -62,6 +63,20 @@ pub struct Scan {
     offset: u64,
     form: Form,
     known: Known,
+    beginning: Beginning,
+}
+
+/// How a stream begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Beginning {
+    /// Nothing of it was read.
+    #[default]
+    Open,
+    /// With a packet that is certain: at its start, or behind bytes that were passed over ([`Problem::Cut`]).
+    Certain,
+    /// It was cut, and its bytes do not show where its packets begin: the first ones are a guess.
+    Guessed,
 }
 
 /// Packets that follow each other.
@@ -110,6 +125,11 @@ impl Scan {
         self.offset
     }
 
+    /// How the stream begins, once its first piece was given.
+    pub const fn beginning(&self) -> Beginning {
+        self.beginning
+    }
+
     /// How the target writes packets, as far as it is known.
     pub const fn form(&self) -> Form {
         self.form
@@ -131,6 +151,7 @@ impl Scan {
             Some(true) => {
                 let offset = self.offset;
                 self.offset += SYNC.len() as u64;
+                self.beginning = Beginning::Certain;
                 return Some(Piece::Sync { offset });
             }
             Some(false) => {}
@@ -148,6 +169,25 @@ impl Scan {
             }
             Line::Begun => return None,
             Line::No => {}
+        }
+        if self.beginning == Beginning::Open {
+            match begin(bytes, self.form, ended, arguments) {
+                Begin::More => return None,
+                Begin::Unknown => self.beginning = Beginning::Guessed,
+                Begin::At(skipped, known) => {
+                    self.beginning = Beginning::Certain;
+                    self.known = known;
+                    if skipped > 0 {
+                        let offset = self.offset;
+                        self.offset += skipped as u64;
+                        return Some(Piece::Damage {
+                            offset,
+                            bytes: skipped as u64,
+                            problem: Problem::Cut,
+                        });
+                    }
+                }
+            }
         }
         let problem = match self.decode(bytes, arguments) {
             Ok(decoded) => match self.judge(bytes, &decoded, ended, arguments) {
@@ -465,7 +505,7 @@ fn oddity(known: &Known, decoded: &Decoded<'_>) -> Oddity {
 }
 
 /// A second or more passes between two packets of few streams.
-const LONG_TIME: u32 = 1 << 28;
+pub(crate) const LONG_TIME: u32 = 1 << 28;
 
 /// The packets that follow each other from here on.
 fn run(bytes: &[u8], form: Form, mut known: Known, most: usize, arguments: Arguments<'_>) -> Run {
@@ -500,7 +540,7 @@ fn run(bytes: &[u8], form: Form, mut known: Known, most: usize, arguments: Argum
 }
 
 /// Decodes a packet whose payload may be as long as only the packets behind it tell.
-fn decode_with<'a>(
+pub(crate) fn decode_with<'a>(
     bytes: &'a [u8],
     form: Form,
     known: &Known,

@@ -91,7 +91,7 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
     // From the line of one mark to that of the next; what stands in front of the first one is none of them.
     let begin = |mark: &usize| {
         let before = bytes.get(..*mark).unwrap_or_default();
-        memchr::memrchr(b'\n', before).map_or(0, |end| end + 1)
+        memchr::memrchr2(b'\n', b'\r', before).map_or(0, |end| end + 1)
     };
     let begins: Vec<usize> = marks.iter().map(begin).collect();
     let ends = begins.iter().skip(1).copied().chain([bytes.len()]);

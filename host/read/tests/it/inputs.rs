@@ -148,3 +148,23 @@ fn a_directory_of_uftrace_is_refused_by_name() {
         assert!(error.contains("uftrace's data"), "{error}");
     }
 }
+
+#[test]
+fn other_inputs_are_not_taken_for_recordings_of_systemview() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in [
+        ("ini", &b"; a comment\n[section]\nkey=1\n"[..]),
+        ("zeros", &[0; 300][..]),
+        ("text.SVDat", &[b'a'; 300][..]),
+    ] {
+        let path: &Path = &folder.path().join(name);
+        std::fs::write(path, content).unwrap();
+        assert!(
+            matches!(
+                open(path, &OpenOptions::default()).err(),
+                Some(OpenError::Unknown { .. })
+            ),
+            "{name}"
+        );
+    }
+}

@@ -96,7 +96,7 @@ fn records_mean_what_they_say() {
     assert_eq!(
         lines,
         [
-            "-: UI1  can run",
+            "IDLE/0: UI1  can run",
             "IDLE/0: out",
             "-: THREAD_STACK_CURRENT",
             "UI1 : in",
@@ -150,6 +150,58 @@ fn records_mean_what_they_say() {
             "version 10 of the record format, 32 bits, little endian",
             "cpus 1",
             "ring 64 records"
+        ]
+    );
+}
+
+/// A gap does not take the thread from its processor: the next switch says which one ran, whatever interrupts come before.
+#[test]
+fn behind_a_gap_the_next_switch_names_the_thread() {
+    let (thread, idle) = (0x0a01_0001, 0x0901_0001);
+    let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, 1_000_000);
+    stream.thread(idle, "IDLE").thread(thread, "UI1 ");
+    // Another processor's switch shows nothing.
+    stream.processor(1).uptime(10).item(21, 305, thread);
+    stream.processor(0).uptime(10);
+    stream.item(11, 306, idle).item(11, 305, thread);
+    stream.item(12, 338, 0x1000); // WRITE_ENTRY
+    stream.overflow(9).item(20, 512, 1).uptime(20);
+    stream.item(22, 71, 27).item(23, 72, 27); // an interrupt
+    stream.item(24, 339, 0x1000); // WRITE_EXIT
+    stream.item(25, 306, thread).item(25, 305, idle);
+    stream.overflow(9).item(30, 512, 2).uptime(30);
+    // Which one ran before it is not said.
+    stream.item(31, 305, thread).item(32, 512, 3);
+    stream.overflow(9).item(40, 512, 4).uptime(40);
+    let (info, events) = read(&stream.bytes);
+    let first = info.streams.iter().position(|it| it.name == "cpu0");
+    let happened = events.iter().filter(|event| {
+        Some(event.stream.0 as usize) == first
+            && !matches!(event.kind, EventKind::Fact | EventKind::Time)
+    });
+    let lines: Vec<_> = happened.map(|event| line(&info, event)).collect();
+    assert_eq!(
+        lines,
+        [
+            "IDLE/0: out",
+            "UI1 : in",
+            "UI1 : enter write",
+            "-: 9 events discarded",
+            "UI1 : PER_CPU_OVERFLOW",
+            "UI1 : USER_0",
+            "UI1 : interrupt 27",
+            "UI1 : end of interrupt 27",
+            "UI1 : exit write",
+            "UI1 : out",
+            "IDLE/0: in",
+            "-: 9 events discarded",
+            "-: PER_CPU_OVERFLOW",
+            "-: USER_0",
+            "UI1 : in",
+            "UI1 : USER_0",
+            "-: 9 events discarded",
+            "-: PER_CPU_OVERFLOW",
+            "-: USER_0",
         ]
     );
 }

@@ -2,12 +2,14 @@
 //!
 //! RTEMS writes lines of 76 characters. In front of each a terminal program or a kernel's log may have put a time or a
 //! name, of any length, and other tasks may have written lines of their own in between: what counts is the run of
-//! base64 at the end of a line. A line that is shorter than the others can only be the last one.
+//! base64 at the end of a line, put together again where a terminal wrapped it. A line that is shorter than the others can only be the last one.
+
+mod wrap;
 
 use std::io::Read;
 
 use anstream::adapter::strip_bytes;
-use memchr::{memchr, memmem};
+use memchr::{memchr, memchr2, memmem};
 
 use super::{BEGIN, Container, END, Step, base64};
 use crate::error::{Error, Fault};
@@ -36,6 +38,7 @@ pub(super) struct Lines {
     begun_again: bool,
     /// Its end mark was seen.
     ending: bool,
+    wrap: wrap::Wrap,
 }
 
 #[derive(Debug)]
@@ -72,6 +75,11 @@ fn cleaned(line: &[u8]) -> Vec<u8> {
     line
 }
 
+/// The bytes of a line's end: both, or one of them alone.
+fn line_end(bytes: &[u8]) -> usize {
+    if bytes.starts_with(b"\r\n") { 2 } else { 1 }
+}
+
 /// Where in a line its base64 begins.
 fn base64_at(line: &[u8], column: usize) -> usize {
     let run = line
@@ -97,8 +105,8 @@ impl<R: Read> Container<R> {
         loop {
             let end = loop {
                 let window = self.input.window();
-                match memchr(b'\n', window) {
-                    Some(end) => break end + 1,
+                match memchr2(b'\n', b'\r', window) {
+                    Some(end) => break end + line_end(window.get(end..).unwrap_or_default()),
                     None if self.input.is_all() || window.len() >= LONGEST => break window.len(),
                     None => self.input.read_more()?,
                 }
@@ -111,7 +119,7 @@ impl<R: Read> Container<R> {
             let offset = self.input.offset;
             self.input.consume(end);
             let step = if self.open {
-                self.line(&line, offset, out)
+                self.part(line, offset, out)
             } else {
                 self.outside(&line)
             };
@@ -122,7 +130,7 @@ impl<R: Read> Container<R> {
             if self.layer.has_more() || out.len() >= super::zlib::PIECE {
                 return Ok(Step::Bytes);
             }
-            if self.open && memchr(b'\n', self.input.window()).is_none() {
+            if self.open && memchr2(b'\n', b'\r', self.input.window()).is_none() {
                 return Ok(Step::Bytes);
             }
         }
@@ -235,7 +243,7 @@ impl<R: Read> Container<R> {
             offset: short.offset,
             decoded: false,
             message: format!(
-                "expected a line of {} characters of base64, found one of {}",
+                "expected a line of {} characters of base64, found one of {} (a damaged line, or wrapped lines)",
                 self.log.width.unwrap_or(WIDTH),
                 short.text.len()
             ),
@@ -260,6 +268,9 @@ impl<R: Read> Container<R> {
     fn end_of_log(&mut self, out: &mut Vec<u8>) -> Step {
         if !self.open {
             return Step::End;
+        }
+        if let Some(fault) = self.finish_lines(out) {
+            return fault;
         }
         if let Some(last) = self.log.short.take()
             && last.whole

@@ -75,6 +75,69 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
     assert_eq!(read.foreign_lines, 3);
 }
 
+/// A log as a terminal of so many columns shows it; `each`: a prefix stands in front of each part.
+fn wrapped(log: &str, columns: usize, each: &str, end: &str) -> String {
+    let mut wrapped = String::new();
+    for line in log.lines() {
+        let parts = line.as_bytes().chunks(columns);
+        for part in parts {
+            let part = str::from_utf8(part).unwrap();
+            wrapped.extend([each, part, end]);
+        }
+    }
+    wrapped
+}
+
+#[test]
+fn lines_that_a_terminal_wrapped_are_read() {
+    let stream = stream(5);
+    let expected = user(&read(&stream.bytes));
+    for compressed in [false, true] {
+        for (prefix, each) in [
+            ("", ""),
+            ("[06:12:01.123] ", ""),
+            ("", "[06:12:01.123] "),
+            ("", "board-3 | "),
+        ] {
+            let log = stream.log(compressed, prefix);
+            // (A mark that is wrapped itself is none.)
+            for columns in [50, 60, 75, 80, 91, 132] {
+                for end in ["\n", "\r\n", "\r"] {
+                    let log = format!("boot\n{}bye\n", wrapped(&log, columns, each, end));
+                    let read = read(log.as_bytes());
+                    assert_eq!(read.faults, [], "{prefix:?} {each:?} {columns}");
+                    assert_eq!(user(&read), expected, "{prefix:?} {each:?} {columns}");
+                }
+            }
+        }
+    }
+    // Others write between the lines, and where no line is whole.
+    let log = wrapped(&stream.log(false, ""), 60, "", "\n");
+    let lines: Vec<_> = log.lines().collect();
+    for (at, faults) in [(9, 0), (10, 1)] {
+        let mut some = lines.clone();
+        some.insert(at, "net: link up eth0");
+        let read = read(some.join("\n").as_bytes());
+        assert_eq!(read.faults.len(), faults, "{:?}", read.faults);
+        match read.faults.first() {
+            Some(fault) => assert!(fault.message.contains("wrapped lines"), "{fault:?}"),
+            None => assert_eq!(user(&read), expected),
+        }
+    }
+    // Lines that no terminal wraps so.
+    let log = wrapped(&stream.log(false, ""), 60, "", "\n").replace('=', "");
+    let log: String = log
+        .lines()
+        .map(|line| format!("{}\n", line.get(..59).unwrap_or(line)))
+        .collect();
+    let read = read(log.as_bytes());
+    assert!(
+        read.faults[0].message.contains("wrapped lines"),
+        "{:?}",
+        read.faults
+    );
+}
+
 /// A line with one wrong character is no line of others that could be left out: what follows it would be out of step.
 #[test]
 fn a_line_with_a_wrong_character_is_damage() {

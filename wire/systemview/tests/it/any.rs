@@ -3,7 +3,7 @@
 use kymo_systemview::packet::{FIRST_CALL, Packet};
 use kymo_systemview::scan::UNKNOWN;
 use kymo_systemview::{
-    Form, Ids, Length, Piece, Problem, SYNC, Scan, Text, TextOrder, decode, encode,
+    Beginning, Form, Ids, Length, Piece, Problem, SYNC, Scan, Text, TextOrder, decode, encode,
 };
 use proptest::prelude::*;
 
@@ -434,4 +434,164 @@ fn lines_of_a_log_are_no_packets() {
     assert_eq!(damage, places);
     let expected = (0..40).flat_map(|_| packets.iter().map(|it| format!("{it:?}")));
     assert_eq!(read, expected.collect::<Vec<_>>());
+}
+
+/// A recording of tasks, interrupts, calls and, seldom, other packets, `seed` of a sequence; where its packets begin.
+fn mixed(seed: u64) -> (Vec<u8>, Vec<usize>) {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = |below: u32| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 33) as u32 % below
+    };
+    let (mut bytes, mut starts) = (Vec::new(), Vec::new());
+    let mut scratch = [0; 300];
+    for _ in 0..900 {
+        let payload = varints(&[0x8001_0000 + 0x100 * random(12), 0x8000_0100]);
+        let call = [random(2) as u8];
+        // In some, most packets are calls of functions, with two addresses each.
+        let kind = match seed % 3 {
+            0 => random(120),
+            _ => random(40),
+        };
+        let packet = match kind {
+            0..8 => Packet::TaskStartExec {
+                task: 0x4000 + 0x40 * random(5),
+            },
+            8..12 => Packet::TaskStartReady {
+                task: 0x4000 + 0x40 * random(5),
+            },
+            12..16 => Packet::TaskStopReady {
+                task: 0x4000 + 0x40 * random(5),
+                cause: random(4),
+            },
+            16..20 => Packet::IsrEnter {
+                irq: [15, 18, 25][random(3) as usize],
+            },
+            20..23 => Packet::IsrExit,
+            23 => Packet::IsrToScheduler,
+            24..27 => Packet::Idle,
+            27..30 => Packet::Event {
+                id: 512,
+                payload: &payload,
+            },
+            30..33 => Packet::Event {
+                id: 513,
+                payload: &payload,
+            },
+            33..36 => Packet::Event {
+                id: 40 + random(5),
+                payload: &call,
+            },
+            39.. if kind > 39 => Packet::Event {
+                id: 512 + random(2),
+                payload: &payload,
+            },
+            36..39 => Packet::EndCall {
+                id: 40 + random(5),
+                value: None,
+            },
+            _ => match random(12) {
+                0..4 => Packet::Print {
+                    format: Text(b"the value is %d"),
+                    options: 0,
+                    count: 1,
+                    arguments: &[9],
+                },
+                4..6 => Packet::TaskCreate { task: 0x9000 },
+                6..8 => Packet::Event {
+                    id: 90 + random(20),
+                    payload: &payload[..5],
+                },
+                8 => Packet::SystemDescription {
+                    text: Text(b"I#15=SysTick,I#18=UART,I#25=DMA"),
+                },
+                9 => Packet::IsrEnter {
+                    irq: 40 + random(40),
+                },
+                10 => Packet::MarkStart { id: 5 },
+                _ => Packet::Overflow { total: 300 },
+            },
+        };
+        starts.push(bytes.len());
+        let delta = [random(100), random(3000), random(200_000)][random(3) as usize];
+        let size = encode(&packet, delta, Form::default(), &mut scratch).unwrap();
+        bytes.extend(&scratch[..size]);
+    }
+    (bytes, starts)
+}
+
+/// A stream without its beginning: no packet is read that the target did not send, and few are passed over.
+#[test]
+fn a_stream_cut_anywhere_begins_with_a_packet_that_is_certain() {
+    let (mut cuts, mut guesses, mut passed) = (0, 0, 0);
+    for seed in 1..16 {
+        let (bytes, starts) = mixed(seed);
+        for cut in (1..1500).step_by(5) {
+            let stream = &bytes[cut..];
+            let mut scan = Scan::default();
+            let first = loop {
+                match scan.next(&stream[scan.offset() as usize..], true, UNKNOWN) {
+                    Some(Piece::Record(record)) => break record,
+                    Some(Piece::Damage { problem, .. }) => {
+                        assert!(problem == Problem::Cut || scan.beginning() == Beginning::Guessed)
+                    }
+                    other => panic!("{other:?}"),
+                }
+            };
+            cuts += 1;
+            if scan.beginning() == Beginning::Guessed {
+                guesses += 1;
+                continue;
+            }
+            let at = cut + first.offset as usize;
+            assert!(starts.contains(&at), "seed {seed}, cut {cut}: {first:?}");
+            passed += first.offset;
+            // As it comes, 97 bytes at a time.
+            let mut scan = Scan::default();
+            let mut end = 0;
+            let again = loop {
+                let at = scan.offset() as usize;
+                match scan.next(&stream[at..end.max(at)], false, UNKNOWN) {
+                    Some(Piece::Record(record)) => break record,
+                    Some(_) => {}
+                    None => end += 97,
+                }
+            };
+            assert_eq!(again, first);
+        }
+    }
+    assert!(guesses * 1000 < cuts, "{guesses} of {cuts}");
+    assert!(passed / cuts < 90, "{passed} bytes in {cuts} cuts");
+}
+
+/// The ten zeros are cut, or stale packets stand in front of a recording.
+#[test]
+fn a_recording_begins_where_it_says_so() {
+    let (stale, _) = mixed(1);
+    let (whole, packets) = with_ids_for_lengths();
+    for before in [&[][..], &[0; 4], &[0x91, 0], &stale[1..40]] {
+        let bytes = [before, &whole[SYNC.len()..]].concat();
+        let mut scan = Scan::default();
+        let mut read = 0;
+        let arguments = |id: u32| [1, 2, 0, 4].get(id as usize - 33).copied();
+        while let Some(piece) = scan.next(&bytes[scan.offset() as usize..], true, &arguments) {
+            match piece {
+                Piece::Record(_) => read += 1,
+                Piece::Damage {
+                    offset,
+                    bytes,
+                    problem,
+                } => {
+                    assert_eq!(
+                        (offset, bytes, problem),
+                        (0, before.len() as u64, Problem::Cut)
+                    );
+                }
+                Piece::Sync { .. } => panic!(),
+            }
+        }
+        assert_eq!((read, scan.beginning()), (packets, Beginning::Certain));
+    }
 }

@@ -1,8 +1,8 @@
 //! Dumps in the log of a console: what `kymo_dump_text()` says where a target dies.
 //!
 //! A log has whatever else was said, with times and names before each line, and maybe several dumps. The lines of a dump are
-//! known by their own mark, number and checksum ([`kymo_wire::link::console`]), wherever they stand; what is missing between
-//! them is a gap as in a dump over the link.
+//! known by their own mark, number and checksum ([`kymo_wire::link::console`]), wherever they stand and where a terminal of 80
+//! columns wrapped them (they have 85 characters); what is missing between them is a gap as in a dump over the link.
 
 use std::ops::Range;
 use std::path::Path;
@@ -208,6 +208,31 @@ impl TextDump {
     }
 }
 
+/// Lines that a terminal may have made of one.
+const PARTS: usize = 4;
+
+/// What a line says from `start` on, behind a prefix of `column` characters. Where that is nothing, a terminal may have wrapped it:
+/// the lines behind it are its rest, all of them or what stands behind a prefix of theirs. Checksums tell.
+fn unwrapped<T>(
+    text: &[u8],
+    column: usize,
+    start: usize,
+    behind: &[&[u8]],
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Option<T> {
+    let words = text.get(start..)?;
+    if let Some(found) = read(words) {
+        return Some(found);
+    }
+    [0, column].into_iter().find_map(|prefix| {
+        let mut joined = words.to_vec();
+        behind.iter().take(PARTS).find_map(|part| {
+            joined.extend(part.get(prefix..)?.trim_ascii_end());
+            read(&joined)
+        })
+    })
+}
+
 /// All dumps of a log, in order.
 fn dumps(log: &[u8]) -> Vec<TextDump> {
     let mut dumps = Vec::new();
@@ -218,18 +243,24 @@ fn dumps(log: &[u8]) -> Vec<TextDump> {
             dumps.push(done);
         }
     };
-    for text in log.split(|byte| *byte == b'\n') {
+    let texts: Vec<&[u8]> = log
+        .split(|byte| matches!(byte, b'\n' | b'\r'))
+        .filter(|text| !text.is_empty())
+        .collect();
+    for (place, text) in texts.iter().enumerate() {
+        let behind = texts.get(place + 1..).unwrap_or_default();
         if memmem::find(text, BEGIN.as_bytes()).is_some() {
             finish(&mut current);
         }
         if let Some(at) = memmem::find(text, END.as_bytes()) {
-            let words = text.get(at + END.len()..).unwrap_or_default();
-            current.end = read_end(&String::from_utf8_lossy(words));
+            current.end = unwrapped(text, at, at + END.len(), behind, |words| {
+                read_end(&String::from_utf8_lossy(words))
+            });
             finish(&mut current);
             continue;
         }
         for at in memmem::find_iter(text, LINE) {
-            let line = read_line(text.get(at + LINE.len()..).unwrap_or_default());
+            let line = unwrapped(text, at, at + LINE.len(), behind, read_line);
             let Some(line) = line else { continue };
             // The mark between two dumps may be damaged.
             if line.number == 0 && current.has_first {
@@ -291,6 +322,30 @@ mod tests {
         for (dump, seed) in found.iter().zip(1..) {
             assert_eq!(dump.bytes(), (content(seed), vec![]));
             assert_eq!(dump.remarks(), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn wrapped_lines_are_put_together_by_their_checksums() {
+        for prefix in ["", "[   12.345678] "] {
+            for columns in [40, 60, 80] {
+                for each in [false, true] {
+                    let mut log = String::new();
+                    for line in lines(&content(1)) {
+                        let line = format!("{}{line}", if each { "" } else { prefix });
+                        for part in line.as_bytes().chunks(columns) {
+                            log += if each { prefix } else { "" };
+                            log += str::from_utf8(part).unwrap();
+                            log += "\r";
+                        }
+                        log += "\r";
+                    }
+                    let found = dumps(log.as_bytes());
+                    assert_eq!(found.len(), 1, "{log}");
+                    assert_eq!(found[0].bytes(), (content(1), vec![]));
+                    assert_eq!(found[0].remarks(), [""; 0]);
+                }
+            }
         }
     }
 

@@ -145,6 +145,16 @@ impl Inputs {
         all
     }
 
+    /// Whether a user waits for what comes.
+    pub fn is_live(&self) -> bool {
+        self.0.iter().any(|input| input.reader.is_live())
+    }
+
+    /// Whether something was found to be wrong that was not taken.
+    pub fn has_faults(&self) -> bool {
+        self.0.iter().any(|input| input.reader.has_faults())
+    }
+
     /// What was found to be wrong, with the dump and the offset in the whole input.
     pub fn take_faults(&mut self) -> Vec<(u16, Fault)> {
         let several = self.several();

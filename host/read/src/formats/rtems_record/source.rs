@@ -1,6 +1,7 @@
 //! Records as events.
 
 mod about;
+mod ahead;
 mod blocks;
 
 use std::borrow::Cow;
@@ -47,6 +48,10 @@ pub(super) struct RecordSource {
     latest: Time,
     /// Locks that have a name of their own.
     locks: usize,
+    /// Processors whose records have begun.
+    begun: ahead::Begun,
+    /// Gaps of a live target behind which the thread is not known yet.
+    unseen: u64,
     failure: Option<ReadError>,
 }
 
@@ -145,6 +150,8 @@ impl RecordSource {
             ready: VecDeque::new(),
             latest: Time::default(),
             locks: 0,
+            begun: ahead::Begun::default(),
+            unseen: 0,
             failure: None,
         };
         source.describe(&header);
@@ -189,7 +196,7 @@ impl RecordSource {
         if self.ended {
             return false;
         }
-        match self.inputs.read(&mut self.records) {
+        match self.read_ahead() {
             Ok(true) => {}
             Ok(false) => {
                 self.ended = true;
@@ -224,14 +231,27 @@ impl RecordSource {
             return;
         };
         let stream = cpu.stream;
+        let mut is_first = false;
         if let Some(stream) = self.info.streams.get_mut(stream.0 as usize) {
+            is_first = stream.start.is_none();
             stream.start.get_or_insert(time);
             stream.end = Some(time);
+        }
+        if is_first && !ahead::decides(&record) {
+            let thread = self.thread_behind(&record);
+            if let Some(cpu) = self.dump.cpus.get_mut(number) {
+                cpu.thread = thread;
+            }
         }
         let means = self.means.get(usize::from(record.event.0)).copied();
         let means = means.unwrap_or(Means::Other);
         // The end of a block is known by what follows.
-        if cpu.block.is_some()
+        let in_block = self
+            .dump
+            .cpus
+            .get(number)
+            .is_some_and(|cpu| cpu.block.is_some());
+        if in_block
             && !matches!(
                 means,
                 Means::BlockAddress | Means::BlockLength | Means::BlockWord
@@ -258,9 +278,9 @@ impl RecordSource {
                 by: Duration(record.data),
             },
             EventId::PER_CPU_OVERFLOW => {
-                // What ran since is not known.
+                let thread = self.thread_behind(record);
                 if let Some(cpu) = self.dump.cpus.get_mut(usize::from(record.cpu)) {
-                    cpu.thread = None;
+                    cpu.thread = thread;
                     cpu.block = None;
                 }
                 // A target counts in 32 bits: more is what damage has left.

@@ -189,8 +189,14 @@ impl SystemViewSource {
                 .info
                 .stream(id)
                 .is_some_and(|stream| stream.start.is_none());
-            if is_first && bytes < CUT && problem != Problem::Incomplete {
+            let is_rest = bytes < CUT && problem != Problem::Incomplete;
+            if is_first && (is_rest || problem == Problem::Cut) {
                 // A ring whose oldest packet is overwritten in part, or a target that was running before.
+                let remark = format!(
+                    "{}: lacks its beginning: the first {bytes} bytes, which may be the rest of a packet, are passed over",
+                    stream.name
+                );
+                self.info.remarks.push(remark);
                 self.meaning
                     .gap(at, Gap::LostPackets { packets: None }, batch);
                 return;
@@ -215,6 +221,14 @@ impl SystemViewSource {
                 _ => self.meaning.gap(at, gap, batch),
             }
             return;
+        }
+        let is_first = self.info.streams.get(index);
+        if is_first.is_some_and(|it| it.start.is_none()) && stream.is_guess() {
+            let remark = format!(
+                "{}: lacks its beginning, and its bytes do not show where the first packet begins: its first events are a guess",
+                stream.name
+            );
+            self.info.remarks.push(remark);
         }
         if let Some(packet) = stream.packet(&pending) {
             self.meaning.learn(&packet, &mut self.info);

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use kymo_event::Time;
 use kymo_systemview::scan::{Arguments, UNKNOWN};
-use kymo_systemview::{Form, Packet, Piece, Problem, SYNC, Scan, decode, file};
+use kymo_systemview::{Beginning, Form, Packet, Piece, Problem, SYNC, Scan, decode, file};
 
 use crate::bytes::Bytes;
 
@@ -55,8 +55,10 @@ pub(super) fn packets_begin(bytes: &[u8]) -> bool {
         match scan.next(rest.unwrap_or_default(), true, UNKNOWN) {
             Some(Piece::Record(_)) => packets += 1,
             Some(Piece::Damage {
-                offset: 0, bytes, ..
-            }) if bytes < CUT => {}
+                offset: 0,
+                bytes,
+                problem,
+            }) if bytes < CUT || problem == Problem::Cut => {}
             _ => return false,
         }
     }
@@ -235,6 +237,11 @@ impl Stream {
     /// Whether packets tell which of two cores they are of.
     pub(super) fn is_of_two_cores(&self) -> bool {
         self.scan.form().second_core.is_some()
+    }
+
+    /// Whether its first packets are where they may be, for want of better.
+    pub(super) fn is_guess(&self) -> bool {
+        self.scan.beginning() == Beginning::Guessed
     }
 
     /// Ticks a second, as far as they are known.

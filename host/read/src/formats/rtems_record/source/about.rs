@@ -125,6 +125,13 @@ impl RecordSource {
                 statistics.put_back
             ));
         }
+        if self.unseen > 0 {
+            self.info.remarks.push(format!(
+                "behind {} gaps the running thread is unknown up to the next switch, which a live target is not waited for: \
+                 the calls there are of no thread (what was recorded shows them)",
+                self.unseen
+            ));
+        }
         match self.inputs.foreign_lines() {
             0 => {}
             lines => self.info.remarks.push(format!(
