@@ -271,12 +271,15 @@ impl Chooser {
                 Some(end) => Step::End(end),
                 None => return,
             },
-            // Who has a processor is no event's, and an event is chosen by what it is.
+            // Who has a processor is no event's, and an event is chosen by what it is: place alone decides.
             Step::State { track, cpu, .. } => {
                 let found = self.track(track);
                 found.cpu = cpu.or(found.cpu);
-                let thread = found.thread;
-                if thread.is_some_and(|thread| !self.wants_thread(thread, &info.identities)) {
+                let (cpu, thread) = (found.cpu, found.thread);
+                let elsewhere = !self.selection.events.wants_cpu(cpu);
+                if elsewhere
+                    || thread.is_some_and(|thread| !self.wants_thread(thread, &info.identities))
+                {
                     return;
                 }
                 step
