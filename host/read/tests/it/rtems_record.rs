@@ -269,6 +269,13 @@ fn several_dumps_of_a_log_are_streams_of_their_own() {
     let machines: Vec<_> = info.streams.iter().map(|it| it.machine).collect();
     assert!(machines[0] == machines[1] && machines[2] == machines[3]);
     assert_ne!(machines[0], machines[2]);
+    let names = machines
+        .iter()
+        .map(|id| info.identities.space(*id).unwrap().name.as_str());
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        ["dump 1", "dump 1", "dump 2", "dump 2"]
+    );
     let users = events.iter().filter(|it| it.name.starts_with("USER_"));
     let users: Vec<_> = users.map(|it| (it.stream.0, it.time.0)).collect();
     assert_eq!(

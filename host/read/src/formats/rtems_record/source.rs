@@ -116,7 +116,15 @@ impl RecordSource {
             clock_hz: Some(header.frequency),
             ..TraceInfo::default()
         };
-        let space = info.identities.add_space(Space::default());
+        // Where each dump is a machine, its functions are of one program nevertheless.
+        let name = match inputs.dumps() {
+            0 | 1 => String::new(),
+            _ => "program".to_owned(),
+        };
+        let space = info.identities.add_space(Space {
+            name,
+            ..Space::default()
+        });
         let means = meaning::table(&mut info.identities, space);
         let name = path.file_name().unwrap_or(path.as_os_str());
         let mut source = Self {
