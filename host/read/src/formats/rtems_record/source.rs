@@ -61,8 +61,7 @@ struct Dump {
     machine: SpaceId,
     cpus: Vec<Processor>,
     /// How much memory of the network stack is in use, as far as the trace tells, and when that changed last.
-    uma: u32,
-    uma_last: Option<(u8, Time, i8, EventId)>,
+    uma: blocks::Uma,
 }
 
 /// What is known of a processor at a point of the trace.
@@ -142,8 +141,7 @@ impl RecordSource {
                 format: header.format,
                 machine: space,
                 cpus: Vec::new(),
-                uma: 0,
-                uma_last: None,
+                uma: blocks::Uma::default(),
             },
             others: Vec::new(),
             space,

@@ -88,8 +88,7 @@ impl RecordSource {
             format: header.format,
             machine,
             cpus,
-            uma: 0,
-            uma_last: None,
+            uma: super::blocks::Uma::default(),
         }
     }
 
