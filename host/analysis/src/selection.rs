@@ -239,7 +239,7 @@ impl Chooser {
             self.unmet.meet(&subject, fields);
         }
         let wanted = !self.needs_events
-            || (filter.events.wants(subject.name())
+            || (filter.wants_name(&subject)
                 && filter.conditions.iter().all(|it| it.holds(&subject)));
         if row.record {
             let kept = wanted && self.wants_place(row.cpu(), subject.about(), &info.identities);
@@ -529,6 +529,10 @@ impl Subject for Chooseable<'_> {
 
     fn name(&self) -> &str {
         self.event.map_or("", |event| &event.name)
+    }
+
+    fn label(&self) -> Option<&str> {
+        self.event?.label()
     }
 
     fn cpu(&self) -> Option<Cpu> {

@@ -367,6 +367,10 @@ impl Subject for Asked<'_> {
         &self.event.name
     }
 
+    fn label(&self) -> Option<&str> {
+        self.event.label()
+    }
+
     fn cpu(&self) -> Option<Cpu> {
         self.event.cpu
     }

@@ -26,7 +26,7 @@ fn line(info: &TraceInfo, event: &Event) -> String {
         EventKind::IsrEnter { irq } => format!("interrupt {}", all.irq(*irq)),
         EventKind::IsrExit { irq } => format!("end of interrupt {}", all.irq(irq.unwrap())),
         EventKind::Marker { label, value } => format!("{} is {value}", label.as_deref().unwrap()),
-        EventKind::Counter { name, value } => format!("{name} is {value}"),
+        EventKind::Counter { name, value, .. } => format!("{name} is {value}"),
         EventKind::Ready { thread } => format!("{} can run", all.thread_name(*thread).unwrap()),
         EventKind::Gap(gap) => gap.to_string(),
         EventKind::SwitchedIn => "in".to_owned(),

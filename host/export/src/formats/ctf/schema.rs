@@ -77,13 +77,17 @@ pub(super) enum Class {
     ExitStated,
     /// `function`, `caller` (0 if it is not known): a call of which the source does not tell when it ended.
     Called,
-    /// `counter`, `value`.
+    /// `counter`, `process` (0 if it is of none), `value`: a real number.
     Counter,
+    /// The same with an integer below 0.
+    SignedCounter,
+    /// The same with an integer of 0 or more.
+    UnsignedCounter,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 26] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -108,6 +112,8 @@ impl Class {
         Self::ExitStated,
         Self::Called,
         Self::Counter,
+        Self::SignedCounter,
+        Self::UnsignedCounter,
     ];
 
     /// Its position among the classes of a stream, which is also its number in the file.
@@ -121,7 +127,7 @@ impl Class {
             Self::Enter | Self::EnterFrom => "enter",
             Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
             Self::Called => "called",
-            Self::Counter => "counter",
+            Self::Counter | Self::SignedCounter | Self::UnsignedCounter => "counter",
             Self::SwitchedIn => "switched_in",
             Self::SwitchedOut => "switched_out",
             Self::IsrEnter => "isr_enter",
@@ -334,7 +340,14 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
             .with("ns", unsigned(64))
             .with("uncertainty", unsigned(32)),
         Class::Marker => fields.with("value", unsigned(64)),
-        Class::Counter => fields.with("counter", text).with("value", double()),
+        Class::Counter | Class::SignedCounter | Class::UnsignedCounter => {
+            let fields = fields.with("counter", text).with("process", unsigned(64));
+            match class {
+                Class::Counter => fields.with("value", double()),
+                Class::SignedCounter => fields.with("value", signed(64)),
+                _ => fields.with("value", unsigned(64)),
+            }
+        }
         Class::NamedMarker => fields.with("label", text).with("value", unsigned(64)),
         Class::ThreadName => fields
             .with("named_thread", unsigned(64).base(Base::Hexadecimal))

@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use kymo_event::{
     Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, FunctionId, Gap,
-    InterruptKind, Irq, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value,
-    Wanted,
+    InterruptKind, Irq, Quantity, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time,
+    TraceInfo, Value, Wanted,
 };
 use kymo_rtems_record::{EventId, EventNames, Format, Record};
 
@@ -535,11 +535,12 @@ const fn named(mut row: Row) -> Row {
     row
 }
 
-/// A counter's new value. It is rounded where it needs more than 53 bits.
+/// A counter's new value.
 fn counter(name: &str, value: u64) -> EventKind {
     EventKind::Counter {
         name: name.to_owned(),
-        value: value as f64,
+        process: None,
+        value: Quantity::Unsigned(value),
     }
 }
 
