@@ -295,8 +295,9 @@ impl Chooser {
         self.held.step(step, from, out);
     }
 
-    /// Takes a step from before the window, of an event that is chosen or not: nothing of it is shown.
-    pub(crate) fn before(&mut self, step: Step<'_>, chosen: bool, info: &TraceInfo) {
+    /// Takes a step from before the window, of an event that is chosen or not: nothing of it is shown. Whether it would be, of
+    /// what is no call.
+    pub(crate) fn before(&mut self, step: Step<'_>, chosen: bool, info: &TraceInfo) -> bool {
         match step {
             Step::Track { track, info } => self.know(track, info),
             Step::Begin(begin) => {
@@ -305,8 +306,12 @@ impl Chooser {
             Step::End(end) => {
                 self.end(end, chosen, &info.identities);
             }
+            Step::Event { track, event } => {
+                return chosen && self.wants_event(track, event, &info.identities);
+            }
             _ => {}
         }
+        false
     }
 
     /// The window begins: what is open begins there once more, and what is counted counts from here on.
