@@ -14,6 +14,7 @@ pub mod call_tree;
 pub mod calls;
 pub mod clock_repair;
 pub mod compensation;
+pub mod counter_values;
 mod ended;
 pub mod fdd;
 pub mod groups;

@@ -15,6 +15,7 @@ use crate::arrange::Arrange;
 use crate::calls::{self, Calls, Counts, Observer as _, Step};
 use crate::clock_repair::{ClockRepairCounts, recorded};
 use crate::compensation::Compensation;
+use crate::counter_values::CounterValues;
 use crate::selection::{Chooser, Chosen, Selection};
 
 mod ahead;
@@ -145,6 +146,8 @@ pub struct Replay {
     compensate: bool,
     compensation: Option<Compensation>,
     chooser: Option<Chooser>,
+    /// The values of counters before the window.
+    counters: CounterValues,
 }
 
 /// Where in the trace a [`Replay`] is.
@@ -183,6 +186,7 @@ impl Replay {
             compensation,
             chooser: (!selection.is_everything())
                 .then(|| Chooser::new(selection, Arc::clone(symbols))),
+            counters: CounterValues::default(),
         }
     }
 
@@ -298,15 +302,23 @@ impl Replay {
 
     /// Takes an event before the window.
     fn before(&mut self, info: &TraceInfo, event: EventRef<'_>) {
+        let counters = &mut self.counters;
         let Some(chooser) = &mut self.chooser else {
+            counters.take(info, event);
             return self.calls.push(event, &mut |_| {});
         };
         let chosen = chooser.event(event, info);
-        self.calls
-            .push(event, &mut |step| chooser.before(step, chosen, info));
+        self.calls.push(event, &mut |step| {
+            let shown = chooser.before(step, chosen, info);
+            if let Step::Event { event, .. } = step
+                && shown
+            {
+                counters.take(info, event);
+            }
+        });
     }
 
-    /// Begins the window with what is open.
+    /// Begins the window with what is open, and with the values that counters have.
     fn open(&mut self, info: &TraceInfo, out: &mut impl Observer) {
         self.stage = Stage::Within;
         if let Some(chooser) = &mut self.chooser {
@@ -332,6 +344,20 @@ impl Replay {
                 None => out.step(origin, step),
             }
         });
+        for event in std::mem::take(&mut self.counters).at(self.window.begin) {
+            let mut batch = Batch::default();
+            batch.push_event(event);
+            for event in batch.iter() {
+                let step = Step::Event { track: None, event };
+                let origin = Some(Origin::of(event));
+                match chooser {
+                    Some(chooser) => chooser.step(step, origin, true, info, &mut |origin, step| {
+                        out.step(origin, step)
+                    }),
+                    None => out.step(origin, step),
+                }
+            }
+        }
     }
 
     /// Ends the window.

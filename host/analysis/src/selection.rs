@@ -241,7 +241,7 @@ impl Chooser {
             self.unmet.meet(&subject, fields);
         }
         let wanted = !self.needs_events
-            || (filter.events.wants(subject.name())
+            || (filter.wants_name(&subject)
                 && filter.conditions.iter().all(|it| it.holds(&subject)));
         if row.record {
             let kept = wanted && self.wants_place(row.cpu(), subject.about(), &info.identities);
@@ -273,12 +273,15 @@ impl Chooser {
                 Some(end) => Step::End(end),
                 None => return,
             },
-            // Who has a processor is no event's, and an event is chosen by what it is.
+            // Who has a processor is no event's, and an event is chosen by what it is: place alone decides.
             Step::State { track, cpu, .. } => {
                 let found = self.track(track);
                 found.cpu = cpu.or(found.cpu);
-                let thread = found.thread;
-                if thread.is_some_and(|thread| !self.wants_thread(thread, &info.identities)) {
+                let (cpu, thread) = (found.cpu, found.thread);
+                let elsewhere = !self.selection.events.wants_cpu(cpu);
+                if elsewhere
+                    || thread.is_some_and(|thread| !self.wants_thread(thread, &info.identities))
+                {
                     return;
                 }
                 step
@@ -294,8 +297,9 @@ impl Chooser {
         self.held.step(step, from, out);
     }
 
-    /// Takes a step from before the window, of an event that is chosen or not: nothing of it is shown.
-    pub(crate) fn before(&mut self, step: Step<'_>, chosen: bool, info: &TraceInfo) {
+    /// Takes a step from before the window, of an event that is chosen or not: nothing of it is shown. Whether it would be, of
+    /// what is no call.
+    pub(crate) fn before(&mut self, step: Step<'_>, chosen: bool, info: &TraceInfo) -> bool {
         match step {
             Step::Track { track, info } => self.know(track, info),
             Step::Begin(begin) => {
@@ -304,8 +308,12 @@ impl Chooser {
             Step::End(end) => {
                 self.end(end, chosen, &info.identities);
             }
+            Step::Event { track, event } => {
+                return chosen && self.wants_event(track, event, &info.identities);
+            }
             _ => {}
         }
+        false
     }
 
     /// The window begins: what is open begins there once more, and what is counted counts from here on.
@@ -532,6 +540,10 @@ impl Subject for Chooseable<'_> {
 
     fn name(&self) -> &str {
         self.event.map_or("", |event| &event.name)
+    }
+
+    fn label(&self) -> Option<&str> {
+        self.event?.label()
     }
 
     fn cpu(&self) -> Option<Cpu> {

@@ -146,6 +146,10 @@ impl Subject for Named<'_> {
         self.event.event.map_or("", |event| &event.name)
     }
 
+    fn label(&self) -> Option<&str> {
+        self.event.event?.label()
+    }
+
     fn cpu(&self) -> Option<Cpu> {
         self.event.row.cpu()
     }

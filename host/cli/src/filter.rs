@@ -66,12 +66,12 @@ pub struct FilterArgs {
     #[arg(long, value_name = "DURATION", value_parser = given_duration, requires = "around")]
     margin: Option<Given>,
 
-    /// Only events of this name, with * and ? as wildcards; of calls, those that begin with such an event.
-    /// Repeatable.
+    /// Only events of this name, and markers and counters that are called so, with * and ? as wildcards; of calls,
+    /// those that begin with such an event. Repeatable.
     #[arg(long, value_name = "NAME")]
     event: Vec<String>,
 
-    /// No events of this name. Repeatable.
+    /// No events of this name, nor markers and counters that are called so. Repeatable.
     #[arg(long, value_name = "NAME")]
     drop_event: Vec<String>,
 

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use crate::{
-    Addr, Cpu, Duration, Field, FunctionId, Identities, InterruptId, RecordingCost, StreamId,
-    ThreadId, Time, Value,
+    Addr, Cpu, Duration, Field, FunctionId, Identities, InterruptId, Quantity, RecordingCost,
+    StreamId, ThreadId, Time, Value,
 };
 
 /// One thing that happened, or one thing that is known to be missing.
@@ -48,11 +48,6 @@ impl Event {
     /// Whether its name, its label as a marker or counter, or its message (a field that is called so, without the end of its line) is one
     /// that `is_it` takes.
     pub fn says(&self, is_it: impl Fn(&str) -> bool) -> bool {
-        let label = match &self.kind {
-            EventKind::Marker { label, .. } => label.as_deref(),
-            EventKind::Counter { name, .. } => Some(name.as_str()),
-            _ => None,
-        };
         let mut fields = self.fields.iter();
         let message = fields.find_map(|field| match &field.value {
             Value::Text(text) if MESSAGES.contains(&&*field.name) => {
@@ -60,7 +55,7 @@ impl Event {
             }
             _ => None,
         });
-        is_it(&self.name) || label.is_some_and(&is_it) || message.is_some_and(is_it)
+        is_it(&self.name) || self.kind.label().is_some_and(&is_it) || message.is_some_and(is_it)
     }
 
     /// The timestamp of its record, for lists of records as they stand in the input.
@@ -140,10 +135,13 @@ pub enum EventKind {
     },
     /// A quantity has a new value, which holds until its next one: used memory, the length of a queue, a frequency.
     Counter {
-        /// What it is called. Counters of one name in one [space](crate::Space) are one.
+        /// What it is called. Counters of one name, one process and one [space](crate::Space) (that of the event's thread, or
+        /// else of its stream) are one.
         name: String,
-        /// Its value, in the unit that the source uses. Integers beyond 2^53 are rounded.
-        value: f64,
+        /// The number of the process that it is of, where its source says so.
+        process: Option<u64>,
+        /// Its value, in the unit that the source uses.
+        value: Quantity,
     },
     /// The name of a thread is known from here on (and holds for the past as well).
     ThreadName {
@@ -206,6 +204,15 @@ pub enum EventKind {
 }
 
 impl EventKind {
+    /// What a marker or a counter is called.
+    pub fn label(&self) -> Option<&str> {
+        match self {
+            Self::Marker { label, .. } => label.as_deref(),
+            Self::Counter { name, .. } => Some(name),
+            _ => None,
+        }
+    }
+
     /// The function that is entered, left or called, or the name of a span, if it is named.
     pub const fn function(&self) -> Option<FunctionId> {
         match self {

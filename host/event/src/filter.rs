@@ -15,8 +15,8 @@ mod unmet;
 use std::borrow::Cow;
 
 use crate::{
-    Cpu, Duration, Event, EventKind, Field, Identities, Space, SpaceKind, StreamInfo, ThreadId,
-    Tid, Time, Value,
+    Cpu, Duration, Event, EventKind, Field, Identities, Quantity, Space, SpaceKind, StreamInfo,
+    ThreadId, Tid, Time, Value,
 };
 
 pub use condition::{Condition, ConditionError, Relation};
@@ -44,6 +44,10 @@ pub trait Subject {
     fn time(&self) -> Option<Time>;
     /// What the source calls it.
     fn name(&self) -> &str;
+    /// What a marker or a counter is called: it is chosen by that name as well.
+    fn label(&self) -> Option<&str> {
+        None
+    }
     /// The processor it happened on, if known.
     fn cpu(&self) -> Option<Cpu>;
     /// The thread it happened in, if known.
@@ -243,10 +247,22 @@ impl Filter {
     pub fn wants<S: Subject + ?Sized>(&self, subject: &S) -> bool {
         self.wants_time(subject.time())
             && self.wants_cpu(subject.cpu())
-            && self.events.wants(subject.name())
+            && self.wants_name(subject)
             && self.wants_thread(subject)
             && (self.processes.is_empty() || self.wants_process(subject.space()))
             && self.conditions.iter().all(|it| it.holds(subject))
+    }
+
+    /// Whether an event of its name, or a marker or counter of its label, is wanted.
+    #[must_use]
+    pub fn wants_name<S: Subject + ?Sized>(&self, subject: &S) -> bool {
+        let names = [Some(subject.name()), subject.label()];
+        let any = |patterns: &[Pattern]| {
+            let mut names = names.iter().flatten();
+            names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
+        };
+        let Choice { keep, drop } = &self.events;
+        (keep.is_empty() || any(keep)) && !any(drop)
     }
 
     fn wants_thread<S: Subject + ?Sized>(&self, subject: &S) -> bool {
@@ -288,6 +304,10 @@ impl Subject for Event {
         &self.name
     }
 
+    fn label(&self) -> Option<&str> {
+        self.kind.label()
+    }
+
     fn cpu(&self) -> Option<Cpu> {
         self.cpu
     }
@@ -310,8 +330,26 @@ impl Subject for Event {
             }) if name == "context" => find(inner, path),
             _ => None,
         };
-        let found = find(fields, path).or_else(context);
-        operand(found?)
+        match find(fields, path).or_else(context) {
+            Some(found) => operand(found),
+            None => meaning(&self.kind, path),
+        }
+    }
+}
+
+/// What a marker or a counter has beside the fields of its source.
+fn meaning<'k>(kind: &'k EventKind, path: &str) -> Option<Operand<'k>> {
+    let integer = |value: u64| Operand::Integer(value.into());
+    match (path, kind) {
+        ("label", kind) => kind.label().map(|label| Operand::Text(label.into())),
+        ("value", EventKind::Marker { value, .. }) => Some(integer(*value)),
+        ("value", EventKind::Counter { value, .. }) => Some(match *value {
+            Quantity::Unsigned(value) => integer(value),
+            Quantity::Signed(value) => Operand::Integer(value.into()),
+            Quantity::Real(value) => Operand::Real(value),
+        }),
+        ("process", EventKind::Counter { process, .. }) => process.map(integer),
+        _ => None,
     }
 }
 
@@ -398,6 +436,53 @@ mod tests {
         assert_eq!(filter.span(), (Time(15), Time(20)));
         let kept = [14, 15, 20, 21].map(|time| filter.keeps(&event(time, "e", Vec::new())));
         assert_eq!(kept, [false, true, true, false]);
+    }
+
+    #[test]
+    fn counters_are_chosen_by_name_process_and_value() {
+        let mut counter = event(5, "tracing_mark_write", Vec::new());
+        counter.kind = EventKind::Counter {
+            name: "queued".to_owned(),
+            process: Some(200),
+            value: Quantity::Unsigned(u64::MAX),
+        };
+        let events = |keep: &[&str], drop: &[&str]| Filter {
+            events: Choice {
+                keep: keep.iter().copied().map(Pattern::new).collect(),
+                drop: drop.iter().copied().map(Pattern::new).collect(),
+            },
+            ..Filter::default()
+        };
+        assert!(events(&["queue?"], &[]).keeps(&counter));
+        assert!(events(&["tracing_*"], &[]).keeps(&counter));
+        assert!(!events(&["heap"], &[]).keeps(&counter));
+        assert!(!events(&[], &["queued"]).keeps(&counter));
+        for (condition, holds) in [
+            ("value > 7", true),
+            ("value == 18446744073709551615", true),
+            ("value == 18446744073709551614", false),
+            ("label == queued", true),
+            ("label ~ q*", true),
+            ("process == 200", true),
+            ("process == 100", false),
+        ] {
+            let conditions = vec![condition.parse().unwrap()];
+            let filter = Filter {
+                conditions,
+                ..Filter::default()
+            };
+            assert_eq!(filter.keeps(&counter), holds, "{condition}");
+        }
+        // What the source calls so goes first.
+        counter.fields = vec![Field::new("value", 3u64)];
+        let conditions = vec!["value == 3".parse().unwrap()];
+        assert!(
+            Filter {
+                conditions,
+                ..Filter::default()
+            }
+            .keeps(&counter)
+        );
     }
 
     #[test]

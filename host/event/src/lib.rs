@@ -18,6 +18,7 @@ mod event;
 mod field;
 mod filter;
 mod identity;
+mod quantity;
 mod trace;
 mod units;
 mod wall;
@@ -36,6 +37,7 @@ pub use identity::{
     Beyond, Function, Identities, Interrupt, InterruptKind, Known, Mapping, News, Numbers, Space,
     SpaceKind, Stack, Thread,
 };
+pub use quantity::Quantity;
 pub use trace::{ClockCorrection, Cut, Damage, StreamInfo, TraceCounts, TraceInfo};
 pub use units::{
     Addr, Cpu, Duration, FunctionId, InterruptId, Irq, Picoseconds, SpaceId, StreamId, ThreadId,

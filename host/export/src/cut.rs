@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use kymo_analysis::calls::{CallId, Calls, Step};
+use kymo_analysis::counter_values::CounterValues;
 use kymo_analysis::replay::{self, Window};
 use kymo_analysis::schedule::Schedule;
 use kymo_event::{
@@ -48,6 +49,8 @@ struct Before {
     schedule: Schedule,
     /// Who could go on and has not got a processor yet, and the event that tells so.
     ready: BTreeMap<ThreadId, Event>,
+    /// The values that counters have.
+    counters: CounterValues,
 }
 
 impl Cut {
@@ -83,6 +86,7 @@ impl Cut {
                 switched: false,
                 schedule: Schedule::default(),
                 ready: BTreeMap::new(),
+                counters: CounterValues::default(),
             }),
             bounds: Bounds::default(),
             opened: 0,
@@ -145,6 +149,7 @@ impl Cut {
             switched,
             schedule,
             ready,
+            counters,
         }) = &mut self.before
         else {
             return;
@@ -152,6 +157,9 @@ impl Cut {
         *any = true;
         *switched |= is_switch(event.row);
         schedule.push(info, event);
+        if wanted {
+            counters.take(info, event);
+        }
         match event.event.map(|event| (&event.kind, event)) {
             Some((EventKind::Ready { thread }, event)) if wanted => {
                 ready.insert(*thread, event.clone());
@@ -214,11 +222,16 @@ impl Cut {
                 self.opened += 1;
             }
         }
+        let mut events = Vec::new();
         for (_, mut event) in before.ready {
             (event.time, event.stamp, event.record) = (just_before, None, false);
+            events.push(event);
+        }
+        events.extend(before.counters.at(just_before));
+        for mut event in events {
             let stream = info.stream(event.stream);
             if stream.is_none_or(|stream| stream.thread.is_none() && !stream.without_switches) {
-                // Who woke it need not have the processor any more.
+                // Who woke a thread, or set a counter, need not have the processor any more.
                 event.thread = None;
             }
             kept.push_event(event);
@@ -365,6 +378,10 @@ impl Subject for Asked<'_> {
 
     fn name(&self) -> &str {
         &self.event.name
+    }
+
+    fn label(&self) -> Option<&str> {
+        self.event.label()
     }
 
     fn cpu(&self) -> Option<Cpu> {

@@ -63,15 +63,6 @@ pub(crate) fn thread_name<'i>(info: &'i TraceInfo, event: &Event) -> Option<&'i 
     info.identities.thread_name(event.thread?)
 }
 
-/// What a marker or a counter is called.
-pub(crate) fn label(event: &Event) -> Option<&str> {
-    match &event.kind {
-        EventKind::Marker { label, .. } => label.as_deref(),
-        EventKind::Counter { name, .. } => Some(name.as_str()),
-        _ => None,
-    }
-}
-
 /// The names of the spaces that an event is of, where the trace has several: `space` is that of the
 /// function or interrupt that it names, `thread_space` that of its thread if it is another one.
 fn spaces(info: &TraceInfo, event: &Event, fields: &mut Vec<Field>) {
@@ -125,7 +116,10 @@ fn meaning(identities: &Identities, kind: &EventKind, fields: &mut Vec<Field>) {
             fields.push(irq(*id));
         }
         EventKind::Marker { value, .. } => fields.push(Field::new("value", *value)),
-        EventKind::Counter { value, .. } => fields.push(Field::new("value", Value::Real(*value))),
+        EventKind::Counter { process, value, .. } => {
+            fields.extend(process.map(|process| Field::new("process", process)));
+            fields.push(Field::new("value", *value));
+        }
         EventKind::Ready { thread } => fields.push(hex("ready", identities.tid(*thread).0)),
         EventKind::ThreadName { thread, name } => fields.extend([
             hex("named_thread", identities.tid(*thread).0),

@@ -1,17 +1,22 @@
 //! The processes into which timeline formats group tracks: one for each space that threads or
 //! interrupts are of.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use kymo_event::{SpaceId, TraceInfo};
+use kymo_event::{SpaceId, Tid, TraceInfo};
 
 use kymo_analysis::titles::{self, LARGEST_OWN};
+
+/// The first number of those that no thread is given.
+const FIRST_BEYOND: u32 = 1 << 30;
 
 /// The processes that are shown.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
     /// The number of each, by [`SpaceId`]; 0 for those that are not shown.
     numbers: Vec<u32>,
+    /// The number of each process that only counters are of, by its machine and its number there.
+    counted: HashMap<(SpaceId, u64), u32>,
     taken: HashSet<u32>,
     first: Option<u32>,
 }
@@ -36,11 +41,7 @@ impl Processes {
         let own = own.filter(|pid| (1..=LARGEST_OWN).contains(pid));
         let own = own.and_then(|pid| u32::try_from(pid).ok());
         let number = own.filter(|pid| self.taken.insert(*pid));
-        let number = number.unwrap_or_else(|| {
-            // There are fewer processes than numbers.
-            let free = (1..=u32::MAX).find(|number| self.taken.insert(*number));
-            free.unwrap_or(u32::MAX)
-        });
+        let number = number.unwrap_or_else(|| self.free(1));
         let index = space.0 as usize;
         if self.numbers.len() <= index {
             self.numbers.resize(index + 1, 0);
@@ -56,6 +57,39 @@ impl Processes {
             titles::space(info, space)
         };
         (number, Some(New { name, first }))
+    }
+
+    /// The number of a process that counters are of, as its machine numbers it, and what it is if it is new. `own`: it is that
+    /// number, if it is free; else no number that a thread could have: Perfetto would take the thread for one of this process.
+    pub fn show_counted(
+        &mut self,
+        info: &TraceInfo,
+        (machine, pid): (SpaceId, u64),
+        own: bool,
+    ) -> (u32, Option<New>) {
+        if let Some(number) = self.counted.get(&(machine, pid)) {
+            return (*number, None);
+        }
+        let number = u32::try_from(pid).ok().filter(|pid| own && *pid > 0);
+        let number = number.filter(|pid| self.taken.insert(*pid));
+        let number = number.unwrap_or_else(|| self.free(FIRST_BEYOND));
+        self.counted.insert((machine, pid), number);
+        self.first.get_or_insert(number);
+        let threads = &info.identities.threads();
+        let main = threads.iter().find(|it| it.tid == Tid(pid));
+        let name = main.and_then(|main| main.name.as_deref());
+        let name = match name {
+            Some(name) => format!("{name} ({pid})"),
+            None => format!("process {pid}"),
+        };
+        (number, Some(New { name, first: false }))
+    }
+
+    /// A number from `least` on that is free.
+    fn free(&mut self, least: u32) -> u32 {
+        // There are fewer processes than numbers.
+        let free = (least..=u32::MAX).find(|number| self.taken.insert(*number));
+        free.unwrap_or(u32::MAX)
     }
 
     /// The number of the process of a space, if it is shown.

@@ -3,7 +3,7 @@
 
 use kymo_analysis::calls::{Begin, End, Step, TrackId, TrackKind};
 use kymo_analysis::replay::{Observer, Origin, Replay};
-use kymo_event::{Batch, Cpu, EventRef, SpaceId, StreamInfo, Time, TraceInfo};
+use kymo_event::{Batch, Cpu, Event, EventRef, SpaceId, StreamId, StreamInfo, Time, TraceInfo};
 
 use crate::Summary;
 use crate::format::Context;
@@ -53,6 +53,28 @@ impl<'a> View<'a> {
                 .push_str(" (times are made of durations, for each thread by itself)");
         }
         (pid, new)
+    }
+
+    /// The space of a counter that names no process: that of its event's thread, or else that of its machine, if that is shown.
+    pub fn space_of_counter(&self, info: &TraceInfo, event: &Event) -> Option<SpaceId> {
+        let threads = info.identities.threads();
+        let thread = event.thread.and_then(|id| threads.get(id.0 as usize));
+        let machine = || info.stream(event.stream).map(|stream| stream.machine);
+        let is_shown = |machine: &SpaceId| self.processes.get(*machine).is_some();
+        let of_thread = thread.map(|thread| thread.space);
+        of_thread.or_else(|| machine().filter(is_shown))
+    }
+
+    /// The number of the process that counters of a stream are of, and what it is if it is new.
+    pub fn process_of_counter(
+        &mut self,
+        info: &TraceInfo,
+        (stream, pid): (StreamId, u64),
+        own: bool,
+    ) -> (u32, Option<New>) {
+        let machine = info.stream(stream).map(|stream| stream.machine);
+        let process = (machine.unwrap_or_default(), pid);
+        self.processes.show_counted(info, process, own)
     }
 
     /// When something was recorded that is shown at `time`, if that is another time.

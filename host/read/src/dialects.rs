@@ -22,7 +22,7 @@ use std::sync::Arc;
 use kymo_ctf::metadata::{EnvValue, FieldClass, Metadata};
 use kymo_ctf::{Events, Packet, Trace};
 use kymo_event::{
-    Cpu, EventKind, Field, Identities, RowKind, SpaceId, ThreadId, TraceInfo, Wanted,
+    Cpu, EventKind, Field, Identities, Quantity, RowKind, SpaceId, ThreadId, TraceInfo, Wanted,
 };
 
 use crate::fields::Pool;
@@ -47,6 +47,14 @@ pub(crate) trait Meanings {
     /// Gives what a record means to `sink`, after its time ([`Sink::begin`]): exactly one record. Nothing, if the packets
     /// have recorded it already. `class` is the class of its stream.
     fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>);
+}
+
+/// A number of any kind, with all of its bits.
+fn quantity(value: &kymo_ctf::Value<'_>) -> Option<Quantity> {
+    let unsigned = || value.as_u64().map(Quantity::Unsigned);
+    let signed = || value.as_i64().map(Quantity::Signed);
+    let real = value.as_f64().map(Quantity::Real);
+    real.or_else(unsigned).or_else(signed)
 }
 
 /// Those of which nothing is known.

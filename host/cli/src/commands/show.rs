@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use kymo_analysis::calls::{self, Calls, Step, TrackId, TrackInfo};
 use kymo_analysis::replay::{Observer, Options, Origin, Replay};
-use kymo_event::{Cpu, Duration, Event, EventKind, Gap, Identities, ThreadId, Wanted};
+use kymo_event::{Cpu, Duration, Event, EventKind, Gap, Identities, ThreadId, Value, Wanted};
 use kymo_export::json::Object;
 
 use crate::args::{Format, InputArgs, SymbolArgs};
@@ -514,12 +514,20 @@ fn event_line(
         if let Some(function) = event.kind.function() {
             object.member("function", &*names.function(identities, function));
         }
-        if let EventKind::Marker {
-            label: Some(label), ..
-        }
-        | EventKind::Counter { name: label, .. } = &event.kind
-        {
+        if let Some(label) = event.kind.label() {
             object.member("label", label);
+        }
+        match &event.kind {
+            EventKind::Marker { value, .. } => {
+                object.member("value", *value);
+            }
+            EventKind::Counter { process, value, .. } => {
+                if let Some(process) = process {
+                    object.member("process", *process);
+                }
+                object.member("value", Value::from(*value));
+            }
+            _ => {}
         }
         object.end();
         line.push(b'\n');

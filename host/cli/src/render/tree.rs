@@ -462,6 +462,8 @@ impl<'a> Tree<'a> {
         let style = match &event.kind {
             EventKind::Gap(_) => warning,
             EventKind::Recording { .. } => dim,
+            // The value that a counter has at the beginning of the window.
+            EventKind::Counter { .. } if !event.record => return Ok(()),
             EventKind::Marker { .. } | EventKind::Counter { .. } => marker,
             // What says no more than that a source has ended has no line either.
             EventKind::Other if event.name.is_empty() => return Ok(()),

@@ -3,6 +3,7 @@
 mod behaviour;
 mod convert;
 mod coresight;
+mod counters;
 mod counts;
 mod disassembly;
 mod fdd;

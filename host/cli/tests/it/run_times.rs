@@ -417,3 +417,33 @@ fn a_thread_that_waits_when_a_window_begins_does_not_run_behind_an_export() {
     }
     assert!(compared >= 3);
 }
+
+#[test]
+fn an_interrupt_that_runs_since_before_a_window_has_its_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("trace.txt");
+    let switch = |at: &str, (from, to): (u32, u32)| {
+        format!(
+            " app-{from} [000] ..... {at}: sched_switch: prev_comm=app prev_pid={from} prev_prio=120 prev_state=R ==> \
+             next_comm=app next_pid={to} next_prio=120\n"
+        )
+    };
+    let irq = |at: &str, event: &str| format!(" app-2 [000] d.h.. {at}: irq_handler_{event}\n");
+    let text = [
+        "# tracer: nop\n#\n".to_owned(),
+        switch("10.000000", (1, 2)),
+        irq("10.000100", "entry: irq=40 name=usb"),
+        " app-2 [000] d.h.. 10.000300: tracing_mark_write: now\n".to_owned(),
+        irq("10.000500", "exit: irq=40 ret=handled"),
+        switch("10.000600", (2, 1)),
+    ];
+    std::fs::write(&file, text.concat()).unwrap();
+    let interrupts = |more: &[&str]| {
+        let by = runs("thread", more, &file);
+        let found = by.iter().find(|(name, _)| name.contains("(interrupts)"));
+        found.map(|(_, run)| *run)
+    };
+    assert_eq!(interrupts(&[]), Some(400_000));
+    let window = ["--begin", "10.0002", "--end", "10.0004"];
+    assert_eq!(interrupts(&window), Some(200_000));
+}

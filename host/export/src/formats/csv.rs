@@ -17,7 +17,7 @@ use crate::Summary;
 use crate::csv::cell;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::json::Json;
-use crate::listing::{Listing, gap_fields, label, thread_name, whole};
+use crate::listing::{Listing, gap_fields, thread_name, whole};
 use crate::output::Output;
 
 /// Comma-separated values.
@@ -69,7 +69,7 @@ impl Sink for Csv<'_> {
             if event.record {
                 let rest = &mut self.text;
                 rest.clear();
-                if let Some(label) = label(event) {
+                if let Some(label) = event.kind.label() {
                     rest.push_str("label=");
                     kymo_event::Value::from(label).push(rest);
                 }

@@ -16,7 +16,7 @@ use kymo_event::{Batch, Event, EventKind, TimeUnit, TraceInfo, Wanted};
 use crate::Summary;
 use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::json::Object;
-use crate::listing::{Listing, gap_fields, label, thread_name, whole};
+use crate::listing::{Listing, gap_fields, thread_name, whole};
 use crate::output::Output;
 
 /// JSON Lines.
@@ -65,7 +65,7 @@ impl Sink for JsonLines<'_> {
                 if let Some(function) = self.listing.function(info, event) {
                     object.member("function", function);
                 }
-                if let Some(label) = label(event) {
+                if let Some(label) = event.kind.label() {
                     object.member("label", label);
                 }
                 object.end();

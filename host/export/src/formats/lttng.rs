@@ -399,8 +399,9 @@ impl Lttng<'_> {
                 let label = label.as_deref().unwrap_or("");
                 self.marker(event, label, (*value).into(), ticks, processor)
             }
-            EventKind::Counter { name, value: new } => {
-                self.marker(event, name, Value::Real(*new), ticks, processor)
+            EventKind::Counter { .. } if !event.record => Ok(()),
+            EventKind::Counter { name, value, .. } => {
+                self.marker(event, name, Value::from(*value), ticks, processor)
             }
             EventKind::Gap(gap) => self.gap(gap, ticks, processor),
             // What is known once is in the metadata.

@@ -20,7 +20,8 @@ use kymo_analysis::clock_repair::RECORDED;
 use kymo_analysis::replay::Replay;
 use kymo_analysis::titles;
 use kymo_event::{
-    Batch, Cpu, Event, EventKind, EventRef, Field, SpaceId, StreamId, Time, TraceInfo, Wanted,
+    Batch, Cpu, Event, EventKind, EventRef, Field, SpaceId, StreamId, Time, TraceInfo, Value,
+    Wanted,
 };
 
 use crate::Summary;
@@ -30,6 +31,7 @@ use crate::gaps::GapStep;
 use crate::json::{Json, Object, number};
 use crate::names::Names;
 use crate::output::Output;
+use crate::processes::New;
 use crate::timeline::{Timeline, View};
 use crate::tracks::gaps_title;
 
@@ -134,6 +136,8 @@ struct File<'a> {
     tracks: Vec<Option<Place>>,
     /// The rows of the CPUs of each machine.
     cpus: BTreeMap<(SpaceId, Cpu), CpuRow>,
+    /// The rows of counters, by their process.
+    counters: BTreeMap<u32, Place>,
     /// The rows for gaps.
     gaps: BTreeMap<StreamId, Place>,
     /// The time of the last event.
@@ -157,6 +161,7 @@ impl<'a> File<'a> {
             last: BTreeMap::new(),
             tracks: Vec::new(),
             cpus: BTreeMap::new(),
+            counters: BTreeMap::new(),
             gaps: BTreeMap::new(),
             now: Time(0),
             held: 0,
@@ -184,6 +189,16 @@ impl<'a> File<'a> {
         let Some(new) = new else {
             return pid;
         };
+        self.name_process(pid, &new);
+        if new.first {
+            self.process = Some(pid);
+            let row = TRACE_ROW;
+            name_row(&mut self.text, Place { pid, row }, "trace");
+        }
+        pid
+    }
+
+    fn name_process(&mut self, pid: u32, new: &New) {
         // The first entry is the only one without a comma before it.
         if new.first {
             let begin = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
@@ -200,12 +215,37 @@ impl<'a> File<'a> {
                 args.member("name", &new.name);
             });
         entry.end();
-        if new.first {
-            self.process = Some(pid);
-            let row = TRACE_ROW;
-            name_row(&mut self.text, Place { pid, row }, "trace");
+    }
+
+    /// Where a counter stands: in the process that its event names, or else in that which the event's thread is of. Viewers
+    /// look at the process of a counter alone.
+    fn place_of_counter(&mut self, info: &TraceInfo, event: &Event, process: Option<u64>) -> Place {
+        let trace = self.place(info, TRACE_ROW);
+        let pid = match process {
+            Some(process) => {
+                let process = (event.stream, process);
+                let (pid, new) = self.view.process_of_counter(info, process, true);
+                if let Some(new) = new {
+                    self.name_process(pid, &new);
+                }
+                pid
+            }
+            None => {
+                let space = self.view.space_of_counter(info, event);
+                space.map_or(trace.pid, |space| self.process(info, space))
+            }
+        };
+        if pid == trace.pid {
+            return trace;
         }
-        pid
+        if let Some(place) = self.counters.get(&pid) {
+            return *place;
+        }
+        let row = self.view.tracks.extra();
+        let place = Place { pid, row };
+        name_row(&mut self.text, place, &format!("counters of process {pid}"));
+        self.counters.insert(pid, place);
+        place
     }
 
     /// A place in the process of what is no track's.
@@ -424,12 +464,19 @@ impl<'a> Timeline<'a> for File<'a> {
                 let fields = [Field::new("value", *value)];
                 self.instant(info, track, event, recorded, name, &fields);
             }
-            EventKind::Counter { name, value } => {
-                let track = track.and_then(|track| self.track(info, track));
-                let place = track.unwrap_or_else(|| self.place(info, TRACE_ROW));
+            // JSON has no number for these.
+            EventKind::Counter { value, .. } if !value.as_f64().is_finite() => {
+                self.view.left_out += 1;
+            }
+            EventKind::Counter {
+                name,
+                process,
+                value,
+            } => {
+                let place = self.place_of_counter(info, event, *process);
                 self.entry("C", place, event.time, recorded, |entry, _| {
                     entry.member("name", name.as_str()).object("args", |args| {
-                        args.member("value", *value);
+                        args.member("value", Value::from(*value));
                     });
                 });
             }

@@ -5,7 +5,7 @@ use crate::common::timeline::expected_calls;
 use crate::common::{Trace, proto, traces};
 use kymo_event::{
     ClockGap, Cpu, Duration, Event, EventKind, FunctionId, Gap, InterruptId, InterruptKind, Irq,
-    RecordingCause, SpaceId, StreamId, StreamInfo, ThreadId, Tid, Time,
+    Quantity, RecordingCause, SpaceId, StreamId, StreamInfo, ThreadId, Tid, Time,
 };
 use proptest::prelude::*;
 
@@ -26,8 +26,8 @@ fn kind() -> impl Strategy<Value = EventKind> {
         1 => Just(EventKind::IsrExit { irq: None }),
         1 => (any::<Option<String>>(), any::<u64>())
             .prop_map(|(label, value)| EventKind::Marker { label, value }),
-        1 => (any::<String>(), any::<f64>())
-            .prop_map(|(name, value)| EventKind::Counter { name, value }),
+        1 => (any::<String>(), any::<Option<u64>>(), quantity())
+            .prop_map(|(name, process, value)| EventKind::Counter { name, process, value }),
         1 => any::<bool>().prop_map(|on| EventKind::Recording { on, cause: RecordingCause::Function }),
         1 => (0_u32..3).prop_map(|thread| EventKind::ThreadName {
             thread: ThreadId(THREADS + thread),
@@ -35,6 +35,14 @@ fn kind() -> impl Strategy<Value = EventKind> {
         }),
         1 => irq().prop_map(|irq| EventKind::IsrName { irq, name: "late".to_owned() }),
         1 => gap().prop_map(EventKind::Gap),
+    ]
+}
+
+fn quantity() -> impl Strategy<Value = Quantity> {
+    prop_oneof![
+        any::<u64>().prop_map(Quantity::Unsigned),
+        any::<i64>().prop_map(Quantity::Signed),
+        any::<f64>().prop_map(Quantity::Real),
     ]
 }
 

@@ -3,6 +3,7 @@
 mod again;
 mod anything;
 mod common;
+mod counters;
 mod ctf;
 mod lists;
 mod lttng;

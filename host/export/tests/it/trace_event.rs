@@ -43,7 +43,7 @@ fn counters_have_values() {
     let timeline = timeline(&traces::whole());
     let values = timeline.rows.values().flat_map(|row| row.counters());
     let values: Vec<_> = values.collect();
-    assert_eq!(values, [(222, "queued = 3.0"), (225, "queued = -2.5")]);
+    assert_eq!(values, [(222, "queued = 3"), (225, "queued = -2.5")]);
 }
 
 #[test]

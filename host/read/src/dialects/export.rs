@@ -24,7 +24,7 @@ use kymo_wire::event::METADATA_STREAM;
 
 use super::same_context::SameContext;
 use super::straight::{self, Call, Common};
-use super::{Sink, Spaces, env_text, hex_bytes, labels};
+use super::{Sink, Spaces, env_text, hex_bytes, labels, quantity};
 use crate::fields::{Collector, Pool};
 use crate::formats::kymo::StreamKind;
 use rule::Rule;
@@ -336,7 +336,9 @@ impl Export {
             },
             "counter" => EventKind::Counter {
                 name: text(record, "counter")?,
-                value: record.field_of(Scope::EventFields, "value")?.as_f64()?,
+                // 0 stands for none.
+                process: number("process").filter(|process| *process != 0),
+                value: quantity(&record.field_of(Scope::EventFields, "value")?)?,
             },
             "ready" => EventKind::Ready {
                 thread: self.thread(number("ready_thread")?, identities),

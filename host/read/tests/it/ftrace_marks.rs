@@ -18,7 +18,14 @@ fn told(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, u64)> {
             EventKind::Exit {
                 function: Some(function),
             } => format!("-{}", name(*function)),
-            EventKind::Counter { name, value } => format!("{name}={value}"),
+            EventKind::Counter {
+                name,
+                process,
+                value,
+            } => match process {
+                Some(process) => format!("{name}={value} of {process}"),
+                None => format!("{name}={value}"),
+            },
             EventKind::Other => "text".to_owned(),
             other => format!("{other:?}"),
         };
@@ -47,7 +54,7 @@ fn expected() -> Vec<(String, i64, u64)> {
         ("+frame", 2, 8),
         ("+draw: all", 3, 8),
         ("+load", 4, 9),
-        ("queued=3", 5, 8),
+        ("queued=3 of 7", 5, 8),
         ("-draw: all", 6, 8),
         ("text", 7, 8),
         ("-frame", 8, 8),
@@ -85,6 +92,28 @@ fn frequencies_and_idle_states_are_counters() {
     let told: Vec<_> = told.iter().map(|it| it.0.as_str()).collect();
     let idle = ["cpu_idle cpu1=2", "cpu_idle cpu1=-1", "text"];
     assert_eq!(told, [&["cpu_frequency cpu3=1800000"][..], &idle].concat());
+}
+
+#[test]
+fn counters_are_of_the_process_that_their_mark_names() {
+    let lines = [
+        (1, 8, "C|7|queued|9223372036854775807"),
+        (2, 9, "C|9|queued|-1.5"),
+        // Another thread of the first process, and a counter of none.
+        (3, 9, "C|7|queued|2"),
+        (4, 9, "C|0|queued|1"),
+    ];
+    let lines = lines.map(|(at, tid, text)| line(at, tid, &format!("tracing_mark_write: {text}")));
+    let (events, info) = read_lines(&format!("# tracer: nop\n#\n{}", lines.concat()));
+    let told = told(&events, &info);
+    let told: Vec<_> = told.iter().map(|it| it.0.as_str()).collect();
+    let expected = [
+        "queued=9223372036854775807 of 7",
+        "queued=-1.5 of 9",
+        "queued=2 of 7",
+        "queued=1",
+    ];
+    assert_eq!(told, expected);
 }
 
 #[test]

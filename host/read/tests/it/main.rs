@@ -26,6 +26,7 @@ mod recorder;
 mod rows;
 mod rtems_record;
 mod systemview;
+mod systemview_samples;
 mod together;
 mod unfinished;
 mod zephyr;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kymo_event::{Addr, Cpu, Event, EventKind, StreamId};
+use kymo_event::{Addr, Cpu, Event, EventKind, Quantity, StreamId};
 use kymo_fixtures::captures;
 use kymo_fixtures::names::{function_at, interrupt, thread};
 use kymo_read::{Events, Mapping, OpenError, OpenOptions, Source, open};
@@ -84,8 +84,12 @@ fn quantities_are_counters() {
     let mut source = open(&trace, &options).unwrap();
     let events = events(&mut *source);
     let tick = named(&events, "benchtp:tick").next().unwrap();
-    let (name, value) = ("benchtp:tick".to_owned(), 19403.0);
-    assert_eq!(tick.kind, EventKind::Counter { name, value });
+    let counter = EventKind::Counter {
+        name: "benchtp:tick".to_owned(),
+        process: None,
+        value: Quantity::Unsigned(19403),
+    };
+    assert_eq!(tick.kind, counter);
     // A text is no value.
     let begin = named(&events, "benchtp:span_begin").next().unwrap();
     assert_eq!(begin.kind, EventKind::Other);

@@ -28,7 +28,7 @@ fn line(info: &TraceInfo, event: &Event) -> String {
         EventKind::IsrEnter { irq } => format!("interrupt {}", all.irq(*irq)),
         EventKind::IsrExit { irq } => format!("end of interrupt {}", all.irq(irq.unwrap())),
         EventKind::Marker { label, value } => format!("{} is {value}", label.as_deref().unwrap()),
-        EventKind::Counter { name, value } => format!("{name} is {value}"),
+        EventKind::Counter { name, value, .. } => format!("{name} is {value}"),
         EventKind::Ready { thread } => format!("{} can run", all.thread_name(*thread).unwrap()),
         EventKind::Gap(gap) => gap.to_string(),
         EventKind::SwitchedIn => "in".to_owned(),
@@ -321,6 +321,13 @@ fn several_dumps_of_a_log_are_streams_of_their_own() {
     let machines: Vec<_> = info.streams.iter().map(|it| it.machine).collect();
     assert!(machines[0] == machines[1] && machines[2] == machines[3]);
     assert_ne!(machines[0], machines[2]);
+    let names = machines
+        .iter()
+        .map(|id| info.identities.space(*id).unwrap().name.as_str());
+    assert_eq!(
+        names.collect::<Vec<_>>(),
+        ["dump 1", "dump 1", "dump 2", "dump 2"]
+    );
     let users = events.iter().filter(|it| it.name.starts_with("USER_"));
     let users: Vec<_> = users.map(|it| (it.stream.0, it.time.0)).collect();
     assert_eq!(

@@ -134,7 +134,7 @@ fn files_of_two_cores_are_one_trace() {
 }
 
 /// Packets 10 microseconds apart, as a recording.
-fn recording(packets: &[Packet<'_>]) -> Vec<u8> {
+pub fn recording(packets: &[Packet<'_>]) -> Vec<u8> {
     let start = [
         Packet::TraceStart,
         Packet::Init {
@@ -163,7 +163,7 @@ fn recording(packets: &[Packet<'_>]) -> Vec<u8> {
     bytes
 }
 
-fn read(bytes: Vec<u8>) -> (Vec<Event>, Box<dyn Source>) {
+pub fn read(bytes: Vec<u8>) -> (Vec<Event>, Box<dyn Source>) {
     let mut source =
         systemview::open_reader("test", Box::new(std::io::Cursor::new(bytes)), &options());
     let all = events(&mut *source);
@@ -297,12 +297,15 @@ fn functions_prints_markers_heaps_and_samples_are_events() {
         ]
     );
     let counter = |it: &Event| match &it.kind {
-        EventKind::Counter { name, value } => Some((name.clone(), *value)),
+        EventKind::Counter { name, value, .. } => Some((name.clone(), *value)),
         _ => None,
     };
     let counters: Vec<_> = all.iter().filter_map(counter).collect();
-    let heap = [64.0, 68.0, 4.0].map(|value| ("bytes used of heap heap".to_owned(), value));
-    assert_eq!(counters, [&heap[..], &[("speed".to_owned(), 1.5)]].concat());
+    let heap = [64u64, 68, 4].map(|it| ("bytes used of heap heap".to_owned(), it.into()));
+    assert_eq!(
+        counters,
+        [&heap[..], &[("speed".to_owned(), 1.5.into())]].concat()
+    );
     let fields = |name: &str| {
         all.iter()
             .find(|it| it.name == name)

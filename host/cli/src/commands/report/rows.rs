@@ -154,7 +154,7 @@ impl Rows<'_> {
                 };
                 let all = self.interrupts(schedule).map(|(_, time)| time);
                 let all = all.fold(RunTime::default(), |sum, time| sum.with(time));
-                if all.count > 0 && !chosen.chooses_threads() {
+                if (all.count > 0 || all.run > Duration(0)) && !chosen.chooses_threads() {
                     let title = || "(interrupts)".to_owned();
                     let run = self.row(entries, key, title).run_mut();
                     run.time = all;

@@ -47,7 +47,7 @@ pub fn remark_event(event: &Event, out: &mut String) {
             comment(out, |out| out.push_str(label));
             write!(out, ": {value} */")
         }
-        EventKind::Counter { name, value } => {
+        EventKind::Counter { name, value, .. } => {
             out.push_str("/* ");
             comment(out, |out| out.push_str(name));
             write!(out, " = {value} */")

@@ -2,7 +2,7 @@
 
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_ctf::Datum;
-use kymo_event::{Event, EventKind, Field, Gap, Identities, Row};
+use kymo_event::{Event, EventKind, Field, Gap, Identities, Quantity, Row};
 
 use super::numbers::Numbers;
 use super::schema::{Class, UNKNOWN};
@@ -174,10 +174,19 @@ impl<'e> Record<'e> {
                 ),
                 None => set(Class::Marker, &[(*value).into()]),
             },
-            EventKind::Counter { name, value } => set(
-                Class::Counter,
-                &[name.as_str().into(), Datum::Float(*value)],
-            ),
+            EventKind::Counter {
+                name,
+                process,
+                value,
+            } => {
+                let (class, value) = match *value {
+                    Quantity::Real(value) => (Class::Counter, Datum::Float(value)),
+                    Quantity::Signed(value) => (Class::SignedCounter, Datum::Signed(value)),
+                    Quantity::Unsigned(value) => (Class::UnsignedCounter, value.into()),
+                };
+                let process = process.unwrap_or(0).into();
+                set(class, &[name.as_str().into(), process, value]);
+            }
             EventKind::ThreadName { thread, name } => {
                 let thread = numbers.thread(identities, *thread);
                 set(Class::ThreadName, &[thread.into(), name.as_str().into()]);
@@ -238,7 +247,9 @@ impl Class {
             Self::IsrEnter | Self::IsrExit | Self::IsrName => &["irq"],
             Self::Marker => &["value"],
             Self::NamedMarker => &["label", "value"],
-            Self::Counter => &["counter", "value"],
+            Self::Counter | Self::SignedCounter | Self::UnsignedCounter => {
+                &["counter", "process", "value"]
+            }
             Self::SwitchedIn | Self::SwitchedOut => &["thread"],
             Self::Context => &["thread", "priority", "mode"],
             Self::Recording => &["on", "cause"],

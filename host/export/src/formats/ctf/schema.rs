@@ -77,8 +77,12 @@ pub(super) enum Class {
     ExitStated,
     /// `function`, `caller` (0 if it is not known): a call of which the source does not tell when it ended.
     Called,
-    /// `counter`, `value`.
+    /// `counter`, `process` (0 if it is of none), `value`: a real number.
     Counter,
+    /// The same with an integer below 0.
+    SignedCounter,
+    /// The same with an integer of 0 or more.
+    UnsignedCounter,
     /// `span`, `per_cpu`.
     SpanBegin,
     /// `span`, `per_cpu`.
@@ -87,7 +91,7 @@ pub(super) enum Class {
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -112,6 +116,8 @@ impl Class {
         Self::ExitStated,
         Self::Called,
         Self::Counter,
+        Self::SignedCounter,
+        Self::UnsignedCounter,
         Self::SpanBegin,
         Self::SpanEnd,
     ];
@@ -127,7 +133,7 @@ impl Class {
             Self::Enter | Self::EnterFrom => "enter",
             Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
             Self::Called => "called",
-            Self::Counter => "counter",
+            Self::Counter | Self::SignedCounter | Self::UnsignedCounter => "counter",
             Self::SpanBegin => "span_begin",
             Self::SpanEnd => "span_end",
             Self::SwitchedIn => "switched_in",
@@ -345,7 +351,14 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
             .with("ns", unsigned(64))
             .with("uncertainty", unsigned(32)),
         Class::Marker => fields.with("value", unsigned(64)),
-        Class::Counter => fields.with("counter", text).with("value", double()),
+        Class::Counter | Class::SignedCounter | Class::UnsignedCounter => {
+            let fields = fields.with("counter", text).with("process", unsigned(64));
+            match class {
+                Class::Counter => fields.with("value", double()),
+                Class::SignedCounter => fields.with("value", signed(64)),
+                _ => fields.with("value", unsigned(64)),
+            }
+        }
         Class::NamedMarker => fields.with("label", text).with("value", unsigned(64)),
         Class::ThreadName => fields
             .with("named_thread", unsigned(64).base(Base::Hexadecimal))

@@ -117,6 +117,7 @@ pub(super) mod track_event {
     pub const CATEGORIES: u32 = 22;
     pub const NAME: u32 = 23;
     pub const SOURCE_LOCATION_IID: u32 = 34;
+    pub const COUNTER_VALUE: u32 = 30;
     pub const DOUBLE_COUNTER_VALUE: u32 = 44;
 
     /// `Type`: a slice begins.

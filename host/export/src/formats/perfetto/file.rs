@@ -6,7 +6,8 @@ use kymo_analysis::calls::{Begin, Callee, End, How, TrackId};
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_analysis::replay::Replay;
 use kymo_event::{
-    Cpu, Event, EventKind, EventRef, Field, Gap, SpaceId, StreamId, Time, TraceInfo, Value,
+    Cpu, Event, EventKind, EventRef, Field, Gap, Quantity, SpaceId, StreamId, Time, TraceInfo,
+    Value,
 };
 
 use super::fields::*;
@@ -88,16 +89,22 @@ impl<'a> File<'a> {
             } else {
                 other.insert(new_sequence(&mut self.next))
             };
-            sequence.describe(&mut self.output, |track| {
-                track.message(track_descriptor::PROCESS, |process| {
-                    process
-                        .number(process_descriptor::PID, pid.into())
-                        .text(process_descriptor::PROCESS_NAME, &new.name);
-                });
-            });
+            describe_process(sequence, &mut self.output, pid, &new.name);
             self.processes.insert(pid, sequence.track());
         }
         (pid, self.processes.get(&pid).copied().unwrap_or_default())
+    }
+
+    /// The track of a process that counters of a stream are of.
+    fn process_of_counter(&mut self, info: &TraceInfo, stream: StreamId, pid: u64) -> u64 {
+        self.any_process(info, stream);
+        let (pid, new) = self.view.process_of_counter(info, (stream, pid), false);
+        if let Some(new) = new {
+            let mut sequence = new_sequence(&mut self.next);
+            describe_process(&mut sequence, &mut self.output, pid, &new.name);
+            self.processes.insert(pid, sequence.track());
+        }
+        self.processes.get(&pid).copied().unwrap_or_default()
     }
 
     /// The process of what belongs to no track.
@@ -279,14 +286,19 @@ impl<'a> File<'a> {
         });
     }
 
-    /// A counter of the process that the event's thread is of has a new value.
-    fn counter(&mut self, info: &TraceInfo, event: &Event, name: &str, value: f64) {
-        let thread = event
-            .thread
-            .and_then(|id| info.identities.threads().get(id.0 as usize));
-        let parent = match thread {
-            Some(thread) => self.process(info, thread.space).1,
-            None => self.any_process(info, event.stream),
+    /// A counter has a new value: of the process that its event names, or else of that which the event's thread is of.
+    fn counter(
+        &mut self,
+        info: &TraceInfo,
+        event: &Event,
+        (name, process): (&str, Option<u64>),
+        value: Quantity,
+    ) {
+        let space = self.view.space_of_counter(info, event);
+        let parent = match (process, space) {
+            (Some(pid), _) => self.process_of_counter(info, event.stream, pid),
+            (None, Some(space)) => self.process(info, space).1,
+            (None, None) => self.any_process(info, event.stream),
         };
         let key = (parent, name.to_owned());
         let sequence = self.counters.entry(key).or_insert_with(|| {
@@ -299,9 +311,12 @@ impl<'a> File<'a> {
         });
         sequence.timed(&mut self.output, event.time, None, |packet| {
             packet.message(trace_packet::TRACK_EVENT, |message| {
-                message
-                    .number(track_event::TYPE, track_event::TYPE_COUNTER)
-                    .real(track_event::DOUBLE_COUNTER_VALUE, value);
+                message.number(track_event::TYPE, track_event::TYPE_COUNTER);
+                // Integers beyond 63 bits have no field of their own.
+                match value.as_i64() {
+                    Some(value) => message.signed(track_event::COUNTER_VALUE, value),
+                    None => message.real(track_event::DOUBLE_COUNTER_VALUE, value.as_f64()),
+                };
             });
         });
     }
@@ -453,7 +468,11 @@ impl<'a> Timeline<'a> for File<'a> {
                     });
                 });
             }
-            EventKind::Counter { name, value } => self.counter(info, event, name, *value),
+            EventKind::Counter {
+                name,
+                process,
+                value,
+            } => self.counter(info, event, (name, *process), *value),
             EventKind::Recording { on, cause } => {
                 let name = if *on { "recording on" } else { "recording off" };
                 self.instant(info, track, event, "recording", name, |annotations| {
@@ -489,6 +508,17 @@ impl<'a> Timeline<'a> for File<'a> {
             }
         }
     }
+}
+
+/// Describes the track of a process.
+fn describe_process(sequence: &mut Sequence, output: &mut Output, pid: u32, name: &str) {
+    sequence.describe(output, |track| {
+        track.message(track_descriptor::PROCESS, |process| {
+            process
+                .number(process_descriptor::PID, pid.into())
+                .text(process_descriptor::PROCESS_NAME, name);
+        });
+    });
 }
 
 /// Names a track that is no thread: one of a process's, and not merged with one of equal name.

@@ -262,7 +262,10 @@ fn entry(event: &Message<'_>, time: i64, sequence: &Sequence) -> Entry {
         Some(1) => What::Begin(name()),
         Some(2) => What::End,
         Some(3) => What::Instant(name()),
-        Some(4) => What::Counter(event.real(44).expect("a value").to_string()),
+        Some(4) => What::Counter(match event.number(30) {
+            Some(value) => value.cast_signed().to_string(),
+            None => event.real(44).expect("a value").to_string(),
+        }),
         other => panic!("type {other:?}"),
     };
     let notes = event.all(4).map(|annotation| {

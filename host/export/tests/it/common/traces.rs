@@ -2,8 +2,8 @@
 
 use kymo_event::{
     Addr, ClockGap, Cpu, Duration, Event, EventKind, Field, FunctionId, Gap, InterruptId,
-    InterruptKind, Irq, RecordingCause, Space, SpaceId, StreamId, StreamInfo, ThreadId, Tid, Time,
-    TraceInfo, Value,
+    InterruptKind, Irq, Quantity, RecordingCause, Space, SpaceId, StreamId, StreamInfo, ThreadId,
+    Tid, Time, TraceInfo, Value,
 };
 
 use super::Trace;
@@ -205,14 +205,40 @@ pub fn whole() -> Trace {
             value: 7,
         },
     );
-    for (time, value) in [(222, 3.0), (225, -2.5)] {
-        let name = "queued".to_owned();
-        w.at(time).event("set", EventKind::Counter { name, value });
+    for (time, value) in [(222, Quantity::Unsigned(3)), (225, Quantity::Real(-2.5))] {
+        w.at(time).event("set", counter("queued", None, value));
     }
     w.at(230).exit(B);
     w.at(240).switch(WORKER_1);
     w.at(250).exit(ODD);
     w.at(260).exit(A);
+    w.trace
+}
+
+/// A counter's new value.
+pub fn counter(name: &str, process: Option<u64>, value: Quantity) -> EventKind {
+    EventKind::Counter {
+        name: name.to_owned(),
+        process,
+        value,
+    }
+}
+
+/// Counters of one name in two processes and in none, with values that are not all an `f64`.
+pub fn counters() -> Trace {
+    const BIG: u64 = (1 << 53) + 1;
+    let mut w = Writer::new();
+    let mut set = |time, process, value| {
+        w.on(0, WORKER_1)
+            .at(time)
+            .event("set", counter("queued", process, value));
+    };
+    set(110, Some(7), Quantity::Unsigned(BIG));
+    set(120, Some(9), Quantity::Signed(i64::MIN));
+    set(130, None, Quantity::Unsigned(u64::MAX));
+    set(140, Some(7), Quantity::Real(1.5));
+    set(150, Some(9), Quantity::Real(f64::NAN));
+    set(160, Some(7), Quantity::Unsigned(4));
     w.trace
 }
 

@@ -11,7 +11,7 @@ use kymo_event::{
 
 use super::survey;
 use super::{Entry, Mapping, MappingError, Means};
-use crate::dialects::{Meanings, Sink, Spaces, of_class};
+use crate::dialects::{Meanings, Sink, Spaces, of_class, quantity};
 
 /// What the records of a trace mean by a mapping.
 pub(crate) struct Mapped {
@@ -285,7 +285,8 @@ impl Mapped {
             Means::Counter => EventKind::Counter {
                 name: text(record, entry.label.as_deref())
                     .unwrap_or_else(|| record.name().to_owned()),
-                value: real(record, entry.value.as_deref()?)?,
+                process: None,
+                value: quantity(&value(record, entry.value.as_deref()?)?)?,
             },
             Means::ThreadName => {
                 let thread = thread(identities)?;
@@ -379,14 +380,6 @@ fn number(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
     value
         .as_u64()
         .or_else(|| value.as_i64().map(i64::cast_unsigned))
-}
-
-/// A number of any kind; it is rounded where it needs more than 53 bits.
-fn real(record: &kymo_ctf::Event<'_>, name: &str) -> Option<f64> {
-    let value = value(record, name)?;
-    let integer = || value.as_i64().map(|it| it as f64);
-    let unsigned = || value.as_u64().map(|it| it as f64);
-    value.as_f64().or_else(integer).or_else(unsigned)
 }
 
 /// A floating point number as the nearest integer.

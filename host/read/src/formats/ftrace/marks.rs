@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `B\|pid\|name` | a span of the writing thread begins |
 //! | `E\|pid`, `E` | its innermost span ends |
-//! | `C\|pid\|name\|value` | a counter has a new value |
+//! | `C\|pid\|name\|value` | a counter of that process (0: of none) has a new value, an integer or a real number |
 //!
 //! Others (`S`, `F`: spans that may begin in one thread and end in another; `I`: instants) stay text.
 //!
@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 
-use kymo_event::{EventKind, FunctionId, ThreadId};
+use kymo_event::{EventKind, FunctionId, Quantity, ThreadId};
 
 /// What a user should know of spans that stay text.
 pub(super) const BESIDE_CALLS: &str = "marks of programs (B|pid|name, E|pid) are shown as text: each is written within a system call, which the \
@@ -26,14 +26,33 @@ const DEEPEST: usize = 1 << 12;
 const MOST_THREADS: usize = 1 << 20;
 
 /// What a program says by a mark.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mark<'t> {
     /// A span of this name begins.
     Begin(&'t str),
     /// The innermost span ends.
     End,
-    /// A counter of this name has this value.
-    Counter(&'t str, i64),
+    /// A counter has a new value.
+    Counter(Counter<'t>),
+}
+
+/// A counter's new value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Counter<'t> {
+    name: &'t str,
+    /// The process that it is of.
+    process: Option<u64>,
+    value: Quantity,
+}
+
+impl From<Counter<'_>> for EventKind {
+    fn from(counter: Counter<'_>) -> Self {
+        Self::Counter {
+            name: counter.name.to_owned(),
+            process: counter.process,
+            value: counter.value,
+        }
+    }
 }
 
 /// Reads the text of a mark; `None` if it is another text.
@@ -51,29 +70,33 @@ pub(super) fn mark(text: &str) -> Option<Mark<'_>> {
         "C" if is_pid => {
             let (name, value) = rest.split_once('|')?;
             let value = value.split('|').next()?;
-            let value = value.parse().ok().filter(|_| !name.is_empty());
-            value.map(|value| Mark::Counter(name, value))
+            let value = Quantity::parse(value).filter(|_| !name.is_empty());
+            let process = pid.parse().ok().filter(|pid| *pid != 0);
+            value.map(|value| {
+                Mark::Counter(Counter {
+                    name,
+                    process,
+                    value,
+                })
+            })
         }
         _ => None,
     }
 }
 
-/// A counter's new value. It is rounded where it needs more than 53 bits.
-pub(super) fn counter(name: &str, value: i64) -> EventKind {
-    EventKind::Counter {
-        name: name.to_owned(),
-        value: value as f64,
-    }
-}
-
 /// The counter that an event of the kernel's power management has a new value of: the frequency or the idle state of a CPU
-/// ([`STATE`], [`CPU`]). All ones is no idle state: -1.
-pub(super) fn power(event: &str, state: u32, cpu: u32) -> EventKind {
-    let value = match (event, state) {
-        ("cpu_idle", u32::MAX) => -1,
-        _ => state.into(),
-    };
-    counter(&format!("{event} cpu{cpu}"), value)
+/// ([`STATE`], [`CPU`]). All ones (of 32 bits, or of 64 in texts of other writers) is no idle state but the end of one: -1, as
+/// Perfetto's viewer shows it, whose trace processor keeps 4294967295.
+pub(super) fn power(event: &str, state: u64, cpu: u32) -> EventKind {
+    const NO_STATE: u64 = u32::MAX as u64;
+    EventKind::Counter {
+        name: format!("{event} cpu{cpu}"),
+        process: None,
+        value: match (event, state) {
+            ("cpu_idle", NO_STATE | u64::MAX) => Quantity::Signed(-1),
+            _ => Quantity::Unsigned(state),
+        },
+    }
 }
 
 /// Whether an event is of that kind.
@@ -131,6 +154,58 @@ impl Marks {
 mod tests {
     use super::*;
 
+    /// The name, process and value of a mark, if it is one of a counter.
+    fn counted(text: &str) -> Option<(String, Option<u64>, String)> {
+        match mark(text)? {
+            Mark::Counter(it) => Some((it.name.to_owned(), it.process, it.value.to_string())),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn counters_have_a_process_and_a_value() {
+        for (text, expected) in [
+            ("C|1200|queued|3", ("queued", Some(1200), "3")),
+            ("C|1200|queued|3|gpu", ("queued", Some(1200), "3")),
+            ("C|7|queued|-3", ("queued", Some(7), "-3")),
+            ("C|0|queued|3", ("queued", None, "3")),
+            ("C|7|load|1.5", ("load", Some(7), "1.5")),
+            ("C|7|load|-0.25e3", ("load", Some(7), "-250")),
+            ("C|7|load|nan", ("load", Some(7), "NaN")),
+            (
+                "C|7|q|9223372036854775807",
+                ("q", Some(7), "9223372036854775807"),
+            ),
+            (
+                "C|7|q|18446744073709551615",
+                ("q", Some(7), "18446744073709551615"),
+            ),
+        ] {
+            let (name, process, value) = expected;
+            let expected = (name.to_owned(), process, value.to_owned());
+            assert_eq!(counted(text), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_idle_state_is_below_all_of_them() {
+        for (event, state, expected) in [
+            ("cpu_idle", 2, Quantity::Unsigned(2)),
+            ("cpu_idle", 4_294_967_295, Quantity::Signed(-1)),
+            ("cpu_idle", u64::MAX, Quantity::Signed(-1)),
+            (
+                "cpu_frequency",
+                4_294_967_295,
+                Quantity::Unsigned(4_294_967_295),
+            ),
+        ] {
+            let EventKind::Counter { name, value, .. } = power(event, state, 1) else {
+                panic!("no counter");
+            };
+            assert_eq!((name, value), (format!("{event} cpu1"), expected));
+        }
+    }
+
     #[test]
     fn marks_are_read_and_other_texts_are_not() {
         for (text, expected) in [
@@ -139,11 +214,10 @@ mod tests {
             ("E|1200", Some(Mark::End)),
             ("E|1200|draw", Some(Mark::End)),
             ("E\n", Some(Mark::End)),
-            ("C|1200|queued|3", Some(Mark::Counter("queued", 3))),
-            ("C|1200|queued|3|gpu", Some(Mark::Counter("queued", 3))),
-            ("C|1200|queued|-3", Some(Mark::Counter("queued", -3))),
             ("C|1200|queued|x", None),
             ("C|1200||3", None),
+            ("C|1200|queued|0x10", None),
+            ("C|1200|queued", None),
             ("B|1200|", None),
             ("B|x|draw", None),
             ("S|1200|draw|7", None),

@@ -412,7 +412,7 @@ impl Reader {
             Meaning::Print => self.print(at, info, batch),
             Meaning::Power { event, state, cpu } => {
                 let [state, cpu] = [state, cpu].map(|it| self.field(it, at.data) as u32);
-                self.event(power(event, state, cpu), at, batch);
+                self.event(power(event, state.into(), cpu), at, batch);
             }
             Meaning::Exec { filename } => {
                 let name = self.trace.scope().text(filename, at.data);

@@ -11,7 +11,8 @@ use std::sync::Arc;
 
 use kymo_event::{
     Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, Gap, InterruptKind,
-    Irq, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value, Wanted,
+    Irq, Quantity, Row, RowKind, Space, SpaceId, StreamId, ThreadId, Time, TraceInfo, Value,
+    Wanted,
 };
 use kymo_rtems_record::{EventId, EventNames, Format, Record};
 
@@ -65,8 +66,7 @@ struct Dump {
     machine: SpaceId,
     cpus: Vec<Processor>,
     /// How much memory of the network stack is in use, as far as the trace tells, and when that changed last.
-    uma: u32,
-    uma_last: Option<(u8, Time, i8, EventId)>,
+    uma: blocks::Uma,
 }
 
 /// What is known of a processor at a point of the trace.
@@ -118,7 +118,15 @@ impl RecordSource {
             clock_hz: Some(header.frequency),
             ..TraceInfo::default()
         };
-        let space = info.identities.add_space(Space::default());
+        // Where each dump is a machine, its functions are of one program nevertheless.
+        let name = match inputs.dumps() {
+            0 | 1 => String::new(),
+            _ => "program".to_owned(),
+        };
+        let space = info.identities.add_space(Space {
+            name,
+            ..Space::default()
+        });
         let means = meaning::table(&mut info.identities, space);
         let name = path.file_name().unwrap_or(path.as_os_str());
         let mut source = Self {
@@ -136,8 +144,7 @@ impl RecordSource {
                 format: header.format,
                 machine: space,
                 cpus: Vec::new(),
-                uma: 0,
-                uma_last: None,
+                uma: blocks::Uma::default(),
             },
             others: Vec::new(),
             space,
@@ -529,11 +536,12 @@ const fn named(mut row: Row) -> Row {
     row
 }
 
-/// A counter's new value. It is rounded where it needs more than 53 bits.
+/// A counter's new value.
 fn counter(name: &str, value: u64) -> EventKind {
     EventKind::Counter {
         name: name.to_owned(),
-        value: value as f64,
+        process: None,
+        value: Quantity::Unsigned(value),
     }
 }
 

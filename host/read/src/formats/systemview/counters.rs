@@ -2,11 +2,15 @@
 
 use std::collections::HashMap;
 
-use kymo_event::EventKind;
+use kymo_event::{EventKind, Quantity};
 use kymo_systemview::Packet;
 
-use super::fields::{FLOAT, SIGNED};
+use super::fields::sample;
 use super::meaning::Meaning;
+
+/// What a user should know of samples of unknown values.
+pub(super) const UNREGISTERED: &str = "samples of values whose registration is not in the recording are shown as unsigned numbers: only the \
+     registration tells their name and type (call SEGGER_SYSVIEW_RegisterData when the recording starts)";
 
 /// Blocks that are known at a time; a hostile stream must not fill the memory.
 const BLOCKS: usize = 1 << 20;
@@ -48,14 +52,15 @@ impl Meaning {
         let (heap, used) = match *packet {
             Packet::DataSample { id, value } => {
                 let known = self.names.data.get(&id);
-                let kind = known.map_or(FLOAT, |known| known.1);
+                let kind = known.map(|known| known.1);
+                self.unregistered |= known.is_none();
                 return Some(EventKind::Counter {
-                    name: known.map_or_else(|| format!("value {id}"), |known| known.0.clone()),
-                    value: match kind {
-                        SIGNED => value.cast_signed().into(),
-                        FLOAT => f32::from_bits(value).into(),
-                        _ => value.into(),
+                    name: match known {
+                        Some(known) => known.0.clone(),
+                        None => format!("value {id} (unregistered)"),
                     },
+                    process: None,
+                    value: sample(kind, value),
                 });
             }
             Packet::HeapAlloc {
@@ -91,8 +96,10 @@ impl Meaning {
             },
             None => "bytes used of the heap".to_owned(),
         };
-        // Rounded beyond 2^53, which no heap of such a target has.
-        let value = used? as f64;
-        Some(EventKind::Counter { name, value })
+        Some(EventKind::Counter {
+            name,
+            process: None,
+            value: Quantity::Unsigned(used?),
+        })
     }
 }

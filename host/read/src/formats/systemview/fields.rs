@@ -1,7 +1,7 @@
 //! The name and fields of a packet, as a listing shows them.
 
-use kymo_event::{Field, Value};
-use kymo_systemview::{Packet, Varints};
+use kymo_event::{Field, Quantity, Value};
+use kymo_systemview::{Packet, Text, Varints};
 
 use super::meaning::{Meaning, text};
 
@@ -96,15 +96,10 @@ pub(super) fn of(
         ]),
         Packet::DataSample { id, value } => {
             let (name, kind) = match meaning.names.data.get(&id) {
-                Some((name, kind)) => (Value::from(name.as_str()), *kind),
-                None => (number(id), FLOAT),
+                Some((name, kind)) => (Value::from(name.as_str()), Some(*kind)),
+                None => (number(id), None),
             };
-            let value = match kind {
-                SIGNED => Value::Signed(value.cast_signed().into()),
-                FLOAT => Value::Real(f32::from_bits(value).into()),
-                _ => number(value),
-            };
-            list(&[("id", name), ("value", value)])
+            list(&[("id", name), ("value", sample(kind, value).into())])
         }
         Packet::Init {
             frequency,
@@ -170,8 +165,10 @@ pub(super) fn of(
             ("heap", heap_name(meaning, heap)),
             ("block", address(block)),
         ]),
-        Packet::RegisterData { id, name, .. } => {
-            list(&[("id", number(id)), ("name", text(name).into())])
+        Packet::RegisterData { id, name, rest } => {
+            let mut fields = list(&[("id", number(id)), ("name", text(name).into())]);
+            fields.extend(registered(rest));
+            fields
         }
         Packet::Extended { id, payload } => list(&[
             ("id", number(id)),
@@ -183,8 +180,51 @@ pub(super) fn of(
 }
 
 /// Types of registered values (`SEGGER_SYSVIEW_DATA_TYPE`); others are unsigned.
-pub(super) const SIGNED: u32 = 1;
-pub(super) const FLOAT: u32 = 2;
+const SIGNED: u32 = 1;
+const FLOAT: u32 = 2;
+
+/// The value of a sample, as its registration types it; the bits as they are if there is none. It is not scaled: whether
+/// SystemView adds the registered offset before or after it multiplies is not documented.
+pub(super) fn sample(kind: Option<u32>, value: u32) -> Quantity {
+    match kind {
+        Some(SIGNED) => Quantity::Signed(value.cast_signed().into()),
+        Some(FLOAT) => Quantity::Real(f32::from_bits(value).into()),
+        _ => Quantity::Unsigned(value.into()),
+    }
+}
+
+/// What a registration says of its value behind the name, as far as it goes.
+fn registered(rest: &[u8]) -> Vec<Field> {
+    let mut numbers = Varints::new(rest);
+    let signed = |value: u32| Value::Signed(value.cast_signed().into());
+    let kind = |value| match value {
+        0 => "u32".into(),
+        SIGNED => "i32".into(),
+        FLOAT => "float".into(),
+        other => Value::Unsigned(other.into()),
+    };
+    let float = |value| Value::Real(f32::from_bits(value).into());
+    let shown: [(&'static str, &dyn Fn(u32) -> Value); 5] = [
+        ("type", &kind),
+        ("offset", &signed),
+        ("range_min", &signed),
+        ("range_max", &signed),
+        ("scaling_factor", &float),
+    ];
+    let mut fields = Vec::new();
+    for (name, show) in shown {
+        match numbers.next() {
+            Some(number) => fields.push(Field::new(name, show(number))),
+            None => return fields,
+        }
+    }
+    if let Some((length, unit)) = numbers.rest().split_first()
+        && let Some(unit) = unit.get(..usize::from(*length))
+    {
+        fields.push(Field::new("unit", text(Text(unit))));
+    }
+    fields
+}
 
 fn heap_name(meaning: &Meaning, heap: u32) -> Value {
     match meaning.names.resources.get(&heap) {

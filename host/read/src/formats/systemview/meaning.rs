@@ -63,6 +63,8 @@ pub(super) struct Meaning {
     /// Calls of which the end is recorded somewhere.
     ended_calls: HashSet<u32>,
     pub(super) heaps: Heaps,
+    /// Whether a value was sampled whose registration has not been recorded.
+    pub(super) unregistered: bool,
 }
 
 /// What numbers stand for.
@@ -106,6 +108,7 @@ impl Meaning {
             dropped: 0,
             ended_calls: HashSet::new(),
             heaps: Heaps::default(),
+            unregistered: false,
         }
     }
 

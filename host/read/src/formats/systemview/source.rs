@@ -5,6 +5,7 @@ use std::path::Path;
 use kymo_event::{Batch, Cpu, Damage, Gap, Space, StreamId, StreamInfo, Time, TraceInfo};
 use kymo_systemview::{Packet, Problem};
 
+use super::counters;
 use super::files::is_shared;
 use super::meaning::{At, Meaning};
 use super::stream::{Ahead, CUT, Next, Pending, Stream};
@@ -234,6 +235,12 @@ impl SystemViewSource {
             self.meaning.learn(&packet, &mut self.info);
             self.meaning
                 .packet(at, &packet, &mut self.info.identities, batch);
+            if std::mem::take(&mut self.meaning.unregistered) {
+                let remark = counters::UNREGISTERED;
+                if !self.info.remarks.iter().any(|known| known == remark) {
+                    self.info.remarks.push(remark.to_owned());
+                }
+            }
         }
         if let Some(stream) = self.info.streams.get_mut(index) {
             stream.start = stream.start.or(Some(pending.time));

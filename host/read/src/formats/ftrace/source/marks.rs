@@ -33,9 +33,7 @@ impl Reader {
                 }
                 None => self.other(at, batch),
             },
-            Mark::Counter(counter, value) => {
-                self.event(marks::counter(counter, value), at, batch);
-            }
+            Mark::Counter(counter) => self.event(counter.into(), at, batch),
         }
     }
 

@@ -116,8 +116,9 @@ impl TextSource {
                 }
             }
             _ if marks::is_power(name) => {
-                let number = |name| text_of(name)?.parse::<u32>().ok();
-                if let Some((state, cpu)) = number(marks::STATE).zip(number(marks::CPU)) {
+                let number = |name| text_of(name)?.parse::<u64>().ok();
+                let cpu = number(marks::CPU).and_then(|cpu| u32::try_from(cpu).ok());
+                if let Some((state, cpu)) = number(marks::STATE).zip(cpu) {
                     let kind = marks::power(name, state, cpu);
                     return self.rare(kind, name, body, at, batch);
                 }
@@ -200,8 +201,8 @@ impl TextSource {
                 Some(function) => at.row(RowKind::Exit, time).function(Some(function)),
                 None => at.row(RowKind::Other, time),
             },
-            Mark::Counter(counter, value) => {
-                return self.rare(marks::counter(counter, value), name, body, at, batch);
+            Mark::Counter(counter) => {
+                return self.rare(counter.into(), name, body, at, batch);
             }
         };
         self.put(row, at, name, batch, |_| shown(body, &text::fields(body)));

@@ -54,8 +54,8 @@ impl RecordSource {
     fn begin_dump(&mut self, number: u16) -> Dump {
         let header = self.inputs.header(number).cloned().unwrap_or_default();
         // A target that started again is another machine: its uptime and its threads have begun anew.
-        let machine = match number {
-            0 => self.space,
+        let machine = match (number, self.inputs.dumps()) {
+            (0, 0 | 1) => self.space,
             _ => self.info.identities.add_space(Space {
                 name: format!("dump {}", u32::from(number) + 1),
                 ..Space::default()
@@ -87,8 +87,7 @@ impl RecordSource {
             format: header.format,
             machine,
             cpus,
-            uma: 0,
-            uma_last: None,
+            uma: super::blocks::Uma::default(),
         }
     }
 

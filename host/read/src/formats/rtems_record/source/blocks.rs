@@ -14,6 +14,56 @@ const LOCKS: usize = 1 << 12;
 /// Bytes of a block of memory that are kept.
 const BLOCK: usize = 1 << 16;
 
+/// Allocations of the network stack's zone allocator (UMA) that are not freed.
+///
+/// An allocation can be recorded by its address (`UMA_ALLOC_PTR`), by its zone (`UMA_ALLOC_ZONE`), or by both, one behind the
+/// other; frees likewise. RTEMS and libbsd reserve these events and produce none of them, so no source says which, and in what
+/// order. Once addresses are recorded, they alone count.
+#[derive(Debug, Default)]
+pub(super) struct Uma {
+    used: u32,
+    allocated: Seen,
+    freed: Seen,
+}
+
+/// How allocations, or frees, are recorded.
+#[derive(Debug, Default)]
+struct Seen {
+    /// By address.
+    addresses: bool,
+    /// The last one by its zone.
+    zone_last: bool,
+}
+
+impl Seen {
+    /// Whether a record is one more, and no second record of the same.
+    const fn counts(&mut self, is_address: bool) -> bool {
+        let is_new = match is_address {
+            true => self.addresses || !self.zone_last,
+            false => !self.addresses,
+        };
+        self.addresses |= is_address;
+        self.zone_last = !is_address;
+        is_new
+    }
+}
+
+impl Uma {
+    /// Counts a record; gives the number of allocations from then on.
+    const fn count(&mut self, event: EventId, by: i8) -> u32 {
+        let is_address = matches!(event, EventId::UMA_ALLOC_PTR | EventId::UMA_FREE_PTR);
+        let seen = if by > 0 {
+            &mut self.allocated
+        } else {
+            &mut self.freed
+        };
+        if seen.counts(is_address) {
+            self.used = self.used.saturating_add_signed(by as i32);
+        }
+        self.used
+    }
+}
+
 impl RecordSource {
     /// The function that stands for what is done with a lock.
     pub(super) fn lock(&mut self, address: u64, verb: &str) -> FunctionId {
@@ -28,17 +78,9 @@ impl RecordSource {
         self.info.identities.function_named(self.space, &name)
     }
 
-    /// Counts memory of the network stack; an allocation can tell its zone and its address, one behind the other.
-    pub(super) fn uma(&mut self, record: &Record, by: i8) -> u32 {
-        let now = (record.cpu, Time(record.time), by, record.event);
-        let is_same = self.dump.uma_last.is_some_and(|last| {
-            (last.0, last.1, last.2) == (now.0, now.1, now.2) && last.3 != now.3
-        });
-        self.dump.uma_last = Some(now);
-        if !is_same {
-            self.dump.uma = self.dump.uma.saturating_add_signed(by.into());
-        }
-        self.dump.uma
+    /// Counts memory of the network stack.
+    pub(super) const fn uma(&mut self, record: &Record, by: i8) -> u32 {
+        self.dump.uma.count(record.event, by)
     }
 
     /// Takes a word of a block of memory.
@@ -127,5 +169,33 @@ impl RecordSource {
             fields,
             ..self.event(EventKind::Other, block.time)
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allocation_that_is_recorded_twice_counts_once() {
+        const PTR: (EventId, i8) = (EventId::UMA_ALLOC_PTR, 1);
+        const ZONE: (EventId, i8) = (EventId::UMA_ALLOC_ZONE, 1);
+        const FREE_PTR: (EventId, i8) = (EventId::UMA_FREE_PTR, -1);
+        const FREE_ZONE: (EventId, i8) = (EventId::UMA_FREE_ZONE, -1);
+        for (records, used) in [
+            (&[PTR, ZONE, PTR, ZONE, PTR, ZONE][..], 3),
+            (&[ZONE, PTR, ZONE, PTR], 2),
+            (&[PTR, PTR, ZONE, ZONE], 2),
+            (&[PTR, PTR], 2),
+            (&[ZONE, ZONE], 2),
+            (&[PTR, ZONE, PTR, ZONE, FREE_PTR, FREE_ZONE], 1),
+            (&[PTR, ZONE, FREE_ZONE, FREE_PTR], 0),
+            (&[ZONE, ZONE, FREE_PTR], 1),
+            (&[FREE_PTR], 0),
+        ] {
+            let mut uma = Uma::default();
+            let counts = records.iter().map(|(event, by)| uma.count(*event, *by));
+            assert_eq!(counts.last(), Some(used), "{records:?}");
+        }
     }
 }

@@ -1,0 +1,115 @@
+//! Values of counters.
+
+use std::fmt;
+
+use crate::Value;
+
+/// A number as its source recorded it: an integer keeps all of its bits, which an `f64` beyond 2^53 would not.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Quantity {
+    /// An integer of 0 or more.
+    Unsigned(u64),
+    /// An integer below 0, or one that its source records with a sign.
+    Signed(i64),
+    /// A real number.
+    Real(f64),
+}
+
+impl Quantity {
+    /// Reads a decimal number: an integer of 64 bits, or else a real number (`1.5`, `-2e3`, `nan`, `inf`; an integer beyond 64
+    /// bits is rounded to one). `None` if the text is no number.
+    pub fn parse(text: &str) -> Option<Self> {
+        let unsigned = text.parse().ok().map(Self::Unsigned);
+        let signed = || text.parse().ok().map(Self::Signed);
+        let real = || text.parse().ok().map(Self::Real);
+        unsigned.or_else(signed).or_else(real)
+    }
+
+    /// The nearest real number.
+    pub const fn as_f64(self) -> f64 {
+        match self {
+            Self::Unsigned(value) => value as f64,
+            Self::Signed(value) => value as f64,
+            Self::Real(value) => value,
+        }
+    }
+
+    /// The value as a signed integer of 64 bits, if it is one.
+    pub fn as_i64(self) -> Option<i64> {
+        match self {
+            Self::Unsigned(value) => value.try_into().ok(),
+            Self::Signed(value) => Some(value),
+            Self::Real(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unsigned(value) => value.fmt(f),
+            Self::Signed(value) => value.fmt(f),
+            Self::Real(value) => value.fmt(f),
+        }
+    }
+}
+
+impl From<u64> for Quantity {
+    fn from(value: u64) -> Self {
+        Self::Unsigned(value)
+    }
+}
+
+impl From<i64> for Quantity {
+    fn from(value: i64) -> Self {
+        Self::Signed(value)
+    }
+}
+
+impl From<f64> for Quantity {
+    fn from(value: f64) -> Self {
+        Self::Real(value)
+    }
+}
+
+impl From<Quantity> for Value {
+    fn from(value: Quantity) -> Self {
+        match value {
+            Quantity::Unsigned(value) => Self::Unsigned(value),
+            Quantity::Signed(value) => Self::Signed(value),
+            Quantity::Real(value) => Self::Real(value),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_keep_their_bits_and_other_numbers_are_real() {
+        for (text, expected) in [
+            ("5", Some(Quantity::Unsigned(5))),
+            ("+16", Some(Quantity::Unsigned(16))),
+            ("-7", Some(Quantity::Signed(-7))),
+            ("18446744073709551615", Some(Quantity::Unsigned(u64::MAX))),
+            ("-9223372036854775808", Some(Quantity::Signed(i64::MIN))),
+            ("9007199254740993", Some(Quantity::Unsigned((1 << 53) + 1))),
+            ("1.5", Some(Quantity::Real(1.5))),
+            ("-0.25e3", Some(Quantity::Real(-250.0))),
+            ("18446744073709551616", Some(Quantity::Real(2f64.powi(64)))),
+            ("inf", Some(Quantity::Real(f64::INFINITY))),
+            ("0x10", None),
+            ("1_000", None),
+            ("", None),
+        ] {
+            assert_eq!(Quantity::parse(text), expected, "{text}");
+        }
+        assert!(matches!(Quantity::parse("nan"), Some(Quantity::Real(it)) if it.is_nan()));
+        assert_eq!(Quantity::Unsigned(u64::MAX).as_i64(), None);
+        assert_eq!(
+            Quantity::Unsigned(u64::MAX).to_string(),
+            "18446744073709551615"
+        );
+    }
+}
