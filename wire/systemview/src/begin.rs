@@ -26,6 +26,10 @@ const SHORT: usize = 64;
 const FOLLOWING: usize = 8;
 
 /// Where packets begin.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and no heap"
+)]
 pub(crate) enum Begin {
     /// At the first byte that is certain to be that of a packet; the packets behind it are like these.
     At(usize, Known),
