@@ -282,8 +282,7 @@ impl<'a> Tree<'a> {
             return Ok(());
         };
         actor.open = end.depth;
-        let is_span = actor.is_span();
-        let indent = actor.base.saturating_add(end.depth);
+        let (is_span, indent) = (actor.is_span(), actor.base.saturating_add(end.depth));
         if matches!(end.callee, Callee::Interrupt(_)) {
             self.page.actors.resume(stream, end.track);
         }
