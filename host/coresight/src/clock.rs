@@ -53,6 +53,8 @@ pub struct Clock<T> {
     last: Option<Anchor>,
     /// Time and instructions of the interval before in which all was traced.
     rate: Option<(u64, u64)>,
+    /// The same of all such intervals.
+    traced: (u64, u64),
     /// The same of the interval with the least time an instruction, for as long as there was none such.
     quickest: Option<(u64, u64)>,
     cycles: u64,
@@ -78,6 +80,7 @@ impl<T> Clock<T> {
             gaps: Vec::new(),
             last: (measure == Measure::Cycles).then_some(start),
             rate: None,
+            traced: (0, 0),
             quickest: None,
             cycles: 0,
             latest: i64::MIN,
@@ -147,13 +150,16 @@ impl<T> Clock<T> {
         if !self.gaps.is_empty() {
             // The gaps are no part of the rate.
             self.is_quick(passed, executed);
-            let (time, instructions) = self.rate.or(self.quickest).unwrap_or((0, 1));
+            let traced = Some(self.traced).filter(|(_, instructions)| *instructions > 0);
+            let (time, instructions) = traced.or(self.quickest).unwrap_or((0, 1));
             let ran = u128::from(executed) * u128::from(time) / u128::from(instructions.max(1));
             let ran = u64::try_from(ran).unwrap_or(passed).min(passed);
             self.place(last, (ran, executed.max(1)), passed - ran, out);
         } else {
             if executed > 0 {
                 self.rate = Some((passed, executed));
+                self.traced.0 = self.traced.0.saturating_add(passed);
+                self.traced.1 = self.traced.1.saturating_add(executed);
             }
             self.place(last, (passed, executed.max(1)), 0, out);
         }
@@ -183,7 +189,10 @@ impl<T> Clock<T> {
     fn extrapolate(&mut self, out: &mut Vec<(i64, T)>) {
         self.gaps.clear();
         match self.last {
-            Some(last) => self.place(last, self.rate.unwrap_or((0, 1)), 0, out),
+            Some(last) => {
+                let rate = self.rate.or(self.quickest).unwrap_or((0, 1));
+                self.place(last, rate, 0, out);
+            }
             None => out.extend(self.pending.drain(..).map(|(_, what)| (UNKNOWN, what))),
         }
     }

@@ -280,7 +280,8 @@ fn recordings_without_a_time_in_common_are_told() {
             perf.at(from).comm(1, "first");
         });
         let trace = Trace::new(true).time(from).run(1, 0x40_0000);
-        let trace = trace.time(from + 50).run(1, 0x40_0000).bytes;
+        let trace = trace.time(from + 50).run(1, 0x40_0000);
+        let trace = trace.time(from + 100).run(1, 0x40_0000).bytes;
         perf.at(from + 90).aux(0, 0, 0, trace.len() as u64, AUX_RAW);
         perf.buffer(None, 0, 0, &trace);
         let path = folder.path().join(name);
