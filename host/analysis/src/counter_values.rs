@@ -25,8 +25,14 @@ impl CounterValues {
         };
         let threads = info.identities.threads();
         let thread = event.thread.and_then(|id| threads.get(id.0 as usize));
-        let stream = || info.stream(event.stream).map(|stream| stream.space);
-        let space = thread.map(|thread| thread.space).or_else(stream);
+        let stream = info.stream(event.stream);
+        // A process that is named is one of its machine, whoever says so.
+        let space = match process {
+            Some(_) => stream.map(|stream| stream.machine),
+            None => thread
+                .map(|thread| thread.space)
+                .or(stream.map(|stream| stream.space)),
+        };
         let key = (space.unwrap_or_default(), *process, name.clone());
         if self.latest.len() >= MOST && !self.latest.contains_key(&key) {
             return;

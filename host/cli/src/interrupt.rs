@@ -76,7 +76,7 @@ fn handle() {
 fn remove(path: &Path) {
     // Nothing can be done about one that can't be removed.
     let _ = if path.is_dir() {
-        // Who still writes makes no more files in it, so that it can become empty.
+        // Threads that still write make no more files in it, so that it can become empty.
         let mut moved = path.as_os_str().to_owned();
         moved.push(".removed");
         let moved = match fs::rename(path, &moved) {

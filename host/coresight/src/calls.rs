@@ -117,6 +117,7 @@ impl Stacks {
         let place = self.place(source);
         if let Some(stack) = self.stacks.get_mut(place) {
             stack.unwind(0, out);
+            stack.forget_suspended(&mut self.shared);
         }
     }
 

@@ -126,7 +126,8 @@ impl<T> Clock<T> {
 
     fn anchor(&mut self, next: Anchor, out: &mut Vec<(i64, T)>) {
         let Some(last) = self.last else {
-            // What came before the first time waits for the second one, which tells the rate.
+            // What came before the first time waits for the second one, which tells the rate. No time passed in gaps before it.
+            self.gaps.clear();
             self.last = Some(next);
             return;
         };
@@ -149,7 +150,7 @@ impl<T> Clock<T> {
         }
         if !self.gaps.is_empty() {
             // The gaps are no part of the rate.
-            self.is_quick(passed, executed);
+            self.note_quickest(passed, executed);
             let traced = Some(self.traced).filter(|(_, instructions)| *instructions > 0);
             let (time, instructions) = traced.or(self.quickest).unwrap_or((0, 1));
             let ran = u128::from(executed) * u128::from(time) / u128::from(instructions.max(1));
@@ -166,8 +167,8 @@ impl<T> Clock<T> {
         self.last = Some(next);
     }
 
-    /// Takes note of how much time instructions take at most.
-    fn is_quick(&mut self, passed: u64, executed: u64) {
+    /// Keeps the interval with the least time an instruction.
+    fn note_quickest(&mut self, passed: u64, executed: u64) {
         let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
         let is_quicker = self.quickest.is_none_or(|(time, instructions)| {
             product(passed, instructions) < product(time, executed)
@@ -330,6 +331,21 @@ mod tests {
         clock.timestamp(27, 900_024, &mut out);
         assert_eq!(out, [(1030, "before"), (900_000, "behind")]);
         assert_eq!(clock.widest, 20);
+    }
+
+    #[test]
+    fn a_gap_before_the_first_time_takes_none() {
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        clock.timestamp(0, 1000, &mut out);
+        clock.timestamp(10, 1020, &mut out);
+        clock.pause(&mut out);
+        clock.gap();
+        clock.push(105, 'a', &mut out);
+        clock.timestamp(110, 5000, &mut out);
+        clock.push(115, 'b', &mut out);
+        clock.timestamp(120, 5100, &mut out);
+        assert_eq!(out, [(4950, 'a'), (5050, 'b')]);
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub(crate) struct Processes {
     /// The number of each process that only counters are of, by its machine and its number there.
     counted: HashMap<(SpaceId, u64), u32>,
     taken: HashSet<u32>,
+    /// The number from which on those that no thread is given are looked for.
+    beyond: u32,
     first: Option<u32>,
 }
 
@@ -72,11 +74,19 @@ impl Processes {
         }
         let number = u32::try_from(pid).ok().filter(|pid| own && *pid > 0);
         let number = number.filter(|pid| self.taken.insert(*pid));
-        let number = number.unwrap_or_else(|| self.free(FIRST_BEYOND));
+        let number = number.unwrap_or_else(|| {
+            let free = self.free(self.beyond.max(FIRST_BEYOND));
+            self.beyond = free.saturating_add(1);
+            free
+        });
         self.counted.insert((machine, pid), number);
         self.first.get_or_insert(number);
         let threads = &info.identities.threads();
-        let main = threads.iter().find(|it| it.tid == Tid(pid));
+        // Threads of processes have spaces of their own; of several machines, which one those are of is not known here.
+        let is_here = |space| space == machine || !info.has_machines();
+        let main = threads
+            .iter()
+            .find(|it| it.tid == Tid(pid) && is_here(it.space));
         let name = main.and_then(|main| main.name.as_deref());
         let name = match name {
             Some(name) => format!("{name} ({pid})"),

@@ -308,8 +308,7 @@ impl Calls {
             let here = match track.info.kind {
                 TrackKind::Thread { thread: None } => track.last_on == Some(cpu),
                 TrackKind::Thread { .. } => track.on.is_none_or(|on| on == cpu),
-                TrackKind::Interrupt { .. } => false,
-                TrackKind::Span { .. } => track.last_on == Some(cpu),
+                TrackKind::Interrupt { .. } | TrackKind::Span { .. } => false,
             };
             if here {
                 act(track);

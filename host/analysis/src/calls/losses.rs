@@ -144,7 +144,9 @@ impl Calls {
         self.cpus[cpu].crossed = None;
         self.cpus[cpu].unforeseen = 0;
         let survived = self.survived(self.cpus[cpu].stream);
-        self.lose_spans(cpu, time);
+        for (track, depth) in self.lose_spans(cpu, time, survived) {
+            self.close(track, depth, time, unfinished, out);
+        }
         let mut stale = Vec::new();
         self.each_touched(cpu, |track| {
             stale.extend(track.lose(survived).map(|depth| (track.id, depth)));

@@ -14,7 +14,8 @@ pub(super) type Key = (SpaceId, FunctionId, Option<Cpu>);
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spans {
     pub track: usize,
-    /// Whether one was seen since the trace began, or since events were lost: then what ends without a begin has none.
+    /// Whether one was seen since the trace began, or since events were lost. An end without a begin is of one that nobody
+    /// saw begin until then, and of none afterwards.
     pub seen: bool,
     /// Where the last of them began.
     pub cpu: Option<Cpu>,
@@ -100,15 +101,29 @@ impl Calls {
         }));
     }
 
-    /// Events of a processor are lost from here on: spans that began there have lasted up to here.
-    pub(super) fn lose_spans(&mut self, cpu: usize, time: Time) {
-        for spans in self.spans.values_mut() {
+    /// Events of a processor are lost from here on: spans that began there, or that any processor may end, have lasted up to
+    /// here for certain. Gives those of which nothing was heard for `survived` losses, and the first call of theirs.
+    pub(super) fn lose_spans(
+        &mut self,
+        cpu: usize,
+        time: Time,
+        survived: u32,
+    ) -> Vec<(usize, usize)> {
+        let machine = self.cpus[cpu].machine;
+        let mut stale = Vec::new();
+        for ((of, _, own), spans) in &mut self.spans {
             let track = &mut self.tracks[spans.track];
-            if track.last_on == Some(cpu) {
+            let is_touched = match own {
+                Some(_) => track.last_on == Some(cpu),
+                None => *of == machine,
+            };
+            if is_touched {
                 spans.seen = false;
                 track.run_to(time);
+                stale.extend(track.lose(survived).map(|depth| (spans.track, depth)));
             }
         }
+        stale
     }
 
     /// Spans in the order of their tracks.

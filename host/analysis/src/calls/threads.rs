@@ -85,8 +85,10 @@ impl Calls {
         if self.cpus[cpu].thread == Some(track) {
             self.cpus[cpu].thread = None;
         }
-        if self.tracks[track].on == Some(cpu) {
-            self.tracks[track].on = None;
+        match self.tracks[track].on {
+            // It has another processor by now: it left this one when it got that.
+            Some(on) if on != cpu => return,
+            _ => self.tracks[track].on = None,
         }
         self.state(cpu, track, time, false, recorded, out);
     }

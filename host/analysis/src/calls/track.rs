@@ -93,7 +93,8 @@ impl Track {
             id,
             info,
             machine,
-            ran: 0,
+            // Spans run since whenever they begin.
+            ran: if info.is_span() { i64::MIN } else { 0 },
             on: None,
             last_on: None,
             frames: Vec::new(),

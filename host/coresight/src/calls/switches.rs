@@ -130,7 +130,8 @@ impl Stack {
         all.find_map(|(index, suspended)| {
             let returns = |frame: &Frame| frame.return_address == Some(address);
             let depth = suspended.frames.iter().rposition(returns)?;
-            Some((index, Some(depth)))
+            // Without any frame below there is nothing to go on with.
+            (depth > 0).then_some((index, Some(depth)))
         })
     }
 }

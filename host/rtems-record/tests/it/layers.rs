@@ -138,6 +138,19 @@ fn lines_that_a_terminal_wrapped_are_read() {
     );
 }
 
+#[test]
+fn a_terminal_may_become_wider_within_a_dump() {
+    let stream = stream(50);
+    let expected = user(&read(&stream.bytes));
+    let log = stream.log(false, "> ");
+    let middle = log.len() / 2;
+    let middle = middle + log[middle..].find("\r\n").unwrap() + 2;
+    let log = wrapped(&log[..middle], 60, "", "\n") + &log[middle..];
+    let read = read(log.as_bytes());
+    assert_eq!(read.faults, []);
+    assert_eq!(user(&read), expected);
+}
+
 /// A line with one wrong character is no line of others that could be left out: what follows it would be out of step.
 #[test]
 fn a_line_with_a_wrong_character_is_damage() {

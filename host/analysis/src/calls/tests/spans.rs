@@ -119,3 +119,27 @@ fn a_window_clips_them() {
     trace.push(7, end(A, true));
     assert_eq!(trace.finish(), ["+0 implied", "1 A0 4-7 3/0"]);
 }
+
+#[test]
+fn a_loss_anywhere_puts_those_of_the_machine_in_doubt() {
+    let mut trace = Trace::new();
+    trace.push(0, begin(B, false));
+    trace.cpu(1).thread(2).push(1, begin(A, true)).gap(4);
+    trace.push(6, end(A, true));
+    trace.cpu(0).thread(1).push(9, end(B, false));
+    let said: Vec<_> = trace.finish();
+    let ends: Vec<_> = said.iter().filter(|line| line.contains('/')).collect();
+    assert_eq!(ends, ["3 A0 1-6 5/0 doubtful", "1 B0 0-9 9/0 doubtful"]);
+    // So are those of a stream that names no processor.
+    let mut trace = Trace::new();
+    (trace.cpu, trace.thread) = (None, None);
+    trace.push(0, begin(B, false)).gap(4).push(9, end(B, false));
+    assert!(trace.finish().contains(&"1 B0 0-9 9/0 doubtful".to_owned()));
+}
+
+#[test]
+fn they_may_begin_at_any_time() {
+    let mut trace = Trace::new();
+    trace.push(-100, begin(A, true)).push(50, end(A, true));
+    assert_eq!(trace.finish(), ["+0 implied", "1 A0 -100-50 150/0"]);
+}

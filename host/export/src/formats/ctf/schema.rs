@@ -79,7 +79,7 @@ pub(super) enum Class {
     Called,
     /// `counter`, `process` (0 if it is of none), `value`: a real number.
     Counter,
-    /// The same with an integer below 0.
+    /// The same with an integer that may be below 0.
     SignedCounter,
     /// The same with an integer of 0 or more.
     UnsignedCounter,

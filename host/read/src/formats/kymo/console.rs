@@ -7,7 +7,9 @@
 use std::ops::Range;
 use std::path::Path;
 
-use kymo_wire::link::console::{BEGIN, END, LINE, LINE_BYTES, Line, read_end, read_line};
+use kymo_wire::link::console::{
+    BEGIN, END, LINE, LINE_BYTES, LINE_TEXT, Line, read_end, read_line,
+};
 use kymo_wire::link::crc::Crc32;
 use memchr::memmem;
 
@@ -224,10 +226,15 @@ fn unwrapped<T>(
     if let Some(found) = read(words) {
         return Some(found);
     }
+    // The beginning of a line is shorter than one.
+    if words.len() >= LINE_TEXT {
+        return None;
+    }
     [0, column].into_iter().find_map(|prefix| {
         let mut joined = words.to_vec();
         behind.iter().take(PARTS).find_map(|part| {
-            joined.extend(part.get(prefix..)?.trim_ascii_end());
+            let part = part.get(prefix..)?.trim_ascii_end();
+            joined.extend(part.get(..LINE_TEXT).unwrap_or(part));
             read(&joined)
         })
     })
@@ -276,7 +283,7 @@ fn dumps(log: &[u8]) -> Vec<TextDump> {
 #[cfg(test)]
 mod tests {
     use kymo_wire::link::Text;
-    use kymo_wire::link::console::{LINE_TEXT, write_end, write_line};
+    use kymo_wire::link::console::{write_end, write_line};
 
     use super::*;
 

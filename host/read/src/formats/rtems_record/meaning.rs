@@ -26,7 +26,7 @@ pub(super) enum Means {
     LockWait,
     LockHold,
     LockRelease,
-    /// From here on something is held off on the processor.
+    /// From here on interrupts, or thread switches, wait on the processor.
     Mask(FunctionId),
     Unmask(FunctionId),
     Argument,

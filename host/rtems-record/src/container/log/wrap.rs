@@ -7,7 +7,7 @@ use std::io::Read;
 
 use memchr::memmem;
 
-use super::{BEGIN, Container, END, Step, WIDTH};
+use super::{BEGIN, Container, END, Step, WIDTH, base64_at};
 use crate::container::base64;
 use crate::error::Fault;
 
@@ -172,6 +172,14 @@ impl<R: Read> Container<R> {
                     return None;
                 }
                 let (offset, line) = wrap.join(column, shape)?;
+                self.line(&line, offset, out)
+            }
+            // A terminal that has become wider wraps no line any more.
+            _ if wrap.parts.is_empty()
+                && line
+                    .get(base64_at(&line, column)..)
+                    .is_some_and(|whole| whole.len() == WIDTH) =>
+            {
                 self.line(&line, offset, out)
             }
             // Others write between the lines.
