@@ -75,18 +75,26 @@ fn handle() {
 
 fn remove(path: &Path) {
     // Nothing can be done about one that can't be removed.
-    let _ = if path.is_dir() {
-        // Threads that still write make no more files in it, so that it can become empty.
-        let mut moved = path.as_os_str().to_owned();
-        moved.push(".removed");
-        let moved = match fs::rename(path, &moved) {
-            Ok(()) => PathBuf::from(moved),
-            Err(_) => path.to_owned(),
-        };
-        fs::remove_dir_all(moved)
-    } else {
-        fs::remove_file(path)
+    let _ = match path.is_dir() {
+        true => remove_directory(path),
+        false => fs::remove_file(path),
     };
+}
+
+/// Threads that still write must make neither files in it, so that it can become empty, nor the directory anew: a file has its
+/// name meanwhile.
+fn remove_directory(path: &Path) -> io::Result<()> {
+    let mut moved = path.as_os_str().to_owned();
+    moved.push(".removed");
+    if fs::rename(path, &moved).is_err() {
+        return fs::remove_dir_all(path);
+    }
+    let in_place = fs::File::create_new(path);
+    let removed = fs::remove_dir_all(&moved);
+    if in_place.is_ok() {
+        fs::remove_file(path)?;
+    }
+    removed
 }
 
 /// Creates a temporary file or directory that a signal removes, until it is
