@@ -26,7 +26,7 @@ impl CounterValues {
         let threads = info.identities.threads();
         let thread = event.thread.and_then(|id| threads.get(id.0 as usize));
         let stream = info.stream(event.stream);
-        // A process that is named is one of its machine, whoever says so.
+        // A process that is named is one of its machine, whichever thread the mark is of.
         let space = match process {
             Some(_) => stream.map(|stream| stream.machine),
             None => thread

@@ -47,7 +47,7 @@ pub struct Reader<R> {
     dumps: u16,
     /// Whether one is open.
     open: bool,
-    /// Whether a user waits for what comes.
+    /// Whether records are shown as they come, so that none waits for later ones.
     is_live: bool,
     ended: bool,
     names: Vec<ThreadName>,
@@ -91,7 +91,7 @@ impl<R: Read> Reader<R> {
         self
     }
 
-    /// Whether a user waits for what comes.
+    /// Whether records are shown as they come, so that none waits for later ones.
     pub const fn is_live(&self) -> bool {
         self.is_live
     }

@@ -557,7 +557,7 @@ fn times_are_those_of_elements() {
     );
     let lines: Vec<_> = opened.lines().skip(1).collect();
     assert!(lines[0].contains("main+0x0"), "{opened}");
-    // What is left behind it is a range that shares its last tick.
+    // A range that shares its last tick follows.
     let (of_main, behind) = lines.split_at(236);
     assert!(
         of_main.iter().all(|line| line.contains("main+")),

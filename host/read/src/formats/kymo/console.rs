@@ -214,7 +214,7 @@ impl TextDump {
 const PARTS: usize = 4;
 
 /// What a line says from `start` on, behind a prefix of `column` characters. Where that is nothing, a terminal may have wrapped it:
-/// the lines behind it are its rest, all of them or what stands behind a prefix of theirs. Checksums tell.
+/// the lines behind it are its rest, whole or without a prefix. The checksum of the line says which.
 fn unwrapped<T>(
     text: &[u8],
     column: usize,

@@ -145,7 +145,7 @@ impl Inputs {
         all
     }
 
-    /// Whether a user waits for what comes.
+    /// Whether records are shown as they come, so that none waits for later ones.
     pub fn is_live(&self) -> bool {
         self.0.iter().any(|input| input.reader.is_live())
     }

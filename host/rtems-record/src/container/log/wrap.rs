@@ -1,7 +1,7 @@
 //! Lines of a dump that a terminal wrapped at its width: 76 characters behind a time are more than the 80 of most.
 //!
 //! Where the first line is shorter than RTEMS writes them and the next ones are as long as what is missing of it, all
-//! lines are put together again; what stands in front of each line may be there once a line, or in each part.
+//! lines are put together again; a prefix may be in front of the first part, or of each part.
 
 use std::io::Read;
 
@@ -33,7 +33,7 @@ enum State {
 /// How lines are wrapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
-    /// Characters of a part, with what stands in front.
+    /// Characters of a part, with its prefix.
     columns: usize,
     /// Whether something stands in front of each part.
     each: bool,
@@ -79,7 +79,7 @@ impl Wrap {
         Some((offset, line))
     }
 
-    /// What is left of lines at the end.
+    /// The lines that have not been given out, at the end of the dump.
     fn finish(&mut self, column: usize) -> Vec<(u64, Vec<u8>)> {
         match self.state {
             State::Wrapped(shape) => self.join(column, shape).into_iter().collect(),
@@ -202,7 +202,7 @@ impl<R: Read> Container<R> {
         }
     }
 
-    /// Takes what is left of lines; the fault that it has.
+    /// Takes the lines that have not been given out; the fault that they have.
     pub(super) fn finish_lines(&mut self, out: &mut Vec<u8>) -> Option<Step> {
         let lines = self.log.wrap.finish(self.log.column);
         lines
