@@ -4,10 +4,11 @@
 //! that is said, and once more at the end of the run. It is a failure in CI alone, because no other test
 //! needs one.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use kymo_targets::run::{self, Context, Error, Result};
+use kymo_targets::run::{self, Error, Result};
 
 use crate::test::report::Done;
 
@@ -20,23 +21,18 @@ const TESTS: [&str; 8] = [
     "cpus", "encode", "items", "link", "profile", "single", "stream", "threads",
 ];
 
-/// Those with threads that the thread sanitizer understands. (The standard library's own are not
-/// seen where they end within a test: then it takes one thread's stack for another's.)
-const THREADED: [&str; 3] = ["cpus", "stream", "threads"];
-
 /// Those that Miri interprets: threads, and rings that are read while they are written.
 const INTERPRETED: [&str; 2] = ["items", "threads"];
-
-/// What the thread sanitizer is not to tell: it does not see into the standard library, which comes
-/// compiled, and misses how the test harness hands its results over. Neither is in a thread's stack
-/// while it records.
-const NOT_OURS: &str = "race:alloc::sync::Arc\nrace:CompletedTest\nrace:test::run_test\n";
 
 /// Why sanitizers and Miri are left out.
 const NO_NIGHTLY: &str = "there is no nightly compiler: rustup toolchain install nightly";
 
 /// Why Miri is.
 const NO_MIRI: &str = "Miri is not installed: rustup +nightly component add miri rust-src";
+
+/// Why the thread sanitizer is.
+const NO_SOURCE: &str =
+    "the standard library's source is not installed: rustup +nightly component add rust-src";
 
 /// Leaves something out, unless that is a failure.
 fn leave_out(why: &'static str) -> Result<Done> {
@@ -85,33 +81,52 @@ pub fn sanitized(nightly: &mut Command, sanitizer: Sanitizer) -> Result<Done> {
     if !ensure(nightly) {
         return leave_out(NO_NIGHTLY);
     }
-    let (name, tests) = match sanitizer {
-        Sanitizer::Address => ("address", TESTS.as_slice()),
-        Sanitizer::Thread => ("thread", THREADED.as_slice()),
-    };
-    let folder = folder(name);
-    std::fs::create_dir_all(&folder).context(folder.display())?;
-    let suppressions = folder.join("suppressions");
-    std::fs::write(&suppressions, NOT_OURS).context(suppressions.display())?;
     // A target that is named keeps the flags from what runs while compiling.
-    let host = host()?;
-    nightly.args(["test", "--target", &host, "-p", "kymo-device-tests"]);
-    for test in tests {
+    nightly.args(["test", "--target", &host()?, "-p", "kymo-device-tests"]);
+    for test in TESTS {
         nightly.args(["--test", test]);
     }
-    nightly.arg("--target-dir").arg(&folder);
-    nightly
-        // Tests leak on purpose: what they record into must live as long as a program.
-        .env("ASAN_OPTIONS", "detect_leaks=0")
-        .env(
-            "TSAN_OPTIONS",
-            format!("suppressions={}", suppressions.display()),
-        )
-        .env(
-            "RUSTFLAGS",
-            format!("-Zsanitizer={name} -Cunsafe-allow-abi-mismatch=sanitizer"),
-        );
+    match sanitizer {
+        Sanitizer::Address => {
+            nightly.arg("--target-dir").arg(folder("address"));
+            nightly.env(
+                "RUSTFLAGS",
+                "-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer",
+            );
+            // Tests leak on purpose: what they record into must live as long as a program.
+            nightly.env("ASAN_OPTIONS", "detect_leaks=0");
+        }
+        Sanitizer::Thread => {
+            if !has_source()? {
+                add_component("rust-src");
+            }
+            if !has_source()? {
+                return leave_out(NO_SOURCE);
+            }
+            // It has to see how the standard library hands things from thread to thread, or it takes
+            // what lies in order for a race, now and then: the library is built with it, once, with
+            // the way to panic that tests have.
+            nightly.args(["-Zbuild-std", "--target-dir"]);
+            nightly.arg(folder("thread"));
+            nightly.env("RUSTFLAGS", "-Zsanitizer=thread");
+            nightly.env("CARGO_PROFILE_DEV_PANIC", "unwind");
+        }
+    }
     run::run(nightly).map(|()| Done::Whole)
+}
+
+/// Whether the nightly compiler has the source of its standard library.
+fn has_source() -> Result<bool> {
+    let mut sysroot = Command::new("rustc");
+    sysroot.args(["+nightly", "--print", "sysroot"]);
+    let sysroot = run::output(&mut sysroot)?;
+    let manifest = "lib/rustlib/src/rust/library/Cargo.lock";
+    Ok(Path::new(sysroot.trim()).join(manifest).is_file())
+}
+
+/// Asks rustup for a component of the nightly toolchain.
+fn add_component(name: &str) {
+    rustup(&["component", "add", "--toolchain", "nightly", name]);
 }
 
 /// Runs tests in Miri, which knows what a program may do at all, and lets a load see
@@ -125,14 +140,8 @@ pub fn interpreted(nightly: &mut Command) -> Result<Done> {
     set_up.args(nightly.get_args()).args(["miri", "setup"]);
     set_up.current_dir(run::root());
     if !run::succeeds(&mut set_up) {
-        rustup(&[
-            "component",
-            "add",
-            "--toolchain",
-            "nightly",
-            "miri",
-            "rust-src",
-        ]);
+        add_component("rust-src");
+        add_component("miri");
         if !run::succeeds(&mut set_up) {
             return leave_out(NO_MIRI);
         }
