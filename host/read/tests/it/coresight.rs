@@ -222,14 +222,29 @@ fn text_of_an_itm_stands_at_the_time_of_its_last_byte() {
         &[0x11, b'k', 0x10, 0x11, b'\n', 0x10],
         &[0x1a, 0x05, 0xbe, 0x20],
     ];
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("swo.bin");
     let bytes = [&synchronization[..], &writes.concat()].concat();
+    let (found, info) = said("ITM", &bytes);
+    let expected = [
+        (5, "\"r\""),
+        (6, "0xef03"),
+        (9, "0xbe04"),
+        (11, "\"ok\""),
+        (13, "0xbe05"),
+    ];
+    assert_eq!(found, expected.map(|(time, text)| (time, text.to_owned())));
+    let uncertain = info.about.iter().find(|(what, _)| what == "uncertainty");
+    assert_eq!(uncertain, None);
+}
+
+/// What software says in a stream without frames: when, and the text or value.
+fn said(protocol: &str, bytes: &[u8]) -> (Vec<(i64, String)>, TraceInfo) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("said.bin");
     std::fs::write(&path, bytes).unwrap();
     let options = OpenOptions {
         trace: kymo_coresight::input::Given {
             frames: Some(kymo_coresight::frames::FrameFormat::Unformatted),
-            sources: vec!["ITM".to_owned()],
+            sources: vec![protocol.to_owned()],
             ..Default::default()
         },
         ..OpenOptions::default()
@@ -243,21 +258,40 @@ fn text_of_an_itm_stands_at_the_time_of_its_last_byte() {
         field.map(|it| (event.time.0, it.value.to_string()))
     };
     let events = Events::new(&mut *source).map(Result::unwrap);
-    let found: Vec<_> = events.filter_map(shown).collect();
-    let expected = [
-        (5, "\"r\""),
-        (6, "0xef03"),
-        (9, "0xbe04"),
-        (11, "\"ok\""),
-        (13, "0xbe05"),
+    let found = events.filter_map(shown).collect();
+    (found, source.info().clone())
+}
+
+/// Only UTF-8 is text. Other bytes keep their numbers.
+#[test]
+fn bytes_that_are_no_text_are_values() {
+    let written = |bytes: &[u8]| -> Vec<u8> {
+        let writes = bytes.iter().flat_map(|byte| [0x09, *byte]);
+        [0, 0, 0, 0, 0, 0x80].into_iter().chain(writes).collect()
+    };
+    for (bytes, expected) in [
+        (&b"r\xb2ok\n"[..], &["\"r\"", "0xb2", "\"ok\""][..]),
+        (&b"\xff"[..], &["0xff"]),
+        ("5 \u{20ac}\n".as_bytes(), &["\"5 \u{20ac}\""]),
+        ("\u{20ac}".as_bytes(), &["\"\u{20ac}\""]),
+        // The beginning of a character, and no more of it.
+        (b"\xc3A\n\xe2\x82", &["0xc3", "\"A\"", "0xe2", "0x82"]),
+    ] {
+        let (found, _) = said("ITM", &written(bytes));
+        let found: Vec<_> = found.into_iter().map(|(_, what)| what).collect();
+        assert_eq!(found, expected, "{bytes:?}");
+    }
+    // Master 0x41, channel 1: D8, D16, D8, D32, D8, D8.
+    let packets = [
+        0x0f, 0x0f, 0x30, 0x41, 0x31, 0x10, 0xb4, 0x52, 0xd4, 0x9a, 0x04, 0x63, 0x21, 0x43, 0x65,
+        0x87, 0x04, 0x47, 0xff,
     ];
-    assert_eq!(found, expected.map(|(time, text)| (time, text.to_owned())));
-    let uncertain = source
-        .info()
-        .about
-        .iter()
-        .find(|(what, _)| what == "uncertainty");
-    assert_eq!(uncertain, None);
+    let (found, _) = said("STM", &[&[0xff; 10][..], &packets].concat());
+    let found: Vec<_> = found.into_iter().map(|(_, what)| what).collect();
+    assert_eq!(
+        found,
+        ["0xb2", "0x4da9", "0x3", "0x12345678", "0x7", "0xff"]
+    );
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What software and hardware say through an STM or ITM: text, values, interrupts, samples, counters.
 //!
 //! Times are the source's own: an ITM tells how many ticks passed since its last timestamp, for the packets before it; an
-//! STM gives packets whole timestamps. Bytes that are text are joined to lines, which have the time of their last byte: what
-//! follows that byte waits until the line ends.
+//! STM gives packets whole timestamps. Bytes that are text (UTF-8) are joined to lines, which have the time of their last byte:
+//! what follows that byte waits until the line ends. All other data are values.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -130,6 +130,8 @@ struct Line {
 enum Waiting {
     /// A message and the position of its packet in the stream.
     Message(usize, Message),
+    /// What has become of a line, and the position of its last byte.
+    Messages(usize, Vec<Message>),
     /// A timestamp.
     Ticks(u64),
     /// The last byte of an open line, at this position.
@@ -181,10 +183,11 @@ impl Reader<'_, '_> {
         {
             self.given += 1;
             match first {
-                Waiting::Message(at, message) => {
-                    let what = What::Message(message);
-                    self.output.push(self.group + 1, at, what);
-                    self.output.flush(None);
+                Waiting::Message(at, message) => self.out(at, message),
+                Waiting::Messages(at, messages) => {
+                    for message in messages {
+                        self.out(at, message);
+                    }
                 }
                 Waiting::Ticks(ticks) => {
                     self.group += 1;
@@ -193,6 +196,11 @@ impl Reader<'_, '_> {
                 Waiting::Line(_) | Waiting::Nothing => {}
             }
         }
+    }
+
+    fn out(&mut self, at: usize, message: Message) {
+        self.output.push(self.group + 1, at, What::Message(message));
+        self.output.flush(None);
     }
 
     /// The place where the last byte of a line waits.
@@ -224,16 +232,16 @@ impl Reader<'_, '_> {
     fn data(&mut self, at: usize, from: From, (value, bits): (u64, u8), is_marker: bool) {
         let bytes = value.to_le_bytes();
         let bytes = bytes.get(..usize::from(bits / 8)).unwrap_or_default();
-        let is_text = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
+        if is_marker || !self.goes_on(from, bytes) {
+            self.end_line(from);
+        }
+        // What is open now goes on.
         let goes_on = self.lines.contains_key(&from);
         let may_be_text = match from {
             From::Port(_) => bits == 8,
             From::Channel { .. } => bits == 8 || goes_on,
         };
-        if is_marker {
-            self.end_line(from);
-        }
-        if !may_be_text || bytes.is_empty() || !bytes.iter().all(is_text) {
+        if !may_be_text || !goes_on && !is_text(bytes) {
             self.end_line(from);
             let message = Message::Value {
                 from,
@@ -251,19 +259,43 @@ impl Reader<'_, '_> {
         }
     }
 
+    /// Whether the line that is open goes on with these bytes: then it is text with them, too.
+    fn goes_on(&self, from: From, bytes: &[u8]) -> bool {
+        let Some(line) = self.lines.get(&from) else {
+            return true;
+        };
+        // The last character may have bytes to come.
+        let tail = line.text.get(line.text.len().saturating_sub(3)..);
+        let tail = tail.unwrap_or_default();
+        let begin = tail.iter().rposition(|byte| !matches!(byte, 0x80..=0xbf));
+        let mut tail = tail.get(begin.unwrap_or(0)..).unwrap_or_default().to_vec();
+        tail.extend_from_slice(bytes);
+        is_text(&tail)
+    }
+
     fn end_line(&mut self, from: From) {
         let Some(line) = self.lines.remove(&from) else {
             return;
         };
-        let text = String::from_utf8_lossy(&line.text);
+        let valid = match std::str::from_utf8(&line.text) {
+            Ok(text) => text.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        let (text, rest) = line.text.split_at(valid);
+        let text = String::from_utf8_lossy(text);
         let text = text.trim_end_matches('\r').to_owned();
+        let text = (!text.is_empty()).then_some(Message::Text { from, text });
+        // A character that has not ended was none.
+        let rest = rest.iter().map(|byte| Message::Value {
+            from,
+            value: (*byte).into(),
+            bits: 8,
+            is_marker: false,
+        });
         if let Some(place) = self.place(&line)
             && let Waiting::Line(at) = *place
         {
-            *place = match text.is_empty() {
-                true => Waiting::Nothing,
-                false => Waiting::Message(at, Message::Text { from, text }),
-            };
+            *place = Waiting::Messages(at, text.into_iter().chain(rest).collect());
         }
         self.give();
     }
@@ -412,6 +444,16 @@ impl Reader<'_, '_> {
             self.timestamp(ticks);
         }
     }
+}
+
+/// Whether bytes are text, the last character of which may have bytes to come.
+fn is_text(bytes: &[u8]) -> bool {
+    let printable = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
+    let is_utf8 = match std::str::from_utf8(bytes) {
+        Ok(text) => !text.is_empty(),
+        Err(error) => error.error_len().is_none(),
+    };
+    is_utf8 && bytes.iter().all(printable)
 }
 
 /// The counters of the DWT that wrapped around, each with 1.
