@@ -106,7 +106,25 @@ fn trace_of_another_protocol_is_named() {
             assert!(said.contains(expected), "{subcommand} {source}: {said}");
         }
     }
+    // The synchronization of ETMv4 is one of the others, too; what follows is not.
     let input = case.path("trace");
+    for source in ["PTM,id=1", "ETMv3,id=1"] {
+        let options = [
+            "hotspots",
+            "--trace-frames",
+            "none",
+            "--trace-source",
+            source,
+            &input,
+        ];
+        let said = said(2, &options);
+        for expected in [
+            "from which instructions can be followed",
+            "there is one of ETMv4 or ETE",
+        ] {
+            assert!(said.contains(expected), "{source}: {said}");
+        }
+    }
     let said = said(
         0,
         &[

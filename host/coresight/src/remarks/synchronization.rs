@@ -1,4 +1,5 @@
-//! Trace without any synchronization: none of it can be decoded, mostly because it is of another protocol.
+//! Trace that never synchronizes, or never comes to where instructions begin for packets that are none: nothing of it can be
+//! decoded, mostly because it is of another protocol.
 
 use super::{Remark, counted};
 use crate::frames::{Stream, TraceId};
@@ -18,6 +19,45 @@ impl Packet {
             Packet::Itm(packet) => packet.kind == itm::Kind::Async,
         }
     }
+
+    /// Whether instructions can be followed from it on (I-sync, trace info); messages can anywhere.
+    fn begins(&self) -> bool {
+        match self {
+            Packet::EtmV4(packet) => packet.kind == etmv4::Kind::TraceInfo,
+            Packet::EtmV3(packet) => {
+                use etmv3::Kind::{ISync, ISyncCycle};
+                matches!(packet.kind, ISync | ISyncCycle)
+            }
+            Packet::Ptm(packet) => packet.kind == ptm::Kind::ISync,
+            Packet::Stm(_) | Packet::Itm(_) => true,
+        }
+    }
+
+    /// Whether it is no packet of its protocol.
+    fn is_bad(&self) -> bool {
+        match self {
+            Packet::EtmV4(packet) => {
+                use etmv4::Kind::{BadSequence, Reserved};
+                matches!(packet.kind, BadSequence | Reserved)
+            }
+            Packet::EtmV3(packet) => {
+                use etmv3::Kind::{BadSequence, Reserved};
+                matches!(packet.kind, BadSequence | Reserved)
+            }
+            Packet::Ptm(packet) => {
+                matches!(packet.kind, ptm::Kind::BadSequence | ptm::Kind::Reserved)
+            }
+            Packet::Stm(_) | Packet::Itm(_) => false,
+        }
+    }
+}
+
+/// The packets of a stream, segment by segment.
+fn packets<'a>(source: &'a Source, stream: &'a Stream<'_>) -> impl Iterator<Item = Packet> + 'a {
+    stream.segments().flat_map(move |segment| {
+        let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+        PacketDecoder::new(&source.protocol, bytes, segment.start)
+    })
 }
 
 /// Protocols whose synchronization is zeros behind each other and 0x80, by how many zeros it has at least. An ITM's is as long
@@ -88,16 +128,22 @@ pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
         let itms = streams().filter(|(_, source, _)| is_itm(source));
         remarks.extend(itms.filter_map(|(buffer, source, stream)| of_itm(buffer, source, stream)));
         let is_synchronized = streams().any(|(_, source, stream)| {
-            is_itm(source)
-                || stream.segments().any(|segment| {
-                    let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
-                    let mut packets = PacketDecoder::new(&source.protocol, bytes, segment.start);
-                    packets.any(|packet| packet.is_synchronization())
-                })
+            is_itm(source) || packets(source, stream).any(|packet| packet.is_synchronization())
         });
+        let begins = || {
+            streams()
+                .any(|(_, source, stream)| packets(source, stream).any(|packet| packet.begins()))
+        };
+        let bad = match is_synchronized && !begins() {
+            true => {
+                let packets = streams().flat_map(|(_, source, stream)| packets(source, stream));
+                packets.filter(Packet::is_bad).count()
+            }
+            false => 0,
+        };
         let bytes: usize = streams().map(|(_, _, stream)| stream.bytes.len()).sum();
         let first = streams().find(|(_, _, stream)| !stream.bytes.is_empty());
-        let Some((buffer, source, stream)) = first.filter(|_| !is_synchronized) else {
+        let Some((buffer, source, stream)) = first.filter(|_| !is_synchronized || bad > 0) else {
             continue;
         };
         let of = match stream.id {
@@ -111,11 +157,18 @@ pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
             ),
             None => String::new(),
         };
-        let text = format!(
-            "no synchronization of {} in {}{of}: is the protocol right?{hint}",
-            source.protocol.title(),
-            counted(bytes as u64, "byte"),
-        );
+        let of_bytes = format!("{}{of}", counted(bytes as u64, "byte"));
+        let title = source.protocol.title();
+        let text = match bad {
+            0 => {
+                format!("no synchronization of {title} in {of_bytes}: is the protocol right?{hint}")
+            }
+            bad => format!(
+                "no packet of {title} in {of_bytes} from which instructions can be followed, and {} that are none: is the \
+                 protocol right?{hint}",
+                counted(bad as u64, "packet")
+            ),
+        };
         let offset = stream.offsets().of(0);
         let name = format!("{}/{}", buffer.name, source.name);
         remarks.push(Remark::damage(&name, offset, text));
