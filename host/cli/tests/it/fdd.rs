@@ -155,6 +155,35 @@ fn the_table_of_a_trace_dat_is_that_of_its_text() {
     }
 }
 
+/// In text, a call without others in it is one line.
+#[test]
+fn calls_of_one_line_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let input = folder.path().join("trace.txt");
+    let text = "# tracer: function_graph\n\
+        #\n\
+        #     TIME        CPU  TASK/PID         DURATION                  FUNCTION CALLS\n\
+        #      |          |     |    |           |   |                     |   |   |   |\n   \
+        60.000100 |   1)     ls-113     |               |  outer() {\n   \
+        60.000101 |   1)     ls-113     |   1.642 us    |    leaf();\n   \
+        60.000103 |   1)     ls-113     |   2.000 us    |    leaf();\n   \
+        60.000110 |   1)     ls-113     | + 10.000 us   |  }\n   \
+        60.000120 |   1)     ls-113     |   3.000 us    |  top();\n";
+    std::fs::write(&input, text).unwrap();
+    let rows = ours(&input, &["-f", "fctl"]);
+    let rows: Vec<Vec<_>> = rows
+        .iter()
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    for row in [
+        ["outer", "1", "10", "6"],
+        ["leaf", "2", "3", "3"],
+        ["top", "1", "3", "3"],
+    ] {
+        assert!(rows.iter().any(|it| it[..] == row), "{row:?}: {rows:?}");
+    }
+}
+
 #[test]
 fn letters_and_names_of_columns_do_not_mix() {
     let refused = |options: &[&str]| {

@@ -167,33 +167,36 @@ impl Gathered {
         self.rebuilt.push((call, pid));
     }
 
-    /// Takes a call that is one record.
+    /// Takes a call that is one record, or one line.
     fn record(&mut self, identities: &Identities, event: &Event) {
-        if event.name != "funcgraph_exit" {
-            return;
-        }
+        let (function, is_line) = match event.kind {
+            EventKind::Exit { function } if event.name == "funcgraph_exit" => (function, false),
+            // Text has one line for a call without others in it; the line of any other entry states no duration.
+            EventKind::Enter { function, .. } if event.name == "funcgraph_entry" => {
+                (Some(function), true)
+            }
+            _ => return,
+        };
         let number = |name: &str| match event.fields.iter().find(|it| it.name == name)?.value {
             Value::Unsigned(number) => Some(number),
             Value::Signed(number) => u64::try_from(number).ok(),
             _ => None,
         };
-        let EventKind::Exit {
-            function: Some(function),
-        } = event.kind
-        else {
-            return;
-        };
         // trace.dat has both times, text the duration.
         let times = number("calltime").zip(number("rettime"));
         let duration = number("duration").or(times.and_then(|(begin, end)| end.checked_sub(begin)));
-        let (Some(depth), Some(duration)) = (number("depth"), duration) else {
+        let (Some(function), Some(depth), Some(duration)) = (function, number("depth"), duration)
+        else {
             return;
         };
         let pid = event.thread.map(|id| identities.tid(id).0);
         let call = FddCall {
             cpu: event.cpu.unwrap_or_default(),
             thread: pid.unwrap_or_default(),
-            begin: begin(event, times, duration),
+            begin: match is_line {
+                true => event.time,
+                false => begin(event, times, duration),
+            },
             duration: Duration(duration),
             depth: u32::try_from(depth).unwrap_or(u32::MAX).saturating_add(1),
             function: Callee::Function(function),

@@ -430,13 +430,13 @@ impl TextSource {
         self.lose_early(at.time, place, event.cpu, batch);
         self.end_leaf(&at, batch);
         match &event.kind {
-            TextKind::Entry { function, depth } => self.entry(function, *depth, &at, batch),
+            TextKind::Entry { function, depth } => self.entry(function, (*depth, None), &at, batch),
             TextKind::Leaf {
                 function,
                 depth,
                 duration,
             } => {
-                self.entry(function, *depth, &at, batch);
+                self.entry(function, (*depth, *duration), &at, batch);
                 let named = Some(self.function(function));
                 if duration.is_none() && at.time.is_some() {
                     self.begin_leaf(named, *depth, &at);

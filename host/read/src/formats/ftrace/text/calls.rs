@@ -41,7 +41,14 @@ fn number(text: &str) -> Value {
 }
 
 impl TextSource {
-    pub(super) fn entry(&mut self, function: &str, depth: u32, at: &At<'_>, batch: &mut Batch) {
+    /// A function is entered; the line of a call without others in it says how long it took.
+    pub(super) fn entry(
+        &mut self,
+        function: &str,
+        (depth, duration): (u32, Option<u64>),
+        at: &At<'_>,
+        batch: &mut Batch,
+    ) {
         self.has_graph = true;
         let function = self.function(function);
         let losses = self.losses;
@@ -63,7 +70,7 @@ impl TextSource {
         }
         let row = at.row(RowKind::Enter, time).function(Some(function));
         self.put(row, at, "funcgraph_entry", batch, |_| {
-            fields(depth, None, at)
+            fields(depth, duration, at)
         });
     }
 
