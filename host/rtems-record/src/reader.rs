@@ -49,6 +49,8 @@ pub struct Reader<R> {
     open: bool,
     /// Whether records are shown as they come, so that none waits for later ones.
     is_live: bool,
+    /// Bytes of items since records were given out.
+    waiting: usize,
     ended: bool,
     names: Vec<ThreadName>,
     faults: Vec<Fault>,
@@ -74,6 +76,7 @@ impl<R: Read> Reader<R> {
             items: Items::new(),
             timeline: Timeline::new(0),
             is_live: false,
+            waiting: 0,
             bytes: Vec::new(),
             dumps: 0,
             open: false,
@@ -173,14 +176,19 @@ impl<R: Read> Reader<R> {
     }
 
     fn push(&mut self, bytes: &[u8], out: &mut Vec<Record>) {
-        /// Bytes between two looks at what is ready.
+        /// Bytes between two looks at what is ready, so that records of processors that were sent long after each other are
+        /// in order, too; and in the same order whatever a stream is packed in.
         const PIECE: usize = 12 * 8 * 4096;
         for piece in bytes.chunks(PIECE) {
             if !self.open {
                 return;
             }
             let pushed = self.items.push(piece, &mut self.timeline);
-            self.timeline.drain(out);
+            self.waiting += piece.len();
+            if self.is_live || self.waiting >= PIECE {
+                self.timeline.drain(out);
+                self.waiting = 0;
+            }
             self.names.append(&mut self.items.names);
             if let Err(fault) = pushed {
                 self.container.skip_dump();

@@ -74,6 +74,8 @@ struct Dump {
 struct Processor {
     stream: StreamId,
     thread: Option<ThreadId>,
+    /// The thread that runs behind a gap, from the first record on that has a time of its own.
+    behind: Option<ThreadId>,
     block: Option<Block>,
 }
 
@@ -287,7 +289,7 @@ impl RecordSource {
             EventId::PER_CPU_OVERFLOW => {
                 let thread = self.thread_behind(record);
                 if let Some(cpu) = self.dump.cpus.get_mut(usize::from(record.cpu)) {
-                    cpu.thread = thread;
+                    (cpu.thread, cpu.behind) = (None, thread);
                     cpu.block = None;
                 }
                 // A target counts in 32 bits: more is what damage has left.
@@ -319,7 +321,13 @@ impl RecordSource {
         let (time, data) = (Time(record.time), record.data);
         let cpu = Some(Cpu(record.cpu.into()));
         let row = |kind| Row::new(kind, time, stream);
-        let running = self.dump.cpus.get(number).and_then(|cpu| cpu.thread);
+        let has_time = ![EventId::PROCESSOR, EventId::PER_CPU_OVERFLOW].contains(&record.event);
+        let running = self.dump.cpus.get_mut(number).and_then(|cpu| {
+            if let Some(thread) = cpu.behind.take_if(|_| has_time) {
+                cpu.thread = Some(thread);
+            }
+            cpu.thread
+        });
         let code = data & self.code_mask;
         match means {
             Means::Other | Means::Fact | Means::Code | Means::Argument | Means::Return => {

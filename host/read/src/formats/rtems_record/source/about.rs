@@ -78,6 +78,7 @@ impl RecordSource {
             cpus.push(Processor {
                 stream,
                 thread: None,
+                behind: None,
                 block: None,
             });
         }
