@@ -377,6 +377,10 @@ fn functions_of_a_text_are_no_system_calls() {
          10.000100 |   0)    find-298    |               |  vfs_read() {\n\
          10.000200 |   0)    find-298    |   5.000 us    |    rw_verify_area();\n\
          10.000300 |   0)    find-298    | + 20.000 us   |  }\n",
+        // Spans that a program marks.
+        "# tracer: nop\n\
+         \x20          a-10 [001] ...1  10.001000: tracing_mark_write: B|10|read\n\
+         \x20          a-10 [001] ...1  10.001500: tracing_mark_write: E|10\n",
     ] {
         let directory = tempfile::tempdir().unwrap();
         let input = directory.path().join("graph.txt");

@@ -83,10 +83,12 @@ pub(super) fn is_call(name: &str) -> bool {
     !name.is_empty() && name.chars().all(fits)
 }
 
-/// Whether an event is of ftrace's function tracers, whose text has no addresses; of whole calls only the exits are records.
+/// Whether an event is of ftrace's function tracers, whose text has no addresses, or of a span that a program marks in its trace;
+/// of whole calls only the exits are records.
 pub(super) fn is_graph(info: &TraceInfo, event: &Event) -> bool {
     match &*event.name {
         "" => info.format == "ftrace",
-        name => name.starts_with("funcgraph_") || name == "function",
+        "function" | "print" | "tracing_mark_write" => true,
+        name => name.starts_with("funcgraph_"),
     }
 }
