@@ -163,8 +163,7 @@ impl Schedule {
     pub fn push(&mut self, info: &TraceInfo, event: EventRef<'_>) {
         let row = event.row;
         let stream = info.stream(row.stream);
-        let timeless = stream.is_some_and(|stream| stream.timeless);
-        if timeless {
+        if stream.is_some_and(|stream| stream.timeless) {
             return;
         }
         let machine = stream.map(|stream| stream.machine).unwrap_or_default();
@@ -221,7 +220,8 @@ impl Schedule {
         (*start, *end) = ((*start).min(within), (*end).max(within));
     }
 
-    /// Takes a row behind the window: where events are missing before it, the end of the window is unknown.
+    /// Takes a row behind the window: where events are missing before it, the end of the window is unknown. A window without a
+    /// switch has threads that run all through it.
     fn beyond(&mut self, event: EventRef<'_>, stream: Option<&StreamInfo>) {
         let row = event.row;
         let machine = stream.map(|stream| stream.machine).unwrap_or_default();
@@ -232,6 +232,7 @@ impl Schedule {
                 self.gap(row.time, (machine, cpu), gap);
             }
             _ => {
+                self.has_switches |= row.kind == RowKind::SwitchedIn && self.is_of_cpu(cpu);
                 let place = cpu.map(|cpu| (machine, cpu));
                 if let Some(processor) = place.and_then(|it| self.processors.get_mut(&it)) {
                     processor.is_behind = true;
@@ -317,8 +318,8 @@ impl Schedule {
 
     /// The time of all processors in which nothing ran, or idle threads alone; `None` if the trace has no thread switches.
     pub fn idle(&self) -> Option<Duration> {
-        let mut processors = self.processors.values();
         self.has_switches.then_some(())?;
+        let mut processors = self.processors.values();
         processors.try_fold(Duration(0), |sum, it| Some(sum + it.all.idle?))
     }
 
@@ -365,7 +366,7 @@ impl Schedule {
         self.gaps
     }
 
-    /// Whether threads were seen to get processors: else nothing is known of their time.
+    /// Whether threads were seen to get processors, also around the window: else nothing is known of their time.
     pub const fn has_switches(&self) -> bool {
         self.has_switches
     }

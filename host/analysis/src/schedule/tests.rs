@@ -114,6 +114,31 @@ fn without_switches_nothing_is_known_of_threads() {
     assert_eq!((cpu.run, cpu.idle), (Duration(10), None));
 }
 
+/// What ran in a window is known by the switches around it, and by its own events.
+#[test]
+fn a_window_without_a_switch_has_the_thread_that_runs_through_it() {
+    let mut batch = Batch::default();
+    batch.push(row(RowKind::Enter, 10, Some(1)));
+    batch.push(row(RowKind::Exit, 30, Some(1)));
+    batch.push(row(RowKind::SwitchedOut, 50, Some(1)));
+    batch.push(row(RowKind::SwitchedIn, 50, Some(2)));
+    batch.push(row(RowKind::Other, 90, Some(2)));
+    for (begin, end, thread) in [(10, 40, 1), (60, 80, 2)] {
+        let window = Window {
+            begin: Time(begin),
+            end: Time(end),
+        };
+        let schedule = schedule(window, &batch);
+        assert!(schedule.has_switches());
+        let run = schedule.thread(ThreadId(thread)).map(|it| it.run.0 as i64);
+        assert_eq!(run, Some(end - begin));
+        assert_eq!(
+            (schedule.idle(), schedule.unknown()),
+            (Some(Duration(0)), Duration(0))
+        );
+    }
+}
+
 #[test]
 fn two_threads_without_a_switch_between_them_leave_it_open_which_ran() {
     let mut batch = Batch::default();
