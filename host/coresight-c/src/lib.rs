@@ -442,6 +442,7 @@ pub unsafe extern "C" fn kymo_coresight_elements(
                     offset,
                     element,
                     view,
+                    ..
                 } = line
                 else {
                     continue;

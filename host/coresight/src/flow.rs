@@ -229,19 +229,19 @@ impl<C: Code> Flow<C> {
                 if !is_first {
                     flow.reset(why);
                 }
-                flow.blocks.session(segment.session)
+                flow.blocks.session(segment.start, segment.session)
             }
             Flow::EtmV3(flow) => {
                 if !is_first {
                     flow.reset(why);
                 }
-                flow.blocks.session(segment.session)
+                flow.blocks.session(segment.start, segment.session)
             }
             Flow::Ptm(flow) => {
                 if !is_first {
                     flow.reset(why);
                 }
-                flow.blocks.session(segment.session)
+                flow.blocks.session(segment.start, segment.session)
             }
             Flow::Stm(flow) => {
                 if !is_first {

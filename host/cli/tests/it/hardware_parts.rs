@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use kymo_fixtures::etmv4::{Trace, recording};
-use kymo_fixtures::perf_data::AUX_RAW;
+use kymo_fixtures::perf_data::{AUX_RAW, PerfData};
 use tempfile::TempDir;
 
 /// Where the code of both processes is.
@@ -25,18 +25,30 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
+        let trace = Trace::new(true).run(1, HERE).run(2, HERE).run(1, HERE);
+        Case::of(true, &trace, |_| {})
+    }
+
+    /// The same without context IDs: with timestamps, and with `switches`.
+    fn without_ids(switches: impl FnOnce(&mut PerfData)) -> Self {
+        let trace = Trace::new(false).time(4000).run(0, HERE);
+        let trace = trace.time(6000).run(0, HERE).time(8000).run(0, HERE);
+        Case::of(false, &trace.time(8500), switches)
+    }
+
+    fn of(has_ids: bool, trace: &Trace, sideband: impl FnOnce(&mut PerfData)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, words) in FILES {
             let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             std::fs::write(folder.path().join(name), code).expect("code");
         }
-        let mut perf = recording(true, |perf| {
+        let mut perf = recording(has_ids, |perf| {
             perf.at(1000).comm(1, "first");
             perf.at(1000).comm(2, "second");
             perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
             perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+            sideband(perf);
         });
-        let trace = Trace::new(true).run(1, HERE).run(2, HERE).run(1, HERE);
         perf.at(9000)
             .aux(0, 0, 0, trace.bytes.len() as u64, AUX_RAW);
         perf.buffer(None, 0, 0, &trace.bytes);
@@ -130,6 +142,58 @@ fn processes_are_chosen_by_number_and_name_in_every_subcommand() {
         let counts = folded.lines().filter_map(|line| line.rsplit(' ').next());
         let sum: u64 = counts.filter_map(|count| count.parse::<u64>().ok()).sum();
         assert_eq!(sum, instructions, "{option:?}: {folded}");
+    }
+}
+
+#[test]
+fn threads_come_from_the_kernel_s_switches_where_the_trace_does_not_say_them() {
+    let case = Case::without_ids(|perf| {
+        perf.at(3000).switch(1, 0);
+        perf.at(5000).switch(2, 0);
+        perf.at(7000).switch(1, 0);
+    });
+    for (process, instructions, calls) in [("first", 6, 2), ("second", 2, 1)] {
+        for (subcommand, member, expected) in [
+            ("hotspots", "instructions", instructions),
+            ("ranges", "instructions", instructions),
+            ("report", "count", calls),
+        ] {
+            let sum = case.sum(&[subcommand, "--process", process], member);
+            assert_eq!(sum, expected, "{subcommand} {process}");
+        }
+    }
+    let listed = case.stdout(&["branches"]);
+    assert!(
+        listed.contains("first") && listed.contains("second"),
+        "{listed}"
+    );
+}
+
+#[test]
+fn a_trace_that_tells_no_threads_is_refused_where_some_are_chosen() {
+    let case = Case::without_ids(|_| {});
+    for subcommand in [
+        &["packets"][..],
+        &["ranges"],
+        &["branches"],
+        &["disasm"],
+        &["hotspots"],
+        &["export", "--to", "autofdo", "-o", "-"],
+    ] {
+        for option in [["--process", "first"], ["--thread", "2"]] {
+            let refused = case.refused(&[subcommand, &option].concat());
+            let expected = format!("{}: the trace does not tell threads", option[0]);
+            assert!(refused.contains(&expected), "{subcommand:?}: {refused}");
+            assert!(
+                refused.contains("--switch-events"),
+                "{subcommand:?}: {refused}"
+            );
+        }
+    }
+    // Only the events tell it.
+    for subcommand in ["report", "graph", "calls", "show"] {
+        let refused = case.refused(&[subcommand, "--process", "first"]);
+        assert!(refused.contains("no process first"), "{refused}");
     }
 }
 

@@ -54,7 +54,7 @@ struct Work<'a> {
     stream: &'a Stream<'a>,
     options: EtmV4Options,
     selection: &'a Selection,
-    thread: Option<u32>,
+    buffer: &'a Buffer,
 }
 
 /// One thread's way through a stream.
@@ -82,7 +82,7 @@ impl<'a> Work<'a> {
         });
         let tracker = Tracker::new(
             &self.source.protocol,
-            self.thread,
+            self.buffer,
             self.selection,
             self.index,
         );
@@ -398,7 +398,7 @@ pub fn of_buffer_cut(
             stream,
             options,
             selection,
-            thread: buffer.thread,
+            buffer,
         })
     });
     let all: Vec<Work<'_>> = all.collect();

@@ -133,7 +133,7 @@ impl<C: Code> EtmV4Flow<C> {
     /// Gives an element, and goes on with the memory that it stands for.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
-        let view = self.blocks.element(&element);
+        let view = self.blocks.element(at, &element);
         self.see(view, sink);
     }
 
@@ -500,7 +500,7 @@ impl<C: Code> EtmV4Flow<C> {
                 };
                 self.overflowed = false;
                 self.returns.flush();
-                sink.element(at, Element::TraceOn { why, cycles: None });
+                self.give(at, Element::TraceOn { why, cycles: None }, sink);
             }
             What::FunctionReturn => {}
             What::TraceInfo => self.returns.flush(),

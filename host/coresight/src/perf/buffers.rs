@@ -171,13 +171,18 @@ pub(super) fn read(
     let index = Index::new(places);
     let mut missing = 0;
     let mut of_place: BTreeMap<usize, Vec<(&Aux, Session)>> = BTreeMap::new();
-    let starts = sideband.trace_starts();
+    let (starts, first_starts) = (sideband.trace_starts(), sideband.first_starts());
     let mut ends: HashMap<Option<Owner>, u64> = HashMap::new();
     for aux in all {
         let place = index.find(places, aux);
         let owner = place.and_then(|place| places.get(place)?.owner());
         let end = aux.time(sideband.has_times());
-        let mut begin = ends.insert(owner, end).unwrap_or_default();
+        let before = ends.insert(owner, end);
+        let mut begin = before.unwrap_or_default();
+        if let (None, Some(Owner::Cpu(cpu))) = (before, owner) {
+            let start = first_starts.get(&cpu).filter(|start| **start <= end);
+            begin = start.copied().unwrap_or_default();
+        }
         if let Some(Owner::Thread(thread)) = owner {
             let starts = starts.get(&thread).map(Vec::as_slice).unwrap_or_default();
             let before = starts.partition_point(|start| *start <= end);

@@ -6,6 +6,7 @@ use kymo_coresight::element::Unsynced;
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::memory::Bytes;
 use kymo_coresight::perf::{self, NotFound};
+use kymo_coresight::remarks;
 use kymo_coresight::selection::Selection;
 use kymo_fixtures::etmv4::{Trace, recording};
 use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, PerfData};
@@ -87,7 +88,98 @@ fn processes_at_equal_addresses_are_told_apart_by_switches() {
         trace = trace.time(time).run(0, HERE);
     }
     let (ran, _) = count(session(perf, &trace));
-    assert_eq!(ran, [(None, 2, 1), (None, 3, 2)]);
+    assert_eq!(ran, [(Some(1), 3, 2), (Some(2), 2, 1)]);
+}
+
+/// A recording without context IDs of two programs at one address: of three instructions, and of two.
+fn without_ids(switches: impl FnOnce(&mut PerfData)) -> PerfData {
+    recording(false, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+        switches(perf);
+    })
+}
+
+#[test]
+fn a_switch_between_two_times_is_where_tracing_begins_again() {
+    let perf = without_ids(|perf| {
+        perf.at(3000).switch_of_cpu((0, 1), 0);
+        perf.at(5000).switch_of_cpu((1, 2), 0);
+    });
+    let trace = Trace::new(false).time(4000).run(0, HERE).on();
+    let trace = trace.run(0, HERE).time(6000).run(0, HERE);
+    let (ran, _) = count(session(perf, &trace));
+    assert_eq!(ran, [(Some(1), 3, 1), (Some(2), 2, 2)]);
+}
+
+#[test]
+fn what_may_be_of_several_threads_has_none() {
+    let trace = Trace::new(false).time(4000).run(0, HERE).on();
+    let trace = trace.run(0, HERE).on().run(0, HERE).time(6000);
+    let of = |between| {
+        let perf = without_ids(|perf| {
+            perf.at(3000).switch_of_cpu((0, 1), 0);
+            perf.at(5000).switch_of_cpu((1, between), 0);
+            perf.at(5500).switch_of_cpu((between, 1), 0);
+        });
+        count(session(perf, &trace)).0
+    };
+    assert_eq!(of(2), [(None, 3, 1), (Some(1), 3, 2)]);
+    // The idle task has no program of a user's.
+    assert_eq!(of(0), [(Some(1), 3, 3)]);
+}
+
+#[test]
+fn context_ids_of_0_are_none() {
+    let perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+        perf.at(3000).switch(1, 0);
+        perf.at(5000).switch(2, 0);
+    });
+    let trace = Trace::new(true).time(4000).run(0, HERE).time(6000);
+    let (ran, _) = count(session(perf, &trace.run(0, HERE)));
+    assert_eq!(ran, [(Some(1), 3, 1), (Some(2), 2, 1)]);
+}
+
+#[test]
+fn without_timestamps_a_session_is_of_the_only_thread_that_ran() {
+    let trace = Trace::new(false).run(0, HERE);
+    let of = |switches: &dyn Fn(&mut PerfData)| count(session(without_ids(switches), &trace)).0;
+    let start = |perf: &mut PerfData| perf.at(3000).start(2, 0);
+    assert_eq!(of(&start), [(Some(2), 2, 1)]);
+    // What runs behind a thread that is traced alone is not.
+    let traced = |perf: &mut PerfData| {
+        perf.at(3000).start(2, 0);
+        perf.at(5000).switch_out(2, 0);
+    };
+    assert_eq!(of(&traced), [(Some(2), 2, 1)]);
+    let wide = |perf: &mut PerfData| {
+        perf.at(3000).start(2, 0);
+        perf.at(5000).switch_of_cpu((2, 1), 0);
+    };
+    assert_eq!(of(&wide)[0].0, None);
+    let idle = |perf: &mut PerfData| {
+        perf.at(3000).start(2, 0);
+        perf.at(5000).switch_of_cpu((2, 0), 0);
+    };
+    assert_eq!(of(&idle), [(Some(2), 2, 1)]);
+}
+
+#[test]
+fn what_has_no_thread_is_reported() {
+    let perf = without_ids(|perf| {
+        perf.at(3000).start(1, 0);
+        perf.at(5000).switch_of_cpu((1, 2), 0);
+    });
+    let perf = session(perf, &Trace::new(false).run(0, HERE));
+    let mut recording = perf::read(&perf.file()).expect("a recording");
+    recording.load(|_| Err(NotFound::Nothing));
+    let remarks = remarks::of_recording(&recording, &[]);
+    let text = remarks.last().expect("a remark").to_string();
+    let expected = "the trace has no context IDs: threads are those that the kernel switched to, by the times of its records; \
+                    100 % of it has no thread, as several may have run there";
+    assert_eq!(text, expected);
 }
 
 #[test]

@@ -145,6 +145,7 @@ impl Work {
         Some(Threads {
             protocol: source.protocol,
             always: self.thread,
+            scheduled: None,
         })
     }
 
@@ -355,6 +356,13 @@ impl Sink for Follower<'_, '_, '_> {
         if let Element::TraceOn { .. } = element {
             output.state.clock.gap();
         }
+        let scheduled = match element {
+            Element::Range(_) => None,
+            _ => code.memory.schedule().map(|schedule| schedule.at(at)),
+        };
+        if let (Some(_), Some(threads)) = (scheduled, &mut code.threads) {
+            threads.scheduled = scheduled;
+        }
         edges.element(&element, *code, &mut |edge| {
             let what = match edge {
                 Edge::Mismatch { address } => What::Mismatch(address, output.file_at(address)),
@@ -362,6 +370,9 @@ impl Sink for Follower<'_, '_, '_> {
             };
             output.push(before, at, what);
         });
+        if scheduled.is_some() {
+            edges.look_for_thread(*code, &mut |edge| output.push(before, at, What::Edge(edge)));
+        }
         let now = edges.instructions();
         match element {
             Element::Range(range) => output.cycles(now, range.cycles),
