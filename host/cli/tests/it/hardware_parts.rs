@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use kymo_fixtures::etmv4::{Trace, recording};
-use kymo_fixtures::perf_data::{AUX_RAW, PerfData};
+use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, PerfData};
 use tempfile::TempDir;
 
 /// Where the code of both processes is.
@@ -384,6 +384,54 @@ fn two_sessions() -> Case {
     perf.buffer(None, 0, 0, &[first, second].concat());
     std::fs::write(&case.input, perf.file()).expect("a recording");
     case
+}
+
+/// A recording of CPU 0 with a session for each of these pieces of trace, each with a buffer of its own or all in one.
+fn pieces(case: &Case, pieces: &[&[u8]], flags: u64, is_one_buffer: bool) {
+    let mut perf = recording(true, |perf| {
+        perf.at(1000).comm(1, "first");
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+    });
+    let mut offset = 0;
+    for (piece, time) in pieces.iter().zip((3000..).step_by(1000)) {
+        let size = piece.len() as u64;
+        perf.at(time).aux(0, 0, offset, size, AUX_RAW | flags);
+        if !is_one_buffer {
+            perf.buffer(None, 0, offset, piece);
+        }
+        offset += size;
+    }
+    if is_one_buffer {
+        perf.buffer(None, 0, 0, &pieces.concat());
+    }
+    std::fs::write(&case.input, perf.file()).expect("a recording");
+}
+
+#[test]
+fn sessions_that_adjoin_miss_nothing() {
+    let case = Case::new();
+    let whole = Trace::new(true)
+        .run(1, HERE)
+        .run(1, HERE)
+        .run(1, HERE)
+        .bytes;
+    // In the middle of a packet.
+    let (first, second) = whole.split_at(whole.len() - 24);
+    pieces(&case, &[&whole], 0, true);
+    let expected = case.stdout(&["show", "--events"]);
+    pieces(&case, &[first, second], 0, true);
+    assert_eq!(case.stdout(&["show", "--events"]), expected);
+    assert_eq!(case.sum(&["hotspots"], "instructions"), 9);
+    pieces(&case, &[first, second], AUX_TRUNCATED, true);
+    let shown = case.stdout(&["show", "--events"]);
+    assert!(shown.contains("~~~"), "{shown}");
+    // The trace unit was restarted: it goes on likewise in a buffer of its own.
+    let again = Trace::new(true).time(1000).run(1, HERE);
+    let again = again.time(1010).run(1, HERE).bytes;
+    pieces(&case, &[&again, &again, &again], 0, true);
+    let expected = case.stdout(&["show", "--events"]);
+    pieces(&case, &[&again, &again, &again], 0, false);
+    assert_eq!(case.stdout(&["show", "--events"]), expected);
 }
 
 #[test]

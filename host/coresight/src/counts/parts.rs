@@ -79,6 +79,7 @@ impl<'a> Work<'a> {
             end: self.stream.bytes.len(),
             session: None,
             lost_before: None,
+            goes_on: false,
         });
         let tracker = Tracker::new(
             &self.source.protocol,
@@ -90,6 +91,7 @@ impl<'a> Work<'a> {
         let mut flow = Flow::new(&self.source.protocol, self.options, self.code);
         if at > 0 {
             segment.start = at;
+            segment.goes_on = false;
         }
         flow.begin(&segment, &mut counter);
         Worker {

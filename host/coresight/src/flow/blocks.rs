@@ -269,6 +269,12 @@ impl<C: Code> Blocks<C> {
         self.view
     }
 
+    /// Another session goes on with the trace of the one before. The view of memory, if it is another one than before.
+    pub fn enter(&mut self, session: Option<u32>) -> Option<View> {
+        self.moment.session = session;
+        self.look()
+    }
+
     /// Code runs at an address that has none. The view in which it has some, if memory can have changed by now.
     #[cold]
     pub fn advance(&mut self, space: MemorySpace, address: u64) -> Option<View> {

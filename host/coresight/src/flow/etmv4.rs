@@ -124,6 +124,11 @@ impl<C: Code> EtmV4Flow<C> {
             && self.blocks.moment() == other.blocks.moment()
     }
 
+    /// Whether nothing waits for a commit, or for the address of an exception.
+    pub(super) fn is_all_committed(&self) -> bool {
+        self.depth == 0 && self.unseen == 0 && !self.exception_waits
+    }
+
     /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
     pub fn reset(&mut self, why: Unsynced) {
         self.lose_sync(why);

@@ -292,3 +292,44 @@ fn what_the_recorder_lost_is_a_gap_between_sessions() {
         Some((2, size))
     );
 }
+
+/// Sessions of these bytes, one behind the other.
+fn sessions(pieces: &[&[u8]], flags: u64) -> PerfData {
+    let mut perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+    });
+    let mut offset = 0;
+    for (piece, time) in pieces.iter().zip((3000..).step_by(1000)) {
+        let size = piece.len() as u64;
+        perf.at(time).aux(0, 0, offset, size, AUX_RAW | flags);
+        offset += size;
+    }
+    perf.buffer(None, 0, 0, &pieces.concat());
+    perf
+}
+
+#[test]
+fn records_that_adjoin_are_one_trace() {
+    let resets = |counts: &Counts| {
+        let resets = counts.doubts.unsynced.get(&Unsynced::Reset);
+        resets.map_or(0, |place| place.count)
+    };
+    let whole = Trace::new(true).run(1, HERE).run(1, HERE).run(1, HERE);
+    // The second one begins in the middle of a packet.
+    let (first, second) = whole.bytes.split_at(whole.bytes.len() - 24);
+    let (ran, counts) = count(sessions(&[first, second], 0));
+    assert_eq!((ran, resets(&counts)), (vec![(Some(1), 3, 3)], 0));
+    // What was lost in between is missing.
+    let (ran, counts) = count(sessions(&[first, second], AUX_TRUNCATED));
+    assert_eq!(ran.iter().map(|(.., count)| count).sum::<u64>(), 1);
+    assert!(counts.doubts.unsynced.contains_key(&Unsynced::Truncated));
+    // The trace unit was restarted, which it says.
+    let again = Trace::new(true).run(1, HERE);
+    let bytes = perf::read(&sessions(&[&whole.bytes, &again.bytes], 0).file());
+    let recording = bytes.expect("a recording");
+    let segments = recording.buffers[0].frames.streams[0].segments();
+    let segments: Vec<_> = segments.map(|it| (it.start, it.goes_on)).collect();
+    assert_eq!(segments, [(0, false), (whole.bytes.len(), true)]);
+    let (ran, _) = count(sessions(&[&whole.bytes, &again.bytes], 0));
+    assert_eq!(ran, [(Some(1), 3, 4)]);
+}

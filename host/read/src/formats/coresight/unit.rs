@@ -49,6 +49,8 @@ pub(super) enum What {
     Message(Message),
     /// The trace unit is off from here on, up to the next element.
     Pause,
+    /// The same, and nothing else is missing: it was off while its trace was read, or the thread did not run.
+    Restart,
     /// The source ends.
     End,
 }
@@ -183,8 +185,10 @@ impl Work {
                 memory: Some(memory),
                 view: View::default(),
             };
+            let goes_on = index > 0 && stream.follows_another();
             if index > 0 {
-                output.pause(edges.instructions(), 0, true);
+                let why = if goes_on { What::Restart } else { What::Pause };
+                output.pause(edges.instructions(), 0, Some(why));
             }
             let mut doubts = Doubts::default();
             if software::is_software(&source.protocol) {
@@ -201,6 +205,7 @@ impl Work {
                     output: &mut output,
                     doubts: &mut doubts,
                     counts: &mut counts,
+                    goes_on,
                 };
                 let packets = flow.run_stream(&source.protocol, stream, &mut follower);
                 counts.packets += packets;
@@ -293,11 +298,11 @@ impl Output<'_> {
         clock.timestamp(instructions, ticks, placed);
     }
 
-    /// Nothing is traced from here on, up to the next element. `is_off`: because the trace unit is off.
-    fn pause(&mut self, instructions: u64, at: usize, is_off: bool) {
+    /// Nothing is traced from here on, up to the next element; what is to be said of that.
+    fn pause(&mut self, instructions: u64, at: usize, why: Option<What>) {
         if self.measure == Measure::Timestamps {
-            if is_off {
-                self.push(instructions, at, What::Pause);
+            if let Some(why) = why {
+                self.push(instructions, at, why);
             }
             let State { clock, placed, .. } = &mut self.state;
             clock.pause(placed);
@@ -331,6 +336,8 @@ struct Follower<'f, 'a, 'c> {
     output: &'f mut Output<'a>,
     doubts: &'f mut Doubts,
     counts: &'f mut TraceCounts,
+    /// Whether the stream goes on with what the part before it ended with.
+    goes_on: bool,
 }
 
 impl Sink for Follower<'_, '_, '_> {
@@ -342,8 +349,10 @@ impl Sink for Follower<'_, '_, '_> {
             output,
             doubts,
             counts,
+            goes_on,
         } = self;
-        if output.state.is_closed {
+        let begins = matches!(element, Element::NoSync(Unsynced::Init));
+        if output.state.is_closed || (*goes_on && begins) {
             return;
         }
         doubts.any(at, &element);
@@ -393,10 +402,17 @@ impl Sink for Follower<'_, '_, '_> {
             }
             Element::DataSuppressed => output.push(now, at, What::DataSuppressed),
             Element::NoSync(Unsynced::Init) => {}
-            Element::NoSync(why) => output.pause(now, at, why == Unsynced::Reset),
+            Element::NoSync(why) => {
+                output.pause(now, at, (why == Unsynced::Reset).then_some(What::Pause));
+            }
             _ => {}
         }
         output.flush(Some(code));
+    }
+
+    fn restart(&mut self, at: usize) {
+        let instructions = self.edges.instructions();
+        self.output.pause(instructions, at, Some(What::Restart));
     }
 
     fn memory(&mut self, view: View) {

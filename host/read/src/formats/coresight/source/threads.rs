@@ -1,6 +1,6 @@
 //! Which thread a core runs, and what cuts into it.
 
-use kymo_coresight::calls::Edge;
+use kymo_coresight::calls::{Edge, Lost};
 use kymo_coresight::exception::ExceptionKind;
 use kymo_event::{Batch, EventKind, InterruptKind, Irq, RowKind, Time};
 
@@ -65,6 +65,17 @@ impl At<'_> {
         } else if self.reader.interrupts.last() == Some(&irq) {
             self.reader.interrupts.pop();
             self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
+        }
+    }
+
+    /// The trace unit is off up to where it goes on: the thread does nothing of which there is trace.
+    pub(super) fn restart(&mut self) {
+        if self.reader.thread.is_none() {
+            return self.lost(Lost::Paused);
+        }
+        self.doubts.paused += 1;
+        if !std::mem::replace(&mut self.reader.is_left, true) {
+            self.push_made(EventKind::SwitchedOut);
         }
     }
 
