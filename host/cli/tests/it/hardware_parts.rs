@@ -408,6 +408,28 @@ fn pieces(case: &Case, pieces: &[&[u8]], flags: u64, is_one_buffer: bool) {
 }
 
 #[test]
+fn each_processor_has_an_idle_task_of_its_own() {
+    let case = Case::new();
+    let trace = Trace::new(true).run(1, HERE).run(0, HERE).run(1, HERE);
+    let perf = |trace: &Trace| {
+        let mut perf = recording(true, |perf| {
+            perf.at(1000).comm(1, "first");
+            perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        });
+        let size = trace.bytes.len() as u64;
+        perf.at(9000).aux(0, 0, 0, size, AUX_RAW);
+        perf.buffer(None, 0, 0, &trace.bytes);
+        std::fs::write(&case.input, perf.file()).expect("a recording");
+        case.stdout(&["show", "--events"])
+    };
+    let shown = perf(&trace);
+    assert!(shown.contains("swapper/0"), "{shown}");
+    // A kernel that does not write context IDs leaves 0.
+    let shown = perf(&Trace::new(true).run(0, HERE));
+    assert!(!shown.contains("swapper"), "{shown}");
+}
+
+#[test]
 fn sessions_that_adjoin_miss_nothing() {
     let case = Case::new();
     let whole = Trace::new(true)

@@ -127,6 +127,8 @@ pub(super) struct Work {
     pub binaries: Arc<Binaries>,
     /// The thread that all of it is of.
     pub thread: Option<u32>,
+    /// Whether numbers of threads in the trace are such; of a kernel that does not write them, all are 0.
+    pub tells_threads: bool,
     /// The process of each thread, where the trace is of processes.
     pub process_of: Option<Arc<ProcessOf>>,
     /// Files that the input has not.
@@ -147,7 +149,7 @@ impl Work {
         Some(Threads {
             protocol: source.protocol,
             always: self.thread,
-            scheduled: None,
+            scheduled: (!self.tells_threads).then_some(None),
         })
     }
 

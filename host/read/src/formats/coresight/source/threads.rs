@@ -88,7 +88,7 @@ impl At<'_> {
         }
         (self.reader.thread, self.reader.is_left) = (None, false);
         if thread != NO_THREAD {
-            let (thread, space) = self.names.thread(thread, self.info);
+            let (thread, space) = self.names.thread(thread, self.reader.cpu, self.info);
             self.reader.thread = Some(thread);
             self.reader.space = space;
             self.row(RowKind::SwitchedIn, |row| row);
