@@ -230,8 +230,9 @@ const char *kymo_coresight_missing_file(const kymo_coresight *trace, size_t inde
 
 /* What is left out of the result, is missing or damaged, as `kymo` warns: files that were not found and which build of
  * them, bytes of trace IDs that no source has, images that differ. Behind kymo_coresight_elements and kymo_coresight_runs also
- * what these found: execution where no file is, trace that was lost, code that does not fit. How many texts, and which: valid
- * until another function of the trace is called; NULL behind the last one. */
+ * what these found: execution where no file is, trace that was lost, code that does not fit; behind these and
+ * kymo_coresight_packets what is damaged or lost of an STM or ITM. How many texts, and which: valid until another function of
+ * the trace is called; NULL behind the last one. */
 size_t kymo_coresight_warnings(const kymo_coresight *trace);
 const char *kymo_coresight_warning(const kymo_coresight *trace, size_t index);
 

@@ -329,9 +329,14 @@ pub unsafe extern "C" fn kymo_coresight_missing_file(
 /// `trace` is one of this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_coresight_warnings(trace: *const Trace) -> usize {
-    // SAFETY: the caller's trace.
-    let trace = unsafe { reference(trace) };
-    trace.map_or(0, |trace| trace.warnings.texts(&trace.buffers).len())
+    let mut count = 0;
+    status(|| {
+        // SAFETY: the caller's trace.
+        let trace = unsafe { reference(trace) }?;
+        count = trace.warnings.texts(&trace.buffers).len();
+        Ok(())
+    });
+    count
 }
 
 /// See the header.
@@ -343,14 +348,17 @@ pub unsafe extern "C" fn kymo_coresight_warning(
     trace: *const Trace,
     index: usize,
 ) -> *const c_char {
-    // SAFETY: the caller's trace.
-    let Ok(trace) = (unsafe { reference(trace) }) else {
-        return std::ptr::null();
-    };
-    let texts = trace.warnings.texts(&trace.buffers);
-    texts
-        .get(index)
-        .map_or(std::ptr::null(), |text| text.as_ptr())
+    let mut found = std::ptr::null();
+    status(|| {
+        // SAFETY: the caller's trace.
+        let trace = unsafe { reference(trace) }?;
+        let texts = trace.warnings.texts(&trace.buffers);
+        if let Some(text) = texts.get(index) {
+            found = text.as_ptr();
+        }
+        Ok(())
+    });
+    found
 }
 
 /// A callback, with what it is called with.
@@ -408,6 +416,7 @@ pub unsafe extern "C" fn kymo_coresight_packets(
                     return Ok(());
                 }
             }
+            trace.warnings.messages(buffer);
         }
         Ok(())
     })
@@ -442,6 +451,7 @@ pub unsafe extern "C" fn kymo_coresight_elements(
                     offset,
                     element,
                     view,
+                    ..
                 } = line
                 else {
                     continue;
@@ -460,6 +470,9 @@ pub unsafe extern "C" fn kymo_coresight_elements(
             }
             for (place, doubts) in doubts.iter().enumerate() {
                 trace.warnings.follow(doubts, buffer, place);
+            }
+            if goes_on {
+                trace.warnings.messages(buffer);
             }
             if !goes_on {
                 break;

@@ -51,6 +51,18 @@ impl Warnings {
         self.texts.take();
     }
 
+    /// The messages of a buffer's software were read, of which elements say less than packets.
+    pub fn messages(&self, buffer: &Buffer) {
+        for (place, stream) in buffer.streams() {
+            let Some(source) = buffer.sources.get(place) else {
+                continue;
+            };
+            let mut doubts = Doubts::default();
+            doubts.messages(&source.protocol, stream);
+            self.follow(&doubts, buffer, place);
+        }
+    }
+
     /// All of them: damage first, as `kymo` ends with an error for that.
     pub fn texts(&self, buffers: &[Buffer]) -> Ref<'_, [CString]> {
         let mut texts = self.texts.borrow_mut();

@@ -34,6 +34,9 @@ pub trait Sink {
     /// Takes an element. `at` is the position in the stream of the packet from which it comes.
     fn element(&mut self, at: usize, element: Element);
 
+    /// The trace unit was started again, at this position, where it had ended: it was off in between, and nothing else is missing.
+    fn restart(&mut self, _at: usize) {}
+
     /// From here on another view of memory holds. The first one is [`View::default`].
     fn memory(&mut self, _: View) {}
 
@@ -220,8 +223,15 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// A segment of the stream begins: decoding begins anew, as after a reset of the trace unit.
+    /// A segment of the stream begins: decoding begins anew, as after a reset of the trace unit, unless the trace goes on there.
     pub fn begin(&mut self, segment: &Segment, sink: &mut impl Sink) {
+        if segment.goes_on && segment.start > 0 && self.is_settled() {
+            sink.restart(segment.start);
+            if let Some(view) = self.enter(segment.session) {
+                sink.memory(view);
+            }
+            return;
+        }
         let is_first = segment.start == 0 && segment.lost_before.is_none();
         let why = segment.lost_before.unwrap_or(Unsynced::Reset);
         let view = match self {
@@ -229,19 +239,19 @@ impl<C: Code> Flow<C> {
                 if !is_first {
                     flow.reset(why);
                 }
-                flow.blocks.session(segment.session)
+                flow.blocks.session(segment.start, segment.session)
             }
             Flow::EtmV3(flow) => {
                 if !is_first {
                     flow.reset(why);
                 }
-                flow.blocks.session(segment.session)
+                flow.blocks.session(segment.start, segment.session)
             }
             Flow::Ptm(flow) => {
                 if !is_first {
                     flow.reset(why);
                 }
-                flow.blocks.session(segment.session)
+                flow.blocks.session(segment.start, segment.session)
             }
             Flow::Stm(flow) => {
                 if !is_first {
@@ -258,6 +268,24 @@ impl<C: Code> Flow<C> {
             Flow::None => return,
         };
         sink.memory(view);
+    }
+
+    /// Whether nothing of what came before waits for what follows.
+    fn is_settled(&self) -> bool {
+        match self {
+            Flow::EtmV4(flow) => flow.is_all_committed(),
+            _ => true,
+        }
+    }
+
+    /// Another session goes on with the trace. The view of memory, if it is another one than before.
+    fn enter(&mut self, session: Option<u32>) -> Option<View> {
+        match self {
+            Flow::EtmV4(flow) => flow.blocks.enter(session),
+            Flow::EtmV3(flow) => flow.blocks.enter(session),
+            Flow::Ptm(flow) => flow.blocks.enter(session),
+            Flow::Stm(_) | Flow::Itm(_) | Flow::None => None,
+        }
     }
 
     /// The stream ends, and what its recorder lost behind its last segment is reported.

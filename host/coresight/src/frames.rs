@@ -61,6 +61,8 @@ pub struct Stream<'a> {
     sessions: Vec<(usize, u32)>,
     /// Where trace is missing that the recorder lost.
     losses: Vec<(usize, Unsynced)>,
+    /// Those of the resets before which nothing is missing: the first byte, if the buffer goes on where one before it ended.
+    joins: Vec<usize>,
 }
 
 /// A part of a stream that is decoded for itself: decoding begins anew behind it.
@@ -74,6 +76,8 @@ pub struct Segment {
     pub session: Option<u32>,
     /// What the recorder lost before it.
     pub lost_before: Option<Unsynced>,
+    /// Whether nothing is missing before it: the trace unit synchronized there, and what it said before still holds.
+    pub goes_on: bool,
 }
 
 impl<'a> Stream<'a> {
@@ -99,7 +103,20 @@ impl<'a> Stream<'a> {
             runs: Vec::new(),
             sessions: Vec::new(),
             losses: Vec::new(),
+            joins: Vec::new(),
         }
+    }
+
+    /// Whether its first byte follows the last one of a buffer before.
+    pub fn follows_another(&self) -> bool {
+        self.joins.first() == Some(&0)
+    }
+
+    /// Whether it begins with a synchronization of a trace unit: zeros, at least five, and 0x80.
+    pub(crate) fn is_synchronized(&self) -> bool {
+        const ZEROS: usize = 5;
+        let zeros = self.bytes.iter().take_while(|byte| **byte == 0).count();
+        zeros >= ZEROS && self.bytes.get(zeros) == Some(&0x80)
     }
 
     /// Its segments, in order.
@@ -122,6 +139,7 @@ impl<'a> Stream<'a> {
                 end,
                 session,
                 lost_before,
+                goes_on: lost_before.is_none() && self.joins.binary_search(&start).is_ok(),
             };
             start = end;
             segment

@@ -281,6 +281,7 @@ impl<'a> Listing<'a> {
         Some(Line::Element {
             source: cursor.source,
             offset: cursor.offsets.of(at) + cursor.number_shift,
+            at,
             element,
             view,
         })
@@ -348,6 +349,8 @@ pub enum Line<'a> {
         source: &'a Source,
         /// Offset in the buffer of the packet from which it comes.
         offset: u64,
+        /// Position of that packet in the source's stream.
+        at: usize,
         /// The element.
         element: Element,
         /// What was in memory.

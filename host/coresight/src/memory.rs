@@ -3,7 +3,8 @@
 mod history;
 mod layout;
 
-pub use history::{History, HistoryBuilder, Memory, Recorded, Scene, Session, View};
+pub(crate) use history::thread_in;
+pub use history::{History, HistoryBuilder, Memory, Recorded, Scene, Schedule, Session, View};
 pub use layout::{Layout, build_id};
 pub(crate) use layout::{elf_kind, other_machine};
 
@@ -95,6 +96,8 @@ pub struct Moment {
     pub context: Context,
     /// The last timestamp.
     pub ticks: Option<u64>,
+    /// The thread, where the trace does not say it and something else does.
+    pub thread: Option<u32>,
     /// The session of the trace unit, by its index.
     pub session: Option<u32>,
     /// The last change of memory that is known to have happened, because code ran that was not there before.
@@ -105,6 +108,11 @@ pub struct Moment {
 pub trait Code {
     /// The bytes from `address` on, as far as one image has them; `None` where none is.
     fn at(&self, view: View, space: MemorySpace, address: u64) -> Option<&[u8]>;
+
+    /// The threads of the source's stream, where the trace does not say them.
+    fn schedule(&self) -> Option<&Schedule> {
+        None
+    }
 
     /// What is in memory at a moment. Memory that never changes has one view.
     fn view(&self, _: &Moment) -> View {
@@ -120,6 +128,10 @@ pub trait Code {
 impl<C: Code> Code for &C {
     fn at(&self, view: View, space: MemorySpace, address: u64) -> Option<&[u8]> {
         (**self).at(view, space, address)
+    }
+
+    fn schedule(&self) -> Option<&Schedule> {
+        (**self).schedule()
     }
 
     fn view(&self, moment: &Moment) -> View {

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use crate::Error;
 use crate::frames::TraceId;
 use crate::input::Buffer;
-use crate::memory::{Bytes, Image, Memory, MemorySpace, Recorded, Session};
+use crate::memory::{Bytes, Image, Memory, MemorySpace, Recorded, Schedule, Session};
 use assignments::Assignments;
 use buffers::Writer;
 use header::Header;
@@ -114,6 +114,16 @@ impl Recording {
         self.sideband.begins()
     }
 
+    /// Bytes of trace whose threads only the kernel's records say, and those of them that have none because several may have
+    /// run there. Of a recording that is [loaded](Self::load).
+    pub fn scheduled_bytes(&self) -> (u64, u64) {
+        let code = self.buffers.iter().flat_map(|buffer| &buffer.code);
+        let bytes = code.filter_map(Memory::schedule).map(Schedule::bytes);
+        bytes.fold((0, 0), |(all, unknown), (bytes, of_none)| {
+            (all + bytes, unknown + of_none)
+        })
+    }
+
     /// Gives the buffers code. `images_of` finds that of a mapping, as [`Files::images`] does; files of which there is none are
     /// returned, each once.
     pub fn load(
@@ -147,7 +157,9 @@ impl Recording {
                     sessions: Arc::clone(sessions),
                     conversion: self.conversion.filter(|_| self.sideband.has_times()),
                 };
-                Memory::new(Arc::clone(&history), recorded)
+                let streams = buffer.frames.streams.iter();
+                let mut streams = streams.filter(|it| [source.id, TraceId::NONE].contains(&it.id));
+                Memory::new(Arc::clone(&history), recorded, streams.next())
             });
             buffer.code = code.collect();
         }

@@ -281,6 +281,20 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
         );
         remarks.push(Remark::warning("", text));
     }
+    let (bytes, of_none) = recording.scheduled_bytes();
+    if bytes > 0 {
+        let rest = match of_none {
+            0 => String::new(),
+            of_none => {
+                let share = (100.0 * of_none as f64 / bytes as f64).ceil();
+                format!("; {share} % of it has no thread, as several may have run there")
+            }
+        };
+        let text = format!(
+            "the trace has no context IDs: threads are those that the kernel switched to, by the times of its records{rest}"
+        );
+        remarks.push(Remark::warning("", text));
+    }
     if let Some(offset) = recording.features_cut_at {
         let text = format!(
             "the file ends at offset {offset}, before the sections behind its data do: build IDs of files and the release of the \

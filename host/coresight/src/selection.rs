@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::element::Element;
+use crate::input::Buffer;
+use crate::listing::PacketDecoder;
+use crate::memory::{Memory, Schedule, thread_in};
 use crate::source::Protocol;
 
 /// Which part of a buffer's trace to look at; all of it by default.
@@ -23,6 +26,27 @@ pub struct Selection {
     pub instructions: Option<Vec<Range<u64>>>,
 }
 
+/// Whether it is known anywhere in the trace of a buffer's source, by its place, which thread runs.
+pub fn has_threads(buffer: &Buffer, source: usize) -> bool {
+    let Some(protocol) = buffer.sources.get(source).map(|it| it.protocol) else {
+        return false;
+    };
+    let code = buffer.code.get(source);
+    let schedule = code.and_then(Memory::schedule).map(Schedule::bytes);
+    if buffer.thread.is_some() || schedule.is_some_and(|(bytes, unknown)| unknown < bytes) {
+        return true;
+    }
+    let mut streams = buffer.streams().filter(|(known, _)| *known == source);
+    schedule.is_none()
+        && streams.any(|(_, stream)| {
+            let mut packets = stream.segments().flat_map(|segment| {
+                let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+                PacketDecoder::new(&protocol, bytes, segment.start)
+            });
+            packets.any(|packet| thread_in(&protocol, &packet).is_some())
+        })
+}
+
 /// Follows thread, time and instructions through the elements of one source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tracker<'a> {
@@ -31,6 +55,8 @@ pub struct Tracker<'a> {
     instructions: Option<Range<u64>>,
     /// The thread whose trace it is, if it is one's alone.
     only: Option<u32>,
+    /// The threads of its stream, where the trace does not say them.
+    schedule: Option<&'a Schedule>,
     thread: Option<u32>,
     time: Option<u64>,
     /// Instructions so far, if they are counted.
@@ -40,19 +66,21 @@ pub struct Tracker<'a> {
 }
 
 impl<'a> Tracker<'a> {
-    /// Begins a source, by its place in the buffer. `only` is the thread whose trace it is, if it is one's alone.
+    /// Begins a source, by its place in the buffer.
     pub fn new(
         protocol: &Protocol,
-        only: Option<u32>,
+        buffer: &'a Buffer,
         selection: &'a Selection,
         source: usize,
     ) -> Self {
+        let code = buffer.code.get(source);
         let instructions = selection.instructions.as_ref();
         let mut tracker = Tracker {
             protocol: *protocol,
             threads: selection.threads.as_ref(),
             instructions: instructions.map(|all| all.get(source).cloned().unwrap_or_default()),
-            only,
+            only: buffer.thread,
+            schedule: code.and_then(Memory::schedule),
             thread: None,
             time: None,
             seen: 0,
@@ -63,12 +91,18 @@ impl<'a> Tracker<'a> {
         tracker
     }
 
-    /// Takes the next element. Whether it is a context of another thread than before.
+    /// Takes the next element, of the packet at a position of the stream. Whether another thread runs than before.
     #[inline]
-    pub fn take(&mut self, element: &Element) -> bool {
+    pub fn take(&mut self, at: usize, element: &Element) -> bool {
         let before = self.thread();
+        if let Some(schedule) = self.schedule {
+            self.thread = schedule.at(at);
+            if self.thread != before {
+                self.select();
+            }
+        }
         match element {
-            Element::Context(context) => {
+            Element::Context(context) if self.schedule.is_none() => {
                 self.thread = self.protocol.thread_of(context);
                 self.select();
             }

@@ -123,7 +123,7 @@ fn list(
         view: View::default(),
         cpu: traced.cpu,
         exceptions: Exceptions::of(&traced.protocol),
-        tracker: Tracker::new(&traced.protocol, buffer.thread, selection, source),
+        tracker: Tracker::new(&traced.protocol, buffer, selection, source),
         addresses,
         programs,
         known: HashMap::new(),
@@ -204,7 +204,7 @@ impl Sink for Printer<'_> {
             }
             return;
         }
-        if self.tracker.take(&element) {
+        if self.tracker.take(at, &element) {
             self.other_thread();
         }
         if !self.tracker.is_selected() {

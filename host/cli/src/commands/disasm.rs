@@ -146,7 +146,7 @@ fn list(
         code,
         view: View::default(),
         source: traced,
-        tracker: Tracker::new(&traced.protocol, buffer.thread, selection, source),
+        tracker: Tracker::new(&traced.protocol, buffer, selection, source),
         offsets: stream.offsets(),
         writer,
         blocks: Vec::new(),
@@ -225,7 +225,7 @@ impl Sink for Printer<'_> {
             self.seen += u64::from(*count);
         }
         let is_time = self.is_json && matches!(element, Element::Timestamp { .. });
-        if self.tracker.take(&element) {
+        if self.tracker.take(at, &element) {
             self.other_thread();
         } else if is_time {
             self.begin_lines();

@@ -120,7 +120,7 @@ fn list(
         .enumerate()
         .map(|(index, source)| Cursor {
             source,
-            tracker: Tracker::new(&source.protocol, buffer.thread, selection, index),
+            tracker: Tracker::new(&source.protocol, buffer, selection, index),
             doubts: Doubts::default(),
             packet: Vec::new(),
             is_there: addresses.is_all(),
@@ -146,8 +146,11 @@ fn list(
         let Some((cursor, code)) = found.filter(|_| args.part.sources.has_source(source)) else {
             continue;
         };
-        if let Line::Element { element, view, .. } = &line {
-            cursor.tracker.take(element);
+        if let Line::Element {
+            at, element, view, ..
+        } = &line
+        {
+            cursor.tracker.take(*at, element);
             if source.protocol.traces_instructions() {
                 cursor.doubts.view = *view;
                 cursor.doubts.any(offset as usize, element);
@@ -196,11 +199,14 @@ fn list(
             };
             match line {
                 Line::Packet(_) => write(&line),
-                Line::Element { element, view, .. } => {
+                Line::Element {
+                    at, element, view, ..
+                } => {
                     addresses.each_part(code.seen(view), &element, |element| {
                         write(&Line::Element {
                             source,
                             offset,
+                            at,
                             element: *element,
                             view,
                         });

@@ -101,7 +101,7 @@ fn list(
         .enumerate()
         .map(|(index, source)| Cursor {
             source,
-            tracker: Tracker::new(&source.protocol, buffer.thread, selection, index),
+            tracker: Tracker::new(&source.protocol, buffer, selection, index),
             doubts: Doubts::default(),
         })
         .collect();
@@ -111,6 +111,7 @@ fn list(
         let Line::Element {
             source,
             offset,
+            at,
             element,
             view,
         } = entry
@@ -125,7 +126,7 @@ fn list(
             continue;
         };
         cursor.doubts.view = view;
-        cursor.tracker.take(&element);
+        cursor.tracker.take(at, &element);
         if !args.part.sources.has_source(source) || !cursor.tracker.is_selected() {
             continue;
         }
@@ -143,6 +144,7 @@ fn list(
                     let entry = Line::Element {
                         source,
                         offset,
+                        at,
                         element: *element,
                         view,
                     };

@@ -9,7 +9,7 @@ use kymo_coresight::element::{Element, Last, Range};
 use kymo_coresight::frames::TraceId;
 use kymo_coresight::input::{self, Buffer};
 use kymo_coresight::memory::Scene;
-use kymo_coresight::selection::{Selection, within};
+use kymo_coresight::selection::{Selection, has_threads, within};
 use kymo_event::Pattern;
 
 use super::counting::steps;
@@ -209,6 +209,12 @@ impl PartArgs {
     /// When no thread or time of the trace is meant.
     pub fn selection(&self, opened: &Opened, decode: DecodeArgs) -> Result<Vec<Selection>, Report> {
         let threads = self.threads(opened)?;
+        if threads
+            .as_ref()
+            .is_some_and(|threads| !threads.contains(&0))
+        {
+            self.check_threads(opened)?;
+        }
         let selection = |buffer: &Buffer| Selection {
             threads: threads.clone(),
             instructions: self.has_times().then(|| vec![0..0; buffer.sources.len()]),
@@ -271,6 +277,29 @@ impl PartArgs {
             }
         }
         Ok(selections)
+    }
+
+    /// Refuses threads and processes where it is known of none of the trace which thread ran it.
+    fn check_threads(&self, opened: &Opened) -> Result<(), Report> {
+        let mut sources = opened.buffers.iter().flat_map(|buffer| {
+            let all = (0..buffer.sources.len()).filter(|source| self.sources.has(buffer, *source));
+            all.map(move |source| (buffer, source))
+        });
+        if sources.any(|(buffer, source)| has_threads(buffer, source)) {
+            return Ok(());
+        }
+        let option = match self.process.is_empty() {
+            true => "--thread",
+            false => "--process",
+        };
+        let report = Report::new(format_args!("{option}: the trace does not tell threads"));
+        Err(report.help(match opened.threads.is_empty() {
+            true => "leave it out; --id and --cpu choose sources",
+            false => {
+                "leave it out; for the next recording: --per-thread, a kernel that writes context IDs (CONFIG_PID_IN_CONTEXTIDR), or \
+                 --switch-events and timestamps"
+            }
+        }))
     }
 
     /// The threads to look at; `None` for all.

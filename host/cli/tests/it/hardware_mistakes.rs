@@ -409,6 +409,17 @@ fn a_program_in_the_place_of_a_configured_buffer_is_refused() {
 }
 
 #[test]
+fn an_error_of_a_configuration_names_it_once() {
+    let case = Case::new();
+    case.write("x.toml", b"buffer = 'trace'\nframe = 'none'\n[[source]]\n");
+    for subcommand in ["packets", "report", "info"] {
+        let path = case.path("x.toml");
+        let text = said(2, &[subcommand, &path]);
+        assert_eq!(text.matches(&path).count(), 1, "{subcommand}: {text}");
+    }
+}
+
+#[test]
 fn loads_and_stores_with_atoms_are_not_followed() {
     let case = Case::new();
     let (input, image) = (

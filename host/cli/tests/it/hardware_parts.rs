@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use kymo_fixtures::etmv4::{Trace, recording};
-use kymo_fixtures::perf_data::AUX_RAW;
+use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, PerfData};
 use tempfile::TempDir;
 
 /// Where the code of both processes is.
@@ -25,18 +25,30 @@ struct Case {
 
 impl Case {
     fn new() -> Self {
+        let trace = Trace::new(true).run(1, HERE).run(2, HERE).run(1, HERE);
+        Case::of(true, &trace, |_| {})
+    }
+
+    /// The same without context IDs: with timestamps, and with `switches`.
+    fn without_ids(switches: impl FnOnce(&mut PerfData)) -> Self {
+        let trace = Trace::new(false).time(4000).run(0, HERE);
+        let trace = trace.time(6000).run(0, HERE).time(8000).run(0, HERE);
+        Case::of(false, &trace.time(8500), switches)
+    }
+
+    fn of(has_ids: bool, trace: &Trace, sideband: impl FnOnce(&mut PerfData)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         for (name, words) in FILES {
             let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             std::fs::write(folder.path().join(name), code).expect("code");
         }
-        let mut perf = recording(true, |perf| {
+        let mut perf = recording(has_ids, |perf| {
             perf.at(1000).comm(1, "first");
             perf.at(1000).comm(2, "second");
             perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
             perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+            sideband(perf);
         });
-        let trace = Trace::new(true).run(1, HERE).run(2, HERE).run(1, HERE);
         perf.at(9000)
             .aux(0, 0, 0, trace.bytes.len() as u64, AUX_RAW);
         perf.buffer(None, 0, 0, &trace.bytes);
@@ -130,6 +142,58 @@ fn processes_are_chosen_by_number_and_name_in_every_subcommand() {
         let counts = folded.lines().filter_map(|line| line.rsplit(' ').next());
         let sum: u64 = counts.filter_map(|count| count.parse::<u64>().ok()).sum();
         assert_eq!(sum, instructions, "{option:?}: {folded}");
+    }
+}
+
+#[test]
+fn threads_come_from_the_kernel_s_switches_where_the_trace_does_not_say_them() {
+    let case = Case::without_ids(|perf| {
+        perf.at(3000).switch(1, 0);
+        perf.at(5000).switch(2, 0);
+        perf.at(7000).switch(1, 0);
+    });
+    for (process, instructions, calls) in [("first", 6, 2), ("second", 2, 1)] {
+        for (subcommand, member, expected) in [
+            ("hotspots", "instructions", instructions),
+            ("ranges", "instructions", instructions),
+            ("report", "count", calls),
+        ] {
+            let sum = case.sum(&[subcommand, "--process", process], member);
+            assert_eq!(sum, expected, "{subcommand} {process}");
+        }
+    }
+    let listed = case.stdout(&["branches"]);
+    assert!(
+        listed.contains("first") && listed.contains("second"),
+        "{listed}"
+    );
+}
+
+#[test]
+fn a_trace_that_tells_no_threads_is_refused_where_some_are_chosen() {
+    let case = Case::without_ids(|_| {});
+    for subcommand in [
+        &["packets"][..],
+        &["ranges"],
+        &["branches"],
+        &["disasm"],
+        &["hotspots"],
+        &["export", "--to", "autofdo", "-o", "-"],
+    ] {
+        for option in [["--process", "first"], ["--thread", "2"]] {
+            let refused = case.refused(&[subcommand, &option].concat());
+            let expected = format!("{}: the trace does not tell threads", option[0]);
+            assert!(refused.contains(&expected), "{subcommand:?}: {refused}");
+            assert!(
+                refused.contains("--switch-events"),
+                "{subcommand:?}: {refused}"
+            );
+        }
+    }
+    // Only the events tell it.
+    for subcommand in ["report", "graph", "calls", "show"] {
+        let refused = case.refused(&[subcommand, "--process", "first"]);
+        assert!(refused.contains("no process first"), "{refused}");
     }
 }
 
@@ -320,6 +384,76 @@ fn two_sessions() -> Case {
     perf.buffer(None, 0, 0, &[first, second].concat());
     std::fs::write(&case.input, perf.file()).expect("a recording");
     case
+}
+
+/// A recording of CPU 0 with a session for each of these pieces of trace, each with a buffer of its own or all in one.
+fn pieces(case: &Case, pieces: &[&[u8]], flags: u64, is_one_buffer: bool) {
+    let mut perf = recording(true, |perf| {
+        perf.at(1000).comm(1, "first");
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+    });
+    let mut offset = 0;
+    for (piece, time) in pieces.iter().zip((3000..).step_by(1000)) {
+        let size = piece.len() as u64;
+        perf.at(time).aux(0, 0, offset, size, AUX_RAW | flags);
+        if !is_one_buffer {
+            perf.buffer(None, 0, offset, piece);
+        }
+        offset += size;
+    }
+    if is_one_buffer {
+        perf.buffer(None, 0, 0, &pieces.concat());
+    }
+    std::fs::write(&case.input, perf.file()).expect("a recording");
+}
+
+#[test]
+fn each_processor_has_an_idle_task_of_its_own() {
+    let case = Case::new();
+    let trace = Trace::new(true).run(1, HERE).run(0, HERE).run(1, HERE);
+    let perf = |trace: &Trace| {
+        let mut perf = recording(true, |perf| {
+            perf.at(1000).comm(1, "first");
+            perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        });
+        let size = trace.bytes.len() as u64;
+        perf.at(9000).aux(0, 0, 0, size, AUX_RAW);
+        perf.buffer(None, 0, 0, &trace.bytes);
+        std::fs::write(&case.input, perf.file()).expect("a recording");
+        case.stdout(&["show", "--events"])
+    };
+    let shown = perf(&trace);
+    assert!(shown.contains("swapper/0"), "{shown}");
+    // A kernel that does not write context IDs leaves 0.
+    let shown = perf(&Trace::new(true).run(0, HERE));
+    assert!(!shown.contains("swapper"), "{shown}");
+}
+
+#[test]
+fn sessions_that_adjoin_miss_nothing() {
+    let case = Case::new();
+    let whole = Trace::new(true)
+        .run(1, HERE)
+        .run(1, HERE)
+        .run(1, HERE)
+        .bytes;
+    // In the middle of a packet.
+    let (first, second) = whole.split_at(whole.len() - 24);
+    pieces(&case, &[&whole], 0, true);
+    let expected = case.stdout(&["show", "--events"]);
+    pieces(&case, &[first, second], 0, true);
+    assert_eq!(case.stdout(&["show", "--events"]), expected);
+    assert_eq!(case.sum(&["hotspots"], "instructions"), 9);
+    pieces(&case, &[first, second], AUX_TRUNCATED, true);
+    let shown = case.stdout(&["show", "--events"]);
+    assert!(shown.contains("~~~"), "{shown}");
+    // The trace unit was restarted: it goes on likewise in a buffer of its own.
+    let again = Trace::new(true).time(1000).run(1, HERE);
+    let again = again.time(1010).run(1, HERE).bytes;
+    pieces(&case, &[&again, &again, &again], 0, true);
+    let expected = case.stdout(&["show", "--events"]);
+    pieces(&case, &[&again, &again, &again], 0, false);
+    assert_eq!(case.stdout(&["show", "--events"]), expected);
 }
 
 #[test]

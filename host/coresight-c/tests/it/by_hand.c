@@ -45,6 +45,12 @@ static int on_packet(void *user, const kymo_coresight_packet *packet)
     return 0;
 }
 
+static int any_packet(void *user, const kymo_coresight_packet *packet)
+{
+    (void)user;
+    return !packet->text;
+}
+
 static int stop(void *user, const kymo_coresight_element *element)
 {
     (void)element;
@@ -114,6 +120,25 @@ int main(void)
     CHECK(strstr(kymo_coresight_warning(trace, 0), "no image is, first to 0x1000"));
     CHECK(kymo_coresight_warnings(NULL) == 0 && !kymo_coresight_warning(NULL, 0));
     kymo_coresight_free(trace);
+
+    /* An ITM that synchronizes, overflows, and sends a packet that there is not. */
+    static const uint8_t itm[] = {0, 0, 0, 0, 0, 0x80, 0x70, 0x04};
+    kymo_coresight_source software = {KYMO_CORESIGHT_ITM, 0, {0x10}};
+    for (int way = 0; way < 3; way++) {
+        trace = kymo_coresight_of_bytes(itm, sizeof itm, KYMO_CORESIGHT_UNFORMATTED);
+        CHECK(trace && kymo_coresight_add_source(trace, &software) == 0);
+        CHECK(kymo_coresight_warnings(trace) == 0);
+        if (way == 0)
+            CHECK(kymo_coresight_packets(trace, any_packet, NULL) == 0);
+        else if (way == 1)
+            CHECK(kymo_coresight_elements(trace, on_element, &seen) == 0);
+        else
+            CHECK(kymo_coresight_runs(trace, 1, NULL, NULL, NULL) == 0);
+        CHECK(kymo_coresight_warnings(trace) == 2);
+        CHECK(strstr(kymo_coresight_warning(trace, 0), "offset 7"));
+        CHECK(strstr(kymo_coresight_warning(trace, 1), "overflow"));
+        kymo_coresight_free(trace);
+    }
     kymo_coresight_free(NULL);
     puts("all is well");
     return 0;

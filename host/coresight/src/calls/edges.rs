@@ -61,6 +61,14 @@ impl Edges {
         out(Edge::Replaced);
     }
 
+    /// Another thread may run, which no element says.
+    pub fn look_for_thread(&mut self, program: &mut impl Program, out: &mut impl FnMut(Edge)) {
+        let thread = program.thread(&self.context);
+        if thread != self.thread {
+            self.switch(thread, out);
+        }
+    }
+
     /// Takes the next element. Its edges happened before the instructions that it adds.
     #[inline]
     pub fn element(
@@ -152,10 +160,7 @@ impl Edges {
         match *element {
             Element::Context(context) => {
                 self.context = context;
-                let thread = program.thread(&context);
-                if thread != self.thread {
-                    self.switch(thread, out);
-                }
+                self.look_for_thread(program, out);
             }
             Element::Exception {
                 number,

@@ -399,7 +399,7 @@ impl Sink for Counter<'_> {
             }
             return;
         }
-        if self.tracker.take(&element) {
+        if self.tracker.take(at, &element) {
             self.other_thread();
         }
         if !self.tracker.is_selected() {

@@ -54,7 +54,7 @@ struct Work<'a> {
     stream: &'a Stream<'a>,
     options: EtmV4Options,
     selection: &'a Selection,
-    thread: Option<u32>,
+    buffer: &'a Buffer,
 }
 
 /// One thread's way through a stream.
@@ -79,10 +79,11 @@ impl<'a> Work<'a> {
             end: self.stream.bytes.len(),
             session: None,
             lost_before: None,
+            goes_on: false,
         });
         let tracker = Tracker::new(
             &self.source.protocol,
-            self.thread,
+            self.buffer,
             self.selection,
             self.index,
         );
@@ -90,6 +91,7 @@ impl<'a> Work<'a> {
         let mut flow = Flow::new(&self.source.protocol, self.options, self.code);
         if at > 0 {
             segment.start = at;
+            segment.goes_on = false;
         }
         flow.begin(&segment, &mut counter);
         Worker {
@@ -398,7 +400,7 @@ pub fn of_buffer_cut(
             stream,
             options,
             selection,
-            thread: buffer.thread,
+            buffer,
         })
     });
     let all: Vec<Work<'_>> = all.collect();

@@ -1,5 +1,7 @@
 //! Straight runs of instructions, decoded once.
 
+mod starts;
+
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::Sink;
@@ -11,6 +13,7 @@ use crate::etmv4::Atoms;
 use crate::instruction::{self, Instruction, Waypoints};
 use crate::isa::Isa;
 use crate::memory::{Code, MemorySpace, Moment, View};
+use starts::{Key, Starts};
 
 /// Number of a block.
 pub type BlockId = u32;
@@ -125,79 +128,6 @@ pub struct Blocks<C> {
     starts: Starts,
 }
 
-/// Finds blocks by their starts. The blocks themselves have the keys, so that a look costs one slot and one block.
-#[derive(Clone, Debug, Default)]
-struct Starts {
-    /// A power of two of them, at least twice as many as there are blocks; [`NONE`] is an empty one.
-    slots: Vec<BlockId>,
-    len: usize,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Key {
-    address: u64,
-    space: MemorySpace,
-    isa: Isa,
-    view: View,
-}
-
-impl Key {
-    fn of(block: &Block) -> Self {
-        Key {
-            address: block.start,
-            space: block.space,
-            isa: block.isa,
-            view: block.view,
-        }
-    }
-
-    #[inline]
-    fn hash(&self) -> u64 {
-        let view = u64::from(self.view.program()) << 32 | u64::from(self.view.change());
-        let state = u64::from(self.space.0) << 56 | (self.isa as u64) << 48;
-        let mixed = self.address ^ state ^ view.rotate_left(20);
-        mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    }
-}
-
-impl Starts {
-    /// The slot of a key: the one that has it, or the empty one where it belongs.
-    #[inline]
-    fn slot(&self, blocks: &[Block], key: &Key) -> usize {
-        let mask = self.slots.len().wrapping_sub(1);
-        let mut slot = (key.hash() >> 32) as usize & mask;
-        while let Some(block) = self.slots.get(slot).and_then(|id| blocks.get(*id as usize))
-            && Key::of(block) != *key
-        {
-            slot = (slot + 1) & mask;
-        }
-        slot
-    }
-
-    #[inline]
-    fn find(&self, blocks: &[Block], key: &Key) -> Option<BlockId> {
-        let id = *self.slots.get(self.slot(blocks, key))?;
-        (id != NONE).then_some(id)
-    }
-
-    /// Adds the last block.
-    fn add(&mut self, blocks: &[Block]) {
-        if self.slots.len() <= 2 * blocks.len() {
-            self.slots.clear();
-            self.slots
-                .resize((4 * blocks.len()).next_power_of_two().max(64), NONE);
-            self.len = 0;
-        }
-        while let Some(block) = blocks.get(self.len) {
-            let slot = self.slot(blocks, &Key::of(block));
-            if let Some(slot) = self.slots.get_mut(slot) {
-                *slot = self.len as BlockId;
-            }
-            self.len += 1;
-        }
-    }
-}
-
 /// Builds the hashes of addresses.
 pub type AddressHash = BuildHasherDefault<AddressHasher>;
 
@@ -290,20 +220,35 @@ impl<C: Code> Blocks<C> {
     }
 
     /// What an element says of the memory that follows it. The view of that, if it is another one than before.
-    pub fn element(&mut self, element: &Element) -> Option<View> {
+    /// It is one of the packet at a position of the stream.
+    pub fn element(&mut self, at: usize, element: &Element) -> Option<View> {
         match element {
-            Element::Context(context) => self.context(context),
-            Element::Timestamp { value, .. } => self.timestamp(*value),
+            Element::Context(context) => self.context(at, context),
+            Element::Timestamp { value, .. } => {
+                self.assign(at);
+                self.timestamp(*value)
+            }
+            Element::TraceOn { .. } if self.assign(at) => self.look(),
             _ => None,
         }
     }
 
-    /// The trace says the context. The view of memory, if it is another one than before.
-    pub fn context(&mut self, context: &Context) -> Option<View> {
+    /// The trace says the context, in the packet at a position. The view of memory, if it is another one than before.
+    pub fn context(&mut self, at: usize, context: &Context) -> Option<View> {
         let known = &self.moment.context;
         let is_same = (known.context_id, known.vmid) == (context.context_id, context.vmid);
         self.moment.context = *context;
-        (!is_same).then(|| self.look()).flatten()
+        let is_other = self.assign(at);
+        (!is_same || is_other).then(|| self.look()).flatten()
+    }
+
+    /// Another thread may run from a position on. Whether it does.
+    fn assign(&mut self, at: usize) -> bool {
+        let Some(schedule) = self.code.schedule() else {
+            return false;
+        };
+        let thread = schedule.at(at);
+        std::mem::replace(&mut self.moment.thread, thread) != thread
     }
 
     /// The trace says the time. The view of memory, if it is another one than before.
@@ -312,15 +257,22 @@ impl<C: Code> Blocks<C> {
         self.look()
     }
 
-    /// A session of the trace unit begins, of which nothing is known from the one before. The view of memory.
-    pub fn session(&mut self, session: Option<u32>) -> View {
+    /// A session of the trace unit begins at a position, of which nothing is known from the one before. The view of memory.
+    pub fn session(&mut self, at: usize, session: Option<u32>) -> View {
         self.moment = Moment {
             session,
             change: self.moment.change,
             ..Moment::default()
         };
+        self.assign(at);
         self.look();
         self.view
+    }
+
+    /// Another session goes on with the trace of the one before. The view of memory, if it is another one than before.
+    pub fn enter(&mut self, session: Option<u32>) -> Option<View> {
+        self.moment.session = session;
+        self.look()
     }
 
     /// Code runs at an address that has none. The view in which it has some, if memory can have changed by now.

@@ -91,7 +91,7 @@ impl<C: Code> EtmV3Flow<C> {
     /// Gives an element, and goes on with the memory that it stands for.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
-        let view = self.blocks.element(&element);
+        let view = self.blocks.element(at, &element);
         self.see(view, sink);
     }
 
@@ -264,7 +264,7 @@ impl<C: Code> EtmV3Flow<C> {
                 SyncReason::DebugExit => TraceOn::Debug,
                 _ => TraceOn::Normal,
             };
-            sink.element(at, Element::TraceOn { why, cycles: None });
+            self.give(at, Element::TraceOn { why, cycles: None }, sink);
         }
         if is_first {
             self.context = Context::default();

@@ -124,6 +124,11 @@ impl<C: Code> EtmV4Flow<C> {
             && self.blocks.moment() == other.blocks.moment()
     }
 
+    /// Whether nothing waits for a commit, or for the address of an exception.
+    pub(super) fn is_all_committed(&self) -> bool {
+        self.depth == 0 && self.unseen == 0 && !self.exception_waits
+    }
+
     /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
     pub fn reset(&mut self, why: Unsynced) {
         self.lose_sync(why);
@@ -133,7 +138,7 @@ impl<C: Code> EtmV4Flow<C> {
     /// Gives an element, and goes on with the memory that it stands for.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
-        let view = self.blocks.element(&element);
+        let view = self.blocks.element(at, &element);
         self.see(view, sink);
     }
 
@@ -500,7 +505,7 @@ impl<C: Code> EtmV4Flow<C> {
                 };
                 self.overflowed = false;
                 self.returns.flush();
-                sink.element(at, Element::TraceOn { why, cycles: None });
+                self.give(at, Element::TraceOn { why, cycles: None }, sink);
             }
             What::FunctionReturn => {}
             What::TraceInfo => self.returns.flush(),

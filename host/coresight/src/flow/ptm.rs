@@ -84,7 +84,7 @@ impl<C: Code> PtmFlow<C> {
     /// Gives an element, and goes on with the memory that it stands for.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
-        let view = self.blocks.element(&element);
+        let view = self.blocks.element(at, &element);
         self.see(view, sink);
     }
 
@@ -222,7 +222,7 @@ impl<C: Code> PtmFlow<C> {
         };
         let why = match reason {
             SyncReason::Periodic if !is_first => {
-                let view = self.blocks.context(&self.context);
+                let view = self.blocks.context(packet.start, &self.context);
                 self.see(view, sink);
                 return;
             }
@@ -231,13 +231,8 @@ impl<C: Code> PtmFlow<C> {
             _ => TraceOn::Normal,
         };
         self.returns.flush();
-        sink.element(
-            packet.start,
-            Element::TraceOn {
-                why,
-                cycles: packet.cycles,
-            },
-        );
+        let cycles = packet.cycles;
+        self.give(packet.start, Element::TraceOn { why, cycles }, sink);
         if is_news {
             self.give(packet.start, Element::Context(self.context), sink);
         }

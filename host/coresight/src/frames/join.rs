@@ -4,8 +4,8 @@ use super::*;
 
 impl Frames<'_> {
     /// Adds what a session of the trace unit recorded, of which the bytes begin at `offset` of the buffer. Decoders begin
-    /// anew there.
-    pub(crate) fn append(&mut self, other: Frames<'_>, offset: u64, session: u32) {
+    /// anew there; `goes_on`: nothing is missing before it.
+    pub(crate) fn append(&mut self, other: Frames<'_>, offset: u64, session: u32, goes_on: bool) {
         for stream in &other.streams {
             let at = self.streams.iter().position(|known| known.id == stream.id);
             let at = at.unwrap_or_else(|| {
@@ -16,6 +16,10 @@ impl Frames<'_> {
             let start = known.bytes.len();
             if start > 0 {
                 known.resets.push(start);
+            }
+            // What has nothing before it goes on only where the buffer does.
+            if goes_on && (start > 0 || session == 0) {
+                known.joins.push(start);
             }
             known.sessions.push((start, session));
             known
@@ -62,6 +66,7 @@ impl Frames<'_> {
             runs: stream.runs,
             sessions: stream.sessions,
             losses: stream.losses,
+            joins: stream.joins,
         };
         Frames {
             streams: self.streams.into_iter().map(own).collect(),

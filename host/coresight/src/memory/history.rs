@@ -9,8 +9,11 @@
 //! trace unit lies between two times, and what is mapped in between is in memory from when on code of it runs.
 
 mod memory;
+mod schedule;
 
 pub use memory::{Memory, Recorded, Scene, Session};
+pub use schedule::Schedule;
+pub(crate) use schedule::thread_in;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -152,6 +155,9 @@ fn entry_up_to<K: Copy + Ord, T: Copy>(entries: &[(K, T)], limit: K) -> Option<T
     Some(entries.get(after.checked_sub(1)?)?.1)
 }
 
+/// The thread that stands for none that is traced.
+pub(crate) const UNTRACED: u32 = u32::MAX;
+
 /// What all programs of a recording had in memory, over time.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -249,9 +255,15 @@ impl HistoryBuilder {
         self.program(change, process, None);
     }
 
-    /// A CPU switches to a thread.
-    pub fn switch(&mut self, time: u64, cpu: u32, thread: u32) {
+    /// A CPU switches to a thread, or to none that is traced; `before` is the one that it ran up to then, if that is known.
+    pub fn switch(&mut self, time: u64, cpu: u32, thread: Option<u32>, before: Option<u32>) {
+        let thread = thread.unwrap_or(UNTRACED);
         let of_cpu = self.history.switches.entry(cpu).or_default();
+        if let Some(before) = before
+            && of_cpu.is_empty()
+        {
+            of_cpu.push((0, before));
+        }
         if of_cpu.last().is_none_or(|(_, last)| *last != thread) {
             of_cpu.push((time, thread));
         }
@@ -389,13 +401,16 @@ impl History {
         first
     }
 
-    /// The thread that a CPU runs all the time from one time to another, if that is known.
-    fn running(&self, cpu: u32, begin: u64, end: u64) -> Option<u32> {
+    /// The only thread of which a CPU can have trace from one time to another, if that is known. `is_user`: of a user's program,
+    /// of which the idle task, 0, has none.
+    fn running(&self, cpu: u32, begin: u64, end: u64, is_user: bool) -> Option<u32> {
         let switches = self.switches.get(&cpu)?;
         let after = switches.partition_point(|(time, _)| *time <= begin);
-        if switches.get(after).is_some_and(|(time, _)| *time <= end) {
-            return None;
-        }
-        Some(switches.get(after.checked_sub(1)?)?.1)
+        let ran = switches.get(after.checked_sub(1)?..)?.iter();
+        let ran = ran.take_while(|(time, _)| *time <= end);
+        let ran = ran.map(|(_, thread)| *thread);
+        let mut ran = ran.filter(|thread| *thread != UNTRACED && !(is_user && *thread == 0));
+        let first = ran.next()?;
+        ran.all(|other| other == first).then_some(first)
     }
 }

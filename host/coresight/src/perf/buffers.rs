@@ -1,12 +1,13 @@
 //! Trace buffers: which part of which one each AUX record names.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::assignments::{Assignments, Mapping, Sink};
 use super::sideband::Sideband;
 use crate::element::Unsynced;
-use crate::frames::{self, FrameFormat, Frames, TraceId};
+use crate::frames::{self, FrameFormat, Frames, Stream, TraceId};
 use crate::memory::Session;
 
 /// An AUX record: a session of the trace unit, and the part of a buffer that it recorded into.
@@ -170,14 +171,21 @@ pub(super) fn read(
 ) -> (Vec<Filled>, u64) {
     let index = Index::new(places);
     let mut missing = 0;
-    let mut of_place: BTreeMap<usize, Vec<(&Aux, Session)>> = BTreeMap::new();
-    let starts = sideband.trace_starts();
+    let mut of_place: BTreeMap<usize, Vec<Record<'_>>> = BTreeMap::new();
+    let (starts, first_starts) = (sideband.trace_starts(), sideband.first_starts());
     let mut ends: HashMap<Option<Owner>, u64> = HashMap::new();
+    // Where the trace of each owner goes on, if nothing is missing there.
+    let mut next: HashMap<Option<Owner>, (u64, Layout)> = HashMap::new();
     for aux in all {
         let place = index.find(places, aux);
         let owner = place.and_then(|place| places.get(place)?.owner());
         let end = aux.time(sideband.has_times());
-        let mut begin = ends.insert(owner, end).unwrap_or_default();
+        let before = ends.insert(owner, end);
+        let mut begin = before.unwrap_or_default();
+        if let (None, Some(Owner::Cpu(cpu))) = (before, owner) {
+            let start = first_starts.get(&cpu).filter(|start| **start <= end);
+            begin = start.copied().unwrap_or_default();
+        }
         if let Some(Owner::Thread(thread)) = owner {
             let starts = starts.get(&thread).map(Vec::as_slice).unwrap_or_default();
             let before = starts.partition_point(|start| *start <= end);
@@ -187,7 +195,25 @@ pub(super) fn read(
         match place {
             Some(place) => {
                 let session = Session { begin, end };
-                of_place.entry(place).or_default().push((aux, session));
+                let is_ring = aux.flags & AUX_OVERWRITE != 0;
+                let cpu = places.get(place).and_then(|place| place.cpu).or(aux.cpu);
+                let layout = match aux.flags & AUX_RAW {
+                    0 => (ids.writer(cpu, Some(aux)), FrameFormat::Memory),
+                    _ => (Writer::Unit { cpu }, FrameFormat::Unformatted),
+                };
+                let adjoins = !is_ring && next.get(&owner) == Some(&(aux.offset, layout));
+                if is_ring || aux.lost().is_some() {
+                    next.remove(&owner);
+                } else if aux.size > 0 {
+                    next.insert(owner, (aux.offset.wrapping_add(aux.size), layout));
+                }
+                of_place.entry(place).or_default().push(Record {
+                    aux,
+                    session,
+                    cpu,
+                    layout,
+                    adjoins,
+                });
             }
             None => missing += u64::from(aux.size > 0),
         }
@@ -198,39 +224,37 @@ pub(super) fn read(
         if all.is_empty() {
             let mut part = Part::new(ids.writer(place.cpu, None));
             let frames = frames::split(data, FrameFormat::Memory, TraceId::NONE);
-            part.frames.append(frames, 0, 0);
+            part.frames.append(frames, 0, 0, false);
             return vec![part.finish(number)];
         }
         let mut parts: Vec<Part> = Vec::new();
-        for (aux, session) in of_place.remove(&number).unwrap_or_default() {
+        let mut chain: Option<Chain<'_>> = None;
+        for record in of_place.remove(&number).unwrap_or_default() {
+            let aux = record.aux;
             let within = usize::try_from(aux.start() - place.offset).unwrap_or(usize::MAX);
             let part = data.get(within..).unwrap_or_default();
             let size = usize::try_from(aux.size).unwrap_or(usize::MAX);
-            let bytes = part.get(..size).unwrap_or(part);
-            let cpu = place.cpu.or(aux.cpu);
-            let (writer, format) = match aux.flags & AUX_RAW {
-                0 => (ids.writer(cpu, Some(aux)), FrameFormat::Memory),
-                _ => (Writer::Unit { cpu }, FrameFormat::Unformatted),
-            };
-            if !bytes.is_empty() {
-                let known = parts.iter().position(|part| part.writer == writer);
-                let known = known.unwrap_or_else(|| {
-                    parts.push(Part::new(writer));
-                    parts.len() - 1
-                });
-                let part = &mut parts[known];
-                let frames = frames::split(bytes, format, TraceId::NONE);
-                let number = u32::try_from(part.sessions.len()).unwrap_or(u32::MAX);
-                part.frames.append(frames, within as u64, number);
-                part.sessions.push(session);
+            let size = size.min(part.len());
+            if size > 0 {
+                let new = Chain::new(&record, data, within..within + size);
+                let is_longer = chain.as_mut().is_some_and(|chain| chain.take(&new));
+                if !is_longer && let Some(whole) = chain.replace(new) {
+                    whole.finish(&mut parts);
+                }
             }
             // A record without bytes does not say how they would have been laid out.
-            let writers = [writer, Writer::Unit { cpu }];
+            let writers = [record.layout.0, Writer::Unit { cpu: record.cpu }];
             let wrote = |part: &&mut Part| writers.contains(&part.writer);
             if let Some(why) = aux.lost() {
+                if let Some(whole) = chain.take() {
+                    whole.finish(&mut parts);
+                }
                 let parts = parts.iter_mut().filter(wrote);
                 parts.for_each(|part| part.frames.lose(why));
             }
+        }
+        if let Some(whole) = chain {
+            whole.finish(&mut parts);
         }
         if parts.is_empty() {
             parts.push(Part::new(Writer::Unit { cpu: place.cpu }));
@@ -238,6 +262,84 @@ pub(super) fn read(
         parts.into_iter().map(|part| part.finish(number)).collect()
     });
     (buffers.collect(), missing)
+}
+
+/// Who wrote trace, and how it is laid out.
+type Layout = (Writer, FrameFormat);
+
+/// An AUX record, and the times of its session.
+struct Record<'a> {
+    aux: &'a Aux,
+    session: Session,
+    cpu: Option<u32>,
+    layout: Layout,
+    /// Whether it begins where the one before ended, of which nothing is missing.
+    adjoins: bool,
+}
+
+/// The bytes of AUX records that are one trace. perf makes a record whenever it has read a buffer, and begins to decode anew at
+/// each. Where the trace unit was restarted for that, it synchronizes; what does not begin so goes on in the middle of what was
+/// before.
+struct Chain<'a> {
+    layout: Layout,
+    data: &'a [u8],
+    bytes: Range<usize>,
+    session: Session,
+    adjoins: bool,
+    /// Whether each of its streams begins with a synchronization.
+    is_synchronized: bool,
+    /// The bytes, split, if they are those of one record.
+    frames: Option<Frames<'a>>,
+}
+
+impl<'a> Chain<'a> {
+    fn new(record: &Record<'_>, data: &'a [u8], bytes: Range<usize>) -> Self {
+        let own = data.get(bytes.clone()).unwrap_or_default();
+        let frames = frames::split(own, record.layout.1, TraceId::NONE);
+        let streams = frames.streams.iter();
+        let mut streams = streams.filter(|stream| !stream.bytes.is_empty());
+        Chain {
+            layout: record.layout,
+            data,
+            session: record.session,
+            adjoins: record.adjoins,
+            is_synchronized: streams.all(Stream::is_synchronized),
+            frames: Some(frames),
+            bytes,
+        }
+    }
+
+    /// Takes the bytes of a record that go on in the middle of what these say. Whether they do.
+    fn take(&mut self, next: &Chain<'_>) -> bool {
+        const FRAME: usize = 16;
+        let is_raw = self.layout.1 == FrameFormat::Unformatted;
+        let is_whole = is_raw || self.bytes.len().is_multiple_of(FRAME);
+        if !next.adjoins || !is_whole || next.is_synchronized {
+            return false;
+        }
+        (self.bytes.end, self.session.end) = (next.bytes.end, next.session.end);
+        self.frames = None;
+        true
+    }
+
+    /// Adds its streams to those of its writer.
+    fn finish(self, parts: &mut Vec<Part>) {
+        let (writer, format) = self.layout;
+        let own = self.data.get(self.bytes.clone()).unwrap_or_default();
+        let split = || frames::split(own, format, TraceId::NONE);
+        let frames = self.frames.unwrap_or_else(split);
+        let known = parts.iter().position(|part| part.writer == writer);
+        let known = known.unwrap_or_else(|| {
+            parts.push(Part::new(writer));
+            parts.len() - 1
+        });
+        let part = &mut parts[known];
+        let number = u32::try_from(part.sessions.len()).unwrap_or(u32::MAX);
+        let offset = self.bytes.start as u64;
+        let goes_on = self.adjoins && self.is_synchronized;
+        part.frames.append(frames, offset, number, goes_on);
+        part.sessions.push(self.session);
+    }
 }
 
 /// A part of a buffer under way.

@@ -16,10 +16,14 @@ pub(super) enum Event {
     Fork { process: u32, parent: Option<u32> },
     /// A process executes another program.
     Exec { process: u32 },
-    /// A CPU runs a thread from here on.
-    Switch { cpu: u32, thread: u32 },
-    /// Trace of a thread begins.
-    TraceStart { thread: u32 },
+    /// A CPU runs a thread from here on, or none that is traced; `before` is the one up to here, if known.
+    Switch {
+        cpu: u32,
+        thread: Option<u32>,
+        before: Option<u32>,
+    },
+    /// Trace of a thread begins, on this CPU.
+    TraceStart { thread: u32, cpu: Option<u32> },
     /// A thread begins.
     Begin { thread: u32 },
     /// It ends: its number can be another one's from here on.
@@ -71,9 +75,21 @@ impl Sideband {
     pub fn trace_starts(&self) -> HashMap<u32, Vec<u64>> {
         let mut starts: HashMap<u32, Vec<u64>> = HashMap::new();
         for told in &self.told {
-            if let Event::TraceStart { thread } = told.event {
+            if let Event::TraceStart { thread, .. } = told.event {
                 let time = Self::time_of(self.has_times, told);
                 starts.entry(thread).or_default().push(time);
+            }
+        }
+        starts
+    }
+
+    /// When trace of each CPU began.
+    pub fn first_starts(&self) -> HashMap<u32, u64> {
+        let mut starts = HashMap::new();
+        for told in &self.told {
+            if let Event::TraceStart { cpu: Some(cpu), .. } = told.event {
+                let time = Self::time_of(self.has_times, told);
+                starts.entry(cpu).or_insert(time);
             }
         }
         starts
@@ -109,7 +125,11 @@ impl Sideband {
                 Event::Thread { process, thread } => builder.thread(time, thread, process),
                 Event::Fork { process, parent } => builder.fork(time, process, parent),
                 Event::Exec { process } => builder.exec(time, process),
-                Event::Switch { cpu, thread } => builder.switch(time, cpu, thread),
+                Event::Switch {
+                    cpu,
+                    thread,
+                    before,
+                } => builder.switch(time, cpu, thread, before),
                 Event::TraceStart { .. } | Event::Begin { .. } | Event::End { .. } => {}
                 Event::Map(index) => {
                     let Some(mapping) = mappings.get(index) else {

@@ -129,7 +129,7 @@ impl Walk {
             10 => self.mmap2(record, misc),
             11 => self.aux(record),
             12 => self.trace_start(record),
-            14 if misc & MISC_SWITCH_OUT == 0 => self.switch(record),
+            14 => self.switch(record, misc),
             15 => self.switch_of_cpu(record, misc),
             21 => self.hardware_id(record)?,
             64 => self.layouts.add_record(record),
@@ -256,32 +256,46 @@ impl Walk {
         if let (Some(process), Some(thread)) = (word(record, 0), word(record, 4)) {
             let ending = self.layouts.read(record);
             self.event(record, Event::Thread { process, thread });
-            if let Some(cpu) = ending.cpu.filter(|cpu| *cpu != u32::MAX) {
-                self.event(record, Event::Switch { cpu, thread });
+            let cpu = ending.cpu.filter(|cpu| *cpu != u32::MAX);
+            if let Some(cpu) = cpu {
+                self.switched(record, cpu, Some(thread), None);
             }
-            self.event(record, Event::TraceStart { thread });
+            self.event(record, Event::TraceStart { thread, cpu });
             let known = self.threads.entry(thread).or_default();
             known.process = process;
         }
     }
 
-    /// A thread gets a CPU, which stand at the record's end.
-    fn switch(&mut self, record: &[u8]) {
+    fn switched(&mut self, record: &[u8], cpu: u32, thread: Option<u32>, before: Option<u32>) {
+        let event = Event::Switch {
+            cpu,
+            thread,
+            before,
+        };
+        self.event(record, event);
+    }
+
+    /// A thread gets or leaves a CPU, which stand at the record's end. There are such records of threads that are traced alone.
+    fn switch(&mut self, record: &[u8], misc: u32) {
         let ending = self.layouts.read(record);
         if let (Some((_, thread)), Some(cpu)) = (ending.thread, ending.cpu) {
-            self.event(record, Event::Switch { cpu, thread });
+            match misc & MISC_SWITCH_OUT {
+                0 => self.switched(record, cpu, Some(thread), None),
+                _ => self.switched(record, cpu, None, Some(thread)),
+            }
         }
     }
 
     /// A CPU switches: from the thread at the record's end to the one that it names, or the other way round.
     fn switch_of_cpu(&mut self, record: &[u8], misc: u32) {
         let ending = self.layouts.read(record);
-        let thread = match misc & MISC_SWITCH_OUT {
-            0 => ending.thread.map(|(_, thread)| thread),
-            _ => word(record, 4),
+        let own = ending.thread.map(|(_, thread)| thread);
+        let (thread, before) = match misc & MISC_SWITCH_OUT {
+            0 => (own, word(record, 4)),
+            _ => (word(record, 4), own),
         };
         if let (Some(thread), Some(cpu)) = (thread, ending.cpu) {
-            self.event(record, Event::Switch { cpu, thread });
+            self.switched(record, cpu, Some(thread), before);
         }
     }
 

@@ -6,6 +6,7 @@ use kymo_coresight::element::Unsynced;
 use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::memory::Bytes;
 use kymo_coresight::perf::{self, NotFound};
+use kymo_coresight::remarks;
 use kymo_coresight::selection::Selection;
 use kymo_fixtures::etmv4::{Trace, recording};
 use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, PerfData};
@@ -87,7 +88,98 @@ fn processes_at_equal_addresses_are_told_apart_by_switches() {
         trace = trace.time(time).run(0, HERE);
     }
     let (ran, _) = count(session(perf, &trace));
-    assert_eq!(ran, [(None, 2, 1), (None, 3, 2)]);
+    assert_eq!(ran, [(Some(1), 3, 2), (Some(2), 2, 1)]);
+}
+
+/// A recording without context IDs of two programs at one address: of three instructions, and of two.
+fn without_ids(switches: impl FnOnce(&mut PerfData)) -> PerfData {
+    recording(false, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+        switches(perf);
+    })
+}
+
+#[test]
+fn a_switch_between_two_times_is_where_tracing_begins_again() {
+    let perf = without_ids(|perf| {
+        perf.at(3000).switch_of_cpu((0, 1), 0);
+        perf.at(5000).switch_of_cpu((1, 2), 0);
+    });
+    let trace = Trace::new(false).time(4000).run(0, HERE).on();
+    let trace = trace.run(0, HERE).time(6000).run(0, HERE);
+    let (ran, _) = count(session(perf, &trace));
+    assert_eq!(ran, [(Some(1), 3, 1), (Some(2), 2, 2)]);
+}
+
+#[test]
+fn what_may_be_of_several_threads_has_none() {
+    let trace = Trace::new(false).time(4000).run(0, HERE).on();
+    let trace = trace.run(0, HERE).on().run(0, HERE).time(6000);
+    let of = |between| {
+        let perf = without_ids(|perf| {
+            perf.at(3000).switch_of_cpu((0, 1), 0);
+            perf.at(5000).switch_of_cpu((1, between), 0);
+            perf.at(5500).switch_of_cpu((between, 1), 0);
+        });
+        count(session(perf, &trace)).0
+    };
+    assert_eq!(of(2), [(None, 3, 1), (Some(1), 3, 2)]);
+    // The idle task has no program of a user's.
+    assert_eq!(of(0), [(Some(1), 3, 3)]);
+}
+
+#[test]
+fn context_ids_of_0_are_none() {
+    let perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+        perf.at(2100).mapping(2, HERE, 0x1000, 0, "/two");
+        perf.at(3000).switch(1, 0);
+        perf.at(5000).switch(2, 0);
+    });
+    let trace = Trace::new(true).time(4000).run(0, HERE).time(6000);
+    let (ran, _) = count(session(perf, &trace.run(0, HERE)));
+    assert_eq!(ran, [(Some(1), 3, 1), (Some(2), 2, 1)]);
+}
+
+#[test]
+fn without_timestamps_a_session_is_of_the_only_thread_that_ran() {
+    let trace = Trace::new(false).run(0, HERE);
+    let of = |switches: &dyn Fn(&mut PerfData)| count(session(without_ids(switches), &trace)).0;
+    let start = |perf: &mut PerfData| perf.at(3000).start(2, 0);
+    assert_eq!(of(&start), [(Some(2), 2, 1)]);
+    // What runs behind a thread that is traced alone is not.
+    let traced = |perf: &mut PerfData| {
+        perf.at(3000).start(2, 0);
+        perf.at(5000).switch_out(2, 0);
+    };
+    assert_eq!(of(&traced), [(Some(2), 2, 1)]);
+    let wide = |perf: &mut PerfData| {
+        perf.at(3000).start(2, 0);
+        perf.at(5000).switch_of_cpu((2, 1), 0);
+    };
+    assert_eq!(of(&wide)[0].0, None);
+    let idle = |perf: &mut PerfData| {
+        perf.at(3000).start(2, 0);
+        perf.at(5000).switch_of_cpu((2, 0), 0);
+    };
+    assert_eq!(of(&idle), [(Some(2), 2, 1)]);
+}
+
+#[test]
+fn what_has_no_thread_is_reported() {
+    let perf = without_ids(|perf| {
+        perf.at(3000).start(1, 0);
+        perf.at(5000).switch_of_cpu((1, 2), 0);
+    });
+    let perf = session(perf, &Trace::new(false).run(0, HERE));
+    let mut recording = perf::read(&perf.file()).expect("a recording");
+    recording.load(|_| Err(NotFound::Nothing));
+    let remarks = remarks::of_recording(&recording, &[]);
+    let text = remarks.last().expect("a remark").to_string();
+    let expected = "the trace has no context IDs: threads are those that the kernel switched to, by the times of its records; \
+                    100 % of it has no thread, as several may have run there";
+    assert_eq!(text, expected);
 }
 
 #[test]
@@ -199,4 +291,45 @@ fn what_the_recorder_lost_is_a_gap_between_sessions() {
         lost.map(|place| (place.count, place.offset)),
         Some((2, size))
     );
+}
+
+/// Sessions of these bytes, one behind the other.
+fn sessions(pieces: &[&[u8]], flags: u64) -> PerfData {
+    let mut perf = recording(true, |perf| {
+        perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+    });
+    let mut offset = 0;
+    for (piece, time) in pieces.iter().zip((3000..).step_by(1000)) {
+        let size = piece.len() as u64;
+        perf.at(time).aux(0, 0, offset, size, AUX_RAW | flags);
+        offset += size;
+    }
+    perf.buffer(None, 0, 0, &pieces.concat());
+    perf
+}
+
+#[test]
+fn records_that_adjoin_are_one_trace() {
+    let resets = |counts: &Counts| {
+        let resets = counts.doubts.unsynced.get(&Unsynced::Reset);
+        resets.map_or(0, |place| place.count)
+    };
+    let whole = Trace::new(true).run(1, HERE).run(1, HERE).run(1, HERE);
+    // The second one begins in the middle of a packet.
+    let (first, second) = whole.bytes.split_at(whole.bytes.len() - 24);
+    let (ran, counts) = count(sessions(&[first, second], 0));
+    assert_eq!((ran, resets(&counts)), (vec![(Some(1), 3, 3)], 0));
+    // What was lost in between is missing.
+    let (ran, counts) = count(sessions(&[first, second], AUX_TRUNCATED));
+    assert_eq!(ran.iter().map(|(.., count)| count).sum::<u64>(), 1);
+    assert!(counts.doubts.unsynced.contains_key(&Unsynced::Truncated));
+    // The trace unit was restarted, which it says.
+    let again = Trace::new(true).run(1, HERE);
+    let bytes = perf::read(&sessions(&[&whole.bytes, &again.bytes], 0).file());
+    let recording = bytes.expect("a recording");
+    let segments = recording.buffers[0].frames.streams[0].segments();
+    let segments: Vec<_> = segments.map(|it| (it.start, it.goes_on)).collect();
+    assert_eq!(segments, [(0, false), (whole.bytes.len(), true)]);
+    let (ran, _) = count(sessions(&[&whole.bytes, &again.bytes], 0));
+    assert_eq!(ran, [(Some(1), 3, 4)]);
 }

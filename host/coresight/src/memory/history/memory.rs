@@ -3,7 +3,8 @@
 use std::sync::{Arc, OnceLock};
 
 use super::super::{Code, Image, Images, MemorySpace, Moment};
-use super::{History, Placed, Program, View};
+use super::{History, Placed, Program, Schedule, View};
+use crate::frames::Stream;
 use crate::perf::TimeConversion;
 use crate::source::Protocol;
 
@@ -36,6 +37,8 @@ pub struct Recorded {
 pub struct Memory {
     history: Arc<History>,
     recorded: Option<Recorded>,
+    /// The threads of the source's stream, where the trace does not say them.
+    schedule: Option<Arc<Schedule>>,
 }
 
 impl Default for Memory {
@@ -63,6 +66,7 @@ impl From<Images> for Memory {
                 ..History::default()
             }),
             recorded: None,
+            schedule: None,
         }
     }
 }
@@ -102,12 +106,23 @@ impl Memory {
         Arc::ptr_eq(&self.history, &other.history)
     }
 
-    /// The memory of a source of a recording.
-    pub fn new(history: Arc<History>, recorded: Recorded) -> Self {
+    /// The memory of a source of a recording, whose trace is this stream.
+    pub(crate) fn new(
+        history: Arc<History>,
+        recorded: Recorded,
+        stream: Option<&Stream<'_>>,
+    ) -> Self {
+        let schedule = stream.and_then(|stream| Schedule::of(&history, &recorded, stream));
         Memory {
             history,
             recorded: Some(recorded),
+            schedule: schedule.map(Arc::new),
         }
+    }
+
+    /// The threads of the source's stream, where the trace does not say them and the recording does.
+    pub fn schedule(&self) -> Option<&Schedule> {
+        self.schedule.as_deref()
     }
 
     /// Adds an image that all programs have. Where several have an address, the one added first does.
@@ -216,16 +231,21 @@ impl Memory {
         let begin = time.map_or(begin, |time| time.clamp(begin, end));
         let thread = recorded
             .thread
+            .or(moment.thread)
             .or_else(|| recorded.protocol.thread_of(&moment.context));
         let thread = thread.or_else(|| {
             let until = if time.is_some() { begin } else { end };
-            history.running(recorded.cpu?, begin, until)
+            history.running(recorded.cpu?, begin, until, false)
         });
         (thread, begin, end)
     }
 }
 
 impl Code for Memory {
+    fn schedule(&self) -> Option<&Schedule> {
+        self.schedule.as_deref()
+    }
+
     fn at(&self, view: View, space: MemorySpace, address: u64) -> Option<&[u8]> {
         let image = self.find(view, space, address)?;
         let offset = usize::try_from(address - image.address).ok()?;

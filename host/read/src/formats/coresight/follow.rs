@@ -93,6 +93,7 @@ impl Follow {
             next,
             What::Edge(Edge::Thread { .. } | Edge::TraceOn | Edge::Lost(_) | Edge::Replaced)
                 | What::Pause
+                | What::Restart
                 | What::End
         )
     }

@@ -9,6 +9,7 @@ use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::input::{self, Buffer, open_raw, open_snapshot};
 use kymo_coresight::perf;
 use kymo_coresight::remarks::{self, Remark};
+use kymo_coresight::selection::has_threads;
 use kymo_coresight::{Error, Protocol};
 
 use super::program::Binaries;
@@ -108,6 +109,10 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .collect();
     let process = move |thread: u32| processes.get(&thread).copied().unwrap_or(thread);
     let buffers = std::mem::take(&mut recording.buffers);
+    let tells_threads = buffers.iter().any(|buffer| {
+        let mut sources = 0..buffer.sources.len();
+        sources.any(|source| has_threads(buffer, source))
+    });
     let mut of_recording = remarks::of_recording(&recording, &missing);
     of_recording.extend(files.remarks());
     let mut input = Input::of(buffers, binaries, Some(Arc::new(process)), missing);
@@ -125,6 +130,7 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
     input.conversion = recording.conversion;
     for unit in &mut input.units {
         unit.work.conversion = recording.conversion;
+        unit.work.tells_threads = tells_threads;
     }
     Ok(input)
 }
@@ -132,10 +138,16 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
 fn refused(path: &Path, error: Error) -> OpenError {
     match error {
         Error::Io { path, source } => OpenError::Io { path, source },
-        error => OpenError::HardwareTrace {
-            path: path.to_owned(),
-            message: error.to_string(),
-        },
+        error => {
+            // Of a file of TOML it begins with the path.
+            let text = error.to_string();
+            let place = format!("{}: ", path.display());
+            let message = text.strip_prefix(&place).unwrap_or(&text);
+            OpenError::HardwareTrace {
+                path: path.to_owned(),
+                message: message.to_owned(),
+            }
+        }
     }
 }
 
@@ -180,6 +192,7 @@ impl Input {
                     conversion: None,
                     binaries: Arc::clone(&binaries),
                     thread: buffer.thread,
+                    tells_threads: true,
                     process_of: process_of.clone(),
                     absent: Arc::clone(&absent),
                     options: EtmV4Options::default(),

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use kymo_coresight::perf::Thread;
-use kymo_event::{Addr, FunctionId, Mapping, Space, SpaceId, SpaceKind, ThreadId, Tid, TraceInfo};
+use kymo_event::{
+    Addr, Cpu, FunctionId, Mapping, Space, SpaceId, SpaceKind, ThreadId, Tid, TraceInfo,
+};
 
 use super::program::{Definition, NO_THREAD, Room};
 use super::unit::ProcessOf;
@@ -18,6 +20,8 @@ pub(super) struct Names {
     mapped: HashMap<(SpaceId, u64, u32), FunctionId>,
     build_ids: HashMap<String, Vec<u8>>,
     threads: BTreeMap<u32, Thread>,
+    /// The idle task of each CPU. All have the number 0.
+    idle: HashMap<Cpu, (ThreadId, SpaceId)>,
     /// The process of a thread, where the trace is of processes.
     process_of: Option<Arc<ProcessOf>>,
 }
@@ -34,6 +38,7 @@ impl Names {
             mapped: HashMap::new(),
             build_ids,
             threads,
+            idle: HashMap::new(),
             process_of,
         }
     }
@@ -163,8 +168,27 @@ impl Names {
         info.identities.function_named(space, &format!("[{name}]"))
     }
 
-    /// A thread by its number, and the space of its process.
-    pub fn thread(&mut self, number: u32, info: &mut TraceInfo) -> (ThreadId, SpaceId) {
+    /// The idle task of a CPU, and the space that it has of its own, as their numbers are the same.
+    fn idle(&mut self, cpu: Cpu, info: &mut TraceInfo) -> (ThreadId, SpaceId) {
+        *self.idle.entry(cpu).or_insert_with(|| {
+            let name = format!("swapper/{}", cpu.0);
+            let space = Self::add_space(SpaceKind::Process, Some(0), &name, info);
+            let thread = info.identities.thread(space, Tid(0));
+            info.identities.name_thread(thread, &name);
+            (thread, space)
+        })
+    }
+
+    /// A thread that runs on a CPU by its number, and the space of its process.
+    pub fn thread(
+        &mut self,
+        number: u32,
+        cpu: Option<Cpu>,
+        info: &mut TraceInfo,
+    ) -> (ThreadId, SpaceId) {
+        if let (0, Some(cpu), Some(_)) = (number, cpu, &self.process_of) {
+            return self.idle(cpu, info);
+        }
         let process = self.process_of.as_ref().map(|of| of(number));
         let space = match process {
             Some(process) => self.process_space(process, info),

@@ -110,6 +110,8 @@ pub(super) struct Threads {
     pub protocol: Protocol,
     /// The thread that the whole buffer is of.
     pub always: Option<u32>,
+    /// The thread that runs by what the kernel says, where the trace does not say it.
+    pub scheduled: Option<Option<u32>>,
 }
 
 /// No thread is known.
@@ -198,9 +200,12 @@ impl<'a> Code<'a> {
     fn tid(&self, context: &Context) -> Option<u32> {
         let threads = self.threads.as_ref()?;
         // Context IDs may be numbers of another namespace than the recording's.
-        threads
-            .always
-            .or_else(|| threads.protocol.thread_of(context))
+        match threads.scheduled {
+            Some(thread) => thread,
+            None => threads
+                .always
+                .or_else(|| threads.protocol.thread_of(context)),
+        }
     }
 
     /// What stands for all code of a file that is not there.

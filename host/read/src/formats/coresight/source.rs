@@ -322,6 +322,7 @@ impl CoreSightSource {
             }
             What::DataSuppressed => at.named("data_suppressed", Vec::new()),
             What::Pause => at.lost(Lost::Paused),
+            What::Restart => at.restart(),
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,

@@ -49,6 +49,8 @@ pub(super) enum What {
     Message(Message),
     /// The trace unit is off from here on, up to the next element.
     Pause,
+    /// The same, and nothing else is missing: it was off while its trace was read, or the thread did not run.
+    Restart,
     /// The source ends.
     End,
 }
@@ -125,6 +127,8 @@ pub(super) struct Work {
     pub binaries: Arc<Binaries>,
     /// The thread that all of it is of.
     pub thread: Option<u32>,
+    /// Whether numbers of threads in the trace are such; of a kernel that does not write them, all are 0.
+    pub tells_threads: bool,
     /// The process of each thread, where the trace is of processes.
     pub process_of: Option<Arc<ProcessOf>>,
     /// Files that the input has not.
@@ -145,6 +149,7 @@ impl Work {
         Some(Threads {
             protocol: source.protocol,
             always: self.thread,
+            scheduled: (!self.tells_threads).then_some(None),
         })
     }
 
@@ -182,8 +187,10 @@ impl Work {
                 memory: Some(memory),
                 view: View::default(),
             };
+            let goes_on = index > 0 && stream.follows_another();
             if index > 0 {
-                output.pause(edges.instructions(), 0, true);
+                let why = if goes_on { What::Restart } else { What::Pause };
+                output.pause(edges.instructions(), 0, Some(why));
             }
             let mut doubts = Doubts::default();
             if software::is_software(&source.protocol) {
@@ -200,6 +207,7 @@ impl Work {
                     output: &mut output,
                     doubts: &mut doubts,
                     counts: &mut counts,
+                    goes_on,
                 };
                 let packets = flow.run_stream(&source.protocol, stream, &mut follower);
                 counts.packets += packets;
@@ -292,11 +300,11 @@ impl Output<'_> {
         clock.timestamp(instructions, ticks, placed);
     }
 
-    /// Nothing is traced from here on, up to the next element. `is_off`: because the trace unit is off.
-    fn pause(&mut self, instructions: u64, at: usize, is_off: bool) {
+    /// Nothing is traced from here on, up to the next element; what is to be said of that.
+    fn pause(&mut self, instructions: u64, at: usize, why: Option<What>) {
         if self.measure == Measure::Timestamps {
-            if is_off {
-                self.push(instructions, at, What::Pause);
+            if let Some(why) = why {
+                self.push(instructions, at, why);
             }
             let State { clock, placed, .. } = &mut self.state;
             clock.pause(placed);
@@ -330,6 +338,8 @@ struct Follower<'f, 'a, 'c> {
     output: &'f mut Output<'a>,
     doubts: &'f mut Doubts,
     counts: &'f mut TraceCounts,
+    /// Whether the stream goes on with what the part before it ended with.
+    goes_on: bool,
 }
 
 impl Sink for Follower<'_, '_, '_> {
@@ -341,8 +351,10 @@ impl Sink for Follower<'_, '_, '_> {
             output,
             doubts,
             counts,
+            goes_on,
         } = self;
-        if output.state.is_closed {
+        let begins = matches!(element, Element::NoSync(Unsynced::Init));
+        if output.state.is_closed || (*goes_on && begins) {
             return;
         }
         doubts.any(at, &element);
@@ -355,6 +367,13 @@ impl Sink for Follower<'_, '_, '_> {
         if let Element::TraceOn { .. } = element {
             output.state.clock.gap();
         }
+        let scheduled = match element {
+            Element::Range(_) => None,
+            _ => code.memory.schedule().map(|schedule| schedule.at(at)),
+        };
+        if let (Some(_), Some(threads)) = (scheduled, &mut code.threads) {
+            threads.scheduled = scheduled;
+        }
         edges.element(&element, *code, &mut |edge| {
             let what = match edge {
                 Edge::Mismatch { address } => What::Mismatch(address, output.file_at(address)),
@@ -362,6 +381,9 @@ impl Sink for Follower<'_, '_, '_> {
             };
             output.push(before, at, what);
         });
+        if scheduled.is_some() {
+            edges.look_for_thread(*code, &mut |edge| output.push(before, at, What::Edge(edge)));
+        }
         let now = edges.instructions();
         match element {
             Element::Range(range) => output.cycles(now, range.cycles),
@@ -382,10 +404,17 @@ impl Sink for Follower<'_, '_, '_> {
             }
             Element::DataSuppressed => output.push(now, at, What::DataSuppressed),
             Element::NoSync(Unsynced::Init) => {}
-            Element::NoSync(why) => output.pause(now, at, why == Unsynced::Reset),
+            Element::NoSync(why) => {
+                output.pause(now, at, (why == Unsynced::Reset).then_some(What::Pause));
+            }
             _ => {}
         }
         output.flush(Some(code));
+    }
+
+    fn restart(&mut self, at: usize) {
+        let instructions = self.edges.instructions();
+        self.output.pause(instructions, at, Some(What::Restart));
     }
 
     fn memory(&mut self, view: View) {

@@ -1,6 +1,6 @@
 //! Which thread a core runs, and what cuts into it.
 
-use kymo_coresight::calls::Edge;
+use kymo_coresight::calls::{Edge, Lost};
 use kymo_coresight::exception::ExceptionKind;
 use kymo_event::{Batch, EventKind, InterruptKind, Irq, RowKind, Time};
 
@@ -68,6 +68,17 @@ impl At<'_> {
         }
     }
 
+    /// The trace unit is off up to where it goes on: the thread does nothing of which there is trace.
+    pub(super) fn restart(&mut self) {
+        if self.reader.thread.is_none() {
+            return self.lost(Lost::Paused);
+        }
+        self.doubts.paused += 1;
+        if !std::mem::replace(&mut self.reader.is_left, true) {
+            self.push_made(EventKind::SwitchedOut);
+        }
+    }
+
     pub(super) fn switch(&mut self, thread: u32) {
         while let Some(irq) = self.reader.interrupts.pop() {
             self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
@@ -77,7 +88,7 @@ impl At<'_> {
         }
         (self.reader.thread, self.reader.is_left) = (None, false);
         if thread != NO_THREAD {
-            let (thread, space) = self.names.thread(thread, self.info);
+            let (thread, space) = self.names.thread(thread, self.reader.cpu, self.info);
             self.reader.thread = Some(thread);
             self.reader.space = space;
             self.row(RowKind::SwitchedIn, |row| row);

@@ -1,0 +1,252 @@
+//! The threads of a trace without context IDs: which one ran where in a stream, by what the kernel says of switches.
+//!
+//! A part of the trace lies between two times: those of its session, or timestamps where their clock is the kernel's. If one
+//! thread alone ran in between, the part is its. If a switch lies in between, it is known whose instructions before the first and
+//! behind the last entry into the kernel are, as a user's program is not switched elsewhere. The rest has no thread: it is not
+//! guessed.
+
+use std::ops::Range;
+
+use super::{History, Recorded};
+use crate::frames::Stream;
+use crate::listing::{Packet, PacketDecoder};
+use crate::source::Protocol;
+use crate::{etmv3, etmv4, ptm};
+
+/// The threads of a stream, by position.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Schedule {
+    /// From which position on which thread ran, in order; `None` where several may have.
+    changes: Vec<(usize, Option<u32>)>,
+    /// Bytes of the stream.
+    bytes: u64,
+    /// Those that have no thread.
+    unknown: u64,
+}
+
+impl Schedule {
+    /// The thread that ran what the packet at a position says.
+    pub fn at(&self, position: usize) -> Option<u32> {
+        let after = self.changes.partition_point(|(at, _)| *at <= position);
+        self.changes.get(after.checked_sub(1)?)?.1
+    }
+
+    /// Bytes of the stream, and those of them that have no thread.
+    pub fn bytes(&self) -> (u64, u64) {
+        (self.bytes, self.unknown)
+    }
+
+    /// That of a stream. `None` if the trace says itself which thread runs, or the recording does not say it.
+    pub(crate) fn of(history: &History, source: &Recorded, stream: &Stream<'_>) -> Option<Self> {
+        let cpu = source
+            .cpu
+            .filter(|cpu| history.switches.contains_key(cpu))?;
+        if source.thread.is_some() || !source.protocol.traces_instructions() {
+            return None;
+        }
+        let mut builder = Builder {
+            history,
+            cpu,
+            schedule: Schedule::default(),
+        };
+        for segment in stream.segments() {
+            let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+            let session = segment.session;
+            let session = session.and_then(|number| source.sessions.get(number as usize));
+            let (begin, end) = session.map_or((0, u64::MAX), |it| (it.begin, it.end.max(it.begin)));
+            let mut span = Span::new(segment.start, begin, false, false);
+            let mut state = State::default();
+            for packet in PacketDecoder::new(&source.protocol, bytes, segment.start) {
+                let at = packet.start();
+                match Mark::of(&source.protocol, &packet) {
+                    None => {}
+                    // The context says it.
+                    Some(Mark::Context { thread: 1.., .. }) => return None,
+                    Some(Mark::Time(0)) => {}
+                    Some(Mark::Time(ticks)) => {
+                        if let Some(conversion) = source.conversion {
+                            let time = conversion.nanoseconds(ticks).clamp(span.begin, end);
+                            builder.add(&span, (time, true), at);
+                            span = Span::new(at, time, true, state.is_user);
+                        }
+                    }
+                    Some(mark) => {
+                        // Nothing ran before the first context.
+                        let is_first = state.level.is_none();
+                        let begins = state.take(mark);
+                        match span.pieces.last_mut() {
+                            Some(last) if is_first && mark != Mark::TraceOn => {
+                                last.1 = state.is_user;
+                            }
+                            _ if begins => span.pieces.push((at, state.is_user)),
+                            _ => {}
+                        }
+                    }
+                }
+            }
+            builder.add(&span, (end, false), segment.end);
+        }
+        Some(builder.schedule)
+    }
+}
+
+/// The thread that a packet names; none if it is 0, which a kernel without context IDs leaves there.
+pub(crate) fn thread_in(protocol: &Protocol, packet: &Packet) -> Option<u32> {
+    match Mark::of(protocol, packet)? {
+        Mark::Context { thread, .. } => Some(thread).filter(|thread| *thread > 0),
+        _ => None,
+    }
+}
+
+/// What a packet says of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    Time(u64),
+    TraceOn,
+    Exception,
+    ExceptionReturn,
+    /// Exception level and thread, 0 if they are not known.
+    Context {
+        level: Option<u8>,
+        thread: u32,
+    },
+}
+
+impl Mark {
+    fn of(protocol: &Protocol, packet: &Packet) -> Option<Self> {
+        let context = |thread: Option<u32>| Mark::Context {
+            level: None,
+            thread: thread.unwrap_or_default(),
+        };
+        Some(match packet {
+            Packet::EtmV4(packet) => match (packet.kind, packet.fields) {
+                (etmv4::Kind::TraceOn, _) => Mark::TraceOn,
+                (etmv4::Kind::Exception, _) => Mark::Exception,
+                (etmv4::Kind::ExceptionReturn, _) => Mark::ExceptionReturn,
+                (_, etmv4::Fields::Timestamp { value, .. }) => Mark::Time(value),
+                (
+                    _,
+                    etmv4::Fields::Context(Some(known)) | etmv4::Fields::AddressContext(_, known),
+                ) => {
+                    let is_vmid = match protocol {
+                        Protocol::EtmV4(config) => config.vmid_is_thread(),
+                        _ => false,
+                    };
+                    let thread = if is_vmid {
+                        known.vmid
+                    } else {
+                        known.context_id
+                    };
+                    Mark::Context {
+                        level: Some(known.level),
+                        thread: thread.unwrap_or_default(),
+                    }
+                }
+                _ => return None,
+            },
+            Packet::EtmV3(packet) => match packet.fields {
+                etmv3::Fields::Timestamp(value) => Mark::Time(value),
+                etmv3::Fields::ContextId(thread) => context(Some(thread)),
+                etmv3::Fields::ISync(isync) => context(isync.id),
+                _ => return None,
+            },
+            Packet::Ptm(packet) => match packet.fields {
+                ptm::Fields::Timestamp { value, .. } => Mark::Time(value),
+                ptm::Fields::ContextId(thread) => context(Some(thread)),
+                ptm::Fields::ISync { context: known, .. } => context(known.id),
+                ptm::Fields::Branch(branch) => context(branch.context.and_then(|it| it.id)),
+                _ => return None,
+            },
+            Packet::Stm(_) | Packet::Itm(_) => return None,
+        })
+    }
+}
+
+/// Whether a user's program runs, which only an ETMv4 says.
+#[derive(Debug, Default)]
+struct State {
+    level: Option<u8>,
+    is_user: bool,
+    /// Behind an exception, a context may be that of the address to which it returns.
+    is_exception: bool,
+}
+
+impl State {
+    /// Takes a mark. Whether a piece begins there, which another thread may have run than the one before.
+    fn take(&mut self, mark: Mark) -> bool {
+        let before = self.is_user;
+        match mark {
+            Mark::TraceOn => {
+                self.is_exception = false;
+                self.is_user = self.level == Some(0);
+                return true;
+            }
+            Mark::Exception => (self.is_exception, self.is_user) = (true, false),
+            Mark::ExceptionReturn => self.is_exception = false,
+            Mark::Context { level, .. } => {
+                self.level = level;
+                self.is_exception &= level == Some(0);
+                self.is_user = level == Some(0) && !self.is_exception;
+            }
+            Mark::Time(_) => {}
+        }
+        self.is_user != before
+    }
+}
+
+/// A part of a stream from one time to the next.
+#[derive(Debug)]
+struct Span {
+    begin: u64,
+    /// Whether its first instruction ran then, and not some time later.
+    is_exact: bool,
+    /// Where pieces of it begin, and whether they are of a user's program.
+    pieces: Vec<(usize, bool)>,
+}
+
+impl Span {
+    fn new(at: usize, begin: u64, is_exact: bool, is_user: bool) -> Self {
+        Span {
+            begin,
+            is_exact,
+            pieces: vec![(at, is_user)],
+        }
+    }
+}
+
+struct Builder<'a> {
+    history: &'a History,
+    cpu: u32,
+    schedule: Schedule,
+}
+
+impl Builder<'_> {
+    /// Adds a part that ends at a time; whether its last instruction ran then; and at a position.
+    fn add(&mut self, span: &Span, (end, is_exact): (u64, bool), behind: usize) {
+        let ran = |times: Range<u64>, is_user| {
+            let (begin, end) = (times.start, times.end);
+            self.history.running(self.cpu, begin, end, is_user)
+        };
+        let only = ran(span.begin..end, false);
+        let mut pieces = span.pieces.iter().enumerate().peekable();
+        while let Some((number, (at, is_user))) = pieces.next() {
+            let next = pieces.peek().map(|(_, (at, _))| *at);
+            let thread = match only {
+                Some(thread) => Some(thread),
+                None if !is_user => None,
+                None if number == 0 && span.is_exact => ran(span.begin..span.begin, true),
+                None if next.is_none() && is_exact => ran(end..end, true),
+                None => ran(span.begin..end, true),
+            };
+            let bytes = next.unwrap_or(behind).saturating_sub(*at) as u64;
+            self.schedule.bytes += bytes;
+            if thread.is_none() {
+                self.schedule.unknown += bytes;
+            }
+            let changes = &mut self.schedule.changes;
+            if changes.last().is_none_or(|(_, last)| *last != thread) {
+                changes.push((*at, thread));
+            }
+        }
+    }
+}
