@@ -58,6 +58,7 @@ mod interrupts;
 mod jumps;
 mod losses;
 mod output;
+mod repeats;
 mod spans;
 mod straight;
 mod threads;
@@ -139,6 +140,8 @@ pub struct Calls {
     epoch: u64,
     /// When the [window](Self::open_window) begins.
     window: Option<Time>,
+    /// Calls that may have had one end of two, behind losses.
+    half_seen: repeats::HalfSeen,
 }
 
 /// In [`Calls::threads`]: no track.
@@ -200,6 +203,7 @@ impl Calls {
             in_instructions: info.unit == TimeUnit::Instructions,
             epoch: 1,
             window: None,
+            half_seen: repeats::HalfSeen::default(),
         }
     }
 

@@ -1,7 +1,8 @@
 //! The profile: where the time went, function by function.
 //!
 //! - *count* is of all calls in the window whose entry or exit was seen. Calls of which neither was seen can be
-//!   missing where events were lost: [`Bounds::missing_calls`] says how many at most.
+//!   missing where events were lost: [`Bounds::missing_calls`] says how many at most. An entry and an exit that do not
+//!   belong to each other for certain, behind a loss, count as one call, and may be two: [`Row::repeats`].
 //! - *total* is the time in a function and its callees on its own thread, without the time when the thread
 //!   was preempted and without interrupts; recursion counts once. *self* is that without callees. Calls that are
 //!   open at the end of the trace or of the window, or when recording stops, count with their time up to there.
@@ -30,8 +31,10 @@ pub fn average(sum: Duration, count: u64) -> Duration {
 /// What is known of one function (or interrupt). See the [module](self) for what counts where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Calls whose entry or exit was seen.
+    /// Calls whose entry or exit was seen, at least.
     pub count: u64,
+    /// Ends besides that [may be of the same calls](End::repeats) as others.
+    pub repeats: u64,
     /// Of these: calls that were seen from begin to end.
     pub complete: u64,
     /// Time in the function and what it called, at least.
@@ -79,7 +82,8 @@ impl Row {
     /// Takes the end of a call; `within` is the time of calls of the same function that ended within it, if they
     /// are to count in its place.
     fn add(&mut self, end: &End, within: Duration) {
-        self.count += 1;
+        self.count += u64::from(!end.repeats);
+        self.repeats += u64::from(end.repeats);
         let (Some(duration), Some(self_time)) = (end.duration, end.self_time) else {
             match end.how {
                 How::NoEnd => self.without_end += 1,
@@ -144,6 +148,11 @@ impl Row {
         }
     }
 
+    /// All ends of calls in the row.
+    pub const fn ends(&self) -> u64 {
+        self.count.saturating_add(self.repeats)
+    }
+
     /// Calls of which it is not known how long they took.
     pub const fn without_time(&self) -> u64 {
         self.orphans + self.without_end
@@ -182,7 +191,7 @@ impl Bounds {
 
     /// How many calls a row's function had at most; `None` if that is not known.
     pub fn count(&self, row: &Row) -> Option<u64> {
-        Some(row.count.saturating_add(self.missing_calls?))
+        Some(row.ends().saturating_add(self.missing_calls?))
     }
 
     /// How much its total can be at most; `None` if a clock is in doubt.
@@ -426,6 +435,7 @@ mod tests {
                 },
                 recursive: *depth > 0,
                 clipped: false,
+                repeats: false,
             };
             profile.add(&Step::End(end));
         }

@@ -224,6 +224,7 @@ impl Stack<'_> {
             doubt: Doubt::default(),
             recursive,
             clipped: false,
+            repeats: false,
         })
     }
 

@@ -244,6 +244,9 @@ pub struct End {
     /// [behind](super::Calls::close_window) it: `begin` or `time` is that of the window, and its times are those
     /// within.
     pub clipped: bool,
+    /// Whether it may be of a call that has had an end before, behind lost events: this is an exit without an entry, and
+    /// that call was ended without its exit, or the other way round.
+    pub repeats: bool,
 }
 
 /// How a call ended.

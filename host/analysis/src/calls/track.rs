@@ -456,6 +456,7 @@ impl Track {
             doubt,
             recursive: frame.marks.has(Marks::RECURSIVE),
             clipped,
+            repeats: false,
         })
     }
 
@@ -481,6 +482,7 @@ impl Track {
             doubt: Doubt::default(),
             recursive,
             clipped: false,
+            repeats: false,
         }
     }
 

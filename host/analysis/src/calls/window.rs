@@ -14,6 +14,7 @@ impl Calls {
     pub fn open_window(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
         self.epoch += 1;
         self.window = Some(time);
+        self.half_seen.clear();
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].last.is_some_and(|last| last < time) {
                 self.advance(cpu, time, &mut |_| {});

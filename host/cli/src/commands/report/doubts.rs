@@ -95,7 +95,7 @@ impl Doubts {
             calls.doubtful += row.doubtful;
             calls.orphans += row.orphans;
             // A row that has no time at all says so.
-            if row.without_end < row.count {
+            if row.without_end < row.ends() {
                 calls.without_end += row.without_end;
             }
             calls.stated += row.stated;
