@@ -372,7 +372,7 @@ mod tests {
                 doubt: Doubt::default(),
                 recursive: false,
                 clipped: false,
-                repeats: false,
+                uncounted: false,
             };
             advisor.step(None, Step::End(end));
         }

@@ -142,6 +142,7 @@ pub struct Calls {
     window: Option<Time>,
     /// Calls that may have had one end of two, behind losses.
     half_seen: repeats::HalfSeen,
+    lost_before: losses::LostBefore,
 }
 
 /// In [`Calls::threads`]: no track.
@@ -204,6 +205,7 @@ impl Calls {
             epoch: 1,
             window: None,
             half_seen: repeats::HalfSeen::default(),
+            lost_before: losses::LostBefore::default(),
         }
     }
 

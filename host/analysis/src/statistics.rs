@@ -201,7 +201,7 @@ mod tests {
             doubt: Doubt::default(),
             recursive: false,
             clipped: false,
-            repeats: false,
+            uncounted: false,
         })
     }
 

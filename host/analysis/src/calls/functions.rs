@@ -210,7 +210,8 @@ impl Calls {
         let Some(mut end) = self.tracks[track].end((time, stated), how) else {
             return;
         };
-        if matches!(end.how, How::Repaired(_) | How::RecordingOff | How::Open) {
+        let unfinished = matches!(end.how, How::Repaired(_) | How::RecordingOff | How::Open);
+        if unfinished && !end.uncounted {
             self.half_seen(track, &mut end, true);
         }
         let count = match end.how {

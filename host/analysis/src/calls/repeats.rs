@@ -39,13 +39,13 @@ impl Calls {
     /// same call. Before the first loss each call has one.
     #[cold]
     pub(super) fn half_seen(&mut self, track: usize, end: &mut End, entry: bool) {
-        if self.counts.losses == 0 || end.callee == Callee::Unknown {
+        if self.counts.losses + self.counts.losses_before == 0 || end.callee == Callee::Unknown {
             return;
         }
         let found = &self.tracks[track];
         let stream = self.streams.get(found.info.stream.0 as usize);
         let owner = stream.and_then(|stream| stream.thread);
-        end.repeats = self
+        end.uncounted = self
             .half_seen
             .add((found.machine, owner, end.callee), entry);
     }

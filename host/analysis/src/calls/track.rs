@@ -456,7 +456,7 @@ impl Track {
             doubt,
             recursive: frame.marks.has(Marks::RECURSIVE),
             clipped,
-            repeats: false,
+            uncounted: frame.marks.has(Marks::MAY_HAVE_ENDED) && how != How::Returned,
         })
     }
 
@@ -482,7 +482,7 @@ impl Track {
             doubt: Doubt::default(),
             recursive,
             clipped: false,
-            repeats: false,
+            uncounted: false,
         }
     }
 
@@ -516,6 +516,9 @@ impl Track {
             });
             if frame.begin < time {
                 frame.marks.set(Marks::CLIPPED);
+                if frame.marks.has(Marks::LOSS) {
+                    frame.marks.set(Marks::MAY_HAVE_ENDED);
+                }
             }
             frame.begin = frame.begin.min(time);
             frame.ran = self.ran;

@@ -267,6 +267,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             "events were lost in {}: times are what is certain, and calls may be missing",
             counted(counts.losses, "place")
         ));
+    } else if counts.losses_before > 0 {
+        context
+            .note("events were lost in front of this part: calls that began there may be missing");
     }
     read.and(remark_replay(&replay, span, context))?;
     trace.remark(context);

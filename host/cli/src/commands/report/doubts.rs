@@ -64,6 +64,15 @@ impl Missing {
     pub fn remark(&self, bounds: &Bounds, context: &Context) {
         self.remark_overwritten(context);
         let Some(lost) = self.what() else {
+            if bounds.before {
+                let calls = match bounds.missing_calls {
+                    Some(calls) => format!("up to {}", counted(calls, "call")),
+                    None => "an unknown number of calls".to_owned(),
+                };
+                context.note(format_args!(
+                    "events were lost in front of this part: {calls} that began there may go on in it and be missing (+)"
+                ));
+            }
             return;
         };
         match bounds.missing_calls {
