@@ -143,6 +143,8 @@ pub struct Calls {
     /// Calls that may have had one end of two, behind losses.
     half_seen: repeats::HalfSeen,
     lost_before: losses::LostBefore,
+    /// Whether the trace was cut from one that had lost events by then.
+    lossy_cut: bool,
 }
 
 /// In [`Calls::threads`]: no track.
@@ -205,7 +207,8 @@ impl Calls {
             epoch: 1,
             window: None,
             half_seen: repeats::HalfSeen::default(),
-            lost_before: losses::LostBefore::default(),
+            lost_before: losses::LostBefore::of_cut(info.cut.hidden_calls),
+            lossy_cut: info.cut.hidden_calls.is_some(),
         }
     }
 

@@ -257,6 +257,16 @@ pub(super) struct LostBefore {
 }
 
 impl LostBefore {
+    /// What a trace says of the longer one that it was cut from.
+    pub fn of_cut(hidden_calls: Option<u64>) -> Self {
+        let unknown = u64::from(hidden_calls == Some(u64::MAX));
+        Self {
+            gaps: u64::from(hidden_calls.is_some()),
+            entries: hidden_calls.filter(|_| unknown == 0).unwrap_or(0),
+            unknown,
+        }
+    }
+
     /// Events are missing. A record of a whole call is written at its end, so that no lost one goes on.
     fn add(&mut self, events: Option<u64>, whole_calls: bool) {
         self.gaps += 1;
@@ -279,5 +289,18 @@ impl LostBefore {
             unknown_gaps: self.unknown,
             ..Counts::default()
         }
+    }
+}
+
+impl Calls {
+    /// How many calls may be open of which nothing is known, because events were lost: what a trace says that is cut from here on
+    /// ([`Cut::hidden_calls`](kymo_event::Cut)).
+    pub fn hidden_calls(&self) -> Option<u64> {
+        let counts = self.lost_before.counts(&self.counts);
+        let calls = match counts.unknown_gaps {
+            0 => counts.missing_calls.min(u64::MAX - 1),
+            _ => u64::MAX,
+        };
+        (counts.losses_before > 0).then_some(calls)
     }
 }

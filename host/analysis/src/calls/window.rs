@@ -32,6 +32,9 @@ impl Calls {
         self.counts.unbounded_gaps = self.cpus.iter().filter(unheard).count() as u64;
         for track in 0..self.tracks.len() {
             self.tell(track, out);
+            if self.lossy_cut {
+                self.tracks[track].doubt_loss();
+            }
         }
         // Threads before the interrupts that cut into them.
         for track in 0..self.tracks.len() {

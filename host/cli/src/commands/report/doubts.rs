@@ -75,6 +75,10 @@ impl Missing {
             }
             return;
         };
+        let lost = match bounds.before {
+            true => format!("{lost}, besides those in front of this part"),
+            false => lost,
+        };
         match bounds.missing_calls {
             Some(0) => context.note(format_args!("lost, and in no row: {lost}")),
             Some(calls) => context.note(format_args!(
