@@ -78,8 +78,8 @@ pub struct Node {
     pub count: u64,
     /// The time that the innermost frame itself took.
     pub self_time: Duration,
-    /// The time that it took with what it called, also with calls that are not shown, as far as that is certain: of a call that
-    /// was open when events were lost it is not known whether what stands below it since then was called by it.
+    /// The time that it took with its callees, also with those that are not shown. A lower bound: of a call that was open when
+    /// events were lost, the callees since then may be another one's.
     pub total: Duration,
     /// The longest call from there.
     pub longest: Duration,

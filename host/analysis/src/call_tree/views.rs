@@ -18,8 +18,7 @@ pub struct Group {
     pub count: u64,
     /// Their time, with what they called.
     pub total: Duration,
-    /// The time of all that stands below the line, the line included: more than `total` where it is not certain that it was these
-    /// calls that called it.
+    /// The time of the whole subtree. More than `total` where events were lost, and callees may be of other calls.
     pub below: Duration,
     /// Their time in themselves.
     pub self_time: Duration,
@@ -70,7 +69,7 @@ pub struct Sum {
 pub struct View<'t> {
     tree: &'t CallTree,
     totals: Vec<Duration>,
-    /// What is certain of the times of nodes and of all that stands below them.
+    /// The certain times of nodes with their subtrees.
     below: Vec<Duration>,
     /// Whether totals are lower bounds.
     at_least: Vec<bool>,
@@ -81,8 +80,7 @@ pub struct View<'t> {
 impl<'t> View<'t> {
     /// A view of a tree.
     pub fn new(tree: &'t CallTree) -> Self {
-        // Of calls, what they took with those that the tree does not have, as far as it is certain that it was they who called;
-        // of all else, what is below it.
+        // Of calls, their own totals, which hold callees that the tree does not have; of all else, the sum of the subtree.
         let nodes = tree.nodes();
         let mut below: Vec<Duration> = nodes.iter().map(|node| node.self_time).collect();
         let mut totals = below.clone();
