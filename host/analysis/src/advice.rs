@@ -372,6 +372,7 @@ mod tests {
                 doubt: Doubt::default(),
                 recursive: false,
                 clipped: false,
+                uncounted: false,
             };
             advisor.step(None, Step::End(end));
         }

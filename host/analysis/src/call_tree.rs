@@ -18,6 +18,8 @@ use kymo_event::{Caller, Duration, SpaceId, TraceInfo};
 
 use crate::calls::{Callee, End, How, Step, TrackId, TrackInfo};
 use crate::ended::Ended;
+use crate::profile::is_loss;
+use crate::recursion::Recursion;
 use edges::Edges;
 pub use views::{Edge, Group, Sum, View};
 
@@ -76,7 +78,8 @@ pub struct Node {
     pub count: u64,
     /// The time that the innermost frame itself took.
     pub self_time: Duration,
-    /// The time that it took with what it called, also with calls that are not shown.
+    /// The time that it took with its callees, also with those that are not shown. A lower bound: of a call that was open when
+    /// events were lost, the callees since then may be another one's.
     pub total: Duration,
     /// The longest call from there.
     pub longest: Duration,
@@ -114,6 +117,8 @@ pub struct CallTree {
     open: Vec<Vec<NodeId>>,
     /// A clock may turn out to have been ahead in a call that has ended.
     ended: Ended<NodeId>,
+    /// The times of recursive calls that have ended.
+    recursion: Recursion<Duration>,
     orphans: u64,
 }
 
@@ -127,6 +132,7 @@ impl CallTree {
             edges: Edges::default(),
             open: Vec::new(),
             ended: Ended::default(),
+            recursion: Recursion::default(),
             orphans: 0,
         }
     }
@@ -148,6 +154,7 @@ impl CallTree {
                     node.self_time = node.self_time - *by;
                 }
             }
+            Step::Event { event, .. } if is_loss(*event) => self.recursion.lose(),
             // Nothing else takes time.
             _ => {}
         }
@@ -251,10 +258,12 @@ impl CallTree {
         if !in_order {
             self.ended.add(end.call, id);
         }
+        let sure = end.sure.unwrap_or_default();
+        let within = self.recursion.end(end, sure);
         if let Some(node) = self.nodes.get_mut(id as usize) {
             node.count += 1;
             node.self_time += end.sure_self.unwrap_or_default();
-            node.total += end.sure.unwrap_or_default();
+            node.total += sure.max(within);
             node.longest = node.longest.max(end.duration.unwrap_or_default());
             node.at_least |= end.is_at_least();
             node.without_end += u64::from(end.how == How::NoEnd);

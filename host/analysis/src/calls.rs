@@ -58,6 +58,7 @@ mod interrupts;
 mod jumps;
 mod losses;
 mod output;
+mod repeats;
 mod spans;
 mod straight;
 mod threads;
@@ -139,6 +140,11 @@ pub struct Calls {
     epoch: u64,
     /// When the [window](Self::open_window) begins.
     window: Option<Time>,
+    /// Calls that may have had one end of two, behind losses.
+    half_seen: repeats::HalfSeen,
+    lost_before: losses::LostBefore,
+    /// Whether the trace was cut from one that had lost events by then.
+    lossy_cut: bool,
 }
 
 /// In [`Calls::threads`]: no track.
@@ -200,6 +206,9 @@ impl Calls {
             in_instructions: info.unit == TimeUnit::Instructions,
             epoch: 1,
             window: None,
+            half_seen: repeats::HalfSeen::default(),
+            lost_before: losses::LostBefore::of_cut(info.cut.hidden_calls),
+            lossy_cut: info.cut.hidden_calls.is_some(),
         }
     }
 

@@ -116,7 +116,7 @@ impl Charged {
             self_time,
             total: at_least,
             // Their self times are not known apart from those of other calls.
-            each: match row.complete == row.count {
+            each: match row.complete == row.ends() {
                 true => above_self(row.sum, &self.each),
                 false => row.sum - self.each.cost(),
             },

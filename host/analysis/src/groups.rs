@@ -199,6 +199,7 @@ mod tests {
             doubt: Doubt::default(),
             recursive: false,
             clipped: false,
+            uncounted: false,
         })
     }
 

@@ -1,7 +1,9 @@
 //! The profile: where the time went, function by function.
 //!
 //! - *count* is of all calls in the window whose entry or exit was seen. Calls of which neither was seen can be
-//!   missing where events were lost: [`Bounds::missing_calls`] says how many at most.
+//!   missing where events were lost: [`Bounds::missing_calls`] says how many at most. An entry and an exit that do not
+//!   belong to each other for certain, behind a loss, count as one call, and may be two; and what is open where a window
+//!   begins may have ended in a loss before: [`Row::uncounted`].
 //! - *total* is the time in a function and its callees on its own thread, without the time when the thread
 //!   was preempted and without interrupts; recursion counts once. *self* is that without callees. Calls that are
 //!   open at the end of the trace or of the window, or when recording stops, count with their time up to there.
@@ -30,8 +32,10 @@ pub fn average(sum: Duration, count: u64) -> Duration {
 /// What is known of one function (or interrupt). See the [module](self) for what counts where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
-    /// Calls whose entry or exit was seen.
+    /// Calls whose entry or exit was seen, at least.
     pub count: u64,
+    /// Ends besides that [may not count](End::uncounted).
+    pub uncounted: u64,
     /// Of these: calls that were seen from begin to end.
     pub complete: u64,
     /// Time in the function and what it called, at least.
@@ -79,7 +83,8 @@ impl Row {
     /// Takes the end of a call; `within` is the time of calls of the same function that ended within it, if they
     /// are to count in its place.
     fn add(&mut self, end: &End, within: Duration) {
-        self.count += 1;
+        self.count += u64::from(!end.uncounted);
+        self.uncounted += u64::from(end.uncounted);
         let (Some(duration), Some(self_time)) = (end.duration, end.self_time) else {
             match end.how {
                 How::NoEnd => self.without_end += 1,
@@ -144,6 +149,11 @@ impl Row {
         }
     }
 
+    /// All ends of calls in the row.
+    pub const fn ends(&self) -> u64 {
+        self.count.saturating_add(self.uncounted)
+    }
+
     /// Calls of which it is not known how long they took.
     pub const fn without_time(&self) -> u64 {
         self.orphans + self.without_end
@@ -159,9 +169,11 @@ impl Row {
 /// How much what was lost can add to the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many calls of any function can be missing: those of which both events are among the lost ones.
-    /// `None` if the source does not say how many events were lost.
+    /// How many calls of any function can be missing: those whose entries are among the lost events, and of whose exits nothing
+    /// was seen. `None` if the source does not say how many events were lost.
     pub missing_calls: Option<u64>,
+    /// Whether some of these were lost in front of the window.
+    pub before: bool,
     /// Time of processors of which it is not certain in which function it passed. `None` if nothing was lost.
     pub uncertain: Option<Duration>,
     /// All time of processors; `None` if it is not known how long one of them ran in a loss.
@@ -175,14 +187,15 @@ impl Bounds {
         let sure = sure.fold(Duration(0), |sum, time| sum + time);
         Self {
             missing_calls: (counts.unknown_gaps == 0).then_some(counts.missing_calls),
-            uncertain: (counts.losses > 0).then(|| counts.ran - sure),
+            before: counts.losses_before > 0,
+            uncertain: (counts.losses + counts.losses_before > 0).then(|| counts.ran - sure),
             ran: (counts.unbounded_gaps == 0).then_some(counts.ran),
         }
     }
 
     /// How many calls a row's function had at most; `None` if that is not known.
     pub fn count(&self, row: &Row) -> Option<u64> {
-        Some(row.count.saturating_add(self.missing_calls?))
+        Some(row.ends().saturating_add(self.missing_calls?))
     }
 
     /// How much its total can be at most; `None` if a clock is in doubt.
@@ -426,6 +439,7 @@ mod tests {
                 },
                 recursive: *depth > 0,
                 clipped: false,
+                uncounted: false,
             };
             profile.add(&Step::End(end));
         }

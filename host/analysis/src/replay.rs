@@ -389,6 +389,7 @@ impl Replay {
             && let Cut {
                 begin: Some(_),
                 end: Some(end),
+                ..
             } = info.cut
             && self.window.begin <= end
         {

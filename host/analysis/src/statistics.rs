@@ -201,6 +201,7 @@ mod tests {
             doubt: Doubt::default(),
             recursive: false,
             clipped: false,
+            uncounted: false,
         })
     }
 

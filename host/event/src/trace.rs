@@ -67,6 +67,9 @@ pub struct Cut {
     pub begin: Option<Time>,
     /// Up to when. What is open at its end goes on up to then, and behind it.
     pub end: Option<Time>,
+    /// How many calls may be open at the begin of which the trace has nothing, because events were lost before; `u64::MAX` if that is
+    /// not known, `None` if nothing was lost. What is open there may have ended, then.
+    pub hidden_calls: Option<u64>,
 }
 
 impl Cut {
@@ -74,6 +77,8 @@ impl Cut {
     pub const BEGIN_NAME: &'static str = "kymo_window_begin_ns";
     /// The same of [`end`](Self::end).
     pub const END_NAME: &'static str = "kymo_window_end_ns";
+    /// The same of [`hidden_calls`](Self::hidden_calls): a number in decimal.
+    pub const HIDDEN_CALLS_NAME: &'static str = "kymo_window_hidden_calls";
 }
 
 /// Places of damage that are kept one by one. Hostile input has millions.

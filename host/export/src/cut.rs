@@ -187,6 +187,7 @@ impl Cut {
         };
         let begin = self.window.begin;
         self.bounds.begin = Some(begin).filter(|_| before.any);
+        self.bounds.hidden_calls = before.calls.hidden_calls();
         let just_before = Time(begin.0.saturating_sub(1));
         let rows = before.calls.open_rows(just_before);
         for row in latest_switches(&before.schedule, just_before) {
@@ -315,7 +316,10 @@ pub(crate) fn facts(info: &TraceInfo, cut: Bounds) -> Vec<(&'static str, String)
     };
     let begin = fact(Bounds::BEGIN_NAME, cut.begin);
     let end = fact(Bounds::END_NAME, cut.end);
-    begin.into_iter().chain(end).collect()
+    let hidden = cut
+        .hidden_calls
+        .map(|calls| (Bounds::HIDDEN_CALLS_NAME, calls.to_string()));
+    begin.into_iter().chain(end).chain(hidden).collect()
 }
 
 /// Rows that say who has each processor, or that nobody has it: a thread that had it leaves it then. None is a record.

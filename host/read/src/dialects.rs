@@ -19,7 +19,7 @@ mod zephyr_tracing;
 
 use std::sync::Arc;
 
-use kymo_ctf::metadata::{EnvValue, FieldClass, Metadata};
+use kymo_ctf::metadata::{EnvValue, FieldClass, Metadata, Value64};
 use kymo_ctf::{Events, Packet, Trace};
 use kymo_event::{
     Cpu, EventKind, Field, Identities, Quantity, RowKind, SpaceId, ThreadId, TraceInfo, Wanted,
@@ -49,12 +49,13 @@ pub(crate) trait Meanings {
     fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>);
 }
 
-/// A number of any kind, with all of its bits.
+/// A number of any kind, with all of its bits, and signed if its field is.
 fn quantity(value: &kymo_ctf::Value<'_>) -> Option<Quantity> {
-    let unsigned = || value.as_u64().map(Quantity::Unsigned);
-    let signed = || value.as_i64().map(Quantity::Signed);
-    let real = value.as_f64().map(Quantity::Real);
-    real.or_else(unsigned).or_else(signed)
+    let integer = value.integer().map(|integer| match integer {
+        Value64::Unsigned(value) => Quantity::Unsigned(value),
+        Value64::Signed(value) => Quantity::Signed(value),
+    });
+    integer.or_else(|| value.as_f64().map(Quantity::Real))
 }
 
 /// Those of which nothing is known.

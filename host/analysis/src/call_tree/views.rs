@@ -18,6 +18,8 @@ pub struct Group {
     pub count: u64,
     /// Their time, with what they called.
     pub total: Duration,
+    /// The time of the whole subtree. More than `total` where events were lost, and callees may be of other calls.
+    pub below: Duration,
     /// Their time in themselves.
     pub self_time: Duration,
     /// The longest of them.
@@ -67,6 +69,8 @@ pub struct Sum {
 pub struct View<'t> {
     tree: &'t CallTree,
     totals: Vec<Duration>,
+    /// The certain times of nodes with their subtrees.
+    below: Vec<Duration>,
     /// Whether totals are lower bounds.
     at_least: Vec<bool>,
     /// [`Group::without_end`].
@@ -76,17 +80,25 @@ pub struct View<'t> {
 impl<'t> View<'t> {
     /// A view of a tree.
     pub fn new(tree: &'t CallTree) -> Self {
-        // Of calls, what they took with those that the tree does not have; of all else, what is below it.
+        // Of calls, their own totals, which hold callees that the tree does not have; of all else, the sum of the subtree.
         let nodes = tree.nodes();
-        let mut totals: Vec<Duration> = nodes.iter().map(|node| node.self_time).collect();
+        let mut below: Vec<Duration> = nodes.iter().map(|node| node.self_time).collect();
+        let mut totals = below.clone();
         let mut at_least: Vec<bool> = nodes.iter().map(|node| node.at_least).collect();
         let mut without_end: Vec<u64> = nodes.iter().map(|node| node.without_end).collect();
         for (at, node) in nodes.iter().enumerate().skip(1).rev() {
             if let Frame::Call(_) = node.frame {
-                totals[at] = totals[at].max(node.total);
+                below[at] = below[at].max(node.total);
+                // Callers that are not in the trace themselves have no calls.
+                totals[at] = match node.count {
+                    0 => below[at],
+                    _ => node.total,
+                };
             }
-            let (parent, total) = (node.parent as usize, totals[at]);
-            totals[parent] += total;
+            let parent = node.parent as usize;
+            let of_node = below[at];
+            below[parent] += of_node;
+            totals[parent] = below[parent];
             let calls = without_end[at];
             without_end[parent] += calls;
             if !matches!(nodes[parent].frame, Frame::Call(_)) {
@@ -97,6 +109,7 @@ impl<'t> View<'t> {
         Self {
             tree,
             totals,
+            below,
             at_least,
             without_end,
         }
@@ -109,6 +122,23 @@ impl<'t> View<'t> {
 
     fn total(&self, node: NodeId) -> Duration {
         self.totals.get(node as usize).copied().unwrap_or_default()
+    }
+
+    fn below(&self, node: NodeId) -> Duration {
+        self.below.get(node as usize).copied().unwrap_or_default()
+    }
+
+    /// The self time of all calls of a frame at a node and below it.
+    fn self_below(&self, node: NodeId, frame: Frame) -> Duration {
+        let (mut sum, mut rest) = (Duration(0), vec![node]);
+        while let Some(id) = rest.pop() {
+            let node = self.tree.node(id);
+            if node.frame == frame {
+                sum += node.self_time;
+            }
+            rest.extend(&node.children);
+        }
+        sum
     }
 
     /// The outermost lines of a view downward: spaces where there are several, threads where stacks begin with them,
@@ -151,7 +181,16 @@ impl<'t> View<'t> {
                 _ => rest.extend(&self.tree.node(id).children),
             }
         }
-        self.grouped(found.into_iter(), false)
+        let mut groups = self.grouped(found.into_iter(), false);
+        // As in the table of functions: of two lower bounds the better one.
+        for group in groups.iter_mut().filter(|group| group.at_least) {
+            let own = group
+                .stacks
+                .iter()
+                .map(|(at, _)| self.self_below(*at, group.frame));
+            group.total = group.total.max(own.fold(Duration(0), |sum, it| sum + it));
+        }
+        groups
     }
 
     /// The callers of a line's calls, in a view upward; none for outermost calls. Their times are those of the line, as
@@ -180,6 +219,7 @@ impl<'t> View<'t> {
                     frame,
                     count: 0,
                     total: Duration(0),
+                    below: Duration(0),
                     self_time: Duration(0),
                     longest: Duration(0),
                     at_least: false,
@@ -190,10 +230,12 @@ impl<'t> View<'t> {
             }
             let (group, node) = (&mut groups[place], self.tree.node(of));
             group.count += node.count;
-            group.total += match by_self {
-                true => node.self_time,
-                false => self.total(of),
+            let (total, below) = match by_self {
+                true => (node.self_time, node.self_time),
+                false => (self.total(of), self.below(of)),
             };
+            group.total += total;
+            group.below += below;
             group.self_time += node.self_time;
             group.longest = group.longest.max(node.longest);
             group.at_least |= self.at_least.get(of as usize).is_some_and(|it| *it);
@@ -289,8 +331,13 @@ mod tests {
         assert_eq!(space, 1);
         for (parent, id, count, ns) in calls {
             let node = tree.child(*parent, Frame::Call(function(*id)));
-            let node: &mut Node = &mut tree.nodes[node as usize];
-            (node.count, node.self_time) = (*count, Duration(*ns));
+            let of_call: &mut Node = &mut tree.nodes[node as usize];
+            (of_call.count, of_call.self_time) = (*count, Duration(*ns));
+            let mut above = node;
+            while above != space {
+                tree.nodes[above as usize].total += Duration(*ns);
+                above = tree.node(above).parent;
+            }
         }
         tree
     }

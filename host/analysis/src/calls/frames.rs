@@ -40,6 +40,8 @@ impl Marks {
     const HANDLER: Self = Self(32);
     /// It is of a function that is not known.
     const UNKNOWN: Self = Self(64);
+    /// It may have ended before the window, for events were lost there.
+    pub const MAY_HAVE_ENDED: Self = Self(128);
 
     #[inline(always)]
     pub const fn has(self, mark: Self) -> bool {
@@ -224,6 +226,7 @@ impl Stack<'_> {
             doubt: Doubt::default(),
             recursive,
             clipped: false,
+            uncounted: false,
         })
     }
 

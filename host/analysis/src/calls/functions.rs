@@ -179,6 +179,8 @@ impl Calls {
             let within = within.filter(|within| *within < wall);
             end.clipped = within.is_some();
             self.tracks[track].stated(&mut end, within.unwrap_or(wall));
+        } else {
+            self.half_seen(track, &mut end, false);
         }
         out(Step::End(end));
     }
@@ -205,9 +207,13 @@ impl Calls {
         how: impl FnOnce(Doubt) -> How,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        let Some(end) = self.tracks[track].end((time, stated), how) else {
+        let Some(mut end) = self.tracks[track].end((time, stated), how) else {
             return;
         };
+        let unfinished = matches!(end.how, How::Repaired(_) | How::RecordingOff | How::Open);
+        if unfinished && !end.uncounted {
+            self.half_seen(track, &mut end, true);
+        }
         let count = match end.how {
             How::Returned => {
                 self.counts.doubtful += u64::from(end.doubt.any());

@@ -4,7 +4,7 @@ use kymo_event::{Duration, EventRef, Gap, Row, StreamId, Time};
 
 use super::cpu_state::Handlers;
 use super::functions::unfinished;
-use super::output::{How, Repair, Step};
+use super::output::{Counts, How, Repair, Step};
 use super::track::Track;
 use super::{Calls, LOSSES_SURVIVED};
 
@@ -23,14 +23,15 @@ impl Calls {
         match gap.lost_events() {
             // Not in the trace, but before it.
             _ if !calls || matches!(gap, Gap::Overwritten { .. }) => {}
+            // A call whose exit is not in the trace or the window, either, takes no more than its entry.
             Some(events) => {
-                let missing = match self.has_whole_calls(event.row.stream) {
-                    true => events,
-                    false => events / 2,
-                };
-                self.counts.missing_calls = self.counts.missing_calls.saturating_add(missing);
+                self.counts.missing_calls = self.counts.missing_calls.saturating_add(events);
             }
             None => self.counts.unknown_gaps += 1,
+        }
+        if calls && !matches!(gap, Gap::Overwritten { .. }) {
+            self.lost_before
+                .add(gap.lost_events(), self.has_whole_calls(event.row.stream));
         }
         match gap {
             // It is shown with the events; calls are whole. (What is damaged may have been
@@ -242,5 +243,64 @@ impl Calls {
             self.cpus[cpu].last = None;
         }
         out(Step::Event { track, event });
+    }
+}
+
+/// What was lost before a window, as far as it matters there: calls may be open of which the entry was lost.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LostBefore {
+    gaps: u64,
+    /// Entries that may be among the lost events.
+    entries: u64,
+    /// Gaps of which the source does not say how many events are missing.
+    unknown: u64,
+}
+
+impl LostBefore {
+    /// What a trace says of the longer one that it was cut from.
+    pub fn of_cut(hidden_calls: Option<u64>) -> Self {
+        let unknown = u64::from(hidden_calls == Some(u64::MAX));
+        Self {
+            gaps: u64::from(hidden_calls.is_some()),
+            entries: hidden_calls.filter(|_| unknown == 0).unwrap_or(0),
+            unknown,
+        }
+    }
+
+    /// Events are missing. A record of a whole call is written at its end, so that no lost one goes on.
+    fn add(&mut self, events: Option<u64>, whole_calls: bool) {
+        self.gaps += 1;
+        match events {
+            _ if whole_calls => {}
+            Some(events) => self.entries = self.entries.saturating_add(events),
+            None => self.unknown += 1,
+        }
+    }
+
+    /// The counts that a window begins with; `before` are those in front of it. What was ended there by a guess may go on, too.
+    pub fn counts(self, before: &Counts) -> Counts {
+        let guessed = match self.gaps {
+            0 => 0,
+            _ => before.lost + before.unwound + before.doubtful,
+        };
+        Counts {
+            losses_before: self.gaps,
+            missing_calls: self.entries.saturating_add(guessed),
+            unknown_gaps: self.unknown,
+            ..Counts::default()
+        }
+    }
+}
+
+impl Calls {
+    /// How many calls may be open of which nothing is known, because events were lost: what a trace says that is cut from here on
+    /// ([`Cut::hidden_calls`](kymo_event::Cut)).
+    pub fn hidden_calls(&self) -> Option<u64> {
+        let counts = self.lost_before.counts(&self.counts);
+        let calls = match counts.unknown_gaps {
+            0 => counts.missing_calls.min(u64::MAX - 1),
+            _ => u64::MAX,
+        };
+        (counts.losses_before > 0).then_some(calls)
     }
 }

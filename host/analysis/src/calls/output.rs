@@ -244,6 +244,9 @@ pub struct End {
     /// [behind](super::Calls::close_window) it: `begin` or `time` is that of the window, and its times are those
     /// within.
     pub clipped: bool,
+    /// Whether it may not count as a call, because of lost events: it may be of a call that has had an end before (this is an exit
+    /// without an entry, and that call was ended without its exit, or the other way round), or have ended in front of the window.
+    pub uncounted: bool,
 }
 
 /// How a call ended.
@@ -359,6 +362,8 @@ pub struct Counts {
     pub implied_switches: u64,
     /// Gaps with lost events.
     pub losses: u64,
+    /// The same in front of the window: calls may be open in it whose entries are among what was lost.
+    pub losses_before: u64,
     /// Gaps of the clock, and moments at which the time of a processor's (or, where streams belong
     /// to threads, a thread's) events went back.
     pub clock_doubts: u64,
@@ -370,7 +375,8 @@ pub struct Counts {
     pub ran: Duration,
     /// Gaps in front of a processor's first event, and at the end of the trace: how much time passed in them is not known.
     pub unbounded_gaps: u64,
-    /// Calls that may be missing as a whole, because both their events can be among those that were lost.
+    /// Calls that may be missing as a whole: their entries can be among the events that were lost, here or in front of the window,
+    /// and their exits too, or behind its end.
     pub missing_calls: u64,
     /// Gaps of which the source does not say how many events are missing.
     pub unknown_gaps: u64,

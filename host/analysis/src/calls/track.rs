@@ -456,6 +456,7 @@ impl Track {
             doubt,
             recursive: frame.marks.has(Marks::RECURSIVE),
             clipped,
+            uncounted: frame.marks.has(Marks::MAY_HAVE_ENDED) && how != How::Returned,
         })
     }
 
@@ -481,6 +482,7 @@ impl Track {
             doubt: Doubt::default(),
             recursive,
             clipped: false,
+            uncounted: false,
         }
     }
 
@@ -514,6 +516,9 @@ impl Track {
             });
             if frame.begin < time {
                 frame.marks.set(Marks::CLIPPED);
+                if frame.marks.has(Marks::LOSS) {
+                    frame.marks.set(Marks::MAY_HAVE_ENDED);
+                }
             }
             frame.begin = frame.begin.min(time);
             frame.ran = self.ran;

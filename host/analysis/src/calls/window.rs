@@ -3,7 +3,8 @@
 use kymo_event::{Addr, Cpu, Row, RowKind, SpaceId, StreamId, ThreadId, Time};
 
 use super::Calls;
-use super::output::{Begin, CallId, Callee, Counts, How, Step};
+use super::cpu_state::CpuState;
+use super::output::{Begin, CallId, Callee, How, Step};
 
 impl Calls {
     /// Begins a window: gives what is known at `time` as if it began there, tracks, threads that have a
@@ -14,15 +15,26 @@ impl Calls {
     pub fn open_window(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
         self.epoch += 1;
         self.window = Some(time);
+        self.half_seen.clear();
         for cpu in 0..self.cpus.len() {
             if self.cpus[cpu].last.is_some_and(|last| last < time) {
                 self.advance(cpu, time, &mut |_| {});
             }
             self.cpus[cpu].charges.forget();
         }
-        self.counts = Counts::default();
+        self.counts = self.lost_before.counts(&self.counts);
+        // A processor of which nothing was heard but a loss may have run since before the window.
+        let unheard = |cpu: &&CpuState| {
+            cpu.last.is_none()
+                && self.in_gap.contains(&cpu.stream)
+                && !self.has_no_calls(cpu.stream)
+        };
+        self.counts.unbounded_gaps = self.cpus.iter().filter(unheard).count() as u64;
         for track in 0..self.tracks.len() {
             self.tell(track, out);
+            if self.lossy_cut {
+                self.tracks[track].doubt_loss();
+            }
         }
         // Threads before the interrupts that cut into them.
         for track in 0..self.tracks.len() {

@@ -2,8 +2,11 @@
 //! rebuilt from their events: all of it when the trace is whole, and whatever is given without
 //! doubt when parts of it are lost.
 
+mod windows;
+
 use std::collections::{HashMap, HashSet};
 
+use kymo_analysis::call_tree::{CallTree, View};
 use kymo_analysis::calls::{Callee, Calls, Counts, End, How, Options, Repair, Step, TrackId};
 use kymo_analysis::profile::{Bounds, Profile};
 use kymo_event::{
@@ -270,6 +273,7 @@ struct Rebuilt {
     ends: Vec<End>,
     counts: Counts,
     profile: Profile,
+    tree: CallTree,
 }
 
 fn rebuild(events: &[Event], options: Options) -> Rebuilt {
@@ -280,9 +284,11 @@ fn rebuild_with(info: &TraceInfo, events: &[Event], options: Options) -> Rebuilt
     let mut calls = Calls::new(info, options);
     let mut ends = Vec::new();
     let mut profile = Profile::new();
+    let mut tree = CallTree::new(false);
     let mut stacks: HashMap<TrackId, Vec<_>> = HashMap::new();
     let mut check = |step: Step<'_>| {
         profile.add(&step);
+        tree.step(info, &step);
         match step {
             Step::Track { track, .. } => {
                 stacks.entry(track).or_default();
@@ -326,6 +332,7 @@ fn rebuild_with(info: &TraceInfo, events: &[Event], options: Options) -> Rebuilt
         ends,
         counts,
         profile,
+        tree,
     }
 }
 
@@ -403,9 +410,16 @@ fn lose(events: &[Event], losses: &[(u16, u8)]) -> Vec<Event> {
         let (time, after_loss) =
             first.map_or((event.time, false), |(other, lost)| (other.time, *lost));
         if after_loss {
+            let of_stream = |other: &&mut Event| other.stream == event.stream;
+            let gap = kept.iter_mut().rev().find(of_stream);
+            if let Some(EventKind::Gap(Gap::Discarded { events: Some(lost) })) =
+                gap.map(|gap| &mut gap.kind)
+            {
+                *lost += 1;
+            }
             continue;
         }
-        let gap = EventKind::Gap(Gap::Discarded { events: None });
+        let gap = EventKind::Gap(Gap::Discarded { events: Some(1) });
         let gap = Event {
             time,
             kind: gap,
@@ -473,11 +487,16 @@ proptest! {
         // The whole trace, with what is open at its end, lies within the bounds of what is left of it.
         let whole = rebuild(&machine.events, Options::default()).profile;
         let bounds = Bounds::of(&rebuilt.counts, &rebuilt.profile);
+        let view = View::new(&rebuilt.tree);
         for (callee, row) in rebuilt.profile.rows() {
             let Some(whole) = whole.row(callee) else { continue };
             if callee == Callee::Unknown {
                 continue;
             }
+            // The tree shows the same bound as the table.
+            let of = view.calls_of(|of| of == callee);
+            let total = of.iter().fold(Duration(0), |sum, it| sum + it.total);
+            prop_assert_eq!(total, row.total, "{:?} {:?}", row, whole);
             // What happened behind the last event that is left is not in any bound.
             let ends = events.last() == machine.events.last();
             let (total, own) = (bounds.total(&row), bounds.self_time(&row));
@@ -487,6 +506,7 @@ proptest! {
             prop_assert!(row.total <= whole.total, "{row:?} {whole:?} {bounds:?}");
             prop_assert!(row.self_time <= whole.self_time, "{row:?} {whole:?} {bounds:?}");
             prop_assert!(bounds.count(&row).is_none_or(|most| whole.count <= most));
+            prop_assert!(row.count <= whole.count, "{row:?} {whole:?}");
         }
         for end in rebuilt.ends {
             if end.how == How::Returned && !end.doubt.any() {

@@ -201,7 +201,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     let asked = !args.callers_of.is_empty() || part.chooses_by_function();
     let shown = match asked {
-        true => roots.iter().fold(Duration(0), |sum, it| sum + it.total),
+        true => roots.iter().fold(Duration(0), |sum, it| sum + it.below),
         false => whole,
     };
     let (out, palette) = context.out();
@@ -267,6 +267,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             "events were lost in {}: times are what is certain, and calls may be missing",
             counted(counts.losses, "place")
         ));
+    } else if counts.losses_before > 0 {
+        context
+            .note("events were lost in front of this part: calls that began there may be missing");
     }
     read.and(remark_replay(&replay, span, context))?;
     trace.remark(context);
@@ -406,7 +409,7 @@ impl Printer<'_> {
 
     /// The groups of a level that are shown, the first one last, and how many are not, with their time.
     fn kept(&self, groups: Vec<Group>) -> (Vec<Group>, Option<(u64, Duration)>) {
-        let is_shown = |group: &Group| group.total >= self.least;
+        let is_shown = |group: &Group| group.below >= self.least;
         let (mut kept, small): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_shown);
         kept.reverse();
         let time = small.iter().fold(Duration(0), |sum, it| sum + it.total);
@@ -423,7 +426,7 @@ impl Printer<'_> {
         depth: usize,
     ) -> std::io::Result<()> {
         let least = self.least;
-        for group in groups.iter().filter(|group| group.total >= least) {
+        for group in groups.iter().filter(|group| group.below >= least) {
             let id = self.next;
             self.next += 1;
             let name = self.name(group.frame);

@@ -298,7 +298,7 @@ fn of_trace(
     let mut rows: Vec<Row> = profile
         .rows()
         .filter_map(|(callee, row)| match callee {
-            Callee::Function(id) if row.count > row.orphans => Some(Row {
+            Callee::Function(id) if row.ends() > row.orphans => Some(Row {
                 function: Some(id),
                 address: identities
                     .function(id)
@@ -306,7 +306,7 @@ fn of_trace(
                 count: row.count,
                 total: row.total,
                 self_time: row.self_time,
-                is_timeless: row.count == row.without_time(),
+                is_timeless: row.ends() == row.without_time(),
                 average: (row.complete > 0).then(|| row.average()),
                 min: (row.complete > 0).then_some(row.min),
                 max: (row.complete > 0).then_some(row.max),

@@ -267,8 +267,9 @@ fn a_lost_exit_does_not_take_the_time_of_all_calls_behind_it() {
     };
     // What seems to be open is a call whose exit is lost: only what is certain of its time counts.
     let (times, said) = report("lossy", 3);
-    assert_eq!(times, [3, 4, 2000, 2000], "{said}");
-    assert!(said.contains("up to 1 call of any function"), "{said}");
+    // Each lost event may be the entry of a call that is open at the end.
+    assert_eq!(times, [3, 6, 2000, 2000], "{said}");
+    assert!(said.contains("up to 3 calls of any function"), "{said}");
     // What is open is open, and its time counts up to the end.
     let (times, said) = report("whole", 0);
     assert_eq!(times, [3, 3, 4000, 4000], "{said}");

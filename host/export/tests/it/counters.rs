@@ -39,7 +39,7 @@ fn perfetto_has_a_track_for_each_process() {
                 "process 7",
                 vec![(110, "9007199254740993"), (140, "1.5"), (160, "4")]
             ),
-            ("process 9", vec![(120, least), (150, "NaN")]),
+            ("process 9", vec![(120, least), (150, "NaN"), (170, "5")]),
             (program.as_str(), vec![(130, most)]),
         ]
     );
@@ -63,7 +63,10 @@ fn trace_event_has_the_numbers_of_processes() {
                     (160, "queued = 4"),
                 ]
             ),
-            ("process 9", vec![(120, "queued = -9223372036854775808")]),
+            (
+                "process 9",
+                vec![(120, "queued = -9223372036854775808"), (170, "queued = 5")]
+            ),
         ]
     );
     assert_eq!(timeline.processes.get(&7).unwrap(), "process 7");
@@ -121,7 +124,7 @@ fn a_window_begins_with_the_values_that_hold_then() {
         values,
         [
             vec![(145, "1.5"), (160, "4")],
-            vec![(145, "-9223372036854775808"), (150, "NaN")],
+            vec![(145, "-9223372036854775808"), (150, "NaN"), (170, "5")],
             vec![(145, "18446744073709552000")],
         ]
     );
@@ -134,7 +137,7 @@ fn a_window_begins_with_the_values_that_hold_then() {
     options.replay.selection.events.conditions = vec!["process == 9".parse().unwrap()];
     let (one, _) = trace.export_with("trace-event", &options);
     let one = json::read(&one);
-    let nine = vec![(145, "queued = -9223372036854775808")];
+    let nine = vec![(145, "queued = -9223372036854775808"), (170, "queued = 5")];
     assert_eq!(counters(&one), [("process 9", nine)]);
 }
 
@@ -145,8 +148,8 @@ fn a_part_of_a_trace_has_the_values_from_before() {
     let destination = Destination::Directory(directory.path());
     let written = trace.write("ctf", &Default::default(), destination, &since(145));
     let summary = written.unwrap();
-    // Two records lie in the window.
-    assert_eq!(summary.events, 2);
+    // Three records lie in the window.
+    assert_eq!(summary.events, 3);
     let mut source = open(directory.path(), &OpenOptions::default()).unwrap();
     let events = Events::new(&mut *source).map(Result::unwrap);
     let read: Vec<_> = events
@@ -166,6 +169,7 @@ fn a_part_of_a_trace_has_the_values_from_before() {
             of(144, Some(9), "-9223372036854775808"),
             of(150, Some(9), "NaN"),
             of(160, Some(7), "4"),
+            of(170, Some(9), "5"),
         ]
     );
 }

@@ -245,6 +245,10 @@ pub(crate) fn open_traces(
     info.cut = Cut {
         begin: begins.and_then(|begins| begins.into_iter().min()),
         end: ends.and_then(|ends| ends.into_iter().max()),
+        hidden_calls: cuts
+            .iter()
+            .filter_map(|cut| cut.hidden_calls)
+            .reduce(u64::saturating_add),
     };
     let clocks = traces.iter().flat_map(|trace| &trace.metadata().clocks);
     let rates: HashSet<_> = clocks.map(|clock| clock.frequency).collect();
@@ -286,6 +290,8 @@ fn cut(metadata: &metadata::Metadata, origin: i64) -> Cut {
     Cut {
         begin: time(Cut::BEGIN_NAME),
         end: time(Cut::END_NAME),
+        hidden_calls: env_text(metadata, Cut::HIDDEN_CALLS_NAME)
+            .and_then(|calls| calls.parse().ok()),
     }
 }
 

@@ -89,6 +89,9 @@ fn calls_are_named_by_the_descriptions_beside_the_recording() {
     ));
     let heap = all.iter().find(|it| it.name == "heap_alloc").unwrap();
     assert_eq!(heap.fields[1].value, Value::Unsigned(65));
+    // Both callers are described as `caller`.
+    let names: Vec<&str> = heap.fields.iter().map(|it| &*it.name).collect();
+    assert_eq!(names, ["block", "size", "caller", "caller2"]);
     // Without the file, by their numbers.
     let elsewhere = tempfile::tempdir().unwrap();
     let copy = elsewhere.path().join("it");

@@ -134,7 +134,7 @@ fn a_loss_puts_what_is_open_in_doubt() {
         returned: 2,
         doubtful: 2,
         ran: Duration(11),
-        missing_calls: 1,
+        missing_calls: 2,
         lost: 1,
         losses: 1,
         ..Counts::default()

@@ -15,12 +15,16 @@ type Place = (StreamId, u64);
 
 /// The records before a window that are needed.
 #[derive(Debug, Default)]
-pub struct Before(HashSet<Place>);
+pub struct Before {
+    needed: HashSet<Place>,
+    /// [`Cut::hidden_calls`](kymo_event::Cut).
+    pub hidden_calls: Option<u64>,
+}
 
 impl Before {
     /// Whether a record is among them.
     pub fn has(&self, stream: StreamId, number: u64) -> bool {
-        self.0.contains(&(stream, number))
+        self.needed.contains(&(stream, number))
     }
 
     /// Reads a trace up to a time, at which a window begins.
@@ -37,12 +41,12 @@ impl Before {
                     continue;
                 }
                 if event.row.time >= begin {
-                    return finder.needed();
+                    return finder.needed(&calls);
                 }
                 finder.take(event, info, &mut calls);
             }
         }
-        finder.needed()
+        finder.needed(&calls)
     }
 }
 
@@ -103,12 +107,15 @@ impl Finder {
         });
     }
 
-    fn needed(self) -> Before {
+    fn needed(self, calls: &Calls) -> Before {
         let open = self.open.into_values();
         let open = open
             .flat_map(|(begin, switch)| [Some(begin), switch])
             .flatten();
         let rest = self.switches.into_values().chain(self.names.into_values());
-        Before(open.chain(rest).collect())
+        Before {
+            needed: open.chain(rest).collect(),
+            hidden_calls: calls.hidden_calls(),
+        }
     }
 }

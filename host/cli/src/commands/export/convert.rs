@@ -238,10 +238,16 @@ impl Select for Wanted<'_> {
         let begin = begin.filter(|begin| cut(self.source, Cut::BEGIN_NAME) < Some(*begin));
         let end = Some(end.0.saturating_add(origin)).filter(|_| beyond);
         let end = end.filter(|end| cut(self.source, Cut::END_NAME).is_none_or(|cut| *end < cut));
+        let hidden = self.before.hidden_calls.filter(|_| begin.is_some());
+        let hidden = hidden.map(|calls| {
+            let name = Cut::HIDDEN_CALLS_NAME.to_owned();
+            (name, EnvValue::Text(calls.to_string()))
+        });
         let begin = begin.map(|ns| fact(Cut::BEGIN_NAME, ns));
         begin
             .into_iter()
             .chain(end.map(|ns| fact(Cut::END_NAME, ns)))
+            .chain(hidden)
             .collect()
     }
 }

@@ -64,7 +64,20 @@ impl Missing {
     pub fn remark(&self, bounds: &Bounds, context: &Context) {
         self.remark_overwritten(context);
         let Some(lost) = self.what() else {
+            if bounds.before {
+                let calls = match bounds.missing_calls {
+                    Some(calls) => format!("up to {}", counted(calls, "call")),
+                    None => "an unknown number of calls".to_owned(),
+                };
+                context.note(format_args!(
+                    "events were lost in front of this part: {calls} that began there may go on in it and be missing (+)"
+                ));
+            }
             return;
+        };
+        let lost = match bounds.before {
+            true => format!("{lost}, besides those in front of this part"),
+            false => lost,
         };
         match bounds.missing_calls {
             Some(0) => context.note(format_args!("lost, and in no row: {lost}")),
@@ -95,7 +108,7 @@ impl Doubts {
             calls.doubtful += row.doubtful;
             calls.orphans += row.orphans;
             // A row that has no time at all says so.
-            if row.without_end < row.count {
+            if row.without_end < row.ends() {
                 calls.without_end += row.without_end;
             }
             calls.stated += row.stated;

@@ -215,7 +215,7 @@ impl Entry {
 
     /// Whether the trace does not tell of any of its calls how long it took.
     pub const fn is_without_ends(&self) -> bool {
-        self.row.without_end > 0 && self.row.without_end == self.row.count
+        self.row.without_end > 0 && self.row.without_end == self.row.ends()
     }
 
     /// Whether a time is a lower bound: see [`is_at_least`].

@@ -208,7 +208,7 @@ impl Rows<'_> {
         let all = !chosen.chooses_threads();
         let took_time = |entry: &Entry| {
             let row = entry.row;
-            all && row.count > row.without_time() && entry.row.self_max > Duration(0)
+            all && row.ends() > row.without_time() && entry.row.self_max > Duration(0)
         };
         entries.retain(|entry| entry.run.is_some() || took_time(entry));
     }

@@ -239,6 +239,7 @@ pub fn counters() -> Trace {
     set(140, Some(7), Quantity::Real(1.5));
     set(150, Some(9), Quantity::Real(f64::NAN));
     set(160, Some(7), Quantity::Unsigned(4));
+    set(170, Some(9), Quantity::Signed(5));
     w.trace
 }
 

@@ -243,10 +243,19 @@ fn arguments(
     let described = meaning.descriptions.event(id);
     let parameters = described.map_or(&[][..], |event| &event.parameters);
     let mut rest = Varints::new(payload);
-    let mut fields = Vec::new();
-    let named = |name: &str, at: usize| match name {
-        "" => format!("arg{at}"),
-        name => name.to_owned(),
+    let mut fields: Vec<Field> = Vec::new();
+    // ESP-IDF describes each caller of an allocation as `caller`: members of an object, and columns, have names of their own.
+    let named = |name: &str, fields: &[Field]| {
+        let first = match name {
+            "" => format!("arg{}", fields.len()),
+            name => name.to_owned(),
+        };
+        let is_new = |name: &str| fields.iter().all(|field| field.name != name);
+        if is_new(&first) {
+            return first;
+        }
+        let mut numbered = (2..).map(|number| format!("{first}{number}"));
+        numbered.find(|name| is_new(name)).unwrap_or_default()
     };
     for (name, format) in parameters {
         let value = if format == "s" {
@@ -263,11 +272,11 @@ fn arguments(
                 None => break,
             }
         };
-        fields.push(Field::new(named(name, fields.len()), value));
+        fields.push(Field::new(named(name, &fields), value));
     }
     for value in rest.by_ref() {
         fields.push(Field::new(
-            named("", fields.len()),
+            named("", &fields),
             Value::Unsigned(value.into()),
         ));
     }

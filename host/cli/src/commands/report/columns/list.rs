@@ -342,7 +342,7 @@ const fn of_run(
 
 fn at_least(entry: &Entry, time: Duration, most: Option<Duration>) -> Value<'static> {
     // There is no duration of a call that nobody saw begin, or end.
-    if entry.row.count == entry.row.without_time() {
+    if entry.row.ends() == entry.row.without_time() {
         Value::None
     } else if entry.is_at_least(time, most) {
         Value::AtLeast(time)
