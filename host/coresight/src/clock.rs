@@ -29,6 +29,9 @@ pub enum Measure {
 /// Things that wait for their time, at most. Behind so many they are placed by the rate so far.
 const PENDING: usize = 1 << 22;
 
+/// Things that wait for a first rate, at most. Behind so many the least time an instruction so far is taken for it.
+const WAITING: usize = 1 << 16;
+
 /// The time of what comes before any time is known.
 pub const UNKNOWN: i64 = i64::MIN;
 
@@ -37,6 +40,30 @@ pub const UNKNOWN: i64 = i64::MIN;
 struct Anchor {
     instructions: u64,
     time: i64,
+}
+
+/// Something that has its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed<T> {
+    /// Where the clock puts it, between the times before and behind it.
+    pub time: i64,
+    /// The last time of the trace before it; [`UNKNOWN`] if there is none.
+    pub earliest: i64,
+    /// The first time of the trace behind it; the greatest there is if there is none, up to a pause.
+    pub latest: i64,
+    /// What was reported.
+    pub what: T,
+}
+
+/// Things behind a time of the trace, up to the next one, a pause, or the end.
+#[derive(Debug)]
+struct Interval<T> {
+    from: Option<Anchor>,
+    /// Time and instructions up to the next time; `None` if there is none.
+    length: Option<(u64, u64)>,
+    things: Vec<(u64, T)>,
+    /// Where among them nothing was traced for a while.
+    gaps: Vec<usize>,
 }
 
 /// Gives times to things that are reported with the number of instructions before them.
@@ -50,6 +77,10 @@ pub struct Clock<T> {
     pending: Vec<(u64, T)>,
     /// Where among them nothing was traced for a while.
     gaps: Vec<usize>,
+    /// Intervals with gaps that wait for a first rate, and those behind them.
+    waiting: Vec<Interval<T>>,
+    /// How many things wait in them.
+    waits: usize,
     last: Option<Anchor>,
     /// Time and instructions of the interval before in which all was traced.
     rate: Option<(u64, u64)>,
@@ -78,6 +109,8 @@ impl<T> Clock<T> {
             origin,
             pending: Vec::new(),
             gaps: Vec::new(),
+            waiting: Vec::new(),
+            waits: 0,
             last: (measure == Measure::Cycles).then_some(start),
             rate: None,
             traced: (0, 0),
@@ -90,9 +123,15 @@ impl<T> Clock<T> {
     }
 
     /// Something happens behind so many instructions.
-    pub fn push(&mut self, instructions: u64, what: T, out: &mut Vec<(i64, T)>) {
+    pub fn push(&mut self, instructions: u64, what: T, out: &mut Vec<Placed<T>>) {
         if self.measure == Measure::Instructions {
-            out.push((instructions.cast_signed(), what));
+            let time = instructions.cast_signed();
+            out.push(Placed {
+                time,
+                earliest: time,
+                latest: time,
+                what,
+            });
             return;
         }
         self.pending.push((instructions, what));
@@ -102,7 +141,7 @@ impl<T> Clock<T> {
     }
 
     /// The trace tells a timestamp.
-    pub fn timestamp(&mut self, instructions: u64, ticks: u64, out: &mut Vec<(i64, T)>) {
+    pub fn timestamp(&mut self, instructions: u64, ticks: u64, out: &mut Vec<Placed<T>>) {
         if self.measure == Measure::Timestamps {
             let time = match self.conversion {
                 Some(conversion) => conversion.nanoseconds(ticks).cast_signed(),
@@ -116,7 +155,7 @@ impl<T> Clock<T> {
     }
 
     /// The trace tells how many cycles passed since the last count.
-    pub fn cycles(&mut self, instructions: u64, cycles: u32, out: &mut Vec<(i64, T)>) {
+    pub fn cycles(&mut self, instructions: u64, cycles: u32, out: &mut Vec<Placed<T>>) {
         if self.measure == Measure::Cycles {
             self.cycles += u64::from(cycles);
             let time = self.cycles.cast_signed();
@@ -124,7 +163,7 @@ impl<T> Clock<T> {
         }
     }
 
-    fn anchor(&mut self, next: Anchor, out: &mut Vec<(i64, T)>) {
+    fn anchor(&mut self, next: Anchor, out: &mut Vec<Placed<T>>) {
         let Some(last) = self.last else {
             // What came before the first time waits for the second one, which tells the rate. No time passed in gaps before it.
             self.gaps.clear();
@@ -151,19 +190,12 @@ impl<T> Clock<T> {
         if !self.gaps.is_empty() {
             // The gaps are no part of the rate.
             self.note_quickest(passed, executed);
-            let traced = Some(self.traced).filter(|(_, instructions)| *instructions > 0);
-            let (time, instructions) = traced.or(self.quickest).unwrap_or((0, 1));
-            let ran = u128::from(executed) * u128::from(time) / u128::from(instructions.max(1));
-            let ran = u64::try_from(ran).unwrap_or(passed).min(passed);
-            self.place(last, (ran, executed.max(1)), passed - ran, out);
-        } else {
-            if executed > 0 {
-                self.rate = Some((passed, executed));
-                self.traced.0 = self.traced.0.saturating_add(passed);
-                self.traced.1 = self.traced.1.saturating_add(executed);
-            }
-            self.place(last, (passed, executed.max(1)), 0, out);
+        } else if executed > 0 {
+            self.rate = Some((passed, executed));
+            self.traced.0 = self.traced.0.saturating_add(passed);
+            self.traced.1 = self.traced.1.saturating_add(executed);
         }
+        self.interval(Some((passed, executed)), out);
         self.last = Some(next);
     }
 
@@ -187,29 +219,75 @@ impl<T> Clock<T> {
     }
 
     /// Gives everything its time by the rate so far.
-    fn extrapolate(&mut self, out: &mut Vec<(i64, T)>) {
+    fn extrapolate(&mut self, out: &mut Vec<Placed<T>>) {
         self.gaps.clear();
-        match self.last {
-            Some(last) => {
-                let rate = self.rate.or(self.quickest).unwrap_or((0, 1));
-                self.place(last, rate, 0, out);
+        self.interval(None, out);
+    }
+
+    /// Gives the things of an interval their times. Where the rate decides which part of it was not traced, and none is known
+    /// yet, it waits for the next interval in which all was traced.
+    fn interval(&mut self, length: Option<(u64, u64)>, out: &mut Vec<Placed<T>>) {
+        let interval = Interval {
+            from: self.last,
+            length,
+            things: std::mem::take(&mut self.pending),
+            gaps: std::mem::take(&mut self.gaps),
+        };
+        let is_open = self.traced.1 == 0 && (!interval.gaps.is_empty() || !self.waiting.is_empty());
+        if is_open && interval.things.is_empty() {
+            return;
+        }
+        if is_open {
+            self.waits += interval.things.len();
+            self.waiting.push(interval);
+            if self.waits >= WAITING {
+                self.settle(out);
             }
-            None => out.extend(self.pending.drain(..).map(|(_, what)| (UNKNOWN, what))),
+            return;
+        }
+        self.settle(out);
+        self.pending = self.place(interval, out);
+    }
+
+    /// Gives everything that waits for a rate its time.
+    fn settle(&mut self, out: &mut Vec<Placed<T>>) {
+        self.waits = 0;
+        for interval in std::mem::take(&mut self.waiting) {
+            self.place(interval, out);
         }
     }
 
-    /// Gives everything its time at this rate; `off` is shared by the gaps.
-    fn place(
-        &mut self,
-        from: Anchor,
-        (time, instructions): (u64, u64),
-        off: u64,
-        out: &mut Vec<(i64, T)>,
-    ) {
-        let all = self.gaps.len().max(1) as u64;
-        let mut gaps = self.gaps.drain(..).peekable();
+    /// Gives everything in an interval its time, by the rate that is known by now. The gaps share what is left. Gives the
+    /// empty list of things back.
+    fn place(&mut self, mut interval: Interval<T>, out: &mut Vec<Placed<T>>) -> Vec<(u64, T)> {
+        let Some(from) = interval.from else {
+            let things = interval.things.drain(..);
+            out.extend(things.map(|(_, what)| Placed {
+                time: UNKNOWN,
+                earliest: UNKNOWN,
+                latest: i64::MAX,
+                what,
+            }));
+            return interval.things;
+        };
+        let ((time, instructions), off) = match interval.length {
+            None => (self.rate.or(self.quickest).unwrap_or((0, 1)), 0),
+            Some((passed, executed)) if interval.gaps.is_empty() => ((passed, executed.max(1)), 0),
+            Some((passed, executed)) => {
+                let traced = Some(self.traced).filter(|(_, instructions)| *instructions > 0);
+                let (time, instructions) = traced.or(self.quickest).unwrap_or((0, 1));
+                let ran = u128::from(executed) * u128::from(time) / u128::from(instructions.max(1));
+                let ran = u64::try_from(ran).unwrap_or(passed).min(passed);
+                ((ran, executed.max(1)), passed - ran)
+            }
+        };
+        let next = interval.length.map_or(i64::MAX, |(passed, _)| {
+            from.time.saturating_add_unsigned(passed)
+        });
+        let all = interval.gaps.len().max(1) as u64;
+        let mut gaps = interval.gaps.drain(..).peekable();
         let (mut passed, mut since) = (0u64, 0u128);
-        for (place, (at, what)) in self.pending.drain(..).enumerate() {
+        for (place, (at, what)) in interval.things.drain(..).enumerate() {
             while gaps.next_if(|gap| *gap <= place).is_some() {
                 passed += 1;
                 since = u128::from(off) * u128::from(passed) / u128::from(all);
@@ -220,12 +298,22 @@ impl<T> Clock<T> {
             let time = i64::try_from(time).unwrap_or(i64::MAX);
             // Streams go on only; a step back is counted.
             self.latest = self.latest.max(time);
-            out.push((self.latest, what));
+            let (earliest, latest) = match at < from.instructions {
+                true => (UNKNOWN, from.time),
+                false => (from.time, next),
+            };
+            out.push(Placed {
+                time: self.latest,
+                earliest: earliest.min(self.latest),
+                latest: latest.max(self.latest),
+                what,
+            });
         }
+        interval.things
     }
 
     /// The trace pauses: the trace unit is off, or its trace is lost.
-    pub fn pause(&mut self, out: &mut Vec<(i64, T)>) {
+    pub fn pause(&mut self, out: &mut Vec<Placed<T>>) {
         // Cycles are counted from the last count on, which a pause is part of.
         if self.measure == Measure::Timestamps {
             self.extrapolate(out);
@@ -234,8 +322,9 @@ impl<T> Clock<T> {
     }
 
     /// The trace ends.
-    pub fn finish(&mut self, out: &mut Vec<(i64, T)>) {
+    pub fn finish(&mut self, out: &mut Vec<Placed<T>>) {
         self.extrapolate(out);
+        self.settle(out);
     }
 }
 
@@ -256,6 +345,13 @@ impl Measure {
 mod tests {
     use super::*;
 
+    /// Things with where the clock puts them.
+    fn times<T: Copy>(out: &[Placed<T>]) -> Vec<(i64, T)> {
+        out.iter()
+            .map(|placed| (placed.time, placed.what))
+            .collect()
+    }
+
     #[test]
     fn what_lies_between_two_times_is_spread_by_instructions() {
         let mut clock = Clock::new(Measure::Timestamps, None, 0);
@@ -267,7 +363,10 @@ mod tests {
         clock.timestamp(20, 1100, &mut out);
         clock.push(22, "after", &mut out);
         clock.finish(&mut out);
-        assert_eq!(out, [(950, "before"), (1050, "half"), (1120, "after")]);
+        assert_eq!(
+            times(&out),
+            [(950, "before"), (1050, "half"), (1120, "after")]
+        );
         assert_eq!(clock.widest, 100);
     }
 
@@ -278,7 +377,7 @@ mod tests {
         clock.timestamp(1, 0, &mut out);
         clock.push(2, "one", &mut out);
         clock.timestamp(2, 5000, &mut out);
-        assert_eq!((&*out, clock.widest), (&[(5000, "one")][..], 0));
+        assert_eq!((times(&out), clock.widest), (vec![(5000, "one")], 0));
         clock.push(3, "two", &mut out);
         clock.push(3, "three", &mut out);
         clock.timestamp(3, 5007, &mut out);
@@ -296,7 +395,7 @@ mod tests {
         clock.push(13, 'b', &mut out);
         clock.finish(&mut out);
         assert_eq!(clock.backward, 1);
-        let times: Vec<_> = out.iter().map(|(time, _)| *time).collect();
+        let times: Vec<_> = out.iter().map(|placed| placed.time).collect();
         assert!(times.is_sorted() && times[0] >= 1000, "{times:?}");
     }
 
@@ -307,7 +406,7 @@ mod tests {
         clock.timestamp(0, (1 << 63) + 5, &mut out);
         clock.push(1, 'a', &mut out);
         clock.timestamp(2, u64::MAX, &mut out);
-        assert_eq!(out, [((i64::MAX - 5) / 2 + 5, 'a')]);
+        assert_eq!(times(&out), [((i64::MAX - 5) / 2 + 5, 'a')]);
         // Not taken off, they stand still at the last time that there is.
         let mut clock = Clock::new(Measure::Timestamps, None, 0);
         clock.timestamp(0, 5, &mut out);
@@ -329,7 +428,7 @@ mod tests {
         clock.push(15, "behind", &mut out);
         clock.timestamp(17, 900_004, &mut out);
         clock.timestamp(27, 900_024, &mut out);
-        assert_eq!(out, [(1030, "before"), (900_000, "behind")]);
+        assert_eq!(times(&out), [(1030, "before"), (900_000, "behind")]);
         assert_eq!(clock.widest, 20);
     }
 
@@ -345,7 +444,7 @@ mod tests {
         clock.timestamp(110, 5000, &mut out);
         clock.push(115, 'b', &mut out);
         clock.timestamp(120, 5100, &mut out);
-        assert_eq!(out, [(4950, 'a'), (5050, 'b')]);
+        assert_eq!(times(&out), [(4950, 'a'), (5050, 'b')]);
     }
 
     #[test]
@@ -361,13 +460,13 @@ mod tests {
         clock.timestamp(20, 9000, &mut out);
         clock.push(25, "after", &mut out);
         clock.timestamp(30, 9040, &mut out);
-        let times = [
+        let expected = [
             (1030, "before"),
             (8990, "behind"),
             (8996, "later"),
             (9020, "after"),
         ];
-        assert_eq!(out, times);
+        assert_eq!(times(&out), expected);
         assert_eq!(clock.widest, 7980);
         // Several gaps share it. Where no rate is known, the quickest of all instructions have it.
         let mut clock = Clock::new(Measure::Timestamps, None, 0);
@@ -382,8 +481,73 @@ mod tests {
         clock.gap();
         clock.push(4, 'd', &mut out);
         clock.timestamp(5, 106, &mut out);
-        let times = [(2, 'a'), (6, 'b'), (54, 'c'), (104, 'd')];
-        assert_eq!(out, times);
+        clock.finish(&mut out);
+        let expected = [(2, 'a'), (6, 'b'), (54, 'c'), (104, 'd')];
+        assert_eq!(times(&out), expected);
+    }
+
+    #[test]
+    fn a_first_interval_with_a_gap_waits_for_a_rate() {
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        clock.timestamp(0, 10_000, &mut out);
+        clock.push(110, "call", &mut out);
+        clock.gap();
+        clock.push(110, "behind", &mut out);
+        clock.timestamp(110, 1_000_000, &mut out);
+        clock.push(220, "next", &mut out);
+        clock.gap();
+        clock.push(220, "later", &mut out);
+        clock.timestamp(220, 1_000_200, &mut out);
+        assert!(out.is_empty());
+        clock.push(225, "after", &mut out);
+        clock.timestamp(330, 1_000_310, &mut out);
+        let expected = [
+            (10_110, "call"),
+            (1_000_000, "behind"),
+            (1_000_110, "next"),
+            (1_000_200, "later"),
+            (1_000_205, "after"),
+        ];
+        assert_eq!(times(&out), expected);
+        // Also over a pause.
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        clock.timestamp(0, 0, &mut out);
+        clock.push(10, 'a', &mut out);
+        clock.gap();
+        clock.timestamp(20, 1000, &mut out);
+        clock.push(25, 'b', &mut out);
+        clock.pause(&mut out);
+        clock.push(30, 'c', &mut out);
+        clock.timestamp(30, 5000, &mut out);
+        clock.timestamp(40, 5020, &mut out);
+        assert_eq!(times(&out), [(20, 'a'), (1010, 'b'), (5000, 'c')]);
+        // So many that one is not worth the memory have the least time an instruction of all.
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        for step in 0..=WAITING as u64 {
+            clock.gap();
+            clock.push(step, step, &mut out);
+            clock.timestamp(step + 1, step * 100, &mut out);
+        }
+        assert!(out.len() >= WAITING && clock.waiting.len() < 2);
+    }
+
+    #[test]
+    fn the_times_before_and_behind_bound_where_things_are() {
+        let mut clock = Clock::new(Measure::Timestamps, None, 0);
+        let mut out = Vec::new();
+        clock.push(0, 'a', &mut out);
+        clock.timestamp(5, 100, &mut out);
+        clock.push(10, 'b', &mut out);
+        clock.timestamp(15, 120, &mut out);
+        clock.push(20, 'c', &mut out);
+        clock.finish(&mut out);
+        let bounds = |placed: &Placed<char>| (placed.earliest, placed.time, placed.latest);
+        let bounds: Vec<_> = out.iter().map(bounds).collect();
+        let expected = [(UNKNOWN, 90, 100), (100, 110, 120), (120, 130, i64::MAX)];
+        assert_eq!(bounds, expected);
     }
 
     #[test]
@@ -394,7 +558,7 @@ mod tests {
         clock.cycles(10, 100, &mut out);
         clock.push(15, 'b', &mut out);
         clock.cycles(20, 10, &mut out);
-        assert_eq!(out, [(50, 'a'), (105, 'b')]);
+        assert_eq!(times(&out), [(50, 'a'), (105, 'b')]);
     }
 
     #[test]
@@ -409,6 +573,6 @@ mod tests {
         clock.timestamp(0, 3, &mut out);
         clock.push(5, 'a', &mut out);
         clock.timestamp(10, 5, &mut out);
-        assert_eq!(out, [(47, 'a')]);
+        assert_eq!(times(&out), [(47, 'a')]);
     }
 }

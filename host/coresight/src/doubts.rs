@@ -1,5 +1,9 @@
 //! What of a trace was not followed, and where trace and code do not fit: counted, with the first place of each kind.
 
+mod skipped;
+
+pub use skipped::Skipped;
+
 use std::collections::BTreeMap;
 
 use crate::element::{Element, Leave, Range, Unsynced};
@@ -31,6 +35,8 @@ pub struct Doubts {
     pub address_unknown: u64,
     /// What is known no more, by the reason. The beginning of a source and a reset are none.
     pub unsynced: BTreeMap<Unsynced, Place>,
+    /// What was not decoded behind overflows and the like, of an ETMv4 or ETE.
+    pub skipped: Skipped,
     /// Unconditional branches that the trace says were not taken, by their address.
     pub not_taken: BTreeMap<u64, Place>,
     /// Instructions that lead to the next one only, and execution went on elsewhere, by the address of the next one.
@@ -126,9 +132,14 @@ impl Doubts {
         }
     }
 
-    /// Takes the packets of a stream, if it is one of an STM or ITM, whose elements say less. Their places are offsets of the
-    /// buffer.
+    /// Takes the packets of a stream, if it is one of an STM or ITM, whose elements say less, or an ETMv4 that lost trace. Their
+    /// places are offsets of the buffer.
     pub fn messages(&mut self, protocol: &Protocol, stream: &Stream<'_>) {
+        let is_lost = |why| self.unsynced.contains_key(why);
+        let loses = [Unsynced::Overflow, Unsynced::Discard];
+        if matches!(protocol, Protocol::EtmV4(_)) && loses.iter().any(is_lost) {
+            self.skipped.add(Skipped::of(protocol, stream));
+        }
         if !matches!(protocol, Protocol::Stm(_) | Protocol::Itm(_)) {
             return;
         }
@@ -214,6 +225,7 @@ impl Doubts {
     pub fn without_code(self) -> Self {
         Doubts {
             unsynced: self.unsynced,
+            skipped: self.skipped,
             cut: self.cut,
             ..Doubts::default()
         }
@@ -231,6 +243,7 @@ impl Doubts {
         merge(&mut self.not_accessible, other.not_accessible);
         self.address_unknown += other.address_unknown;
         merge(&mut self.unsynced, other.unsynced);
+        self.skipped.add(other.skipped);
         merge(&mut self.not_taken, other.not_taken);
         merge(&mut self.diverted, other.diverted);
         merge(&mut self.misfits, other.misfits);

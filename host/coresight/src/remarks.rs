@@ -406,6 +406,15 @@ pub fn of_doubts(
             "trace was lost {count}: {why}, first at offset {offset}"
         ));
     }
+    let skipped = doubts.skipped;
+    if skipped.packets > 0 {
+        warn(format!(
+            "{} ({}) behind lost trace not decoded, up to the next synchronization: {} among them",
+            counted(skipped.bytes, "byte"),
+            counted(skipped.packets, "packet"),
+            counted(skipped.overflows, "more overflow"),
+        ));
+    }
     remarks.extend(damage(doubts, &name, code));
     remarks
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::clock::{Clock, Measure, UNKNOWN};
+use crate::clock::{Clock, Measure, Placed, UNKNOWN};
 use crate::element::Element;
 use crate::flow::{EtmV4Options, Flow, Sink};
 use crate::input::{Buffer, Part};
@@ -67,7 +67,7 @@ pub fn within(
 struct Finder {
     clock: Clock<u64>,
     /// Numbers of the first instructions of ranges, with their times.
-    placed: Vec<(i64, u64)>,
+    placed: Vec<Placed<u64>>,
     instructions: u64,
     begin: Option<i64>,
     end: Option<i64>,
@@ -80,7 +80,8 @@ struct Finder {
 
 impl Finder {
     fn look(&mut self) {
-        for (time, instruction) in self.placed.drain(..) {
+        for placed in self.placed.drain(..) {
+            let (time, instruction) = (placed.time, placed.what);
             // What comes before the first timestamp is at no known time.
             let is_known = time != UNKNOWN;
             let has_begun = self.begin.is_none_or(|begin| is_known && time >= begin);

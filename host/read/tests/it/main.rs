@@ -21,6 +21,7 @@ mod live;
 mod lttng;
 mod lttng_syscalls;
 mod mapping;
+mod moving;
 mod native;
 mod recorder;
 mod rows;

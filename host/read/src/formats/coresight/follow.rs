@@ -1,7 +1,8 @@
 //! Calls of threads, which move from one processor to another: the edges of all sources in the order of time.
 //!
 //! A thread runs in one place at a time. Where times are not exact, what its next processor tells may come before the
-//! last that its processor before does: that one goes first, up to where the thread's run there ends.
+//! last that its processor before does: that one goes first, up to where the thread's run there ends, as far as the times
+//! of the trace allow it.
 
 use std::collections::HashMap;
 
@@ -23,6 +24,9 @@ pub(super) struct Follow {
     sources: Vec<Running>,
     /// The source on which each thread ran last.
     last: HashMap<u32, usize>,
+    /// Where nothing gives the order of sources: the source on which each thread was seen first, and whether it was seen on
+    /// another one.
+    seen: Option<HashMap<u32, (usize, bool)>>,
     /// By thread: when its number becomes that of a new one, the latest first.
     begins: HashMap<u32, Vec<i64>>,
 }
@@ -56,7 +60,20 @@ impl Follow {
             definitions: Vec::new(),
             sources: vec![NOTHING; sources],
             last: HashMap::new(),
+            seen: None,
         }
+    }
+
+    /// Notes on which sources each thread runs: threads have the same numbers in all of them, and there are no times.
+    pub fn without_order(mut self) -> Self {
+        self.seen = Some(HashMap::new());
+        self
+    }
+
+    /// How many threads ran on several sources of which nothing gives the order.
+    pub fn unordered(&self) -> usize {
+        let seen = self.seen.iter().flat_map(HashMap::values);
+        seen.filter(|(_, is_on_several)| *is_on_several).count()
     }
 
     /// Calls that were not followed because they were too deep.
@@ -79,7 +96,8 @@ impl Follow {
     pub fn before(&self, source: usize, next: &What) -> Option<usize> {
         let thread = match next {
             What::Edge(Edge::Thread { thread }) => *thread,
-            What::Edge(_) => self.sources.get(source)?.thread,
+            What::Edge(Edge::Arrive(_) | Edge::Exception(_)) => self.sources.get(source)?.thread,
+            // Where tracing begins again, the thread is still that of before: the next packet may name another one.
             _ => return None,
         };
         let last = *self.last.get(&thread)?;
@@ -176,7 +194,17 @@ impl Follow {
     /// The thread of a source does something there. Gives the source that it left for this one.
     pub fn acts(&mut self, source: usize) -> Option<usize> {
         let running = self.sources.get_mut(source)?;
-        if running.is_last || !self.stacks.moves(running.thread) {
+        if running.is_last {
+            return None;
+        }
+        if !self.stacks.moves(running.thread) {
+            if let Some(seen) = &mut self.seen
+                && !matches!(running.thread, 0 | NO_THREAD)
+            {
+                running.is_last = true;
+                let (first, is_on_several) = seen.entry(running.thread).or_insert((source, false));
+                *is_on_several |= *first != source;
+            }
             return None;
         }
         running.is_last = true;
@@ -209,6 +237,16 @@ mod tests {
         follow.runs(0, 0);
         follow.runs(1, 0);
         assert_eq!((follow.acts(0), follow.acts(1)), (None, None));
+    }
+
+    #[test]
+    fn threads_on_several_sources_without_order_are_counted() {
+        let mut follow = Follow::new(2, false, Vec::new()).without_order();
+        for (source, thread) in [(0, 7), (0, 8), (0, 7), (0, 0), (1, 0), (1, 9), (1, 7)] {
+            follow.runs(source, thread);
+            assert_eq!(follow.acts(source), None);
+        }
+        assert_eq!(follow.unordered(), 1);
     }
 
     #[test]

@@ -76,6 +76,19 @@ pub(super) fn coarse(total: &End, info: &TraceInfo) -> Option<String> {
     ))
 }
 
+/// What is to be said of threads that ran on several CPUs of which nothing gives the order; `None` if there are none.
+pub(super) fn unordered(threads: usize) -> Option<String> {
+    let threads = match threads {
+        0 => return None,
+        1 => "1 thread".to_owned(),
+        threads => format!("{threads} threads"),
+    };
+    Some(format!(
+        "{threads} ran on several CPUs, and the trace has no timestamps: what ran on one CPU is taken for a run of its own, so that \
+         callers, ends and durations of these calls are uncertain"
+    ))
+}
+
 /// What times count.
 pub(super) fn unit(measure: Measure, conversion: Option<TimeConversion>) -> TimeUnit {
     match (measure, conversion) {

@@ -5,6 +5,7 @@
 //! Functions that are still open where one ends are closed, as where recording is switched off.
 
 mod message;
+mod order;
 mod threads;
 
 use std::collections::VecDeque;
@@ -22,15 +23,11 @@ use kymo_event::{
 
 use super::follow::Follow;
 use super::input::Input;
-use super::meaning::{Doubts, about_units, add, clock, coarse, name_of, unit};
+use super::meaning::{Doubts, about_units, add, clock, coarse, name_of, unit, unordered};
 use super::names::Names;
 use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
 use crate::{ReadError, Source};
-
-/// Things of one source that are taken before an earlier one of another source at most, for a thread that moves: so
-/// many are more than what times are uncertain by, and the thread is taken to run on both.
-const AHEAD: usize = 1 << 16;
 
 /// A recording.
 pub(super) struct CoreSightSource {
@@ -135,11 +132,14 @@ impl CoreSightSource {
                 format!("timestamps are beyond what times can be: {origin} was taken off them");
             info.about.push(("clock".to_owned(), about));
         }
-        let follow = Follow::new(
+        let mut follow = Follow::new(
             readers.len(),
             info.has_processes && !is_serial,
             input.thread_begins,
         );
+        if info.has_processes && is_serial {
+            follow = follow.without_order();
+        }
         Self {
             info,
             readers,
@@ -155,23 +155,6 @@ impl CoreSightSource {
             is_told: false,
             has_names: wanted >= Wanted::Everything,
         }
-    }
-
-    /// The source whose next thing comes first.
-    fn first(&mut self) -> Option<usize> {
-        let mut first: Option<(i64, usize)> = None;
-        for index in 0..self.readers.len() {
-            let Some(time) = self.peek(index) else {
-                continue;
-            };
-            if first.is_none_or(|(earliest, _)| time < earliest) {
-                first = Some((time, index));
-            }
-            if self.is_serial {
-                break;
-            }
-        }
-        first.map(|(_, index)| index)
     }
 
     /// The time of the next thing of a source, for which chunks are read if need be.
@@ -206,26 +189,6 @@ impl CoreSightSource {
                 None => reader.state = State::Reading(chunks),
             }
         }
-    }
-
-    /// The source that goes first: where it goes on with a thread, the source that this one ran on last.
-    fn in_turn(&mut self, index: usize) -> usize {
-        let reader = self.readers.get(index);
-        let next = reader.and_then(|reader| reader.items.front());
-        let before = next.and_then(|next| self.follow.before(index, &next.what));
-        let Some(before) = before.filter(|_| self.ahead < AHEAD) else {
-            self.ahead = 0;
-            return index;
-        };
-        self.peek(before);
-        let reader = self.readers.get(before);
-        let next = reader.and_then(|reader| reader.items.front());
-        if next.is_none_or(|next| Follow::ends_run(&next.what)) {
-            self.ahead = 0;
-            return index;
-        }
-        self.ahead += 1;
-        before
     }
 
     fn take(&mut self, index: usize, batch: &mut Batch) {
@@ -348,6 +311,7 @@ impl CoreSightSource {
         }
         let coarse = coarse(&self.total, &self.info);
         self.info.remarks.extend(coarse);
+        self.info.remarks.extend(unordered(self.follow.unordered()));
         let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
         if self.total.counts.instructions > 0 {
             tell("instructions", self.total.counts.instructions.to_string());
@@ -560,10 +524,7 @@ impl Source for CoreSightSource {
         batch.clear();
         while !batch.is_full() {
             match self.first() {
-                Some(index) => {
-                    let index = self.in_turn(index);
-                    self.take(index, batch);
-                }
+                Some(index) => self.take(index, batch),
                 None => {
                     self.tell();
                     break;

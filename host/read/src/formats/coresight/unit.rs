@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use kymo_coresight::calls::{Edge, Edges};
-use kymo_coresight::clock::{Clock, Measure};
+use kymo_coresight::clock::{Clock, Measure, Placed};
 use kymo_coresight::doubts::Doubts;
 use kymo_coresight::element::{Element, Transaction, Unsynced};
 use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
@@ -59,6 +59,8 @@ pub(super) enum What {
 #[derive(Debug)]
 pub(super) struct Item {
     pub time: i64,
+    /// The times of the trace before and behind it: it is no earlier and no later.
+    pub bounds: (i64, i64),
     /// Offset in the buffer.
     pub offset: u64,
     pub what: What,
@@ -236,7 +238,7 @@ impl Work {
 /// Things on their way out: they get a time, then they leave in chunks.
 struct State {
     clock: Clock<(u64, What)>,
-    placed: Vec<(i64, (u64, What))>,
+    placed: Vec<Placed<(u64, What)>>,
     chunk: Chunk,
     sender: SyncSender<Chunk>,
     /// Nobody takes any more.
@@ -245,10 +247,12 @@ struct State {
 
 impl State {
     fn take(&mut self) {
-        let items = self
-            .placed
-            .drain(..)
-            .map(|(time, (offset, what))| Item { time, offset, what });
+        let items = self.placed.drain(..).map(|placed| Item {
+            time: placed.time,
+            bounds: (placed.earliest, placed.latest),
+            offset: placed.what.0,
+            what: placed.what.1,
+        });
         self.chunk.items.extend(items);
     }
 

@@ -1,0 +1,100 @@
+//! Hardware trace of threads that move from one processor to another.
+
+use std::collections::BTreeMap;
+
+use kymo_event::{Event, EventKind, TraceInfo};
+use kymo_fixtures::etmv4::{Trace, recording_of};
+use kymo_fixtures::perf_data::AUX_RAW;
+use kymo_read::{Events, OpenOptions, open};
+
+/// Where the code is: two instructions.
+const HERE: u64 = 0x40_0000;
+
+/// The events of two processors that wrote these traces.
+fn events(traces: [Trace; 2]) -> (Vec<Event>, TraceInfo) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let words = [0xd503_201fu32, 0xd65f_03c0];
+    let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    std::fs::write(folder.path().join("two"), code).expect("code");
+    let mut perf = recording_of(2, true, |perf| {
+        for thread in [1, 2] {
+            perf.at(1000).comm(thread, "thread");
+            perf.at(2000).mapping(thread, HERE, 0x1000, 0, "/two");
+        }
+    });
+    for (cpu, trace) in (0..).zip(traces) {
+        let size = trace.bytes.len() as u64;
+        perf.at(90_000).aux(0, cpu, 0, size, AUX_RAW);
+        perf.buffer(None, cpu, 0, &trace.bytes);
+    }
+    let input = folder.path().join("perf.data");
+    std::fs::write(&input, perf.file()).expect("a recording");
+    let options = OpenOptions {
+        symfs: Some(folder.path().to_owned()),
+        ..OpenOptions::default()
+    };
+    let mut source = open(&input, &options).unwrap_or_else(|error| panic!("{error}"));
+    let events = Events::new(&mut *source).map(|event| event.expect("an event"));
+    let events = events.collect();
+    (events, source.info().clone())
+}
+
+/// A slice of a thread: from a time on, so many times through the code, up to another time.
+fn slice(mut trace: Trace, thread: u32, times: (u64, u64), runs: u32) -> Trace {
+    trace = trace.on().at(thread, HERE).time(times.0);
+    for _ in 0..runs {
+        trace = trace.run(thread, HERE);
+    }
+    trace.time(times.1)
+}
+
+#[test]
+fn threads_that_swap_processors_keep_the_times_of_the_trace() {
+    let first = slice(Trace::new(true), 1, (10_000, 10_020), 10);
+    let first = slice(first, 2, (10_300, 10_320), 10);
+    let second = slice(Trace::new(true), 2, (10_000, 10_020), 10);
+    let second = slice(second, 1, (10_200, 21_200), 1000);
+    let (events, _) = events([first, second]);
+    let mut seen: BTreeMap<_, Vec<i64>> = BTreeMap::new();
+    for event in &events {
+        if matches!(event.kind, EventKind::Enter { .. }) {
+            let key = (event.cpu.map(|cpu| cpu.0), event.thread);
+            seen.entry(key).or_default().push(event.time.0);
+        }
+    }
+    let bounds = |times: &Vec<i64>| {
+        let (first, last) = (times.iter().min(), times.iter().max());
+        (first.copied().unwrap_or(0), last.copied().unwrap_or(0))
+    };
+    let mut bounds: Vec<_> = seen.values().map(bounds).collect();
+    bounds.sort_unstable();
+    // One run of each slice behind a first one is that of the call which was open before.
+    let [
+        (10_000, one),
+        (10_000, other),
+        (long, end),
+        (short, short_end),
+    ] = bounds[..]
+    else {
+        panic!("{bounds:?}");
+    };
+    assert!(one < 10_020 && other < 10_020, "{bounds:?}");
+    assert!(
+        (10_200..10_250).contains(&long) && end > 21_000,
+        "{bounds:?}"
+    );
+    assert!(short >= 10_300 && short_end < 10_320, "{bounds:?}");
+}
+
+#[test]
+fn threads_on_several_processors_without_times_are_warned_of() {
+    let trace = || Trace::new(true).run(1, HERE).run(2, HERE).run(1, HERE);
+    let (_, info) = events([trace(), Trace::new(true).run(1, HERE)]);
+    let warnings = info.remarks.iter();
+    let warnings: Vec<_> = warnings.filter(|it| it.contains("several CPUs")).collect();
+    assert_eq!(warnings.len(), 1, "{:?}", info.remarks);
+    assert!(warnings[0].starts_with("1 thread "), "{warnings:?}");
+    let (_, info) = events([trace(), Trace::new(true).run(3, HERE)]);
+    let is_there = info.remarks.iter().any(|it| it.contains("several CPUs"));
+    assert!(!is_there, "{:?}", info.remarks);
+}
