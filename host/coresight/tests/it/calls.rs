@@ -76,6 +76,7 @@ fn exception(number: u32, return_address: u64) -> Element {
         number,
         return_address: Some(return_address),
         is_branch_target: false,
+        is_inferred: false,
     }
 }
 
