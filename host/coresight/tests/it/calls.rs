@@ -243,6 +243,46 @@ fn an_interrupt_comes_before_its_branch_arrives() {
 }
 
 #[test]
+fn an_exception_before_the_first_instruction_cuts_into_its_function() {
+    // Tracing begins at 0x104, where the interrupt comes.
+    check(
+        &[
+            ON,
+            exception(14, 0x104),
+            run(0x800, 0x814, Leave::ExceptionReturn),
+            Element::ExceptionReturn,
+            run(0x104, 0x110, Leave::Call),
+        ],
+        "on ?1 !14 >8 <8 .14",
+    );
+    // Another one comes before the first instruction of the handler, which runs behind it.
+    check(
+        &[
+            run(0x100, 0x110, Leave::Next),
+            exception(14, 0x110),
+            exception(15, 0x800),
+            run(0x900, 0x914, Leave::ExceptionReturn),
+            Element::ExceptionReturn,
+            run(0x800, 0x814, Leave::ExceptionReturn),
+            Element::ExceptionReturn,
+            run(0x110, 0x120, Leave::Next),
+        ],
+        "?1 !14 >8 !15 >9 <9 .15 <8 .14",
+    );
+    // Handlers that are not traced.
+    check(
+        &[
+            run(0x100, 0x110, Leave::Next),
+            exception(2, 0x110),
+            exception(14, 0x110),
+            ON,
+            run(0x110, 0x120, Leave::Next),
+        ],
+        "?1 !2 .2 !14 on .14",
+    );
+}
+
+#[test]
 fn a_thread_has_one_stack_on_all_processors() {
     let thread = context(Some(7), 0);
     let here = [
