@@ -1,5 +1,6 @@
 //! Calls from elements: a made-up program with a function at every multiple of 0x100.
 
+mod exceptions;
 mod jumps;
 mod switches;
 
@@ -239,46 +240,6 @@ fn an_interrupt_comes_before_its_branch_arrives() {
             run(0x110, 0x114, Leave::Next),
         ],
         "?1 >2 !14 >8 >9 <9 <8 .14 <2",
-    );
-}
-
-#[test]
-fn an_exception_before_the_first_instruction_cuts_into_its_function() {
-    // Tracing begins at 0x104, where the interrupt comes.
-    check(
-        &[
-            ON,
-            exception(14, 0x104),
-            run(0x800, 0x814, Leave::ExceptionReturn),
-            Element::ExceptionReturn,
-            run(0x104, 0x110, Leave::Call),
-        ],
-        "on ?1 !14 >8 <8 .14",
-    );
-    // Another one comes before the first instruction of the handler, which runs behind it.
-    check(
-        &[
-            run(0x100, 0x110, Leave::Next),
-            exception(14, 0x110),
-            exception(15, 0x800),
-            run(0x900, 0x914, Leave::ExceptionReturn),
-            Element::ExceptionReturn,
-            run(0x800, 0x814, Leave::ExceptionReturn),
-            Element::ExceptionReturn,
-            run(0x110, 0x120, Leave::Next),
-        ],
-        "?1 !14 >8 !15 >9 <9 .15 <8 .14",
-    );
-    // Handlers that are not traced.
-    check(
-        &[
-            run(0x100, 0x110, Leave::Next),
-            exception(2, 0x110),
-            exception(14, 0x110),
-            ON,
-            run(0x110, 0x120, Leave::Next),
-        ],
-        "?1 !2 .2 !14 on .14",
     );
 }
 
