@@ -44,6 +44,10 @@
 //!   that come from other processors are in doubt.
 //!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost, unless its stream tells of each
 //!   exit that is missing.
+//! - Times that count instructions pass only with what was seen. Behind a loss they are certain again for a call from where
+//!   it is seen to run: a row says so, or a callee returns to it.
+//! - A call that is [found](Row::found) open began before, it is not known when: its times are lower bounds
+//!   ([`End::clipped`]).
 //! - Recording off closes everything, on all tracks, as [`How::RecordingOff`]: that was wanted.
 //! - The end of the trace closes the rest as [`How::Open`], at the last event of all of its machine: a thread that waits
 //!   has no events. A thread that is known to have ended is closed at its own last one.
@@ -251,7 +255,7 @@ impl Calls {
             // A source names the function of every enter.
             (RowKind::Enter, Some(function)) => {
                 self.cpus[cpu].crossed = None;
-                self.enter(track, function, row.call_site(), row.time, out);
+                self.enter(track, function, row.call_site(), row, out);
             }
             (_, function) => {
                 if let Some(own) = row.self_time() {
@@ -336,6 +340,9 @@ impl Calls {
     /// Takes an event that is neither a call nor a switch nor an interrupt.
     fn anything(&mut self, cpu: usize, event: EventRef<'_>, out: &mut impl FnMut(Step<'_>)) {
         let track = self.context(cpu, event.row, out);
+        if let (RowKind::Other, Some(function)) = (event.row.kind, event.row.of_function()) {
+            self.tracks[track].runs(function);
+        }
         let track = Some(self.id(track));
         out(Step::Event { track, event });
     }

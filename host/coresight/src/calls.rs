@@ -19,6 +19,8 @@
 //! - An exception opens a frame of its own. Its end is a return from exceptions, or, where the handler is not traced, that
 //!   tracing begins again. If execution goes on elsewhere (a signal handler), the frame of the exception is replaced by
 //!   one that returns where the exception came, so that the end of the handler is known.
+//!   One that comes before the first instruction (of what is traced, or of a handler) cuts into the function that it returns
+//!   to all the same.
 //! - Where tracing goes on behind the instruction that it paused after, nothing is missing but what was called there.
 //!   Elsewhere, and after a loss, the calls that were open may still be: [`Lost`] marks them. They stay open below what is
 //!   found, until execution returns among them, or is found elsewhere after one more pause or loss.

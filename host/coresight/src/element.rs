@@ -54,6 +54,8 @@ pub enum Element {
         return_address: Option<u64>,
         /// Whether that is also the target of the branch before.
         is_branch_target: bool,
+        /// Whether the trace does not have the return address (ETMv3): it is where the flow was. The text leaves it out.
+        is_inferred: bool,
     },
     /// Return from an exception.
     ExceptionReturn,
@@ -413,9 +415,10 @@ impl Element {
                 number,
                 return_address,
                 is_branch_target,
+                is_inferred,
             } => {
                 out.write_str("EXCEPTION(")?;
-                if let Some(address) = return_address {
+                if let Some(address) = return_address.filter(|_| !is_inferred) {
                     write!(out, "pref ret addr:{address:#x}")?;
                     out.write_str(if is_branch_target {
                         " [addr also prev br tgt]; "

@@ -88,11 +88,15 @@ impl Batch {
         }
     }
 
-    /// Adds an event with what only its row says: the times of an exit.
+    /// Adds an event with what only its row says: the times of an exit, that the call of an enter was found open, and the
+    /// function that runs.
     pub fn push_both(&mut self, row: &Row, event: Event) {
         self.push_event(event);
         if let Some(pushed) = self.rows.last_mut() {
             (pushed.word, pushed.is_whole) = (row.word, row.is_whole);
+            if row.kind == RowKind::Other {
+                pushed.item = row.item;
+            }
         }
     }
 

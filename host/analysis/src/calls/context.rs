@@ -267,7 +267,8 @@ impl Calls {
         let id = TrackId(u32::try_from(index).unwrap_or(u32::MAX));
         out(Step::Track { track: id, info });
         let machine = self.machine_of(info.stream);
-        self.tracks.push(Track::new(id, info, machine));
+        self.tracks
+            .push(Track::new(id, info, machine, self.in_instructions));
         index
     }
 

@@ -42,6 +42,8 @@ impl Marks {
     const UNKNOWN: Self = Self(64);
     /// It may have ended before the window, for events were lost there.
     pub const MAY_HAVE_ENDED: Self = Self(128);
+    /// It was [found](kymo_event::Row::found) open: when it began is not in the trace.
+    pub const FOUND: Self = Self(256);
 
     #[inline(always)]
     pub const fn has(self, mark: Self) -> bool {
@@ -248,6 +250,10 @@ pub(super) struct Lost {
     pub sure_self: Duration,
     /// How many losses there had been when it last was surely open.
     pub alive: u32,
+    /// Its self time when it was seen to run behind the last loss, if it was. Only of instructions, which do not pass unseen.
+    pub seen: Option<Duration>,
+    /// The time of its callees of which it is not certain that it called them. Only of instructions.
+    pub unsure: Duration,
 }
 
 /// How often each function is open on a track.

@@ -15,16 +15,21 @@ impl Calls {
         track: usize,
         function: FunctionId,
         call_site: Option<Addr>,
-        time: Time,
+        row: &Row,
         out: &mut impl FnMut(Step<'_>),
     ) {
+        let time = row.time;
         let deep = self.tracks[track].depth() >= self.options.max_depth as usize;
         if deep || self.tracks[track].hides() {
             self.counts.too_deep += 1;
             return self.tracks[track].hide(function);
         }
         let call = self.next_call();
-        let begin = self.tracks[track].begin(call, Callee::Function(function), time, call_site);
+        let mut begin = self.tracks[track].begin(call, Callee::Function(function), time, call_site);
+        if row.is_found() {
+            begin.clipped = true;
+            self.tracks[track].find_open();
+        }
         out(Step::Begin(self.placed(begin, track)));
     }
 

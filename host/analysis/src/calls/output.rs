@@ -191,7 +191,8 @@ pub struct Begin {
     pub call_site: Option<Addr>,
     /// Who called it, where the source says so and that one's own call need not be open.
     pub caller: Option<Caller>,
-    /// Whether it began before the [window](super::Calls::open_window), which begins at `time`.
+    /// Whether it began before the [window](super::Calls::open_window), which begins at `time`, or was
+    /// [found](kymo_event::Row::found) open at `time`.
     pub clipped: bool,
     /// The processor it began on, if known; if it is clipped, that which its thread has at the beginning of the
     /// window, or had last.
@@ -242,7 +243,7 @@ pub struct End {
     pub recursive: bool,
     /// Whether it began before the [window](super::Calls::open_window), or goes on
     /// [behind](super::Calls::close_window) it: `begin` or `time` is that of the window, and its times are those
-    /// within.
+    /// within. Or whether it was [found](kymo_event::Row::found) open at `begin`.
     pub clipped: bool,
     /// Whether it may not count as a call, because of lost events: it may be of a call that has had an end before (this is an exit
     /// without an entry, and that call was ended without its exit, or the other way round), or have ended in front of the window.

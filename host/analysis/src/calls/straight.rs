@@ -148,7 +148,7 @@ impl Straight<'_> {
             let ran = row.time.0.wrapping_add(ahead);
             let worked = CHARGE.then(|| stack.at_work());
             match row.kind {
-                RowKind::Enter if stack.depth() < max_depth => {
+                RowKind::Enter if stack.depth() < max_depth && (RUN || !row.is_found()) => {
                     let Some(function) = row.of_function() else {
                         break;
                     };
@@ -169,10 +169,11 @@ impl Straight<'_> {
                     returned += 1;
                     out.step(Step::End(end));
                 }
-                RowKind::Other if !RUN && !row.has_event() => out.step(Step::Event {
-                    track: Some(stack.id),
-                    event: EventRef { row, event: None },
-                }),
+                RowKind::Other if !RUN && !row.has_event() && row.of_function().is_none() => out
+                    .step(Step::Event {
+                        track: Some(stack.id),
+                        event: EventRef { row, event: None },
+                    }),
                 _ => break,
             }
             if let Some(call) = worked {

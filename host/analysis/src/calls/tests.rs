@@ -5,6 +5,7 @@ mod clocks;
 mod jumps;
 mod missing;
 mod runs;
+mod seen;
 mod spans;
 mod stated;
 mod streams;

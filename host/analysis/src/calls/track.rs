@@ -1,5 +1,6 @@
 //! The call stack of one track.
 
+mod losses;
 mod stated;
 
 use kymo_event::{Addr, Duration, FunctionId, SpaceId, Time};
@@ -43,6 +44,8 @@ pub(super) struct Track {
     /// The functions that were open when recording was turned off, the outermost first: exits that do not
     /// name theirs may still be of these.
     off: Vec<FunctionId>,
+    /// Whether times are counts of the instructions in the trace.
+    in_instructions: bool,
     /// Where the window begins that clipped calls last.
     window: Time,
     /// How long each of the calls that are clipped there had had a processor by then: the outermost ones.
@@ -88,11 +91,12 @@ impl Mark {
 }
 
 impl Track {
-    pub fn new(id: TrackId, info: TrackInfo, machine: SpaceId) -> Self {
+    pub fn new(id: TrackId, info: TrackInfo, machine: SpaceId, in_instructions: bool) -> Self {
         Self {
             id,
             info,
             machine,
+            in_instructions,
             // Spans run since whenever they begin.
             ran: if info.is_span() { i64::MIN } else { 0 },
             on: None,
@@ -391,6 +395,7 @@ impl Track {
             true => self.window,
             false => frame.begin,
         };
+        let found = frame.marks.has(Marks::FOUND);
         let wall = time.since(begin);
         let ran = self.ran.saturating_sub(frame.ran);
         let duration = Duration(u64::try_from(ran).unwrap_or(0));
@@ -424,7 +429,13 @@ impl Track {
             Doubt {
                 interrupt: true, ..
             } => (Duration(0), Duration(0)),
-            Doubt { loss: true, .. } => (lost.sure.min(duration), lost.sure_self.min(self_time)),
+            Doubt { loss: true, .. } => {
+                let (sure, sure_self) = match self.in_instructions {
+                    true => lost.of_instructions(self_time, frame.callees),
+                    false => (lost.sure, lost.sure_self),
+                };
+                (sure.min(duration), sure_self.min(self_time))
+            }
             _ => (duration, self_time),
         };
         // No call ran longer than it lasted, whatever the clocks say.
@@ -436,6 +447,14 @@ impl Track {
         match self.frames.last_mut() {
             Some(caller) => caller.callees += duration,
             None => self.outer.add(begin, duration, duration - sure),
+        }
+        if self.in_instructions && !self.lost.is_empty() {
+            let sure = match (found, doubt.loss) {
+                (true, _) => Duration(0),
+                (false, true) => lost.sure,
+                (false, false) => duration,
+            };
+            self.callee_ended(duration - sure, how);
         }
         if let Callee::Function(function) = frame.callee() {
             self.open.release(function);
@@ -455,7 +474,7 @@ impl Track {
             how,
             doubt,
             recursive: frame.marks.has(Marks::RECURSIVE),
-            clipped,
+            clipped: clipped || found,
             uncounted: frame.marks.has(Marks::MAY_HAVE_ENDED) && how != How::Returned,
         })
     }
@@ -504,7 +523,7 @@ impl Track {
         self.outer = Outer::default();
         for lost in &mut self.lost {
             // A loss before may have hidden that other calls run.
-            (lost.sure, lost.sure_self) = (Duration(0), Duration(0));
+            lost.restart();
         }
         let earlier = std::mem::take(&mut self.before);
         for (depth, frame) in self.frames.iter_mut().enumerate() {
@@ -560,27 +579,6 @@ impl Track {
         self.lost
             .iter()
             .position(|lost| now.wrapping_sub(lost.alive) > survived)
-    }
-
-    /// Puts everything that is open in doubt because of a loss: the times up to here are certain.
-    pub fn doubt_loss(&mut self) {
-        self.outer = Outer::default();
-        let time = |from: i64, until: i64| {
-            Duration(u64::try_from(until.saturating_sub(from)).unwrap_or(0))
-        };
-        // Those further out have been in doubt for longer.
-        for index in self.lost.len()..self.frames.len() {
-            let until = self.frames.get(index + 1).map_or(self.ran, |next| next.ran);
-            let Some(frame) = self.frames.get_mut(index) else {
-                break;
-            };
-            frame.marks.set(Marks::LOSS);
-            self.lost.push(Lost {
-                sure: time(frame.ran, self.ran),
-                sure_self: time(frame.ran, until) - frame.callees,
-                alive: self.losses,
-            });
-        }
     }
 
     /// Whether a call is in doubt because of a loss.

@@ -227,6 +227,7 @@ impl Sink for Printer<'_> {
                 number,
                 return_address,
                 is_branch_target,
+                ..
             } => {
                 if is_branch_target {
                     self.arrive(return_address);

@@ -227,6 +227,7 @@ fn members(source: &Source, element: &Element, object: &mut Object<'_>) {
             number,
             return_address,
             is_branch_target,
+            ..
         } => {
             let exceptions = Exceptions::of(&source.protocol);
             let name: Option<Cow<'_, str>> = exceptions.map(|known| known.name(number));

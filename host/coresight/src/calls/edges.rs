@@ -23,6 +23,8 @@ pub struct Edges {
     places: Vec<Option<Place>>,
     /// Addresses in code without symbols where a function begins, as it was called there.
     beginnings: HashSet<(u32, u64)>,
+    /// Where execution goes on behind the exception before.
+    returns_to: Option<u64>,
 }
 
 impl Edges {
@@ -37,6 +39,7 @@ impl Edges {
             last: None,
             places: Vec::new(),
             beginnings: HashSet::new(),
+            returns_to: None,
         }
     }
 
@@ -236,20 +239,29 @@ impl Edges {
         program: &mut impl Program,
         out: &mut impl FnMut(Edge),
     ) {
-        // Of ETMv3, and where an exception comes upon another one, the packet does not have it.
+        // Where an exception comes upon another one, the packet may not have it.
         let return_address = return_address.or(match self.before {
             Before::Range(Leave::Next, end) => Some(end),
             _ => None,
         });
+        if let Before::Exception = self.before
+            && return_address == self.returns_to
+        {
+            // The handler was not traced, and nothing behind it.
+            self.before = Before::ExceptionReturn;
+        }
         let is_under_way = match self.before {
             Before::Range(leave, _) => leave != Leave::Next,
-            before => before == Before::ExceptionReturn,
+            // A reset has no other address.
+            Before::Nothing | Before::Lost | Before::Pause(..) => return_address != Some(0),
+            Before::Exception | Before::ExceptionReturn => true,
         };
         if is_under_way && let Some(address) = return_address {
-            // What was on its way when the exception came has arrived.
+            // What was on its way when the exception came has arrived, though it ran no instruction there.
             let place = program.place(&self.context, address);
             self.arrive(address, place, out);
         }
+        self.returns_to = return_address;
         out(Edge::Exception(Cut {
             number,
             return_address,

@@ -281,6 +281,12 @@ impl Stack {
             self.forget_suspended(shared);
         }
         if self.returns(at.address, true, shared, out) {
+            // What was interrupted may not have been seen, or without its code.
+            if let Place::Function { function, .. } = at.place
+                && self.function() != Some(function)
+            {
+                self.find(at, Came::Elsewhere, shared, functions, out);
+            }
             return;
         }
         let mut frames = self.frames.iter();

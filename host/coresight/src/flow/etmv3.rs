@@ -159,11 +159,17 @@ impl<C: Code> EtmV3Flow<C> {
         let at = packet.start;
         match packet.fields {
             Fields::Branch(branch) => {
+                let mut here = (!self.needs_address).then_some(self.address);
                 if branch.exception.is_some_and(|exception| exception.cancels) {
+                    // The instruction runs again behind the exception. What was committed already cannot be taken back.
+                    here = self.pending.iter().find_map(|(_, element)| match element {
+                        Element::Range(range) => Some(range.start),
+                        _ => None,
+                    });
                     self.pending.clear();
                 }
                 self.commit(sink);
-                self.branch(at, &branch, sink);
+                self.branch(at, &branch, here, sink);
                 return;
             }
             Fields::None if packet.kind == Kind::ExceptionExit => {
@@ -222,6 +228,7 @@ impl<C: Code> EtmV3Flow<C> {
                             number,
                             return_address: None,
                             is_branch_target: false,
+                            is_inferred: true,
                         },
                     );
                 }
@@ -297,7 +304,14 @@ impl<C: Code> EtmV3Flow<C> {
         self.context.level = hyp.then_some(2);
     }
 
-    fn branch(&mut self, at: usize, branch: &Branch, sink: &mut impl Sink) {
+    /// A branch, or an exception that comes at `return_address`.
+    fn branch(
+        &mut self,
+        at: usize,
+        branch: &Branch,
+        return_address: Option<u64>,
+        sink: &mut impl Sink,
+    ) {
         self.address = u64::from(branch.address.value);
         self.isa = branch.isa;
         self.next_block = None;
@@ -319,8 +333,9 @@ impl<C: Code> EtmV3Flow<C> {
                 at,
                 Element::Exception {
                     number,
-                    return_address: None,
+                    return_address,
                     is_branch_target: false,
+                    is_inferred: true,
                 },
             );
         }

@@ -351,6 +351,7 @@ impl<C: Code> EtmV4Flow<C> {
                     number: u32::from(number),
                     return_address: Some(0),
                     is_branch_target: false,
+                    is_inferred: false,
                 };
                 push(What::Times(element));
             }

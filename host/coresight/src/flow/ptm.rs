@@ -248,6 +248,7 @@ impl<C: Code> PtmFlow<C> {
                     number,
                     return_address,
                     is_branch_target: false,
+                    is_inferred: false,
                 },
             );
         } else if self.has_address {

@@ -1,5 +1,6 @@
 //! Calls from elements: a made-up program with a function at every multiple of 0x100.
 
+mod exceptions;
 mod jumps;
 mod switches;
 
@@ -76,6 +77,7 @@ fn exception(number: u32, return_address: u64) -> Element {
         number,
         return_address: Some(return_address),
         is_branch_target: false,
+        is_inferred: false,
     }
 }
 

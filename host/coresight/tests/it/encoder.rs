@@ -51,8 +51,10 @@ fn line(at: usize, element: &Element) -> String {
         Element::Exception {
             number,
             return_address,
+            is_inferred,
             ..
         } => {
+            let return_address = return_address.filter(|_| !is_inferred);
             let address =
                 return_address.map_or_else(String::new, |address| format!(" {address:x}"));
             format!("exception {number}{address}")

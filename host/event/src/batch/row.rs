@@ -72,7 +72,7 @@ pub struct Row {
     pub named: bool,
     /// [`Event::record`].
     pub record: bool,
-    /// Whether the word of an exit is the time of its whole call.
+    /// Whether the word of an exit is the time of its whole call; of an enter, whether the call was [found](Row::found).
     pub(super) is_whole: bool,
 }
 
@@ -150,6 +150,20 @@ impl Row {
         self.word = wall.0.saturating_add(1);
         self.is_whole = true;
         self
+    }
+
+    /// Of an enter: its call was found open at this time, and began before; when is not in the trace.
+    #[inline]
+    #[must_use]
+    pub const fn found(mut self, found: bool) -> Self {
+        self.is_whole = found;
+        self
+    }
+
+    /// Whether the call of an enter was [found](Self::found) open.
+    #[inline]
+    pub const fn is_found(&self) -> bool {
+        matches!(self.kind, RowKind::Enter) && self.is_whole
     }
 
     /// The processor it happened on, if known.

@@ -135,7 +135,7 @@ impl Doubts {
         } = self.calls;
         let doubts = [
             (open, "still open at the end, or when recording stopped"),
-            (clipped_at_begin, "that began before the part that is shown"),
+            (clipped_at_begin, "whose beginning is not in what is shown"),
             (orphans, "that began before what was recorded"),
             (without_end, "of whose ends the trace does not tell"),
             (

@@ -262,6 +262,7 @@ impl<C: Code> EtmV4Flow<C> {
                 number,
                 return_address,
                 is_branch_target,
+                is_inferred: false,
             },
         );
         Ok(())

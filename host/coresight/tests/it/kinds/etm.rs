@@ -1,7 +1,9 @@
 //! Conditional instructions of ETMv4, and loads and stores of ETMv3.
 
 use kymo_coresight::element::{ConditionalResult, Element, Unsynced};
-use kymo_coresight::listing::Packet;
+use kymo_coresight::flow::{EtmV4Options, Flow};
+use kymo_coresight::listing::{Packet, PacketDecoder};
+use kymo_coresight::memory::{Image, Images, MemorySpace};
 use kymo_coresight::{Protocol, etmv3, etmv4};
 
 use super::{assert_same, continued, decode};
@@ -327,5 +329,59 @@ fn data_of_an_etmv3() {
             assert!(!is_wrong, "seed {seed}: {packet:?}");
         }
         assert_same(&found, &expected, &format!("seed {seed}"));
+    }
+}
+
+#[test]
+fn an_exception_of_an_etmv3_cuts_in_where_the_flow_was() {
+    // At 0x1000 `b 0x1010`, there `bx lr`.
+    let mut code = vec![0; 0x14];
+    code[..4].copy_from_slice(&0xea00_0002u32.to_le_bytes());
+    code[0x10..].copy_from_slice(&0xe12f_ff1eu32.to_le_bytes());
+    let code: Images = [Image {
+        name: String::new(),
+        address: 0x1000,
+        file_offset: 0,
+        bytes: code.into(),
+        space: MemorySpace::ANY,
+    }]
+    .into_iter()
+    .collect();
+    let branch = |address: u32, exception: Option<u8>| {
+        let bits = address >> 2;
+        let flag = u8::from(exception.is_some()) << 6;
+        let mut bytes = vec![(bits as u8 & 0x3f) << 1 | 0x81];
+        bytes.extend([6, 13, 20].map(|shift| (bits >> shift) as u8 | 0x80));
+        bytes.push((bits >> 27) as u8 & 7 | 8 | flag);
+        bytes.extend(exception);
+        bytes
+    };
+    // An instruction that executed, then FIQ; or that is cancelled.
+    let (atom, fiq, cancels) = (vec![0x84], Some(15 << 1), Some(15 << 1 | 0x20));
+    let config = etmv3::Config {
+        idr: 0x4100_f250,
+        ..etmv3::Config::default()
+    };
+    let protocol = Protocol::EtmV3(config);
+    for (packets, expected) in [
+        (vec![branch(0x2000, fiq)], 0x1000),
+        (vec![atom.clone(), branch(0x2000, fiq)], 0x1010),
+        (vec![atom.clone(), branch(0x2000, cancels)], 0x1000),
+        (
+            vec![vec![0x88], branch(0x1234, None), branch(0x2000, fiq)],
+            0x1234,
+        ),
+    ] {
+        let mut bytes = vec![0, 0, 0, 0, 0, 0x80];
+        bytes.extend([0x08, 0x20, 0x00, 0x10, 0x00, 0x00]);
+        bytes.extend(packets.concat());
+        let mut elements = Vec::new();
+        let mut flow = Flow::new(&protocol, EtmV4Options::default(), &code);
+        flow.run(PacketDecoder::new(&protocol, &bytes, 0), &mut elements);
+        let found = elements.iter().find_map(|(_, element)| match element {
+            Element::Exception { return_address, .. } => Some(*return_address),
+            _ => None,
+        });
+        assert_eq!(found, Some(Some(expected)), "{elements:?}");
     }
 }

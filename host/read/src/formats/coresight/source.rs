@@ -11,7 +11,7 @@ mod threads;
 use std::collections::VecDeque;
 use std::sync::mpsc::Receiver;
 
-use kymo_coresight::calls::{Edge, Lost, Step};
+use kymo_coresight::calls::{Edge, Entered, Lost, Place, Step};
 use kymo_coresight::clock::{Measure, UNKNOWN};
 use kymo_coresight::element::Unsynced;
 use kymo_coresight::exception::Exceptions;
@@ -68,6 +68,8 @@ struct Reader {
     space: SpaceId,
     /// Interrupts that are being served, where no thread is known.
     interrupts: Vec<InterruptId>,
+    /// Which function runs is to be said: something is missing before.
+    is_behind_gap: bool,
     /// It has times of its own although the others have none: all of it stands at one place.
     is_timeless: bool,
 }
@@ -104,6 +106,8 @@ impl CoreSightSource {
                 space,
                 cpu,
                 trace_id: Some(unit.id),
+                // Calls that a loss may have ended are followed: each has its exit.
+                tells_missing: true,
                 ..StreamInfo::default()
             });
             readers.push(Reader {
@@ -119,6 +123,7 @@ impl CoreSightSource {
                 is_left: false,
                 space,
                 interrupts: Vec::new(),
+                is_behind_gap: false,
             });
         }
         info.about
@@ -244,6 +249,10 @@ impl CoreSightSource {
                 let known = (&*at.reader.functions, &*at.reader.unknown);
                 let named = (&mut *at.names, &mut *at.info);
                 let is_thread = matches!(edge, Edge::Thread { .. });
+                let runs = match &edge {
+                    Edge::Arrive(at) => Some(at.place),
+                    _ => None,
+                };
                 if let Edge::TraceOn = edge {
                     self.follow.begins(index, time.0, &mut steps);
                 }
@@ -251,10 +260,14 @@ impl CoreSightSource {
                 if is_thread {
                     self.follow.begins(index, time.0, &mut steps);
                 }
+                let is_start = matches!(runs, Some(Place::Function { is_start: true, .. }));
                 for step in steps.drain(..) {
-                    at.step(step);
+                    at.step(step, is_start);
                 }
                 self.steps = steps;
+                if let Some(place) = runs {
+                    at.runs(place);
+                }
             }
             What::Mismatch(address, file) => {
                 at.doubts.not_fitting += 1;
@@ -402,7 +415,7 @@ impl At<'_> {
         let identities = &self.info.identities;
         let irq = row.of_interrupt().map(|irq| identities.irq(irq));
         let fields = irq.map(|Irq(number)| Field::new("irq", Value::Unsigned(number.into())));
-        self.batch.push_event(Event {
+        let event = Event {
             name: name_of(kind).into(),
             fields: fields.into_iter().collect(),
             ..EventRef {
@@ -410,7 +423,23 @@ impl At<'_> {
                 event: None,
             }
             .to_event()
-        });
+        };
+        self.batch.push_both(&row, event);
+    }
+
+    /// Execution comes to a place. Behind a gap it is said which function that is, if the trace does not enter it there.
+    fn runs(&mut self, place: Place) {
+        if std::mem::take(&mut self.reader.is_behind_gap)
+            && let Place::Function { function, .. } = place
+            && let Some(function) = self.reader.functions.get(function as usize)
+        {
+            let function = Some(*function);
+            self.row(RowKind::Other, |row| {
+                let mut row = row.function(function);
+                row.record = false;
+                row
+            });
+        }
     }
 
     fn push(&mut self, kind: EventKind) {
@@ -432,16 +461,20 @@ impl At<'_> {
         });
     }
 
-    fn step(&mut self, step: Step) {
+    /// `is_start`: execution is at the start of a function.
+    fn step(&mut self, step: Step, is_start: bool) {
         match step {
             Step::Enter {
                 function,
                 return_address,
-                ..
+                how,
             } => {
                 let function = Some(FunctionId(function));
                 let site = Addr(return_address.unwrap_or_default());
-                self.row(RowKind::Enter, |row| row.function(function).word(site));
+                let found = how == Entered::Found && !is_start;
+                self.row(RowKind::Enter, |row| {
+                    row.function(function).word(site).found(found)
+                });
             }
             Step::Exit { function, .. } => {
                 let function = Some(FunctionId(function));
@@ -498,11 +531,13 @@ impl At<'_> {
                 Gap::Discarded { events: None }
             }
         };
+        self.reader.is_behind_gap = true;
         self.push_made(EventKind::Gap(gap));
     }
 
     /// A damaged place. What is said of all of them follows at the end.
     fn damage(&mut self, bytes: u64, message: String) {
+        self.reader.is_behind_gap = true;
         self.push_made(EventKind::Gap(Gap::Damage {
             offset: self.offset,
             bytes: Some(bytes),

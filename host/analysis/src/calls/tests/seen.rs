@@ -1,0 +1,77 @@
+//! Of what only rows say: calls that are found open, and which function runs behind a loss.
+
+use kymo_event::{EventRef, Row, RowKind, TimeUnit};
+
+use super::*;
+
+/// Takes a row without an event beside it.
+fn push_row(trace: &mut Trace, row: Row) {
+    let row = row.at(Some(Cpu(0)), Some(ThreadId(1)));
+    let said = &mut trace.said;
+    let event = EventRef {
+        row: &row,
+        event: None,
+    };
+    trace.calls.push(event, &mut |step| say(&step, said));
+}
+
+#[test]
+fn instructions_behind_a_loss_are_certain_where_it_is_seen_what_runs() {
+    let info = TraceInfo {
+        unit: TimeUnit::Instructions,
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    let row = |kind, time, function| {
+        Row::new(kind, Time(time), StreamId(0)).function(Some(FunctionId(function)))
+    };
+    trace.enter(0, A).enter(10, B).gap(20);
+    // On an unknown path: whose these are is not known.
+    push_row(&mut trace, row(RowKind::Other, 25, B.0));
+    push_row(&mut trace, row(RowKind::Exit, 60, B.0));
+    push_row(&mut trace, row(RowKind::Enter, 70, C.0));
+    push_row(&mut trace, row(RowKind::Exit, 75, C.0));
+    trace.gap(80);
+    // It was not called by A for certain.
+    push_row(&mut trace, row(RowKind::Enter, 80, C.0).found(true));
+    push_row(&mut trace, row(RowKind::Exit, 90, C.0));
+    let mut certain = Vec::new();
+    push_row(&mut trace, row(RowKind::Other, 90, A.0));
+    let exit = row(RowKind::Exit, 100, A.0).at(Some(Cpu(0)), Some(ThreadId(1)));
+    let event = EventRef {
+        row: &exit,
+        event: None,
+    };
+    trace.calls.push(event, &mut |step| {
+        if let Step::End(end) = step {
+            certain.push((end.sure, end.sure_self, end.self_time));
+        }
+    });
+    // A ran 10 + 10 + 5 + 10 by itself; B 10 before the loss, C 5.
+    let expected = [50, 35, 35].map(|count| Some(Duration(count)));
+    assert_eq!(certain, [expected.into()]);
+    assert_eq!(
+        trace.said.last().map(String::as_str),
+        Some("0 C0 80-90 10/10")
+    );
+}
+
+#[test]
+fn a_call_that_is_found_open_is_not_whole() {
+    let mut trace = Trace::with(&TraceInfo::default(), Options::default());
+    let row = Row::new(RowKind::Enter, Time(5), StreamId(0)).function(Some(A));
+    push_row(&mut trace, row.found(true));
+    let exit = Row::new(RowKind::Exit, Time(8), StreamId(0)).function(Some(A));
+    let exit = exit.at(Some(Cpu(0)), Some(ThreadId(1)));
+    let event = EventRef {
+        row: &exit,
+        event: None,
+    };
+    let mut whole = Vec::new();
+    trace.calls.push(event, &mut |step| {
+        if let Step::End(end) = step {
+            whole.push((end.how, end.is_complete(), end.is_at_least()));
+        }
+    });
+    assert_eq!(whole, [(How::Returned, false, true)]);
+}
