@@ -26,7 +26,7 @@ fn arguments_and_returned_values_are_fields_of_the_records() {
     });
     let expected = [
         r#"depth = 0, args = "dfd=-100, name=0x7f \"a|b\"""#,
-        r#"depth = 1, args = "from=0x7f", retval = 0xffff"#,
+        r#"depth = 1, duration = 500, args = "from=0x7f", retval = 0xffff"#,
         "depth = 0, duration = 3000, retval = -2",
     ];
     assert_eq!(fields.collect::<Vec<_>>(), expected);

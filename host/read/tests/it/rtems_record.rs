@@ -187,7 +187,7 @@ fn behind_a_gap_the_next_switch_names_the_thread() {
             "UI1 : in",
             "UI1 : enter write",
             "-: 9 events discarded",
-            "UI1 : PER_CPU_OVERFLOW",
+            "-: PER_CPU_OVERFLOW",
             "UI1 : USER_0",
             "UI1 : interrupt 27",
             "UI1 : end of interrupt 27",

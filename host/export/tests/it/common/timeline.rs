@@ -59,13 +59,19 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// What must hold: every row has a name that no other has, time does not go back on it, and
-    /// its slices are balanced.
+    /// What must hold: every row has a name that no other has (no other of its process, if it is a counter's), time does not
+    /// go back on it, and its slices are balanced.
     pub fn check(&self) {
         let mut names = BTreeSet::new();
         for (number, row) in &self.rows {
             assert!(!row.name.is_empty(), "row {number} has no name");
-            assert!(names.insert(&row.name), "two rows {:?}", row.name);
+            let is_counter = |entry: &Entry| matches!(entry.what, What::Counter(_));
+            let process = row.entries.iter().any(is_counter).then_some(&row.process);
+            assert!(
+                names.insert((process, &row.name)),
+                "two rows {:?}",
+                row.name
+            );
             let mut depth = 0;
             let mut last = i64::MIN;
             for entry in &row.entries {
