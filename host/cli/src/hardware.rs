@@ -98,6 +98,20 @@ impl BinaryArgs {
         }
     }
 
+    /// The options that were given and that say where code is or how the trace is laid out: each command needs them.
+    pub fn named(&self) -> impl Iterator<Item = &'static str> {
+        let options = [
+            ("--symfs", self.symfs.is_some()),
+            ("--vmlinux", self.vmlinux.is_some()),
+            ("--buildid-dir", self.buildid_dir.is_some()),
+            ("--trace-source", !self.trace_source.is_empty()),
+            ("--trace-frames", self.trace_frames.is_some()),
+            ("--trace-image", !self.trace_image.is_empty()),
+        ];
+        let given = options.into_iter().filter(|(_, is_given)| *is_given);
+        given.map(|(name, _)| name)
+    }
+
     /// Refuses what an input cannot make use of. `is_perf`: it is a recording of perf; `None` if it is no hardware trace.
     ///
     /// # Errors

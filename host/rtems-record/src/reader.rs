@@ -137,6 +137,7 @@ impl<R: Read> Reader<R> {
                 self.plausible = Plausible::default();
                 self.items = Items::new();
                 self.timeline = Timeline::new(dump);
+                self.waiting = 0;
                 self.timeline.set_live(self.is_live);
             }
             // Unless the bytes before it have ended the dump.
@@ -179,10 +180,10 @@ impl<R: Read> Reader<R> {
         /// Bytes between two looks at what is ready, so that records of processors that were sent long after each other are
         /// in order, too; and in the same order whatever a stream is packed in.
         const PIECE: usize = 12 * 8 * 4096;
-        for piece in bytes.chunks(PIECE) {
-            if !self.open {
-                return;
-            }
+        let mut rest = bytes;
+        while !rest.is_empty() && self.open {
+            let (piece, behind) = rest.split_at(rest.len().min(PIECE - self.waiting));
+            rest = behind;
             let pushed = self.items.push(piece, &mut self.timeline);
             self.waiting += piece.len();
             if self.is_live || self.waiting >= PIECE {

@@ -169,8 +169,13 @@ fn tell_disasm(args: &Args, info: &TraceInfo, call: &Call, context: &Context) {
         TimeUnit::Cycles => return,
     };
     let input = args.input.path().display();
+    let given: Vec<_> = args.input.ctf.binaries.named().collect();
+    let same = match given.is_empty() {
+        true => String::new(),
+        false => format!(" with the same {}", given.join(", ")),
+    };
     context.note(format_args!(
-        "`kymo disasm {part} {input}` opens the slowest call instruction by instruction"
+        "`kymo disasm {part} {input}`{same} opens the slowest call instruction by instruction"
     ));
 }
 

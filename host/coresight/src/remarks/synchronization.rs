@@ -33,7 +33,7 @@ impl Packet {
         }
     }
 
-    /// Whether it is no packet of its protocol.
+    /// Whether it is invalid in its protocol.
     fn is_bad(&self) -> bool {
         match self {
             Packet::EtmV4(packet) => {
@@ -164,9 +164,9 @@ pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
                 format!("no synchronization of {title} in {of_bytes}: is the protocol right?{hint}")
             }
             bad => format!(
-                "no packet of {title} in {of_bytes} from which instructions can be followed, and {} that are none: is the \
-                 protocol right?{hint}",
-                counted(bad as u64, "packet")
+                "no packet of {title} in {of_bytes} from which instructions can be followed, and {}: is the protocol \
+                 right?{hint}",
+                counted(bad as u64, "invalid packet")
             ),
         };
         let offset = stream.offsets().of(0);

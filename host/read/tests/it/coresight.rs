@@ -274,6 +274,7 @@ fn bytes_that_are_no_text_are_values() {
         (&b"\xff"[..], &["0xff"]),
         ("5 \u{20ac}\n".as_bytes(), &["\"5 \u{20ac}\""]),
         ("\u{20ac}".as_bytes(), &["\"\u{20ac}\""]),
+        ("\u{1f600} ok\n".as_bytes(), &["\"\u{1f600} ok\""]),
         // The beginning of a character, and no more of it.
         (b"\xc3A\n\xe2\x82", &["0xc3", "\"A\"", "0xe2", "0x82"]),
     ] {
@@ -281,16 +282,25 @@ fn bytes_that_are_no_text_are_values() {
         let found: Vec<_> = found.into_iter().map(|(_, what)| what).collect();
         assert_eq!(found, expected, "{bytes:?}");
     }
-    // Master 0x41, channel 1: D8, D16, D8, D32, D8, D8.
+    // Master 0x41, channel 1: D8, D16, D8, D32, D8, D8; D8 'a', D4.
     let packets = [
         0x0f, 0x0f, 0x30, 0x41, 0x31, 0x10, 0xb4, 0x52, 0xd4, 0x9a, 0x04, 0x63, 0x21, 0x43, 0x65,
-        0x87, 0x04, 0x47, 0xff,
+        0x87, 0x04, 0x47, 0xff, 0x64, 0xc1, 0x05,
     ];
     let (found, _) = said("STM", &[&[0xff; 10][..], &packets].concat());
     let found: Vec<_> = found.into_iter().map(|(_, what)| what).collect();
     assert_eq!(
         found,
-        ["0xb2", "0x4da9", "0x3", "0x12345678", "0x7", "0xff"]
+        [
+            "0xb2",
+            "0x4da9",
+            "0x3",
+            "0x12345678",
+            "0x7",
+            "0xff",
+            "\"a\"",
+            "0x5"
+        ]
     );
 }
 

@@ -228,6 +228,8 @@ impl Builder<'_> {
             self.history.running(self.cpu, begin, end, is_user)
         };
         let only = ran(span.begin..end, false);
+        // Looked for once at most: a part can have as many pieces as switches.
+        let mut user = None;
         let mut pieces = span.pieces.iter().enumerate().peekable();
         while let Some((number, (at, is_user))) = pieces.next() {
             let next = pieces.peek().map(|(_, (at, _))| *at);
@@ -236,7 +238,7 @@ impl Builder<'_> {
                 None if !is_user => None,
                 None if number == 0 && span.is_exact => ran(span.begin..span.begin, true),
                 None if next.is_none() && is_exact => ran(end..end, true),
-                None => ran(span.begin..end, true),
+                None => *user.get_or_insert_with(|| ran(span.begin..end, true)),
             };
             let bytes = next.unwrap_or(behind).saturating_sub(*at) as u64;
             self.schedule.bytes += bytes;

@@ -241,7 +241,7 @@ impl Reader<'_, '_> {
             From::Port(_) => bits == 8,
             From::Channel { .. } => bits == 8 || goes_on,
         };
-        if !may_be_text || !goes_on && !is_text(bytes) {
+        if !may_be_text || bytes.is_empty() || !goes_on && !is_text(bytes) {
             self.end_line(from);
             let message = Message::Value {
                 from,
@@ -265,7 +265,7 @@ impl Reader<'_, '_> {
             return true;
         };
         // The last character may have bytes to come.
-        let tail = line.text.get(line.text.len().saturating_sub(3)..);
+        let tail = line.text.get(line.text.len().saturating_sub(4)..);
         let tail = tail.unwrap_or_default();
         let begin = tail.iter().rposition(|byte| !matches!(byte, 0x80..=0xbf));
         let mut tail = tail.get(begin.unwrap_or(0)..).unwrap_or_default().to_vec();
