@@ -62,7 +62,8 @@ const ROWS: [Row; 6] = [
         snapshot: "r5f-freertos",
         gates: Some(Gates {
             packet: (84, 3.8),
-            range: (66, 10.6),
+            // Some tenths of them count what losses leave out.
+            range: (69, 10.1),
         }),
     },
 ];
