@@ -257,7 +257,7 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Gives everything in an interval its time, by the rate that is known by now. The gaps share what is left. Gives the
+    /// Sets the times in an interval, by the rate that is known so far; gaps share the rest of the interval. Gives the
     /// empty list of things back.
     fn place(&mut self, mut interval: Interval<T>, out: &mut Vec<Placed<T>>) -> Vec<(u64, T)> {
         let Some(from) = interval.from else {

@@ -62,7 +62,7 @@ const ROWS: [Row; 6] = [
         snapshot: "r5f-freertos",
         gates: Some(Gates {
             packet: (84, 3.8),
-            // Some tenths of them count what losses leave out.
+            // Counting trace that is skipped behind a loss takes some tenths.
             range: (69, 10.1),
         }),
     },

@@ -246,7 +246,7 @@ impl Calls {
     }
 }
 
-/// What was lost before a window, as far as it matters there: calls may be open of which the entry was lost.
+/// The losses before a window: calls whose entries were lost there may be open in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LostBefore {
     gaps: u64,

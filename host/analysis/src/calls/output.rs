@@ -363,7 +363,7 @@ pub struct Counts {
     pub implied_switches: u64,
     /// Gaps with lost events.
     pub losses: u64,
-    /// The same in front of the window: calls may be open in it whose entries are among what was lost.
+    /// The same before the window: calls whose entries were lost there may be open in it.
     pub losses_before: u64,
     /// Gaps of the clock, and moments at which the time of a processor's (or, where streams belong
     /// to threads, a thread's) events went back.

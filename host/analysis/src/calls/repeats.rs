@@ -28,7 +28,7 @@ impl HalfSeen {
         repeats
     }
 
-    /// Forgets all: what comes is a table of its own.
+    /// Forgets all calls: a window has a table of its own.
     pub fn clear(&mut self) {
         self.0.clear();
     }

@@ -1,4 +1,4 @@
-//! Trace that never synchronizes, or never comes to where instructions begin for packets that are none: nothing of it can be
+//! Trace that never synchronizes, or that has invalid packets and none from which instructions can be followed: it cannot be
 //! decoded, mostly because it is of another protocol.
 
 use super::{Remark, counted};

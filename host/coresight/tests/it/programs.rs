@@ -319,7 +319,7 @@ fn records_that_adjoin_are_one_trace() {
     let (first, second) = whole.bytes.split_at(whole.bytes.len() - 24);
     let (ran, counts) = count(sessions(&[first, second], 0));
     assert_eq!((ran, resets(&counts)), (vec![(Some(1), 3, 3)], 0));
-    // What was lost in between is missing.
+    // The instructions of the lost part are missing.
     let (ran, counts) = count(sessions(&[first, second], AUX_TRUNCATED));
     assert_eq!(ran.iter().map(|(.., count)| count).sum::<u64>(), 1);
     assert!(counts.doubts.unsynced.contains_key(&Unsynced::Truncated));
