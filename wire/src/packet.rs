@@ -42,7 +42,8 @@ pub struct PacketHeader {
     /// What kind of records it holds.
     pub stream: u8,
     /// [`FLAG_THREAD`](Self::FLAG_THREAD), [`FLAG_NESTED`](Self::FLAG_NESTED),
-    /// [`FLAG_CALLS`](Self::FLAG_CALLS), [`FLAG_CUT`](Self::FLAG_CUT).
+    /// [`FLAG_CALLS`](Self::FLAG_CALLS), [`FLAG_CUT`](Self::FLAG_CUT); in the metadata stream
+    /// [`FLAG_FACTS`](Self::FLAG_FACTS).
     pub flags: u8,
     /// How many interrupt handlers were being served when the packet was begun; 15 for more.
     pub isr_depth: u8,
@@ -72,6 +73,9 @@ impl PacketHeader {
     /// In `flags`: exits never say which function they leave
     /// ([`event`](crate::event#exits-without-a-function)).
     pub const FLAG_NESTED: u8 = 2;
+    /// In `flags` of the [`METADATA_STREAM`]: `events_discarded` counts nothing but names and other facts. Without it,
+    /// events that no stream could tell of are among them.
+    pub const FLAG_FACTS: u8 = 2;
     /// In `flags`: calls are records of their own, at their ends ([`event`](crate::event#duration-mode)).
     pub const FLAG_CALLS: u8 = 4;
     /// In `flags`: the packet was longer on the target; its end did not arrive, and the sizes are

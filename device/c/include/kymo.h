@@ -32,6 +32,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A program on Linux. Debian's compilers for Linux build programs of bare metal too, with -ffreestanding. */
+#if defined(__linux__) && __STDC_HOSTED__
+#define KYMO_LINUX
+#endif
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -42,7 +47,7 @@ extern "C" {
  * two of them record is damaged. An operating system that runs threads on several is refused here, where its configuration is
  * seen (Zephyr's is everywhere; include FreeRTOS.h or rtems.h before this file). Where only one of them runs instrumented
  * code, define KYMO_ONE_CPU. */
-#if !defined(__linux__) && (defined(__arm__) || defined(__riscv)) && !defined(KYMO_ONE_CPU)
+#if !defined(KYMO_LINUX) && (defined(__arm__) || defined(__riscv)) && !defined(KYMO_ONE_CPU)
 #if defined(CONFIG_SMP) || defined(RTEMS_SMP) || defined(configNUMBER_OF_CORES) && configNUMBER_OF_CORES > 1
 #error "Kymo records one processor here, and this system runs threads on several: turn SMP off, or define KYMO_ONE_CPU if \
 instrumented code runs on one of them alone"
@@ -171,7 +176,7 @@ typedef struct kymo_config {
 	 * and give the symbol that you put before it. On Linux NULL does. */
 	const void *build_id_note;
 
-#if !defined(__linux__) && (defined(__arm__) || defined(__riscv))
+#if !defined(KYMO_LINUX) && (defined(__arm__) || defined(__riscv))
 	/* These libraries mask the interrupts of one processor, which does not keep another off: of several let one run
 	 * instrumented code, or nothing that is recorded is whole. (Named so that to ask for more does not compile.) */
 	uint32_t only_one_cpu;
@@ -232,7 +237,7 @@ extern const kymo_config_t kymo_config;
 					   .metadata_size = (metadata_size_),                     \
 					   __VA_ARGS__}
 
-#ifdef __linux__
+#ifdef KYMO_LINUX
 /* There the recorder takes its memory itself. */
 #define KYMO_MEMORY(count_) 1
 #define KYMO_GIVEN(memory_) (sizeof(memory_) != 0 ? NULL : NULL)
@@ -525,7 +530,7 @@ bool kymo_link_pending(void);
 
 /* ------------------------------------------------------------------ console */
 
-#if !defined(__linux__) && !defined(__aarch64__)
+#if !defined(KYMO_LINUX) && !defined(__aarch64__)
 /* Gives all that was recorded so far to `put`, as lines of text for a console: where the program dies (a fault handler, an
  * assertion, a watchdog's warning), or where there is no link. `kymo show LOG` reads it out of whatever log the lines stand in.
  * Nothing is recorded meanwhile. From any context; the lines take 1.8 characters for each byte of the recording.
@@ -543,7 +548,7 @@ bool kymo_dump_survivors(void (*put)(const char *text, size_t length));
 
 /* ------------------------------------------------------------------ several processors */
 
-#if defined(__aarch64__) && !defined(__linux__)
+#if defined(__aarch64__) && !defined(KYMO_LINUX)
 /* The CPU that calls this records from now on, as `number` (0 to cpu_count - 1). Each CPU calls it
  * once caches are on, before the first function that it shall record; the first one sets the
  * recorder up. From reset until then TPIDR_EL1 must be 0 (start-up code, which must not be
@@ -563,7 +568,7 @@ bool kymo_cpu_start(uint16_t number);
 
 /* ------------------------------------------------------------------ Linux */
 
-#ifdef __linux__
+#ifdef KYMO_LINUX
 /* The recordings of so many threads that have ended are kept as they are (without this: 1024), except in stream
  * mode, where a thread is forgotten once the host has all of it. A new thread then goes on in the memory of the one
  * that ended first, and overwrites that packet by packet. */

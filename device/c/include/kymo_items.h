@@ -78,7 +78,7 @@ typedef struct kymo_ring {
 	struct kymo_ring *reserved_next;
 } kymo_ring_t;
 
-#ifdef __linux__
+#ifdef KYMO_LINUX
 /* Every thread that produces gets a ring of so many packets (without this: 64). */
 #define KYMO_ITEMS(packets_)                                                                      \
 	extern const uint32_t kymo_items_packets;                                                 \

@@ -205,7 +205,7 @@ KYMO_RTEMS_CALLED uint32_t rtems_record_interrupt_disable(void)
 {
 	uint32_t level;
 
-#if defined(__linux__)
+#if defined(KYMO_LINUX)
 	level = 0;
 #elif defined(__arm__)
 	__asm__ volatile("mrs %0, PRIMASK\n\tcpsid i" : "=r"(level)::"memory");
@@ -229,11 +229,11 @@ KYMO_RTEMS_CALLED uint32_t rtems_record_interrupt_disable(void)
 KYMO_RTEMS_CALLED void rtems_record_interrupt_enable(uint32_t level)
 {
 	kymo_produce_critical(KYMO_ITEM_ISR_ENABLE, KYMO_CALLER);
-#if defined(__arm__) && !defined(__linux__)
+#if defined(__arm__) && !defined(KYMO_LINUX)
 	__asm__ volatile("msr PRIMASK, %0" ::"r"(level) : "memory");
-#elif defined(__aarch64__) && !defined(__linux__)
+#elif defined(__aarch64__) && !defined(KYMO_LINUX)
 	__asm__ volatile("msr daif, %0" ::"r"((uintptr_t)level) : "memory");
-#elif defined(__riscv) && !defined(__linux__)
+#elif defined(__riscv) && !defined(KYMO_LINUX)
 	__asm__ volatile("csrs mstatus, %0" ::"r"((uintptr_t)level) : "memory");
 #else
 	(void)level;
@@ -242,9 +242,9 @@ KYMO_RTEMS_CALLED void rtems_record_interrupt_enable(uint32_t level)
 
 /* ------------------------------------------------------------------ reading */
 
-#if !defined(__aarch64__) || defined(__linux__)
+#if !defined(__aarch64__) || defined(KYMO_LINUX)
 /* How far fetches and drains have come: one in a program (on Linux in a thread), as in RTEMS. */
-#ifdef __linux__
+#ifdef KYMO_LINUX
 __attribute__((weak)) __thread kymo_items_cursor_t kymo_rtems_cursor;
 #else
 __attribute__((weak)) kymo_items_cursor_t kymo_rtems_cursor;
@@ -266,12 +266,12 @@ typedef enum rtems_record_fetch_status {
 } rtems_record_fetch_status;
 
 /* With room for so many items one fetch gives all that there are. */
-#ifdef __linux__
+#ifdef KYMO_LINUX
 extern const uint32_t kymo_items_packets __attribute__((weak));
 #endif
 KYMO_SYSTEM size_t rtems_record_get_item_count_for_fetch(void)
 {
-#ifdef __linux__
+#ifdef KYMO_LINUX
 	size_t packets = &kymo_items_packets != NULL ? kymo_items_packets : 64;
 #else
 	size_t packets = kymo_items.packets;

@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-#if defined(__aarch64__) && !defined(__linux__)
+#if defined(__aarch64__) && !defined(KYMO_LINUX)
 #error "kymo_rtems_stream.h is for one processor, and for Linux"
 #endif
 

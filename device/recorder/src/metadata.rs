@@ -2,7 +2,7 @@
 //!
 //! One packet of its own stream, written until it is full. A fact that already stands there is not
 //! written again, so programs may name a thread as often as they like. Names that don't fit are
-//! counted in the packet's `events_discarded`, like any other loss.
+//! counted in the packet's `events_discarded`, which a [flag](PacketHeader::FLAG_FACTS) tells from lost events.
 //!
 //! To look for a fact among all others and to copy a name takes long, so interrupts are not masked for
 //! that. Who has a fact takes a place behind all others, in one moment, writes it, and says so in
@@ -98,6 +98,8 @@ impl Check {
 impl<T: Target> Metadata<T> {
     /// The beginning of a fact: a `time` record, for facts are far apart, and the event's header.
     const TIMES: usize = 8 + OTHER_BYTES;
+    /// The offset of the header's flags.
+    const FLAGS: u32 = 5;
     /// With `type` and `length`.
     const HEADER: usize = Self::TIMES + 4;
 
@@ -107,6 +109,11 @@ impl<T: Target> Metadata<T> {
             packet: AtomicPtr::new(null_mut()),
             discarded: AtomicU32::new(0),
         }
+    }
+
+    /// Whether it has its memory.
+    pub fn is_set_up(&self) -> bool {
+        self.kept().is_some()
     }
 
     /// The packet, if there is one.
@@ -144,11 +151,12 @@ impl<T: Target> Metadata<T> {
             return Err(Fault::MetadataSize.of(bytes as usize));
         }
         let bytes = (bytes - own) & !7;
-        // `stream_id` and flags are 0.
+        // `stream_id` is 0.
         const { assert!(EVENT_STREAM == 0) };
+        let flags = u32::from(Self::flags(PacketHeader::FLAG_FACTS));
         let identity = match T::LAYOUT.order {
-            ByteOrder::Little => u32::from(METADATA_STREAM) << 16,
-            ByteOrder::Big => METADATA_STREAM.into(),
+            ByteOrder::Little => u32::from(METADATA_STREAM) << 16 | flags << 8,
+            ByteOrder::Big => u32::from(METADATA_STREAM) | flags << 16,
         };
         // SAFETY: by this function's contract; the alignment was checked, and there is room for a
         // header.
@@ -335,10 +343,20 @@ impl<T: Target> Metadata<T> {
             .max(1)
     }
 
-    /// Counts facts that could not be written for another reason than room, or events of threads
-    /// that have no stream to tell of them.
-    pub fn add_discarded(&self, facts: u32) {
-        add(&self.discarded, facts);
+    /// The header's byte of flags.
+    const fn flags(flags: u8) -> u8 {
+        PacketHeader::flags_byte(T::LAYOUT.order, flags, 0)
+    }
+
+    /// Counts events of threads or CPUs that have no stream to tell of them.
+    pub fn add_discarded(&self, events: u32) {
+        if events == 0 {
+            return;
+        }
+        add(&self.discarded, events);
+        if let Some(packet) = self.kept() {
+            packet.memory.put(Self::FLAGS, &[Self::flags(0)]);
+        }
     }
 
     /// How many bytes the number at the beginning of a fact's value has: what is named.
@@ -373,7 +391,7 @@ impl<T: Target> Metadata<T> {
     #[inline(never)]
     pub fn add(&self, kind: MetadataType, now: u64, number: usize, text: &[u8]) {
         let Some(packet) = self.kept() else {
-            return self.add_discarded(1);
+            return add(&self.discarded, 1);
         };
         let mut cut = text.len();
         if cut > MAX_NAME {

@@ -11,8 +11,8 @@ use kymo_recorder::link::check_receiver;
 use kymo_recorder::single::Single;
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::clock_check::TickCheck;
-use kymo_wire::event::{ByteOrder, MetadataType};
-use kymo_wire::link::{DUMP_TIMEOUT_MS, Identity, Mode};
+use kymo_wire::event::{ByteOrder, MetadataType, PacketHeader};
+use kymo_wire::link::{DUMP_TIMEOUT_MS, Fault, Identity, Mode};
 use kymo_wire::profile::{Entry, TableHeader};
 
 #[path = "link/conditions.rs"]
@@ -358,6 +358,38 @@ fn names_that_come_during_a_dump_do_not_change_it() {
         .filter(|record| matches!(&record.kind, Kind::Metadata { kind: 1, .. }))
         .count();
     assert_eq!(names, 2);
+}
+
+#[test]
+fn names_are_kept_before_there_is_a_clock_and_counted_where_there_is_no_room() {
+    let device = Device::new(Config {
+        metadata_size: 512,
+        ..config(16, 1024)
+    });
+    let turn = device.single.port().turn.replace(0);
+    for thread in 1..=40 {
+        let name = format!("thread {thread}");
+        let kind = MetadataType::ThreadName;
+        let (hot, config) = (device.hot, device.config);
+        device
+            .single
+            .describe(hot, config, kind, thread, name.as_bytes());
+    }
+    assert_eq!(device.single.fault(), Some(Fault::NoClock.of(0)));
+    device.single.port().turn.set(turn);
+    device.call(0x1100);
+    assert_eq!(device.single.fault(), None);
+    let mut host = Host::default();
+    host.hear(&device.talk(&Host::command(1, "dump_trace")).concat());
+    let dump = packets(&host.dump(), Mock::<Small>::LAYOUT, 0x1000);
+    let metadata = &dump[0];
+    let is_name = |kind: &Kind| matches!(kind, Kind::Metadata { kind: 1, .. });
+    let records = metadata.records.iter();
+    let names = records.filter(|record| is_name(&record.kind)).count();
+    assert!((8..40).contains(&names), "{names}");
+    // What there is to say of the clock comes with it, and finds no room either.
+    assert!(metadata.discarded as usize > 40 - names, "{metadata:?}");
+    assert_eq!(metadata.flags, PacketHeader::FLAG_FACTS);
 }
 
 #[test]

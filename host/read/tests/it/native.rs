@@ -226,11 +226,11 @@ fn threads_of_a_process_are_streams_of_their_own() {
         ..CORTEX_M
     };
     let thread = PacketHeader::FLAG_THREAD;
-    // A 64-bit recording without the flag may be from before there was one.
+    // A processor may run one thread only.
     for (layout, flags, threads) in [
         (CORTEX_M, thread, true),
         (wide, thread, true),
-        (wide, 0, true),
+        (wide, 0, false),
         (CORTEX_M, 0, false),
     ] {
         let mut streams = [0, 1].map(|number| {
@@ -251,6 +251,34 @@ fn threads_of_a_process_are_streams_of_their_own() {
             assert_eq!(tid, threads.then_some(Tid(4001)));
             let all = events(source);
             assert!(all.iter().all(|event| event.cpu.is_none() == threads));
+        });
+    }
+}
+
+#[test]
+fn names_that_found_no_room_are_no_lost_events() {
+    for (flags, gaps) in [(PacketHeader::FLAG_FACTS, 0), (0, 1)] {
+        let mut names = Encoder::metadata(CORTEX_M);
+        names.flags = flags;
+        names.discarded = 7;
+        names.record(1, &Op::ThreadName(5, "worker".to_owned()));
+        let mut stream = Encoder::new(CORTEX_M, 0, 5);
+        (0..100).for_each(|i| stream.record(i, &Op::Enter(0)));
+        let bytes = [names.bytes(), stream.bytes()].concat();
+        every_way(CORTEX_M, &bytes, &mut |source| {
+            let remarks = &source.info().remarks;
+            let lost = remarks
+                .iter()
+                .filter(|it| it.contains("no memory for 7 names"));
+            assert_eq!(lost.count(), 1 - gaps);
+            let events = events(source);
+            let lost = events.iter().filter(|event| {
+                matches!(
+                    event.kind,
+                    EventKind::Gap(Gap::Discarded { events: Some(7) })
+                )
+            });
+            assert_eq!(lost.count(), gaps);
         });
     }
 }

@@ -145,7 +145,9 @@ impl<P: SinglePort + 'static> Single<P> {
         text: &[u8],
     ) {
         if self.wake(hot, config) {
-            self.metadata.add(kind, self.outer_now(), number, text);
+            let has_clock = hot.gate.state().set_up();
+            let now = if has_clock { self.outer_now() } else { 0 };
+            self.metadata.add(kind, now, number, text);
         }
     }
 

@@ -69,6 +69,17 @@ impl<P: SinglePort + 'static> Single<P> {
         if config.cpu_count > 1 {
             return Err(Fault::OneCpu.of(config.cpu_count as usize));
         }
+        let build_id = build_id_of(config);
+        // Names may come before there is a clock.
+        let has_metadata = cfg!(feature = "metadata") && !config.metadata.is_null();
+        if has_metadata && !self.metadata.is_set_up() {
+            // SAFETY: the program gives its memory to the recorder, and describes it truly.
+            unsafe {
+                self.metadata
+                    .set_up(config.metadata.cast(), config.metadata_size, 0)?;
+            }
+            self.metadata.build_id(0, build_id);
+        }
         let turn = match config.clock {
             _ if !config.counter.is_null() => 0,
             Some(_) if (8..=32).contains(&config.clock_bits) => 2 << (config.clock_bits - 1),
@@ -113,14 +124,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         // It depends on whether there is a table.
         self.writer.allow_fast(!counter.is_null());
-        let build_id = build_id_of(config);
-        if cfg!(feature = "metadata") && !config.metadata.is_null() {
-            // SAFETY: as above.
-            unsafe {
-                self.metadata
-                    .set_up(config.metadata.cast(), config.metadata_size, 0)?;
-            }
-            self.metadata.build_id(0, build_id);
+        if has_metadata {
             self.metadata.clock(0, rate.hz, rate.bits());
             if rate.tick_hz != 0 {
                 self.metadata.compare_tick(now, 0, rate.tick_hz);

@@ -19,6 +19,8 @@ pub(super) struct CheckFacts {
     bits: Option<u32>,
     tick: Option<TickCheck>,
     host: Option<HostCheck>,
+    /// Names and other facts that the target could not keep.
+    pub(super) lost: u64,
 }
 
 impl CheckFacts {
@@ -34,8 +36,20 @@ impl CheckFacts {
         }
     }
 
-    /// Remarks that a pause may be longer than it is shown: where the counter goes round in it, and no tick sees that.
+    /// Remarks what the target could not keep, and that a pause may be longer than it is shown: where the counter goes
+    /// round in it, and no tick sees that.
     pub(super) fn remark(self, info: &mut TraceInfo) {
+        if self.lost > 0 {
+            let remark = format!(
+                "the target had no memory for {} names of threads and interrupts or other facts: give it more \
+                 (kymo_config.metadata); no event is missing because of that",
+                self.lost
+            );
+            info.remarks.retain(|other| {
+                !other.contains(" names of threads and interrupts or other facts: ")
+            });
+            info.remarks.push(remark);
+        }
         let hz = info.clock_hz.unwrap_or(0).max(1);
         let Some(turn) = self.bits.and_then(|bits| 1_u64.checked_shl(bits)) else {
             return;
@@ -174,7 +188,7 @@ pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -
 
 /// A packet of names with one fact, to be put behind the packets of a dump.
 fn fact_packet(layout: Layout, bytes: &[u8], kind: MetadataType, value: &[u8]) -> Vec<u8> {
-    let (mut sequence, mut clock, mut discarded) = (0, 0, 0);
+    let (mut sequence, mut clock, mut discarded, mut flags) = (0, 0, 0, 0);
     for piece in Pieces::new(layout, bytes, &[]).heads_only() {
         if let Piece::Packet(packet) = piece
             && packet.header.cpu == METADATA_STREAM
@@ -184,13 +198,14 @@ fn fact_packet(layout: Layout, bytes: &[u8], kind: MetadataType, value: &[u8]) -
             clock = packet.header.end;
             // What found no room counts up, and did not find some since.
             discarded = packet.header.discarded;
+            flags = packet.header.flags & PacketHeader::FLAG_FACTS;
         }
     }
     let head = layout.header_bytes();
     let content = (head + OTHER_BYTES + 4 + value.len()) as u32 * 8;
     let header = PacketHeader {
         stream: EVENT_STREAM,
-        flags: 0,
+        flags,
         isr_depth: 0,
         cpu: METADATA_STREAM,
         sequence,
@@ -297,7 +312,7 @@ mod tests {
         let layout = CORTEX_M;
         let header = PacketHeader {
             stream: EVENT_STREAM,
-            flags: 0,
+            flags: PacketHeader::FLAG_FACTS,
             isr_depth: 0,
             cpu: METADATA_STREAM,
             sequence: 0,
@@ -312,7 +327,8 @@ mod tests {
         header.write(layout, &mut bytes).expect("room");
         let check = HostCheck::default();
         bytes.extend(host_check_packet(&identity(layout), &bytes, &check));
-        let counts: Vec<u32> = headers(&bytes).iter().map(|it| it.discarded).collect();
-        assert_eq!(counts, [5, 5]);
+        let counts = headers(&bytes);
+        let counts: Vec<(u32, u8)> = counts.iter().map(|it| (it.discarded, it.flags)).collect();
+        assert_eq!(counts, [(5, PacketHeader::FLAG_FACTS); 2]);
     }
 }

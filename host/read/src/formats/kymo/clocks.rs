@@ -211,7 +211,7 @@ pub(super) fn origin(dump: &Dump<'_>) -> Option<i64> {
     } = *dump.identity;
     let clock = Clock::new("", clock_hz);
     let heads = || dump.pieces().heads_only();
-    find_streams(layout, heads())
+    find_streams(heads())
         .into_iter()
         .filter(|stream| stream.kind != StreamKind::Items)
         .find_map(|stream| {

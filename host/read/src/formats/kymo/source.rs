@@ -378,6 +378,7 @@ pub(super) fn read_names(
             _ => {}
         }
     }
+    checks.lost = stream.facts_lost;
     let (mappings, moved) = images.finish();
     if let Some(space) = info.identities.space_mut(dialect.space)
         && !mappings.is_empty()
@@ -419,7 +420,7 @@ pub(super) fn open_packets(
     let heads = Pieces::new(layout, &bytes, missing)
         .starting_at(start)
         .heads_only();
-    let streams = find_streams(layout, heads);
+    let streams = find_streams(heads);
     let items = has_items(streams.iter().map(|stream| &stream.number));
     let mut text = metadata_text(identity, "", None, &Program::default(), items);
     MarkerNames::default().write(&mut text);

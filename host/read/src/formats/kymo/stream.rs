@@ -27,6 +27,8 @@ pub(super) struct Stream {
     context: Context,
     /// What the CTF reader said is missing in front of the packet that comes next.
     lost: Vec<Gap>,
+    /// Names and other facts that found no room on the target.
+    pub(super) facts_lost: u64,
     /// What is to be reported behind the last event of the packet at hand.
     behind: Vec<Gap>,
     /// The packet at hand: its number, and where it begins in the input.
@@ -62,6 +64,7 @@ impl Stream {
             end: usize::MAX,
             context: Context::new(id),
             lost: Vec::new(),
+            facts_lost: 0,
             behind: Vec::new(),
             packet: None,
             last: None,
@@ -194,7 +197,13 @@ impl Stream {
         // so most often it was before this one; but what happened after the last packet of all
         // (the buffer was full) can only be recorded in it.
         let last = note.is_some_and(|note| note.last);
+        let facts = self.kind == StreamKind::Metadata
+            && head.flags & u64::from(PacketHeader::FLAG_FACTS) != 0;
         for lost in std::mem::take(&mut self.lost) {
+            if let (true, Gap::Discarded { events }) = (facts, &lost) {
+                self.facts_lost += events.unwrap_or(0);
+                continue;
+            }
             if last && matches!(lost, Gap::Discarded { .. }) {
                 self.behind.push(lost);
             } else {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader, WordSize};
+use kymo_wire::event::{METADATA_STREAM, PacketHeader};
 use kymo_wire::packet::ITEM_STREAM;
 
 use super::packets::{Packet, Piece, Pieces};
@@ -89,12 +89,8 @@ pub(super) struct StreamRange {
 
 /// Finds the streams of `pieces`, in the order of their numbers, the metadata stream last.
 ///
-/// Packets of a thread's stream say so ([`PacketHeader::FLAG_THREAD`]). Recordings from before there
-/// was that flag have to be guessed at: without it in any packet of a 64-bit target's stream, all
-/// of which were begun by the same thread, the stream is taken for the thread's, as on Linux all
-/// were. Packets of a processor that runs one thread only look the same; then the events are the
-/// same as well, but for the number of the processor.
-pub(super) fn find_streams(layout: Layout, pieces: Pieces<'_>) -> Vec<StreamRange> {
+/// Packets of a thread's stream say so ([`PacketHeader::FLAG_THREAD`]); the others are a processor's.
+pub(super) fn find_streams(pieces: Pieces<'_>) -> Vec<StreamRange> {
     let mut streams: Vec<StreamRange> = Vec::new();
     let mut by_number = std::collections::HashMap::new();
     // Damage belongs to the stream of the packet before it; in front of all, to the first.
@@ -110,13 +106,7 @@ pub(super) fn find_streams(layout: Layout, pieces: Pieces<'_>) -> Vec<StreamRang
                     streams.push(StreamRange {
                         number,
                         flags: header.flags,
-                        kind: StreamKind::of_packet(&header).unwrap_or(
-                            if layout.word == WordSize::Bits64 && header.thread != 0 {
-                                StreamKind::Thread
-                            } else {
-                                StreamKind::Cpu
-                            },
-                        ),
+                        kind: StreamKind::of_packet(&header).unwrap_or(StreamKind::Cpu),
                         thread: header.thread,
                         bytes: if streams.is_empty() {
                             start
@@ -128,10 +118,6 @@ pub(super) fn find_streams(layout: Layout, pieces: Pieces<'_>) -> Vec<StreamRang
                 });
                 if let Some(stream) = streams.get_mut(index) {
                     stream.bytes.end = end;
-                    let guessed = StreamKind::of_packet(&header).is_none();
-                    if guessed && stream.thread != header.thread {
-                        stream.kind = StreamKind::Cpu;
-                    }
                 }
                 current = Some(index);
             }

@@ -154,7 +154,7 @@ pub fn write_raw(mut out: impl Write, dump: &Dump<'_>) -> io::Result<Written> {
 
 /// The streams of a dump by their numbers, nothing of them written yet.
 fn streams(dump: &Dump<'_>) -> BTreeMap<StreamNumber, WrittenStream> {
-    let found = find_streams(dump.identity.layout, dump.pieces().heads_only());
+    let found = find_streams(dump.pieces().heads_only());
     let named = found.into_iter().map(|stream| {
         let stream_written = WrittenStream {
             name: stream.kind.file_name(stream.number.cpu),

@@ -349,7 +349,10 @@ fn complete_metadata(
             add_name(layout, &mut packet, head.end, *thread, name);
         }
     }
-    head.discarded = head.discarded.max(lost);
+    if lost > head.discarded {
+        head.discarded = lost;
+        head.flags &= !PacketHeader::FLAG_FACTS;
+    }
     head.content_bits = u32::try_from(packet.len() * 8).ok()?;
     head.packet_bits = head.content_bits;
     head.write(layout, &mut packet)?;
