@@ -64,6 +64,8 @@ pub struct Buffer<T> {
     /// The content of all packets that have been closed.
     bytes: AtomicU32,
     memory: Memory<T>,
+    /// How many losses behind the newest packet its header [lends](Self::lend_losses) a place to.
+    lent: Cell<u32>,
     /// What is being filled in place.
     pins: Pins,
     /// How many packets have been closed.
@@ -138,6 +140,7 @@ impl<T: Target> Buffer<T> {
             closed: Line(AtomicU32::new(0)),
             taken: Line(AtomicU32::new(0)),
             reading: Line(Cell::new(0)),
+            lent: Cell::new(0),
             pins: Pins::new(),
             discarded: AtomicU32::new(0),
             bytes: AtomicU32::new(0),
@@ -249,6 +252,7 @@ impl<T: Target> Buffer<T> {
         self.closed.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
         self.discarded.store(0, Ordering::Relaxed);
+        self.lent.set(0);
         self.bytes.store(0, Ordering::Relaxed);
     }
 
@@ -400,6 +404,36 @@ impl<T: Target> Buffer<T> {
             // SAFETY: the newest packet begins with a header.
             unsafe { Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded) };
         }
+    }
+
+    /// Lets the header of the newest packet tell, in stream mode, of losses behind it that no packet could tell of
+    /// ([`tell_losses`](Self::tell_losses)) because there is no room: for a reader that holds the writer off and
+    /// takes nothing away, until it [ends](Self::take_losses_back). A later packet will tell of them in their place.
+    pub fn lend_losses(&self) {
+        if self.mode.get() == Mode::Stream && !self.is_open() && self.has_any() {
+            let untold = self
+                .discarded
+                .load(Ordering::Relaxed)
+                .wrapping_sub(self.told());
+            self.lent.set(untold);
+            self.add_told(untold);
+        }
+    }
+
+    /// Lets the header of the newest packet be again what it was.
+    pub fn take_losses_back(&self) {
+        let lent = self.lent.replace(0);
+        if lent != 0 && self.has_any() {
+            self.add_told(lent.wrapping_neg());
+        }
+    }
+
+    /// Changes how many losses the newest packet tells of.
+    fn add_told(&self, losses: u32) {
+        let told = self.told().wrapping_add(losses);
+        let newest = self.memory.address(self.start.load(Ordering::Relaxed));
+        // SAFETY: the newest packet begins with a header; the writer is held off.
+        unsafe { Memory::<T>::put32(newest, PacketHeader::DISCARDED_OFFSET, told) };
     }
 
     /// Whether there has been a packet.

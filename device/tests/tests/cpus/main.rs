@@ -324,6 +324,41 @@ fn a_reader_takes_packets_while_all_cpus_record() {
 }
 
 #[test]
+fn a_dump_of_full_streams_tells_what_was_lost_behind_them() {
+    const EVENTS: u32 = 4_000;
+    let device = Device::new(START_ON | STREAM, 2);
+    let recorded = |trace: &[Packet], cpu| {
+        let events = of(trace, cpu);
+        let markers = events
+            .iter()
+            .filter(|(_, kind)| matches!(kind, Kind::Marker(_)));
+        markers.count() as u32
+    };
+    device.run(|cpu| (0..EVENTS).for_each(|i| device.marker(u32::from(cpu) * EVENTS + i)));
+    for _ in 0..2 {
+        let trace = device.trace();
+        for cpu in 0..CPUS {
+            let newest = trace.iter().rev().find(|packet| packet.cpu == cpu);
+            let told = newest.map_or(0, |packet| packet.discarded);
+            assert_eq!(recorded(&trace, cpu) + told, EVENTS, "CPU {cpu}");
+        }
+    }
+    // A stream has them where they were: behind these packets.
+    let mut streamed = Vec::new();
+    let mut hear = |host: Host| streamed.extend(host.pieces.into_values().flatten());
+    hear(device.talk(&Host::command(1, "stream on 100")));
+    hear(device.talk(b""));
+    let trace = packets(&streamed, Machine::LAYOUT, 0x1000);
+    let events = trace.iter().filter(|packet| packet.cpu != METADATA_STREAM);
+    assert!(events.clone().count() > 1);
+    assert!(
+        events
+            .into_iter()
+            .all(|packet| packet.discarded < EVENTS / 2)
+    );
+}
+
+#[test]
 fn streams_of_all_cpus_leave_over_one_link() {
     let device = Device::new(START_ON | STREAM, 8);
     // Who is asked for what by turns: CPUs are threads, and each has its own.

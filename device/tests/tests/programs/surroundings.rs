@@ -6,6 +6,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use kymo_device_tests::Kind;
+use kymo_wire::event::METADATA_STREAM;
 use kymo_wire::process_file;
 
 use super::common::{build, compilers, device, raw_file};
@@ -23,6 +25,34 @@ fn a_hook_is_no_cancellation_point() {
         assert!(output.status.success(), "by {compiler}: {text}");
         let (identity, _) = raw_file(&file);
         assert!(identity.streams > 0);
+    }
+}
+
+#[test]
+fn what_a_full_stream_lost_without_a_reader_stands_in_the_file() {
+    for compiler in compilers() {
+        let program = build(compiler, "full_stream", &["-finstrument-functions"]);
+        let file = program.with_extension("kymo");
+        let status = Command::new(&program)
+            .env("KYMO_OUTPUT", &file)
+            .env("KYMO_MODE", "stream")
+            .env("KYMO_BUFFER", "64k")
+            .status();
+        assert!(status.expect("the program runs").success());
+        let (_, packets) = raw_file(&file);
+        let events = packets
+            .iter()
+            .filter(|packet| packet.cpu != METADATA_STREAM);
+        let calls = events.clone().flat_map(|packet| &packet.records);
+        let calls = calls.filter(|record| matches!(record.kind, Kind::Enter(_) | Kind::Exit(_)));
+        let lost = events.last().map_or(0, |packet| packet.discarded);
+        // Two for each call of `leaf`, and main.
+        assert_eq!(
+            calls.count() as u32 + lost,
+            2 * 100_000 + 2,
+            "by {compiler}"
+        );
+        assert!(lost > 0);
     }
 }
 

@@ -50,6 +50,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             if held {
                 lane.settle();
                 lane.writer.stream().seal_at(self.now());
+                lane.writer.stream().buffer().lend_losses();
                 lane.seal_items();
             } else {
                 shared.stuck.store(true, Ordering::Relaxed);
@@ -75,6 +76,9 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         let shared = &self.cpus.shared;
         self.cpus.locked(|| {
             shared.metadata.seal(false);
+            for lane in self.held() {
+                lane.writer.stream().buffer().take_losses_back();
+            }
             // What each CPU lost meanwhile it tells before its next event.
             self.gate.call_attention();
             self.gate.freeze(false);
