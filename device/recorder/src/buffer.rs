@@ -406,6 +406,12 @@ impl<T: Target> Buffer<T> {
         }
     }
 
+    /// Counts so many, for who has undone what came since.
+    #[cfg(feature = "cost")]
+    pub(crate) fn set_discarded(&self, discarded: u32) {
+        self.discarded.store(discarded, Ordering::Relaxed);
+    }
+
     /// Lets the header of the newest packet tell, in stream mode, of losses behind it that no packet could tell of
     /// ([`tell_losses`](Self::tell_losses)) because there is no room: for a reader that holds the writer off and
     /// takes nothing away, until it [ends](Self::take_losses_back). A later packet will tell of them in their place.

@@ -87,6 +87,9 @@ pub struct Stream<T> {
     backward: [AtomicU32; SHARED],
     buffer: Buffer<T>,
     pub(crate) undos: Undos,
+    /// Where records go while they are [diverted](Self::divert); null otherwise.
+    #[cfg(feature = "cost")]
+    scratch: Cell<*mut u8>,
 }
 
 /// What a stream has come to. Counters are since the last clear; they wrap at 2^32.
@@ -130,6 +133,8 @@ impl<T: Target> Stream<T> {
             overflow_room: Cell::new(0),
             backward: [const { AtomicU32::new(0) }; SHARED],
             undos: Undos::new(),
+            #[cfg(feature = "cost")]
+            scratch: Cell::new(core::ptr::null_mut()),
         }
     }
 
@@ -407,6 +412,10 @@ impl<T: Target> Stream<T> {
         let Some(cursor) = self.cursor.get() else {
             return false;
         };
+        #[cfg(feature = "cost")]
+        if self.rewind(cursor, now) {
+            return true;
+        }
         if self.is_open() {
             cursor.close();
             self.end.set(core::ptr::null_mut());

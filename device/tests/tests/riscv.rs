@@ -57,16 +57,51 @@ fn costs(record: &Record) -> Vec<Cost> {
     }
 }
 
+/// The program on a hart whose clock is so quick.
+fn start(instructions: &str) -> Board {
+    let mut qemu = Command::new("qemu-system-riscv32");
+    qemu.args(["-M", "virt", "-bios", "none", "-nic", "none"]);
+    qemu.args(["-icount", instructions, "-kernel"]).arg(build());
+    Board::start(&mut qemu)
+}
+
+/// What recording costs is measured in memory of its own, however many ticks a hook takes.
+#[test]
+fn a_clock_much_quicker_than_hooks_loses_no_packet() {
+    if !equipped(&PROGRAMS, &[TARGET]) {
+        return;
+    }
+    // 32 ticks for every instruction.
+    let mut board = start("shift=5");
+    let identity = board.identify();
+    board.talk(b"!ping\r", |host| host.text.ends_with('\n'));
+    let trace = board.trace(&identity);
+    let status = board.command("status");
+    let figure = |name: &str| -> u32 {
+        let word = status
+            .split(' ')
+            .find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+        word.and_then(|word| word.parse().ok())
+            .unwrap_or_else(|| panic!("{name} in {status}"))
+    };
+    assert!(figure("bytes") <= figure("needed"), "{status}");
+    assert_eq!(figure("discarded"), 0);
+    let (_, calls) = trace.split_first().expect("packets");
+    let first = calls.first().expect("packets of calls").sequence;
+    let numbers = calls.iter().map(|packet| packet.sequence);
+    assert!(numbers.eq(first..first + calls.len() as u32));
+    assert!(calls.iter().all(|packet| packet.discarded == 0));
+    let records: Vec<_> = calls.iter().flat_map(|p| &p.records).collect();
+    assert!(records.is_sorted_by_key(|record| record.time));
+}
+
 #[test]
 fn a_riscv_hart_from_reset_to_reboot() {
     if !equipped(&PROGRAMS, &[TARGET]) {
         return;
     }
-    let mut qemu = Command::new("qemu-system-riscv32");
-    qemu.args(["-M", "virt", "-bios", "none", "-nic", "none"]);
     // `mcycle` counts nanoseconds then, eight for every instruction.
-    qemu.args(["-icount", "shift=3", "-kernel"]).arg(build());
-    let mut board = Board::start(&mut qemu);
+    let mut board = start("shift=3");
     let identity = board.identify();
     assert_eq!(identity.layout.shape, Shape::Compact);
     assert_eq!(identity.layout.word, WordSize::Bits32);

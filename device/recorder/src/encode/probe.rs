@@ -2,6 +2,7 @@
 
 use core::hint::black_box;
 use core::mem::MaybeUninit;
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 
 use super::Stream;
@@ -17,6 +18,7 @@ pub(crate) struct Before {
     cursor: Saved,
     place_end: *mut u8,
     last: u64,
+    discarded: u32,
 }
 
 impl<T: Target> Stream<T> {
@@ -28,11 +30,13 @@ impl<T: Target> Stream<T> {
             last: self.last.get(),
             cursor: cursor.save(),
             place_end: self.end.get(),
+            discarded: self.buffer.discarded(),
         };
         // (Compilers would keep three addresses of it.)
         let at = black_box(scratch.as_mut_ptr());
         cursor.at.store(at.cast(), Ordering::Relaxed);
         self.end.set(at.wrapping_add(1).cast());
+        self.scratch.set(at.cast());
         self.open(cursor);
         before
     }
@@ -47,8 +51,24 @@ impl<T: Target> Stream<T> {
     /// Goes on as before [`divert`](Self::divert); the next event takes the slow path.
     #[inline(always)]
     pub(crate) fn resume(&self, cursor: &Cursor, before: Before) {
+        self.scratch.set(null_mut());
         self.end.set(before.place_end);
         self.last.set(before.last);
+        self.buffer.set_discarded(before.discarded);
         cursor.restore(before.cursor);
+    }
+
+    /// Where records are diverted, lets them begin anew at `now` instead of in a packet that would be another one: a clock
+    /// of so many ticks that each try is far from the one before fills any room with times.
+    #[inline(always)]
+    pub(super) fn rewind(&self, cursor: &Cursor, now: u64) -> bool {
+        let scratch = self.scratch.get();
+        if scratch.is_null() {
+            return false;
+        }
+        self.last.set(now);
+        cursor.commit(scratch, low::<T>(now));
+        self.open(cursor);
+        true
     }
 }
