@@ -46,10 +46,14 @@ impl<P: SinglePort + 'static> Bench for Here<'_, P> {
     }
 
     /// (Not [`Single::now`], which takes longer when a hook has recorded since. The recorder's clock
-    /// was read before, and does not fall behind in so short a time.)
+    /// was read before, and does not fall behind in so short a time.) Inside, for the program's own function may
+    /// be instrumented.
     #[inline(always)]
     fn clock(&self) -> u64 {
-        self.single.advance()
+        self.single.inside.set(true);
+        let now = self.single.advance();
+        self.single.inside.set(false);
+        now
     }
 
     #[inline(always)]
