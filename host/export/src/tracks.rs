@@ -14,7 +14,7 @@ use kymo_event::{SpaceId, StreamId, Tid, TraceInfo};
 /// A track as a viewer shows it.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Its number: from 1, and like no other's.
+    /// Its number: like no other's, and from 1, or behind all that a thread can have where these have numbers.
     pub number: u32,
     /// Its title, like no other's.
     pub title: String,
@@ -32,6 +32,7 @@ pub(crate) struct Tracks {
     tracks: Vec<Option<Track>>,
     numbers: HashSet<u32>,
     titles: HashSet<String>,
+    /// The last number that was given to what has none of its own.
     next: u32,
 }
 
@@ -54,6 +55,10 @@ impl Tracks {
         let at = track.0 as usize;
         if self.tracks.len() <= at {
             self.tracks.resize_with(at + 1, || None);
+        }
+        if trace.numbered_threads {
+            // Small numbers are those of threads, also of such as come later.
+            self.next = self.next.max(LARGEST_OWN as u32);
         }
         let wanted = titles::track(trace, info);
         let Some(place) = self.tracks.get_mut(at) else {

@@ -2,7 +2,7 @@
 
 use crate::common::timeline::{Timeline, expected_calls, spans};
 use crate::common::{Trace, json, traces};
-use kymo_event::EventKind;
+use kymo_event::{Addr, EventKind, Tid};
 
 fn timeline(trace: &Trace) -> Timeline {
     let timeline = json::read(&trace.export("trace-event").0);
@@ -77,6 +77,25 @@ fn time_below_zero_is_written_and_time_that_goes_back_is_held() {
             ("c", 40, 40)
         ]
     );
+}
+
+#[test]
+fn what_has_no_number_takes_none_of_a_threads() {
+    for (numbered_threads, first) in [(true, false), (false, true)] {
+        let mut w = traces::Writer::new();
+        w.trace.info.numbered_threads = numbered_threads;
+        w.on(0, Tid(42)).at(10).isr_enter(14).at(20).isr_exit(14);
+        w.on(0, Tid(1))
+            .at(30)
+            .enter(Addr(0x100))
+            .at(40)
+            .exit(Addr(0x100));
+        let timeline = json::read(&w.trace.export("trace-event").0);
+        timeline.check();
+        // Where threads are known by addresses, what comes first has the first number.
+        let is_thread = timeline.rows[&1].name.starts_with("thread 1");
+        assert_eq!(is_thread, !first, "{:?}", timeline.rows.keys());
+    }
 }
 
 #[test]

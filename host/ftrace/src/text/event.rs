@@ -150,6 +150,16 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
             body: value,
         });
     }
+    // `sys_exit_group(error_code: 0)` begins a call of that name.
+    if let Some((name, body)) = text.split_once('(')
+        && let Some(call) = name.strip_prefix("sys_exit")
+        && graph::is_name(name)
+    {
+        return Some(TextKind::Event {
+            name: format!("sys_enter_exit{call}").into(),
+            body: body.trim(),
+        });
+    }
     let (name, body) = match text.split_once(": ") {
         Some((name, body)) if graph::is_name(name) => (name, body),
         _ => match text.split_once('(') {

@@ -27,6 +27,7 @@ fn read(text: &str) -> (Vec<String>, kymo_event::TraceInfo) {
             format!("irq {}", info.identities.interrupt_name(irq).unwrap_or("?"))
         }
         EventKind::IsrExit { .. } => "irq end".to_owned(),
+        EventKind::Gap(ref gap) => format!("gap {}", gap.name()),
         _ => event.name.to_string(),
     });
     (shown.collect(), info)
@@ -105,6 +106,67 @@ fn what_has_beginnings_alone_takes_no_time() {
     // One that is open at the end of the trace is an interrupt.
     let (events, _) = read(&entry(1));
     assert_eq!(events, ["irq eth0"]);
+}
+
+#[test]
+fn a_thread_is_in_one_system_call_at_a_time() {
+    let line = |at: u32, what: &str| format!(" sh-1 [000] d..1. 1.00000{at}: {what}\n");
+    // By their names as the kernel and trace-cmd write them, and by their numbers.
+    for (signal, [read_begins, read_ends], name) in [
+        (
+            ["sys_rt_sigreturn()", ""],
+            ["sys_read(fd: 3)", "sys_read -> 0x1"],
+            ["rt_sigreturn", "read"],
+        ),
+        (
+            ["sys_enter_rt_sigreturn: ", ""],
+            ["sys_enter_read: fd: 3", "sys_exit_read: 0x1"],
+            ["rt_sigreturn", "read"],
+        ),
+        (
+            ["sys_enter: NR 15 (1, 2)", ""],
+            ["sys_enter: NR 0 (3)", "sys_exit: NR 0 = 1"],
+            ["system call 15", "system call 0"],
+        ),
+        (
+            ["sys_enter: NR 15 (1, 2)", "sys_exit: NR -1 = 1"],
+            ["sys_enter: NR 0 (3)", "sys_exit: NR 0 = 1"],
+            ["system call 15", "system call 0"],
+        ),
+    ] {
+        let [signal, returns] = signal;
+        let mut text = line(1, signal);
+        if !returns.is_empty() {
+            text += &line(2, returns);
+        }
+        text += &line(3, read_begins);
+        text += &line(4, read_ends);
+        let (events, _) = read(&text);
+        let [first, second] = name;
+        let end = match returns {
+            "" => "gap missing_exit".to_owned(),
+            _ => format!("<{first}"),
+        };
+        let expected = [
+            format!(">{first}"),
+            end,
+            format!(">{second}"),
+            format!("<{second}"),
+        ];
+        assert_eq!(events, expected, "{text}");
+    }
+    // Calls of these names begin. Nothing ends where all are beginnings.
+    let text = [
+        line(1, "sys_openat(dfd: 1)"),
+        line(2, "sys_openat -> 0x3"),
+        line(3, "sys_exit_group(error_code: 0)"),
+    ]
+    .concat();
+    let (events, _) = read(&text);
+    assert_eq!(events, [">openat", "<openat", ">exit_group"]);
+    let begin = |at| line(at, "sys_exit_group(error_code: 0)");
+    let (events, _) = read(&[begin(1), begin(2), begin(3)].concat());
+    assert_eq!(events, ["sys_enter_exit_group"; 3]);
 }
 
 #[test]

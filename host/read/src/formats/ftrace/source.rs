@@ -471,8 +471,7 @@ impl Reader {
                 self.system_call(RowKind::Enter, &name, at, info, batch);
             }
             Meaning::NumberedExit { id } if self.calls => {
-                let name = format!("system call {}", self.pid(id, at.data));
-                self.system_call(RowKind::Exit, &name, at, info, batch);
+                self.numbered_exit(self.pid(id, at.data), at, info, batch);
             }
             _ => self.other(at, batch),
         }

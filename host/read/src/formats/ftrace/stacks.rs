@@ -111,6 +111,13 @@ impl Stacks {
         place
     }
 
+    /// The function of the innermost call that is open.
+    pub(super) fn innermost(&mut self, task: Task) -> Option<FunctionId> {
+        let place = self.place(task);
+        let open = self.stacks.get(place)?.open.last()?;
+        Some(open.function)
+    }
+
     /// What is open at this depth or deeper has ended.
     #[inline]
     pub(super) fn leave(&mut self, task: Task, depth: u64) {

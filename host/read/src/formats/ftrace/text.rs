@@ -9,6 +9,7 @@ mod input;
 mod lines;
 mod places;
 mod state;
+mod system_calls;
 mod times;
 
 use std::collections::{HashMap, VecDeque};
@@ -26,6 +27,7 @@ use self::ahead::{
 };
 use self::input::Input;
 use self::state::{Stack, State, Task as Caller};
+use self::system_calls::SystemCalls;
 use super::Beginnings;
 use super::marks::Marks;
 use super::output::{self, Out, Output, Told};
@@ -34,7 +36,7 @@ use crate::{OpenError, OpenOptions, ReadError, Source};
 
 /// What a user should know of a text without times.
 const UNTIMED: &str = "the text has no times: they are made of the durations that it states, for each thread by itself, \
-     and are no more than an order; durations are those by the wall that the text states";
+     and are no more than an order; durations are those by the wall that the text states, and 0 where it states none";
 
 /// The events that hold texts of the user's.
 const PRINTS: [&str; 4] = ["print", "bprint", "bputs", "tracing_mark_write"];
@@ -96,6 +98,7 @@ pub(super) struct TextSource {
     first_tasks: HashMap<u32, i32>,
     /// The open calls of each task.
     stacks: HashMap<Caller, Stack>,
+    system_calls: SystemCalls,
     /// The latest time of all, where the text has none.
     latest: Time,
     /// The stream and the CPU of the last event.
@@ -212,6 +215,7 @@ impl TextSource {
             of_threads: HashMap::new(),
             states: Vec::new(),
             stacks: HashMap::new(),
+            system_calls: SystemCalls::new(),
             first_tasks,
             latest: Time(0),
             last_place: (0, None),

@@ -1,6 +1,6 @@
 //! Calls whose exits are found to be missing, by depths or because a thread begins another system call.
 
-use kymo_event::{Batch, EventKind, Gap, RowKind, Time, TraceInfo};
+use kymo_event::{Batch, EventKind, FunctionId, Gap, RowKind, Time, TraceInfo};
 
 use super::{At, Reader};
 use crate::formats::ftrace::output::{Out, Told};
@@ -16,6 +16,35 @@ impl Reader {
         batch: &mut Batch,
     ) {
         let function = info.identities.function_named(self.output.space, name);
+        self.system_call_of(kind, function, at, batch);
+    }
+
+    /// The end of a system call with this number. The kernel sets that to -1 within `rt_sigreturn`, and where a debugger
+    /// skips a call: then it is the one that the thread is in.
+    pub(super) fn numbered_exit(
+        &mut self,
+        number: i32,
+        at: &At<'_>,
+        info: &mut TraceInfo,
+        batch: &mut Batch,
+    ) {
+        if number >= 0 {
+            let name = format!("system call {number}");
+            return self.system_call(RowKind::Exit, &name, at, info, batch);
+        }
+        match self.stacks.innermost(at.task()) {
+            Some(function) => self.system_call_of(RowKind::Exit, function, at, batch),
+            None => self.other(at, batch),
+        }
+    }
+
+    fn system_call_of(
+        &mut self,
+        kind: RowKind,
+        function: FunctionId,
+        at: &At<'_>,
+        batch: &mut Batch,
+    ) {
         // A thread is in one system call at most.
         match kind {
             RowKind::Enter => {

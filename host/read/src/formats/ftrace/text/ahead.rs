@@ -106,8 +106,28 @@ pub(super) fn beginnings(bytes: &[u8]) -> Beginnings {
     Beginnings {
         interrupts: alone(" irq_handler_entry:", " irq_handler_exit:"),
         softirqs: alone(" softirq_entry:", " softirq_exit:"),
-        calls: alone(" sys_enter", " sys_exit"),
+        calls: are_system_calls_alone(bytes),
     }
+}
+
+/// Whether system calls begin and none ends. `sys_read(fd: 3)` and `sys_read -> 0x1` are the same as `sys_enter_read:` and
+/// `sys_exit_read:`.
+fn are_system_calls_alone(bytes: &[u8]) -> bool {
+    let mut begun = 0;
+    for at in memmem::find_iter(bytes, b" sys_") {
+        let rest = bytes.get(at + 1..).unwrap_or_default();
+        let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+        let name = rest.iter().position(|byte| !is_name(byte)).unwrap_or(0);
+        let (name, rest) = rest.split_at(name);
+        if rest.starts_with(b"(") || name.starts_with(b"sys_enter") && rest.starts_with(b":") {
+            begun += 1;
+        } else if rest.starts_with(b" -> ")
+            || name.starts_with(b"sys_exit") && rest.starts_with(b":")
+        {
+            return false;
+        }
+    }
+    begun >= BEGINNINGS
 }
 
 /// The tasks that CPUs run at first, as far as the first switches tell.

@@ -102,16 +102,17 @@ impl TextSource {
                 // `NR 0 (3, 7ffd, 800)`, `NR 0 = 1`
                 let number = body.strip_prefix("NR ").and_then(|body| {
                     let number = body.split_whitespace().next()?;
-                    number.parse::<u32>().ok()
+                    number.parse::<i64>().ok()
                 });
-                if let Some(number) = number {
-                    let function = self.function(&format!("system call {number}"));
-                    let kind = match name {
-                        "sys_exit" => RowKind::Exit,
-                        _ => RowKind::Enter,
-                    };
-                    let mut row = row(kind).function(Some(function));
-                    row.named = kind == RowKind::Exit;
+                let function = match number {
+                    Some(0..) => number.map(|it| self.function(&format!("system call {it}"))),
+                    // The kernel sets the number to -1 within `rt_sigreturn`, and where a debugger skips a call.
+                    Some(_) if name == "sys_exit" => self.open_system_call(at),
+                    _ => None,
+                };
+                if let Some(function) = function {
+                    let row =
+                        self.system_call(row(Self::edge(name == "sys_exit")), function, at, batch);
                     return self.put(row, at, name, batch, show);
                 }
             }
@@ -153,25 +154,13 @@ impl TextSource {
                     && self.has_system_calls()
                 {
                     let function = self.function(call);
-                    let kind = if exit.is_some() {
-                        RowKind::Exit
-                    } else {
-                        RowKind::Enter
-                    };
-                    let mut row = row(kind).function(Some(function));
-                    row.named = exit.is_some();
+                    let row =
+                        self.system_call(row(Self::edge(exit.is_some())), function, at, batch);
                     return self.put(row, at, name, batch, show);
                 }
             }
         }
         self.put(row(RowKind::Other), at, name, batch, show);
-    }
-
-    /// A system call begins or ends: whether it is a call. Its events are, unless something else is.
-    const fn has_system_calls(&mut self) -> bool {
-        let are_calls = !self.has_graph && !self.alone.calls && !self.marks.are_calls;
-        self.marks.has_kernel_calls |= are_calls;
-        are_calls
     }
 
     /// A program says something of its spans or counters.
