@@ -120,6 +120,8 @@ pub struct Summary {
     pub damaged: u64,
     /// The first thousand of them, in the order of the streams.
     pub damage: Vec<Damage>,
+    /// What there is to say of streams that end with the [unused rest](crate::Skipped::is_unused) of a buffer.
+    pub unused: Vec<String>,
     /// Packets whose times did not enclose those of their events and do now.
     pub mended_times: u64,
     /// Steps of time that go back, which are kept.

@@ -307,3 +307,46 @@ fn advice_names_what_fills_the_buffer_and_says_what_is_gained() {
         "{text}"
     );
 }
+
+/// A buffer that was dumped whole ends with zeros, which are no event where none has the id 0: no subcommand takes them
+/// for damage.
+#[test]
+fn the_unused_rest_of_a_buffer_is_no_damage_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    std::fs::create_dir(&trace).unwrap();
+    let metadata = "/* CTF 1.8 */\n\
+        typealias integer { size = 8; align = 8; signed = false; } := uint8_t;\n\
+        trace { major = 1; minor = 8; byte_order = le; };\n\
+        stream { event.header := struct { uint8_t id; }; };\n\
+        event { name = \"one\"; id = 1; fields := struct { uint8_t value; }; };\n";
+    std::fs::write(trace.join("metadata"), metadata).unwrap();
+    for (rest, is_damaged) in [([0, 0], false), ([0, 1], true)] {
+        let stream = [vec![1, 7, 1, 8], vec![0; 5000], rest.to_vec()].concat();
+        std::fs::write(trace.join("stream"), stream).unwrap();
+        let into = folder.path().join(format!("out-{is_damaged}"));
+        let into = into.to_str().unwrap();
+        for arguments in [
+            &["info"][..],
+            &["show", "--events"],
+            &["show", "--format", "babeltrace"],
+            &["export", "--to", "ctf", "-o", into],
+        ] {
+            let output = kymo(arguments, &trace);
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let told = format!("{errors}{}", String::from_utf8_lossy(&output.stdout));
+            assert_eq!(
+                output.status.success(),
+                !is_damaged,
+                "{arguments:?}: {told}"
+            );
+            assert_eq!(
+                told.contains("unused rest"),
+                !is_damaged,
+                "{arguments:?}: {told}"
+            );
+        }
+        let again = stdout(&["show", "--events"], Path::new(into));
+        assert_eq!(again.contains("lost"), is_damaged, "{again}");
+    }
+}

@@ -123,6 +123,12 @@ impl Converter<'_> {
                 Ok(Some(message)) => message,
                 Ok(None) => break self.finish(&mut outputs),
                 Err(error) => {
+                    let skipped = reader.skip().ok().flatten();
+                    if let Some(remark) = skipped.and_then(|skipped| skipped.unused(name)) {
+                        self.summary.unused.push(remark);
+                        break self.finish(&mut outputs);
+                    }
+                    let skipped = skipped.filter(|_| self.conversion.repair);
                     let begun = outputs.current.as_ref();
                     let begun = begun.filter(|it| it.info.number == error.packet);
                     let kept = begun.map_or(0, |it| it.kept);
@@ -131,10 +137,6 @@ impl Converter<'_> {
                     if let Err(error) = self.end_packet(&mut outputs) {
                         break Err(error);
                     }
-                    let skipped = match self.conversion.repair {
-                        true => reader.skip().ok().flatten(),
-                        false => None,
-                    };
                     let goes_on = matches!(skipped, Some(Skipped { to: Some(_), .. }));
                     outputs.damaged += u64::from(!(told && goes_on));
                     self.summary.damaged += 1;

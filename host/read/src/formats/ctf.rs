@@ -473,11 +473,8 @@ impl CtfSource {
             }
             None => (offset, None),
         };
-        if skipped.is_some_and(|skipped| skipped.is_unused) {
-            self.info.remarks.push(format!(
-                "{name}: all bytes from offset {offset} to the end are zero, and no event has the id 0: taken for the unused \
-                 rest of a buffer"
-            ));
+        if let Some(remark) = skipped.and_then(|skipped| skipped.unused(&name)) {
+            self.info.remarks.push(remark);
             return Ok(());
         }
         let mut message = error.to_string();

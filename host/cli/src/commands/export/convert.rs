@@ -254,6 +254,9 @@ impl Select for Wanted<'_> {
 
 /// Says on stderr what was written, and what of it is not as it was.
 fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
+    for remark in &summary.unused {
+        context.warn(remark);
+    }
     for damage in &summary.damage {
         let Damage {
             stream,

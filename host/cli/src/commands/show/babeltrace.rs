@@ -62,9 +62,14 @@ pub fn show(
             Err(error) => {
                 let origin = error.origin;
                 let stream = stream_name(&traces, origin.trace, origin.stream);
+                let skipped = messages.skip(origin).ok().flatten();
+                if let Some(remark) = skipped.and_then(|skipped| skipped.unused(&stream)) {
+                    context.warn(remark);
+                    continue;
+                }
                 damage.get_or_insert_with(|| format!("{stream}: {}", error.error));
                 // What is behind the damage is as good as what was before it.
-                if let Ok(Some(skipped)) = messages.skip(origin)
+                if let Some(skipped) = skipped
                     && let Some(to) = skipped.to
                 {
                     let from = skipped.from / 8;

@@ -32,6 +32,19 @@ pub struct Skipped {
     pub is_unused: bool,
 }
 
+impl Skipped {
+    /// What a user should know of the [unused rest](Self::is_unused) of the stream of this name.
+    pub fn unused(&self, stream: &str) -> Option<String> {
+        let offset = self.from / 8;
+        self.is_unused.then(|| {
+            format!(
+                "{stream}: all bytes from offset {offset} to the end are zero, and no event has the id 0: taken for the unused \
+                 rest of a buffer"
+            )
+        })
+    }
+}
+
 /// How the place behind damage was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resume {
