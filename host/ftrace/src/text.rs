@@ -265,11 +265,11 @@ fn microseconds(text: &str) -> Option<u64> {
         .checked_add(nanoseconds)
 }
 
-/// `irqs-off` and so on: four to eight characters such as `d..1.`.
+/// `irqs-off` and so on: four to eight characters such as `d..1.`. (`*` and `~` are Dovetail's, for its out-of-band stage.)
 fn is_flags(text: &str) -> bool {
     (4..=8).contains(&text.len())
         && text.bytes().all(|byte| {
-            byte == b'.' || b"dDbXNnpBLlhHszZ-#".contains(&byte) || byte.is_ascii_hexdigit()
+            byte == b'.' || b"dDbXNnpBLlhHszZ-#*~".contains(&byte) || byte.is_ascii_hexdigit()
         })
         && text
             .bytes()
@@ -367,6 +367,17 @@ mod tests {
             panic!("{switch:?}")
         };
         assert_eq!((&*name, body), ("sched_switch", "prev_comm=a|b prev_pid=0"));
+    }
+
+    #[test]
+    fn flags_of_dovetail_are_read() {
+        for flags in ["d.~.", "*.~."] {
+            let text = format!(" timer-234   [001] {flags}   135.363265: evl_timer_shot: at 1");
+            let Line::Event(event) = line(&text) else {
+                panic!("{text}")
+            };
+            assert_eq!((event.cpu, event.flags), (Some(1), flags));
+        }
     }
 
     #[test]
