@@ -64,8 +64,6 @@ pub struct Buffer<T> {
     /// The content of all packets that have been closed.
     bytes: AtomicU32,
     memory: Memory<T>,
-    /// How many losses behind the newest packet its header [lends](Self::lend_losses) a place to.
-    lent: Cell<u32>,
     /// What is being filled in place.
     pins: Pins,
     /// How many packets have been closed.
@@ -140,7 +138,6 @@ impl<T: Target> Buffer<T> {
             closed: Line(AtomicU32::new(0)),
             taken: Line(AtomicU32::new(0)),
             reading: Line(Cell::new(0)),
-            lent: Cell::new(0),
             pins: Pins::new(),
             discarded: AtomicU32::new(0),
             bytes: AtomicU32::new(0),
@@ -252,7 +249,6 @@ impl<T: Target> Buffer<T> {
         self.closed.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
         self.discarded.store(0, Ordering::Relaxed);
-        self.lent.set(0);
         self.bytes.store(0, Ordering::Relaxed);
     }
 
@@ -414,21 +410,22 @@ impl<T: Target> Buffer<T> {
 
     /// Lets the header of the newest packet tell, in stream mode, of losses behind it that no packet could tell of
     /// ([`tell_losses`](Self::tell_losses)) because there is no room: for a reader that holds the writer off and
-    /// takes nothing away, until it [ends](Self::take_losses_back). A later packet will tell of them in their place.
-    pub fn lend_losses(&self) {
-        if self.mode.get() == Mode::Stream && !self.is_open() && self.has_any() {
-            let untold = self
-                .discarded
-                .load(Ordering::Relaxed)
-                .wrapping_sub(self.told());
-            self.lent.set(untold);
-            self.add_told(untold);
+    /// takes nothing away, until it [takes them back](Self::take_losses_back). A later packet will tell of them in their
+    /// place. Returns how many they are.
+    #[inline(never)]
+    pub fn lend_losses(&self) -> u32 {
+        if self.mode.get() != Mode::Stream || self.is_open() || !self.has_any() {
+            return 0;
         }
+        let discarded = self.discarded.load(Ordering::Relaxed);
+        let untold = discarded.wrapping_sub(self.told());
+        self.add_told(untold);
+        untold
     }
 
-    /// Lets the header of the newest packet be again what it was.
-    pub fn take_losses_back(&self) {
-        let lent = self.lent.replace(0);
+    /// Lets the header of the newest packet be again what it was before so many losses were lent to it.
+    #[inline(never)]
+    pub fn take_losses_back(&self, lent: u32) {
         if lent != 0 && self.has_any() {
             self.add_told(lent.wrapping_neg());
         }

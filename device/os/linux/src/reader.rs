@@ -23,8 +23,8 @@ use crate::process::Process;
 use crate::sys::{self, Errno};
 use crate::thread;
 
-mod buffers;
 mod clear;
+mod lanes;
 
 /// How long a reader waits for a thread to leave its hook, in nanoseconds. A hook takes less than
 /// a microsecond, but its thread may be waiting for a processor, on a busy machine for long.
@@ -179,7 +179,7 @@ impl View<'_> {
             }
             lane.set_readable(readable);
         }
-        self.each_buffer(Buffer::lend_losses);
+        self.each_lane(Lane::lend_losses);
         process.with_metadata(|metadata| {
             metadata.add_discarded(process.homeless.swap(0, Ordering::Relaxed));
             metadata.seal(true);
@@ -260,7 +260,7 @@ impl View<'_> {
             unsafe { sys::unmap(memory, bytes) };
         }
         process.with_metadata(|metadata| metadata.seal(false));
-        self.each_buffer(Buffer::take_losses_back);
+        self.each_lane(Lane::take_losses_back);
         self.gate.freeze(false);
         let left_out = process.reader.left_out.get();
         process.reading.release();

@@ -47,6 +47,7 @@ mod duration;
 mod ended;
 mod items;
 mod list;
+mod losses;
 
 pub use items::Levels;
 pub use list::{Chosen, Lanes, Queue};
@@ -147,6 +148,7 @@ pub struct Lane<P> {
     /// What had been lost when the lane was last sealed, and whether a packet told of all that.
     sealed_lost: AtomicU32,
     told: AtomicBool,
+    lent: losses::Lent,
     /// The next lane in the list of all.
     next: AtomicPtr<Lane<P>>,
     /// The next one that a reader chose ([`Lanes::choose`]).
@@ -214,6 +216,7 @@ impl<P: ThreadPort> Lane<P> {
             withheld: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             sealed_lost: AtomicU32::new(0),
+            lent: losses::Lent::new(),
             told: AtomicBool::new(true),
             next: AtomicPtr::new(null_mut()),
             chosen: AtomicPtr::new(null_mut()),
@@ -310,11 +313,6 @@ impl<P: ThreadPort> Lane<P> {
     /// Events lost that the stream does not know of yet.
     pub fn lost(&self) -> u32 {
         self.lost.load(Ordering::Relaxed)
-    }
-
-    /// Forgets them, for who clears the lane.
-    pub fn forget_lost(&self) {
-        self.lost.store(0, Ordering::Relaxed);
     }
 
     /// Whether the lane's thread is inside a hook, or in the middle of an item, at this moment.

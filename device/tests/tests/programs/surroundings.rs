@@ -45,7 +45,7 @@ fn what_a_full_stream_lost_without_a_reader_stands_in_the_file() {
             .filter(|packet| packet.cpu != METADATA_STREAM);
         let calls = events.clone().flat_map(|packet| &packet.records);
         let calls = calls.filter(|record| matches!(record.kind, Kind::Enter(_) | Kind::Exit(_)));
-        let lost = events.last().map_or(0, |packet| packet.discarded);
+        let lost = events.next_back().map_or(0, |packet| packet.discarded);
         // Two for each call of `leaf`, and main.
         assert_eq!(
             calls.count() as u32 + lost,

@@ -35,6 +35,7 @@ impl View<'_> {
         let readable = || process.lanes.iter().filter(|lane| lane.readable());
         for lane in readable() {
             lane.writer().stream().clear();
+            lane.forget_lent();
             if let Some(profile) = lane.writer().profile() {
                 profile.clear(now);
             }

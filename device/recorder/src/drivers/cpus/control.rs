@@ -50,7 +50,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             if held {
                 lane.settle();
                 lane.writer.stream().seal_at(self.now());
-                lane.writer.stream().buffer().lend_losses();
+                lane.lent.set(lane.writer.stream().buffer().lend_losses());
                 lane.seal_items();
             } else {
                 shared.stuck.store(true, Ordering::Relaxed);
@@ -77,7 +77,8 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         self.cpus.locked(|| {
             shared.metadata.seal(false);
             for lane in self.held() {
-                lane.writer.stream().buffer().take_losses_back();
+                let lent = lane.lent.take();
+                lane.writer.stream().buffer().take_losses_back(lent);
             }
             // What each CPU lost meanwhile it tells before its next event.
             self.gate.call_attention();
@@ -103,6 +104,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         let now = self.now();
         for lane in self.held() {
             lane.writer.stream().clear();
+            lane.lent.set(0);
             if let Some(table) = lane.writer.profile() {
                 table.clear(now);
             }

@@ -57,6 +57,8 @@ pub struct Lane<P: 'static> {
     /// How many packets of items the link wants to see closed. Only who is polling touches it.
     pub(super) asked_items: Cell<u32>,
     /// Its calls in duration mode.
+    /// How many losses its newest packet tells of while a reader holds it.
+    pub(super) lent: Cell<u32>,
     #[cfg(feature = "duration")]
     pub(super) calls: Calls,
 }
@@ -101,6 +103,7 @@ impl<P: CpusPort> Lane<P> {
             ring: Ring::empty(),
             rings: Rings::new(),
             asked_items: Cell::new(0),
+            lent: Cell::new(0),
             #[cfg(feature = "duration")]
             calls: Calls::new(),
         }
