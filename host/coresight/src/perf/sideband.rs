@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Mapping;
-use crate::memory::{History, HistoryBuilder, Image, MemorySpace};
+use crate::memory::{History, HistoryBuilder, Image, MemorySpace, Running};
 
 /// Something that the kernel said.
 #[derive(Clone, Copy, Debug)]
@@ -16,12 +16,14 @@ pub(super) enum Event {
     Fork { process: u32, parent: Option<u32> },
     /// A process executes another program.
     Exec { process: u32 },
-    /// A CPU runs a thread from here on, or none that is traced; `before` is the one up to here, if known.
+    /// A CPU runs a thread from here on; `before` is the one up to here, if known.
     Switch {
         cpu: u32,
-        thread: Option<u32>,
-        before: Option<u32>,
+        thread: Running,
+        before: Option<Running>,
     },
+    /// Records of a CPU were lost from here on, or of all.
+    Lost { cpu: Option<u32> },
     /// Trace of a thread begins, on this CPU.
     TraceStart { thread: u32, cpu: Option<u32> },
     /// A thread begins.
@@ -130,6 +132,7 @@ impl Sideband {
                     thread,
                     before,
                 } => builder.switch(time, cpu, thread, before),
+                Event::Lost { cpu } => builder.lose_switches(time, cpu),
                 Event::TraceStart { .. } | Event::Begin { .. } | Event::End { .. } => {}
                 Event::Map(index) => {
                     let Some(mapping) = mappings.get(index) else {

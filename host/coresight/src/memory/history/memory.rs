@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::super::{Code, Image, Images, MemorySpace, Moment};
-use super::{History, Placed, Program, Schedule, View};
+use super::{History, Placed, Program, Ran, Schedule, View};
 use crate::frames::Stream;
 use crate::perf::TimeConversion;
 use crate::source::Protocol;
@@ -228,14 +228,18 @@ impl Memory {
         });
         let time = recorded.conversion.zip(moment.ticks);
         let time = time.map(|(conversion, ticks)| conversion.nanoseconds(ticks));
-        let begin = time.map_or(begin, |time| time.clamp(begin, end));
+        // One outside of the session is of another clock, or damaged: it says nothing.
+        let time = time.filter(|time| (begin..=end).contains(time));
+        let begin = time.unwrap_or(begin);
         let thread = recorded
             .thread
             .or(moment.thread)
             .or_else(|| recorded.protocol.thread_of(&moment.context));
         let thread = thread.or_else(|| {
             let until = if time.is_some() { begin } else { end };
-            history.running(recorded.cpu?, begin, until, false)
+            let thread = history.running(recorded.cpu?, begin, until, Ran::Any)?;
+            // The idle task has no program of a user's: it is a thread of another namespace.
+            (thread != 0 || moment.context.level != Some(0)).then_some(thread)
         });
         (thread, begin, end)
     }
