@@ -75,3 +75,32 @@ fn a_call_that_is_found_open_is_not_whole() {
     });
     assert_eq!(whole, [(How::Returned, false, true)]);
 }
+
+#[test]
+fn each_window_has_the_guesses_of_all_before_it() {
+    let mut trace = Trace::new();
+    // B's exit is among the lost events.
+    trace.enter(0, A).enter(10, B).gap(20).exit(30, A);
+    let guessed = trace.calls.counts().lost + trace.calls.counts().unwound;
+    let guessed = guessed + trace.calls.counts().doubtful;
+    assert!(guessed > 0);
+    let mut begins = Vec::new();
+    for at in [40, 50] {
+        trace.calls.open_window(Time(at), &mut |_| {});
+        begins.push(trace.calls.counts().missing_calls);
+        assert_eq!(trace.calls.hidden_calls(), Some(2 + guessed));
+    }
+    assert_eq!(begins, [2 + guessed; 2]);
+    // They are as many as can be counted at most.
+    let info = TraceInfo {
+        cut: kymo_event::Cut {
+            hidden_calls: Some(u64::MAX - 1),
+            ..kymo_event::Cut::default()
+        },
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    trace.enter(0, A).enter(10, B).gap(20).exit(30, A);
+    trace.calls.open_window(Time(40), &mut |_| {});
+    assert_eq!(trace.calls.counts().missing_calls, u64::MAX);
+}
