@@ -36,8 +36,6 @@ pub(super) struct CoreSightSource {
     names: Names,
     follow: Follow,
     steps: Vec<Step>,
-    /// Things of other sources that went before that of the earliest time.
-    ahead: usize,
     /// Whether sources come one after the other.
     is_serial: bool,
     /// Where the time of the source at hand begins, if they come one after the other.
@@ -57,6 +55,8 @@ struct Reader {
     exceptions: Option<Exceptions>,
     state: State,
     items: VecDeque<Item>,
+    /// Things of other sources that went before the next one, which waits for them.
+    ahead: usize,
     /// Functions by the source's numbers.
     functions: Vec<FunctionId>,
     /// Numbers of code without symbols by the source's numbers.
@@ -117,6 +117,7 @@ impl CoreSightSource {
                 is_timeless: is_serial && is_software(&unit.protocol),
                 state: State::Waiting(Box::new(unit.work)),
                 items: VecDeque::new(),
+                ahead: 0,
                 functions: Vec::new(),
                 unknown: Vec::new(),
                 thread: None,
@@ -151,7 +152,6 @@ impl CoreSightSource {
             names,
             follow,
             steps: Vec::new(),
-            ahead: 0,
             is_serial,
             base: 0,
             latest: None,
