@@ -229,7 +229,10 @@ impl Sink for Printer<'_> {
                 is_branch_target,
                 ..
             } => {
-                if is_branch_target {
+                // Nothing ran behind a branch that was taken: the exception came where it leads.
+                let is_target = matches!(self.branch, Branch::Taken(..));
+                let is_reset = return_address == Some(0);
+                if is_branch_target || is_target && return_address.is_some() && !is_reset {
                     self.arrive(return_address);
                 }
                 let kind = self.exceptions.map(|it| it.kind(number));

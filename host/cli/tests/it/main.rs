@@ -11,6 +11,7 @@ mod fixtures;
 mod ftrace_text;
 mod hardware_calls;
 mod hardware_inputs;
+mod hardware_interrupted;
 mod hardware_json;
 mod hardware_mistakes;
 mod hardware_parts;
