@@ -177,6 +177,17 @@ impl Calls {
         }
     }
 
+    /// The last time that a processor's source tells: of what is open, only the time up to here is certain.
+    pub(super) fn last_time(&mut self, cpu: usize, row: &Row, out: &mut impl FnMut(Step<'_>)) {
+        self.advance(cpu, row.time, out);
+        let found = &self.cpus[cpu];
+        let thread = found.thread.or(found.nobody);
+        for track in found.interrupts.clone().into_iter().chain(thread) {
+            self.tracks[track].last_time.get_or_insert(row.time);
+            self.lose(track, row, out);
+        }
+    }
+
     /// Recording goes on or off, everywhere.
     pub(super) fn recording(
         &mut self,

@@ -31,6 +31,11 @@ impl Schedule {
         self.changes.get(after.checked_sub(1)?)?.1
     }
 
+    /// The threads that ran, each as often as it was switched to.
+    pub fn threads(&self) -> impl Iterator<Item = u32> {
+        self.changes.iter().filter_map(|(_, thread)| *thread)
+    }
+
     /// Bytes of the stream, and those of them that have no thread.
     pub fn bytes(&self) -> (u64, u64) {
         (self.bytes, self.unknown)

@@ -51,6 +51,8 @@ pub(super) enum What {
     Pause,
     /// The same, and nothing else is missing: it was off while its trace was read, or the thread did not run.
     Restart,
+    /// The last time that the source tells: those of what follows are extrapolated.
+    LastTime,
     /// The source ends.
     End,
 }
@@ -264,7 +266,8 @@ impl State {
     }
 
     fn finish(mut self, (functions, unknown): (Vec<Definition>, Vec<Unknown>), end: End) {
-        self.clock.finish(&mut self.placed);
+        let last_time = (0, What::LastTime);
+        self.clock.finish(Some(last_time), &mut self.placed);
         self.take();
         self.chunk.functions.extend(functions);
         self.chunk.unknown.extend(unknown);
