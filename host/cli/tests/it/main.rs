@@ -14,6 +14,7 @@ mod hardware_inputs;
 mod hardware_interrupted;
 mod hardware_json;
 mod hardware_mistakes;
+mod hardware_names;
 mod hardware_parts;
 mod hostile_directories;
 mod live;

@@ -18,7 +18,7 @@ pub(crate) use schedule::thread_in;
 pub(crate) use switches::Running;
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::{Image, MemorySpace};
 use switches::{Ran, Switches};
@@ -84,6 +84,8 @@ impl Placed {
 #[derive(Clone, Debug, Default)]
 struct Program {
     process: Option<u32>,
+    /// What the process is called while it runs the program, at last.
+    name: Option<Arc<str>>,
     /// The program as a part of which it began: its parent.
     below: Option<View>,
     /// By address.
@@ -178,6 +180,8 @@ pub struct History {
 #[derive(Debug)]
 pub struct HistoryBuilder {
     history: History,
+    /// What processes are called so far.
+    names: HashMap<u32, Arc<str>>,
 }
 
 impl Default for HistoryBuilder {
@@ -187,6 +191,7 @@ impl Default for HistoryBuilder {
                 programs: vec![Program::default()],
                 ..History::default()
             },
+            names: HashMap::new(),
         }
     }
 }
@@ -202,10 +207,12 @@ impl HistoryBuilder {
 
     /// Begins a program of a process. Its number.
     fn program(&mut self, change: u32, process: u32, below: Option<View>) -> u32 {
+        let name = self.names.get(&process).cloned();
         let programs = &mut self.history.programs;
         let number = u32::try_from(programs.len()).unwrap_or(ANY - 1);
         programs.push(Program {
             process: Some(process),
+            name,
             below,
             changes: vec![change],
             ..Program::default()
@@ -231,9 +238,23 @@ impl HistoryBuilder {
         }
     }
 
+    /// A process is called so from now on.
+    pub fn name(&mut self, process: u32, name: &str) {
+        let name: Arc<str> = name.into();
+        let program = self.current(process);
+        let program = program.and_then(|it| self.history.programs.get_mut(it as usize));
+        if let Some(program) = program {
+            program.name = Some(Arc::clone(&name));
+        }
+        self.names.insert(process, name);
+    }
+
     /// A process begins; with what its parent has in memory, if it inherits that.
     pub fn fork(&mut self, time: u64, process: u32, parent: Option<u32>) {
         let change = self.change(time);
+        if let Some(name) = parent.and_then(|parent| self.names.get(&parent).cloned()) {
+            self.names.insert(process, name);
+        }
         let below = parent.and_then(|parent| self.current(parent));
         let below = below.map(|program| {
             // Who has mapped nothing of its own is as its parent was.

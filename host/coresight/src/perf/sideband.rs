@@ -16,6 +16,8 @@ pub(super) enum Event {
     Fork { process: u32, parent: Option<u32> },
     /// A process executes another program.
     Exec { process: u32 },
+    /// A process is called so from here on, by the place among names.
+    Name { process: u32, name: usize },
     /// A CPU runs a thread from here on; `before` is the one up to here, if known.
     Switch {
         cpu: u32,
@@ -44,6 +46,7 @@ struct Told {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sideband {
     told: Vec<Told>,
+    names: Vec<String>,
     /// Whether times are perf's; else they are offsets of records, which are in the order of time about.
     has_times: bool,
 }
@@ -51,6 +54,16 @@ pub(super) struct Sideband {
 impl Sideband {
     pub fn push(&mut self, time: Option<u64>, at: u64, event: Event) {
         self.told.push(Told { time, at, event });
+    }
+
+    /// A process is called so from here on.
+    pub fn name(&mut self, time: Option<u64>, at: u64, process: u32, name: String) {
+        let event = Event::Name {
+            process,
+            name: self.names.len(),
+        };
+        self.names.push(name);
+        self.push(time, at, event);
     }
 
     /// All is reported: puts it into the order of time. `has_times`: whether the records of trace have times.
@@ -127,6 +140,11 @@ impl Sideband {
                 Event::Thread { process, thread } => builder.thread(time, thread, process),
                 Event::Fork { process, parent } => builder.fork(time, process, parent),
                 Event::Exec { process } => builder.exec(time, process),
+                Event::Name { process, name } => {
+                    if let Some(name) = self.names.get(name) {
+                        builder.name(process, name);
+                    }
+                }
                 Event::Switch {
                     cpu,
                     thread,

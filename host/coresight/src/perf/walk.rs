@@ -225,6 +225,10 @@ impl Walk {
             if misc & MISC_COMM_EXEC != 0 {
                 self.event(record, Event::Exec { process });
             }
+            if thread == process && !name.is_empty() {
+                let time = self.layouts.read(record).time;
+                self.sideband.name(time, self.at, process, name.clone());
+            }
             self.threads.insert(thread, Thread { process, name });
         }
     }

@@ -89,6 +89,11 @@ impl<'m> Scene<'m> {
         self.memory.at(self.view, space, address)
     }
 
+    /// What the process was called then, if it is known.
+    pub fn process_name(self) -> Option<&'m str> {
+        self.memory.process_name(self.view)
+    }
+
     /// The name of what is mapped at an address, whether its file is there or not.
     pub fn name_at(self, address: u64) -> Option<&'m str> {
         self.memory.name_at(self.view, address)
@@ -206,6 +211,11 @@ impl Memory {
     /// The process of a view's program.
     pub fn process(&self, view: View) -> Option<u32> {
         self.history.program(view.program).process
+    }
+
+    /// What the process of a view's program was called while it ran that, if it is known.
+    pub fn process_name(&self, view: View) -> Option<&str> {
+        self.history.program(view.program).name.as_deref()
     }
 
     /// The process of a thread, at the time of a view.

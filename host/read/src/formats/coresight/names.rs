@@ -49,10 +49,11 @@ impl Names {
             Some(_) => Room::Kernel,
             None => Room::Machine,
         };
-        self.space(room, info)
+        self.space(room, None, info)
     }
 
-    fn space(&mut self, room: Room, info: &mut TraceInfo) -> SpaceId {
+    /// The space of a program; `name` is what its process is called while it runs that.
+    fn space(&mut self, room: Room, name: Option<&str>, info: &mut TraceInfo) -> SpaceId {
         if let Some(known) = self.spaces.get(&room) {
             return *known;
         }
@@ -61,14 +62,19 @@ impl Names {
             Room::Kernel => Self::add_space(SpaceKind::Kernel, None, "", info),
             Room::Process { process, .. } => {
                 let first = self.process_space(process, info);
-                match self.processes.get_mut(&process) {
+                let space = match self.processes.get_mut(&process) {
                     // The space is its process's first program's.
                     Some((_, has_program)) if !*has_program => {
                         *has_program = true;
                         first
                     }
                     _ => self.add_process(process, info),
+                };
+                // What it is called in the end is another program's.
+                if let (Some(name), Some(space)) = (name, info.identities.space_mut(space)) {
+                    name.clone_into(&mut space.name);
                 }
+                space
             }
         };
         self.spaces.insert(room, id);
@@ -136,7 +142,8 @@ impl Names {
 
     /// The function of a definition.
     pub fn function(&mut self, definition: &Definition, info: &mut TraceInfo) -> FunctionId {
-        let space = self.space(definition.room, info);
+        let name = definition.memory.process_name(definition.view);
+        let space = self.space(definition.room, name, info);
         let Some(address) = definition.address else {
             let name = definition.name.as_deref().unwrap_or_default();
             return info.identities.function_named(space, name);
@@ -192,7 +199,7 @@ impl Names {
         let process = self.process_of.as_ref().map(|of| of(number));
         let space = match process {
             Some(process) => self.process_space(process, info),
-            None => self.space(Room::Machine, info),
+            None => self.space(Room::Machine, None, info),
         };
         let thread = info.identities.thread(space, Tid(number.into()));
         if let Some(known) = self.threads.get(&number)
