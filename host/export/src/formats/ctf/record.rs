@@ -120,6 +120,10 @@ impl<'e> Record<'e> {
             } => {
                 let function = numbers.function(identities, *function).into();
                 match call_site {
+                    _ if row.is_found() => {
+                        let site = call_site.map_or(0, |site| site.0);
+                        set(Class::EnterFound, &[function, site.into(), 1u64.into()]);
+                    }
                     Some(site) => set(Class::EnterFrom, &[function, site.0.into()]),
                     None => set(Class::Enter, &[function]),
                 }

@@ -87,11 +87,13 @@ pub(super) enum Class {
     SpanBegin,
     /// `span`, `per_cpu`.
     SpanEnd,
+    /// `function`, `call_site` (0 if it is not known), `found`: the call was found open, and began before.
+    EnterFound,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -120,6 +122,7 @@ impl Class {
         Self::UnsignedCounter,
         Self::SpanBegin,
         Self::SpanEnd,
+        Self::EnterFound,
     ];
 
     /// Its position among the classes of a stream, which is also its number in the file.
@@ -130,7 +133,7 @@ impl Class {
     /// The name of its events; two classes that differ in their fields alone share one.
     const fn name(self) -> &'static str {
         match self {
-            Self::Enter | Self::EnterFrom => "enter",
+            Self::Enter | Self::EnterFrom | Self::EnterFound => "enter",
             Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
             Self::Called => "called",
             Self::Counter | Self::SignedCounter | Self::UnsignedCounter => "counter",
@@ -161,6 +164,7 @@ impl Class {
             self,
             Self::Enter
                 | Self::EnterFrom
+                | Self::EnterFound
                 | Self::Exit
                 | Self::ExitStated
                 | Self::ExitUnnamed
@@ -340,6 +344,10 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
         Class::EnterFrom => fields
             .with("function", function())
             .with("call_site", unsigned(64).base(Base::Hexadecimal)),
+        Class::EnterFound => fields
+            .with("function", function())
+            .with("call_site", unsigned(64).base(Base::Hexadecimal))
+            .with("found", unsigned(8)),
         Class::ExitUnnamed | Class::SwitchedIn | Class::SwitchedOut | Class::IsrExitUnnamed => {
             fields
         }

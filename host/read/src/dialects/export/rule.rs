@@ -9,6 +9,8 @@ const DURATION: &str = "duration";
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     Enter,
+    /// An enter of a call that was found open.
+    EnterFound,
     Exit,
     /// An exit of which the entry was not recorded, with the time that its call took.
     ExitStated,
@@ -25,21 +27,25 @@ pub(super) enum Rule {
     Other,
 }
 
-/// Whether a class of exits states how long their calls took.
-fn states_duration(class: &EventClass) -> bool {
+/// The field that says that a call was found open.
+const FOUND: &str = "found";
+
+/// Whether a class of events has a field.
+fn has(class: &EventClass, field: &str) -> bool {
     let fields = class.fields.as_ref();
-    fields.is_some_and(|fields| fields.member(DURATION).is_some())
+    fields.is_some_and(|fields| fields.member(field).is_some())
 }
 
 impl Rule {
     /// What the events of a class are.
     pub(super) fn of(class: &EventClass) -> Self {
         match class.name.as_str() {
+            "enter" if has(class, FOUND) => Self::EnterFound,
             "enter" => Self::Enter,
             "called" => Self::Called,
             "span_begin" => Self::SpanBegin,
             "span_end" => Self::SpanEnd,
-            "exit" if states_duration(class) => Self::ExitStated,
+            "exit" if has(class, DURATION) => Self::ExitStated,
             "exit" => Self::Exit,
             "switched_in" => Self::SwitchedIn,
             "switched_out" => Self::SwitchedOut,
@@ -54,7 +60,7 @@ impl Rule {
     /// The numbers that it needs of the payload.
     pub(super) const fn fields(self) -> [&'static str; 2] {
         match self {
-            Self::Enter => ["function", "call_site"],
+            Self::Enter | Self::EnterFound => ["function", "call_site"],
             Self::Exit => ["function", ""],
             Self::Called => ["function", "caller"],
             Self::SpanBegin | Self::SpanEnd => ["span", "per_cpu"],
