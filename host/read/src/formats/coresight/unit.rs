@@ -200,8 +200,7 @@ impl Work {
             if software::is_software(&source.protocol) {
                 software::read(&source.protocol, stream, &mut output, &mut counts);
             } else {
-                code.memory = memory;
-                code.threads = self.threads(part);
+                code.enter(memory, self.threads(part));
                 // Blocks have other numbers in each part.
                 edges.forget_code();
                 let mut flow = Flow::new(&source.protocol, self.options, memory);
@@ -393,7 +392,13 @@ impl Sink for Follower<'_, '_, '_> {
         }
         let now = edges.instructions();
         match element {
-            Element::Range(range) => output.cycles(now, range.cycles),
+            Element::Range(range) => {
+                output.cycles(now, range.cycles);
+                if output.measure == Measure::Timestamps && code.waits(&range) {
+                    // Of the time up to the next one, instructions take what they do elsewhere.
+                    output.state.clock.gap();
+                }
+            }
             Element::Cycles(cycles) => output.cycles(now, Some(cycles)),
             Element::TraceOn { cycles, .. } => output.cycles(now, cycles),
             Element::Context(context) => output.cycles(now, context.cycles),
