@@ -258,6 +258,12 @@ impl Export {
             }
             Rule::SwitchedIn => Some(sink.row(RowKind::SwitchedIn)),
             Rule::SwitchedOut => Some(sink.row(RowKind::SwitchedOut)),
+            Rule::SwitchedOutUnseen => Some(sink.row(RowKind::SwitchedOut).unseen(true)),
+            Rule::LastTime => Some(sink.row(RowKind::Time).last_time()),
+            Rule::Runs => {
+                let function = item.and_then(|item| self.function(item, sink));
+                Some(sink.row(RowKind::Other).function(function))
+            }
             Rule::IsrEnter => irq(sink).map(|irq| sink.row(RowKind::IsrEnter).interrupt(Some(irq))),
             Rule::IsrExit => {
                 let irq = irq(sink);

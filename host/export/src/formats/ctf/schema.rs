@@ -89,11 +89,17 @@ pub(super) enum Class {
     SpanEnd,
     /// `function`, `call_site` (0 if it is not known), `found`: the call was found open, and began before.
     EnterFound,
+    /// `unseen`: the thread may run elsewhere meanwhile, of which nothing gives the order.
+    SwitchedOutUnseen,
+    /// The last time that the source tells: others behind it are extrapolated.
+    LastTime,
+    /// `function`: it is seen to run, behind a gap.
+    Runs,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 32] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -123,6 +129,9 @@ impl Class {
         Self::SpanBegin,
         Self::SpanEnd,
         Self::EnterFound,
+        Self::SwitchedOutUnseen,
+        Self::LastTime,
+        Self::Runs,
     ];
 
     /// Its position among the classes of a stream, which is also its number in the file.
@@ -140,7 +149,9 @@ impl Class {
             Self::SpanBegin => "span_begin",
             Self::SpanEnd => "span_end",
             Self::SwitchedIn => "switched_in",
-            Self::SwitchedOut => "switched_out",
+            Self::SwitchedOut | Self::SwitchedOutUnseen => "switched_out",
+            Self::LastTime => "last_time",
+            Self::Runs => "runs",
             Self::IsrEnter => "isr_enter",
             Self::IsrExit | Self::IsrExitUnnamed => "isr_exit",
             Self::Marker | Self::NamedMarker => "marker",
@@ -331,7 +342,7 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
     let irq = || labelled(unsigned(32), &labels.interrupts);
     let fields = StructClass::new();
     let fields = match class {
-        Class::Enter | Class::Exit => fields.with("function", function()),
+        Class::Enter | Class::Exit | Class::Runs => fields.with("function", function()),
         Class::ExitStated => fields
             .with("function", function())
             .with("duration", unsigned(64)),
@@ -348,9 +359,12 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
             .with("function", function())
             .with("call_site", unsigned(64).base(Base::Hexadecimal))
             .with("found", unsigned(8)),
-        Class::ExitUnnamed | Class::SwitchedIn | Class::SwitchedOut | Class::IsrExitUnnamed => {
-            fields
-        }
+        Class::SwitchedOutUnseen => fields.with("unseen", unsigned(8)),
+        Class::ExitUnnamed
+        | Class::SwitchedIn
+        | Class::SwitchedOut
+        | Class::IsrExitUnnamed
+        | Class::LastTime => fields,
         Class::IsrEnter | Class::IsrExit => fields.with("irq", irq()),
         Class::SetJmp | Class::LongJmp => {
             fields.with("jmp_buf", unsigned(64).base(Base::Hexadecimal))

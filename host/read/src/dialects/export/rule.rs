@@ -20,6 +20,12 @@ pub(super) enum Rule {
     SpanEnd,
     SwitchedIn,
     SwitchedOut,
+    /// The thread may run elsewhere meanwhile, of which nothing gives the order.
+    SwitchedOutUnseen,
+    /// The last time that the source tells.
+    LastTime,
+    /// A function is seen to run, behind a gap.
+    Runs,
     IsrEnter,
     IsrExit,
     /// Of a kind that the event model has and a row can't say, or with a name of its own.
@@ -29,6 +35,9 @@ pub(super) enum Rule {
 
 /// The field that says that a call was found open.
 const FOUND: &str = "found";
+
+/// The field that says that a thread may run elsewhere.
+const UNSEEN: &str = "unseen";
 
 /// Whether a class of events has a field.
 fn has(class: &EventClass, field: &str) -> bool {
@@ -48,6 +57,9 @@ impl Rule {
             "exit" if has(class, DURATION) => Self::ExitStated,
             "exit" => Self::Exit,
             "switched_in" => Self::SwitchedIn,
+            "switched_out" if has(class, UNSEEN) => Self::SwitchedOutUnseen,
+            "last_time" => Self::LastTime,
+            "runs" => Self::Runs,
             "switched_out" => Self::SwitchedOut,
             "isr_enter" => Self::IsrEnter,
             "isr_exit" => Self::IsrExit,
@@ -61,12 +73,17 @@ impl Rule {
     pub(super) const fn fields(self) -> [&'static str; 2] {
         match self {
             Self::Enter | Self::EnterFound => ["function", "call_site"],
-            Self::Exit => ["function", ""],
+            Self::Exit | Self::Runs => ["function", ""],
             Self::Called => ["function", "caller"],
             Self::SpanBegin | Self::SpanEnd => ["span", "per_cpu"],
             Self::ExitStated => ["function", DURATION],
             Self::IsrEnter | Self::IsrExit => ["irq", ""],
-            Self::SwitchedIn | Self::SwitchedOut | Self::Rare | Self::Other => [""; 2],
+            Self::SwitchedIn
+            | Self::SwitchedOut
+            | Self::SwitchedOutUnseen
+            | Self::LastTime
+            | Self::Rare
+            | Self::Other => [""; 2],
         }
     }
 }
