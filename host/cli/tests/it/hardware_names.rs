@@ -70,6 +70,13 @@ fn names_are_those_at_the_time() {
     assert_eq!(spaces.len(), 2, "{spaces:?}");
     let has = |name: &str| spaces.iter().any(|(space, _)| space.contains(name));
     assert!(has("shell") && has("tool"), "{spaces:?}");
+    // Each name chooses the process.
+    for name in ["shell", "tool"] {
+        for subcommand in [&["report"][..], &["hotspots", "--sort", "command"]] {
+            let rows = objects(&[subcommand, &["--process", name]].concat());
+            assert_eq!(rows.len(), 2, "{subcommand:?} {name}: {rows:?}");
+        }
+    }
 }
 
 #[test]

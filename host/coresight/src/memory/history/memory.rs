@@ -218,6 +218,14 @@ impl Memory {
         self.history.program(view.program).name.as_deref()
     }
 
+    /// What a process was called at any time, as far as that is known.
+    pub fn names_of(&self, process: u32) -> impl Iterator<Item = &str> {
+        let programs = self.history.processes.get(&process);
+        let programs = programs.map(Vec::as_slice).unwrap_or_default();
+        let programs = programs.iter().map(|(_, program)| *program);
+        programs.filter_map(|program| self.history.program(program).name.as_deref())
+    }
+
     /// The process of a thread, at the time of a view.
     pub fn process_of(&self, view: View, thread: u32) -> Option<u32> {
         self.history.process_of(thread, view.change)

@@ -20,6 +20,8 @@ pub(super) struct Names {
     mapped: HashMap<(SpaceId, u64, u32), FunctionId>,
     build_ids: HashMap<String, Vec<u8>>,
     threads: BTreeMap<u32, Thread>,
+    /// All names of processes that had several.
+    other_names: HashMap<u32, Vec<String>>,
     /// The idle task of each CPU. All have the number 0.
     idle: HashMap<Cpu, (ThreadId, SpaceId)>,
     /// The process of a thread, where the trace is of processes.
@@ -38,9 +40,17 @@ impl Names {
             mapped: HashMap::new(),
             build_ids,
             threads,
+            other_names: HashMap::new(),
             idle: HashMap::new(),
             process_of,
         }
+    }
+
+    /// With all names of processes that had several.
+    #[must_use]
+    pub fn with_names(mut self, names: HashMap<u32, Vec<String>>) -> Self {
+        self.other_names = names;
+        self
     }
 
     /// The space of what belongs to no thread.
@@ -108,6 +118,13 @@ impl Names {
             return *known;
         }
         let id = self.add_process(process, info);
+        // Threads are found by any of their process's names.
+        if let (Some(names), Some(space)) = (
+            self.other_names.get(&process),
+            info.identities.space_mut(id),
+        ) {
+            space.other_names.clone_from(names);
+        }
         self.processes.insert(process, (id, false));
         id
     }

@@ -100,7 +100,8 @@ impl CoreSightSource {
             add(&mut info, remark);
         }
         let is_serial = input.measure != Measure::Timestamps;
-        let mut names = Names::new(input.build_ids, input.threads, input.process_of);
+        let names = Names::new(input.build_ids, input.threads, input.process_of);
+        let mut names = names.with_names(input.names);
         let space = names.first_space(&mut info);
         let mut readers = Vec::new();
         let units = input.units.iter();
