@@ -300,6 +300,10 @@ impl Calls {
             }
             RowKind::SetJmp => self.set_jump(cpu, row.environment(), event, out),
             RowKind::LongJmp => self.jump(cpu, row.environment(), event, out),
+            RowKind::Time if row.is_last_time() => {
+                self.last_time(cpu, row, out);
+                self.anything(cpu, event, out);
+            }
             _ => self.anything(cpu, event, out),
         }
     }

@@ -16,6 +16,7 @@ use kymo_coresight::flow::{EtmV4Options, Flow, Sink};
 use kymo_coresight::frames::{FrameFormat, Stream};
 use kymo_coresight::input::{self, Buffer, Given};
 use kymo_coresight::listing::PacketDecoder;
+use kymo_coresight::memory::Scene;
 use kymo_coresight::perf::{self, Files, Missing, Thread, TimeConversion};
 use kymo_coresight::remarks::{self, Remark};
 use kymo_coresight::snapshot::Snapshot;
@@ -350,14 +351,23 @@ impl Opened {
         }
     }
 
-    /// The command of a thread; its number where none is known, `-` where that isn't.
-    pub fn command(&self, thread: Option<u32>) -> String {
-        let Some(number) = thread else {
-            return "-".to_owned();
-        };
-        match self.threads.get(&number) {
-            Some(thread) if !thread.name.is_empty() => thread.name.clone(),
-            _ => format!(":{number}"),
+    /// What a thread was called when memory was so; `None` where no name is known.
+    pub fn name_at<'a>(&'a self, thread: Option<u32>, code: Scene<'a>) -> Option<&'a str> {
+        let number = thread?;
+        let known = self.threads.get(&number);
+        // A thread that is not its process's first one ends with an exec.
+        let is_first = known.is_none_or(|known| known.process == number);
+        let name = code.process_name().filter(|_| is_first);
+        let last = known.map(|known| known.name.as_str());
+        name.or(last).filter(|name| !name.is_empty())
+    }
+
+    /// The command of a thread when memory was so; its number where none is known, `-` where that isn't.
+    pub fn command(&self, thread: Option<u32>, code: Scene<'_>) -> String {
+        match (self.name_at(thread, code), thread) {
+            (Some(name), _) => name.to_owned(),
+            (None, Some(number)) => format!(":{number}"),
+            (None, None) => "-".to_owned(),
         }
     }
 }

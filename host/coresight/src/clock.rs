@@ -321,8 +321,15 @@ impl<T> Clock<T> {
         }
     }
 
-    /// The trace ends.
-    pub fn finish(&mut self, out: &mut Vec<Placed<T>>) {
+    /// The trace ends. `last_time` is put where its last time is, if instructions follow: their times are extrapolated.
+    pub fn finish(&mut self, last_time: Option<T>, out: &mut Vec<Placed<T>>) {
+        let last = self.last.map_or(u64::MAX, |last| last.instructions);
+        if let Some(last_time) = last_time
+            && self.pending.last().is_some_and(|(at, _)| *at > last)
+        {
+            let before = self.pending.partition_point(|(at, _)| *at < last);
+            self.pending.insert(before, (last, last_time));
+        }
         self.extrapolate(out);
         self.settle(out);
     }
@@ -362,10 +369,15 @@ mod tests {
         assert!(out.is_empty());
         clock.timestamp(20, 1100, &mut out);
         clock.push(22, "after", &mut out);
-        clock.finish(&mut out);
+        clock.finish(Some("last"), &mut out);
         assert_eq!(
             times(&out),
-            [(950, "before"), (1050, "half"), (1120, "after")]
+            [
+                (950, "before"),
+                (1050, "half"),
+                (1100, "last"),
+                (1120, "after")
+            ]
         );
         assert_eq!(clock.widest, 100);
     }
@@ -393,7 +405,7 @@ mod tests {
         clock.push(11, 'a', &mut out);
         clock.timestamp(12, 500, &mut out);
         clock.push(13, 'b', &mut out);
-        clock.finish(&mut out);
+        clock.finish(None, &mut out);
         assert_eq!(clock.backward, 1);
         let times: Vec<_> = out.iter().map(|placed| placed.time).collect();
         assert!(times.is_sorted() && times[0] >= 1000, "{times:?}");
@@ -481,7 +493,7 @@ mod tests {
         clock.gap();
         clock.push(4, 'd', &mut out);
         clock.timestamp(5, 106, &mut out);
-        clock.finish(&mut out);
+        clock.finish(None, &mut out);
         let expected = [(2, 'a'), (6, 'b'), (54, 'c'), (104, 'd')];
         assert_eq!(times(&out), expected);
     }
@@ -543,7 +555,7 @@ mod tests {
         clock.push(10, 'b', &mut out);
         clock.timestamp(15, 120, &mut out);
         clock.push(20, 'c', &mut out);
-        clock.finish(&mut out);
+        clock.finish(None, &mut out);
         let bounds = |placed: &Placed<char>| (placed.earliest, placed.time, placed.latest);
         let bounds: Vec<_> = out.iter().map(bounds).collect();
         let expected = [(UNKNOWN, 90, 100), (100, 110, 120), (120, 130, i64::MAX)];

@@ -112,6 +112,32 @@ pub fn decode(isa: Isa, address: u64, bytes: &[u8], waypoints: Waypoints) -> Opt
     Some(instruction)
 }
 
+/// Whether a straight run of instructions, of which these are the bytes, waits for interrupts: WFI or WFIT. Time passes there
+/// that no instruction takes.
+pub fn waits_for_interrupt(isa: Isa, bytes: &[u8]) -> bool {
+    match isa {
+        Isa::A64 => words(bytes).any(|word| word == 0xd503_207f || word & !0x1f == 0xd503_1020),
+        Isa::A32 => words(bytes).any(|word| word & 0x0fff_ffff == 0x0320_f003),
+        Isa::T32 => {
+            let halves = bytes.chunks_exact(2);
+            let mut halves = halves.map(|half| u16::from_le_bytes([half[0], half[1]]));
+            while let Some(first) = halves.next() {
+                let second = if first >= 0xe800 { halves.next() } else { None };
+                if matches!((first, second), (0xbf30, None) | (0xf3af, Some(0x8003))) {
+                    return true;
+                }
+            }
+            false
+        }
+        Isa::ThumbEe | Isa::Jazelle | Isa::Unknown => false,
+    }
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
+    let words = bytes.chunks_exact(4);
+    words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
+}
+
 /// How many instructions of A64 at the beginning of some memory are certainly no waypoints, and no words of zeros in the upper
 /// half; at most `limit`. There can be more.
 pub(crate) fn plain_run(bytes: &[u8], limit: u32) -> u32 {
@@ -148,5 +174,28 @@ fn coprocessor_barrier(word: u32) -> Class {
         0x95 => Class::Isb,
         0x9a | 0xba => Class::Barrier,
         _ => Class::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_are_found_at_the_borders_of_instructions() {
+        let waits = |isa, halves: &[u16]| {
+            let bytes: Vec<u8> = halves.iter().flat_map(|half| half.to_le_bytes()).collect();
+            waits_for_interrupt(isa, &bytes)
+        };
+        assert!(waits(Isa::A64, &[0x201f, 0xd503, 0x207f, 0xd503]));
+        assert!(waits(Isa::A64, &[0x1023, 0xd503]), "WFIT");
+        assert!(!waits(Isa::A64, &[0x205f, 0xd503]), "WFE");
+        assert!(!waits(Isa::A64, &[0, 0x207f, 0xd503, 0]));
+        assert!(waits(Isa::A32, &[0xf003, 0xe320]));
+        assert!(waits(Isa::T32, &[0xbf00, 0xbf30]));
+        assert!(waits(Isa::T32, &[0xf3af, 0x8003]));
+        // The second half of another instruction.
+        assert!(!waits(Isa::T32, &[0xf8df, 0xbf30]));
+        assert!(!waits(Isa::ThumbEe, &[0xbf30]));
     }
 }

@@ -3,8 +3,8 @@
 mod history;
 mod layout;
 
-pub(crate) use history::thread_in;
 pub use history::{History, HistoryBuilder, Memory, Recorded, Scene, Schedule, Session, View};
+pub(crate) use history::{Running, thread_in};
 pub use layout::{Layout, build_id};
 pub(crate) use layout::{elf_kind, other_machine};
 

@@ -47,6 +47,34 @@ pub fn has_threads(buffer: &Buffer, source: usize) -> bool {
         })
 }
 
+/// The threads of which a source of a buffer has trace, by context IDs or the kernel's switches, in no order.
+pub fn threads(buffer: &Buffer, source: usize) -> BTreeSet<u32> {
+    let Some(protocol) = buffer.sources.get(source).map(|it| it.protocol) else {
+        return BTreeSet::new();
+    };
+    if let Some(thread) = buffer.thread {
+        return BTreeSet::from([thread]);
+    }
+    let code = buffer.code.get(source);
+    if let Some(schedule) = code.and_then(Memory::schedule) {
+        return schedule.threads().collect();
+    }
+    let (mut threads, mut last) = (BTreeSet::new(), None);
+    for (_, stream) in buffer.streams().filter(|(known, _)| *known == source) {
+        for segment in stream.segments() {
+            let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+            for packet in PacketDecoder::new(&protocol, bytes, segment.start) {
+                let thread = thread_in(&protocol, &packet);
+                if thread.is_some() && thread != last {
+                    threads.extend(thread);
+                    last = thread;
+                }
+            }
+        }
+    }
+    threads
+}
+
 /// Follows thread, time and instructions through the elements of one source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tracker<'a> {

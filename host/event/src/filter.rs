@@ -120,7 +120,10 @@ impl ProcessChoice {
         is_process
             && match self {
                 Self::Id(wanted) => space.pid == Some(*wanted),
-                Self::Named(pattern) => pattern.matches(&space.name),
+                Self::Named(pattern) => {
+                    let mut others = space.other_names.iter();
+                    pattern.matches(&space.name) || others.any(|name| pattern.matches(name))
+                }
             }
     }
 }

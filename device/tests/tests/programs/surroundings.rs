@@ -40,7 +40,7 @@ fn what_a_full_stream_lost_without_a_reader_stands_in_the_file() {
             .status();
         assert!(status.expect("the program runs").success());
         let (_, packets) = raw_file(&file);
-        let events = packets
+        let mut events = packets
             .iter()
             .filter(|packet| packet.cpu != METADATA_STREAM);
         let calls = events.clone().flat_map(|packet| &packet.records);

@@ -177,6 +177,17 @@ impl Calls {
         }
     }
 
+    /// The last time that a processor's source tells: of what is open, only the time up to here is certain.
+    pub(super) fn last_time(&mut self, cpu: usize, row: &Row, out: &mut impl FnMut(Step<'_>)) {
+        self.advance(cpu, row.time, out);
+        let found = &self.cpus[cpu];
+        let thread = found.thread.or(found.nobody);
+        for track in found.interrupts.clone().into_iter().chain(thread) {
+            self.tracks[track].last_time.get_or_insert(row.time);
+            self.lose(track, row, out);
+        }
+    }
+
     /// Recording goes on or off, everywhere.
     pub(super) fn recording(
         &mut self,
@@ -254,6 +265,8 @@ pub(super) struct LostBefore {
     entries: u64,
     /// Gaps of which the source does not say how many events are missing.
     unknown: u64,
+    /// Calls that were ended by a guess before the last window.
+    guessed: u64,
 }
 
 impl LostBefore {
@@ -264,24 +277,37 @@ impl LostBefore {
             gaps: u64::from(hidden_calls.is_some()),
             entries: hidden_calls.filter(|_| unknown == 0).unwrap_or(0),
             unknown,
+            guessed: 0,
         }
     }
 
     /// Events are missing. A record of a whole call is written at its end, so that no lost one goes on.
     fn add(&mut self, events: Option<u64>, whole_calls: bool) {
-        self.gaps += 1;
+        self.gaps = self.gaps.saturating_add(1);
         match events {
             _ if whole_calls => {}
             Some(events) => self.entries = self.entries.saturating_add(events),
-            None => self.unknown += 1,
+            None => self.unknown = self.unknown.saturating_add(1),
         }
     }
 
-    /// The counts that a window begins with; `before` are those in front of it. What was ended there by a guess may go on, too.
-    pub fn counts(self, before: &Counts) -> Counts {
+    /// The counts that a window begins with; `before` are those between the window before and this one.
+    pub fn open_window(&mut self, before: &Counts) -> Counts {
+        self.guessed = self.guessed_by(before);
+        self.counts(&Counts::default())
+    }
+
+    /// Calls that were ended by a guess, with those of these counts.
+    fn guessed_by(self, counts: &Counts) -> u64 {
+        let counts = [counts.lost, counts.unwound, counts.doubtful];
+        counts.into_iter().fold(self.guessed, u64::saturating_add)
+    }
+
+    /// The counts that a window would begin with; `before` are those since the last one. What was ended by a guess may go on, too.
+    fn counts(self, before: &Counts) -> Counts {
         let guessed = match self.gaps {
             0 => 0,
-            _ => before.lost + before.unwound + before.doubtful,
+            _ => self.guessed_by(before),
         };
         Counts {
             losses_before: self.gaps,

@@ -68,7 +68,8 @@ impl Calls {
         // It may run, unseen, on a processor whose events are being lost.
         let machine = self.cpus[cpu].machine;
         let mut in_gap = self.in_gap.iter();
-        if in_gap.any(|stream| self.machine_of(*stream) == machine) {
+        let is_unseen = in_gap.any(|stream| self.machine_of(*stream) == machine);
+        if is_unseen || row.may_run_unseen() {
             self.lose(track, row, out);
         }
     }

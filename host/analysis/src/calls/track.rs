@@ -46,6 +46,8 @@ pub(super) struct Track {
     off: Vec<FunctionId>,
     /// Whether times are counts of the instructions in the trace.
     in_instructions: bool,
+    /// The last time that its source tells: others behind it are extrapolated.
+    pub last_time: Option<Time>,
     /// Where the window begins that clipped calls last.
     window: Time,
     /// How long each of the calls that are clipped there had had a processor by then: the outermost ones.
@@ -97,6 +99,7 @@ impl Track {
             info,
             machine,
             in_instructions,
+            last_time: None,
             // Spans run since whenever they begin.
             ran: if info.is_span() { i64::MIN } else { 0 },
             on: None,
@@ -424,11 +427,11 @@ impl Track {
             true => Duration(0),
             false => duration - frame.callees,
         };
+        let is_behind = self.last_time.is_some_and(|last| begin >= last);
+        let is_endless = is_behind && how != How::Returned;
         let (sure, sure_self) = match doubt {
-            // Some of it is an interrupt's.
-            Doubt {
-                interrupt: true, ..
-            } => (Duration(0), Duration(0)),
+            // Some of it is an interrupt's, or it is open at the end, of which the time is not known.
+            _ if doubt.interrupt || is_endless => (Duration(0), Duration(0)),
             Doubt { loss: true, .. } => {
                 let (sure, sure_self) = match self.in_instructions {
                     true => lost.of_instructions(self_time, frame.callees),

@@ -22,7 +22,7 @@ impl Calls {
             }
             self.cpus[cpu].charges.forget();
         }
-        self.counts = self.lost_before.counts(&self.counts);
+        self.counts = self.lost_before.open_window(&self.counts);
         // A processor of which nothing was heard but a loss may have run since before the window.
         let unheard = |cpu: &&CpuState| {
             cpu.last.is_none()

@@ -229,7 +229,10 @@ impl Sink for Printer<'_> {
                 is_branch_target,
                 ..
             } => {
-                if is_branch_target {
+                // Nothing ran behind a branch that was taken: the exception came where it leads.
+                let is_target = matches!(self.branch, Branch::Taken(..));
+                let is_reset = return_address == Some(0);
+                if is_branch_target || is_target && return_address.is_some() && !is_reset {
                     self.arrive(return_address);
                 }
                 let kind = self.exceptions.map(|it| it.kind(number));
@@ -241,8 +244,12 @@ impl Sink for Printer<'_> {
     }
 
     fn memory(&mut self, view: View) {
+        let is_other = view.program() != self.view.program();
         self.view = view;
         self.doubts.view = view;
+        if is_other {
+            self.other_thread();
+        }
     }
 }
 
@@ -391,13 +398,14 @@ impl<'a> Printer<'a> {
     fn json(&mut self, name: &str, (kind, by): (&str, &str), from: Option<u64>, to: Option<u64>) {
         let thread = self.tracker.thread();
         let known = thread.and_then(|thread| self.opened.threads.get(&thread));
+        let command = self.opened.name_at(thread, self.code.seen(self.view));
         let mut object = Object::begin(&mut self.text);
         object
             .member("type", name)
             .member("cpu", self.cpu)
             .member("process", known.map(|known| known.process))
             .member("thread", thread)
-            .member("command", known.map(|known| known.name.as_str()))
+            .member("command", command)
             .member("timestamp", self.tracker.time());
         if name == "branch" {
             object
@@ -435,7 +443,7 @@ impl<'a> Printer<'a> {
     /// Another thread runs: lines belong to it from here on.
     fn other_thread(&mut self) {
         let thread = self.tracker.thread();
-        let command = self.opened.command(thread);
+        let command = self.opened.command(thread, self.scene());
         let number = thread.map_or("-".to_owned(), |thread| thread.to_string());
         let cpu = self.cpu.map_or("---".to_owned(), |cpu| format!("{cpu:03}"));
         self.prefix = format!("{command:>16} {number:>6} [{cpu}] ");

@@ -221,7 +221,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     match args.format.format {
         Format::Text => printer.text(out, palette, &roots)?,
-        Format::Json => printer.json(out, &roots, None, 0)?,
+        Format::Json => printer.json(out, &roots)?,
     }
     let (cut, is_bounded) = (
         printer.cut,
@@ -417,19 +417,47 @@ impl Printer<'_> {
         (kept, left_out)
     }
 
-    /// One object a line; callees have the number of their caller's line.
-    fn json(
+    /// One object a line; callees have the number of their caller's line. What is left out below a line is summed up in it, and
+    /// of the uppermost lines in an object of its own.
+    fn json(&mut self, out: &mut dyn Write, roots: &[Group]) -> std::io::Result<()> {
+        let (top, left_out) = match self.asked {
+            true => (roots.iter().rev().cloned().collect(), None),
+            false => self.kept(roots.to_vec()),
+        };
+        self.json_below(out, top, None, 0)?;
+        if let Some((number, time)) = left_out {
+            let mut line = Vec::new();
+            let mut object = Object::begin(&mut line);
+            object
+                .member("left_out", number)
+                .member("left_out_ns", time);
+            object.end();
+            unit::name_members(&mut line);
+            line.push(b'\n');
+            out.write_all(&line)?;
+        }
+        Ok(())
+    }
+
+    /// The lines of groups, the first one last, and those below them.
+    fn json_below(
         &mut self,
         out: &mut dyn Write,
-        groups: &[Group],
+        groups: Vec<Group>,
         parent: Option<u64>,
         depth: usize,
     ) -> std::io::Result<()> {
-        let least = self.least;
-        for group in groups.iter().filter(|group| group.below >= least) {
+        for group in groups.iter().rev() {
             let id = self.next;
             self.next += 1;
             let name = self.name(group.frame);
+            let below = self.below(group);
+            let is_cut = depth >= DEEPEST;
+            self.cut += u64::from(is_cut && !below.is_empty());
+            let (below, left_out) = match is_cut {
+                true => (Vec::new(), None),
+                false => self.kept(below),
+            };
             let mut line = Vec::new();
             let mut object = Object::begin(&mut line);
             object
@@ -450,16 +478,16 @@ impl Printer<'_> {
             {
                 object.member("address", address);
             }
+            if let Some((number, time)) = left_out {
+                object
+                    .member("left_out", number)
+                    .member("left_out_ns", time);
+            }
             object.end();
             unit::name_members(&mut line);
             line.push(b'\n');
             out.write_all(&line)?;
-            let below = self.below(group);
-            if depth < DEEPEST {
-                self.json(out, &below, Some(id), depth + 1)?;
-            } else {
-                self.cut += u64::from(!below.is_empty());
-            }
+            self.json_below(out, below, Some(id), depth + 1)?;
         }
         Ok(())
     }

@@ -232,7 +232,10 @@ impl Adder<'_> {
         };
         let text = |key: &Key| -> Rc<str> {
             match key {
-                Key::Command => self.opened.command(thread).into(),
+                Key::Command => {
+                    let code = self.counted.code.seen(view);
+                    self.opened.command(thread, code).into()
+                }
                 Key::Thread => self.opened.thread_label(thread).into(),
                 Key::Cpu => match self.counted.cpu {
                     Some(cpu) => cpu.to_string().into(),

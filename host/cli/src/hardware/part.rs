@@ -319,8 +319,16 @@ impl PartArgs {
                 let process = opened.threads.get(&process);
                 process.map_or("", |process| process.name.as_str())
             };
-            let is_of =
-                |wanted: &String, process: u32| is_named(wanted, process, process_name(process));
+            // All sources share what is known of processes.
+            let mut code = opened.buffers.iter().flat_map(|buffer| &buffer.code);
+            let code = code.next();
+            let was_named = |wanted: &str, process: u32| {
+                let mut names = code.into_iter().flat_map(|code| code.names_of(process));
+                names.any(|name| Pattern::new(wanted).matches(name))
+            };
+            let is_of = |wanted: &String, process: u32| {
+                is_named(wanted, process, process_name(process)) || was_named(wanted, process)
+            };
             let is_thread = |wanted: &String, number: u32, name: &str| {
                 is_named(wanted, number, name) || *wanted == opened.thread_label(Some(number))
             };

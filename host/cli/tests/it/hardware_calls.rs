@@ -107,3 +107,42 @@ fn functions_without_symbols_begin_where_they_are_called() {
         );
     }
 }
+
+/// What is known of calls that the trace found open, and of what runs behind a gap, is the same of an export that is read back.
+#[test]
+fn an_export_has_what_is_certain_of_calls() {
+    let Some(captures) = captures::coresight() else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    for (name, rows) in [("juno-uname-002", 75), ("r5f-zephyr", 58)] {
+        let input = captures.join("snapshots").join(name);
+        let input = input.display().to_string();
+        let result = folder.path().join(name).display().to_string();
+        kymo(&["export", "--to", "ctf", "-o", &result, &input]);
+        let ours = figures(&input);
+        assert_eq!(ours.len(), rows, "{name}");
+        assert_eq!(ours, figures(&result), "{name}");
+    }
+}
+
+/// What a report says of each function.
+fn figures(input: &str) -> Vec<String> {
+    let text = kymo(&["report", "--format", "json", input]).stdout;
+    let text = String::from_utf8(text).expect("text");
+    let lines = text.lines().map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        let members = [
+            "function",
+            "total_instructions",
+            "self_instructions",
+            "self_max_instructions",
+            "count",
+            "count_max",
+        ];
+        members.map(|member| line[member].to_string()).join(" ")
+    });
+    let mut lines: Vec<_> = lines.collect();
+    lines.sort();
+    lines
+}

@@ -245,6 +245,7 @@ impl Edges {
             _ => None,
         });
         if let Before::Exception = self.before
+            && return_address.is_some()
             && return_address == self.returns_to
         {
             // The handler was not traced, and nothing behind it.

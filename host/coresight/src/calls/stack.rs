@@ -29,7 +29,7 @@ pub(super) struct Frame {
     pub return_address: Option<u64>,
     /// For a function of which nothing is known: any address where no other function begins may be its.
     pub is_unknown: bool,
-    /// For an exception: how the code before it was left.
+    /// For an exception: how the code before it was left. For what a signal's handler returned to: that return.
     before: Before,
 }
 
@@ -112,6 +112,9 @@ impl Stack {
             // Of unknown code any address seems to be within the function, also the one that `br x30` returns to.
             Before::Range(Leave::IndirectJump, _)
                 if matches!(at.place, Place::Function { .. }) && self.is_inside(at, shared) => {}
+            Before::Range(Leave::IndirectJump, _) if self.calls_interrupted(at) => {
+                self.jump(at, shared, functions, out);
+            }
             Before::Range(Leave::Return | Leave::IndirectJump, _)
                 if self.returns(at.address, false, shared, out)
                     || self.resume_suspended(at, shared, out) => {}
@@ -183,6 +186,30 @@ impl Stack {
                 let begins = shared.called(code, at.address).map(Kind::Function);
                 top.is_unknown && begins.is_none_or(|begins| begins == top.kind)
             }
+        }
+    }
+
+    /// Whether a jump leads from a signal's handler to the start of a function at which the signal came. A handler goes back by
+    /// a return, to a trampoline: this is a tail call.
+    fn calls_interrupted(&self, at: &Arrival) -> bool {
+        let is_start = matches!(at.place, Place::Function { is_start: true, .. });
+        let mut frames = self.frames.iter().rev().take(REACH);
+        let first = frames.find(|frame| {
+            !matches!(frame.kind, Kind::Function(_)) || frame.return_address == Some(at.address)
+        });
+        is_start
+            && first.is_some_and(|frame| {
+                frame.kind == Kind::Resume && frame.return_address == Some(at.address)
+            })
+    }
+
+    /// Whether what runs is what a signal's handler returned to, which asks the kernel to go on behind the signal.
+    fn is_trampoline(&self) -> bool {
+        match self.frames.as_slice() {
+            [.., below, top] => {
+                below.kind == Kind::Resume && matches!(top.before, Before::Range(Leave::Return, _))
+            }
+            _ => false,
         }
     }
 
@@ -329,8 +356,13 @@ impl Stack {
             Place::Unknown { .. } => self.function().is_some(),
         };
         if is_handler && !is_near && frame.kind != Kind::Resume {
-            let kind = Kind::Resume;
-            self.push(Frame { kind, ..frame }, shared);
+            if self.is_trampoline() {
+                // Another signal waited: it came where the one before did.
+                self.leave_top(out);
+            } else {
+                let kind = Kind::Resume;
+                self.push(Frame { kind, ..frame }, shared);
+            }
             self.enter(at, None, Entered::Call, shared, functions, out);
         } else {
             self.find(at, Came::Elsewhere, shared, functions, out);
@@ -354,11 +386,18 @@ impl Stack {
                 (function, true)
             }
         };
+        let top = self.frames.last();
+        let before = match at.before {
+            Before::Range(Leave::Return, _) if top.is_some_and(|it| it.kind == Kind::Resume) => {
+                at.before
+            }
+            _ => Before::Nothing,
+        };
         let frame = Frame {
             kind: Kind::Function(function),
             return_address,
             is_unknown,
-            before: Before::Nothing,
+            before,
         };
         if self.push(frame, shared) {
             out(Step::Enter {

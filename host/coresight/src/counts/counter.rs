@@ -411,13 +411,9 @@ impl Sink for Counter<'_> {
                 self.arrive(start);
                 self.counts.without_path += u64::from(count);
             }
-            Element::Exception {
-                return_address,
-                is_branch_target,
-                ..
-            } => {
-                let to = return_address.filter(|_| is_branch_target);
-                self.arrive(to.unwrap_or_default());
+            Element::Exception { return_address, .. } => {
+                // Nothing ran behind a branch that is on its way: the exception came where it leads.
+                self.arrive(return_address.unwrap_or_default());
                 self.counts.exceptions += 1;
             }
             Element::NotAccessible { address, .. } => self.arrive(address),

@@ -236,7 +236,9 @@ impl<C: Code> Blocks<C> {
     /// The trace says the context, in the packet at a position. The view of memory, if it is another one than before.
     pub fn context(&mut self, at: usize, context: &Context) -> Option<View> {
         let known = &self.moment.context;
-        let is_same = (known.context_id, known.vmid) == (context.context_id, context.vmid);
+        let is_same = (known.context_id, known.vmid) == (context.context_id, context.vmid)
+            // Thread 0 is the idle task in a kernel only.
+            && (known.level == context.level || self.code.schedule().is_none());
         self.moment.context = *context;
         let is_other = self.assign(at);
         (!is_same || is_other).then(|| self.look()).flatten()

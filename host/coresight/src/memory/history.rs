@@ -10,15 +10,18 @@
 
 mod memory;
 mod schedule;
+mod switches;
 
 pub use memory::{Memory, Recorded, Scene, Session};
 pub use schedule::Schedule;
 pub(crate) use schedule::thread_in;
+pub(crate) use switches::Running;
 
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use super::{Image, MemorySpace};
+use switches::{Ran, Switches};
 
 /// A program as it was after a change of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
@@ -81,6 +84,8 @@ impl Placed {
 #[derive(Clone, Debug, Default)]
 struct Program {
     process: Option<u32>,
+    /// What the process is called while it runs the program, at last.
+    name: Option<Arc<str>>,
     /// The program as a part of which it began: its parent.
     below: Option<View>,
     /// By address.
@@ -155,9 +160,6 @@ fn entry_up_to<K: Copy + Ord, T: Copy>(entries: &[(K, T)], limit: K) -> Option<T
     Some(entries.get(after.checked_sub(1)?)?.1)
 }
 
-/// The thread that stands for none that is traced.
-pub(crate) const UNTRACED: u32 = u32::MAX;
-
 /// What all programs of a recording had in memory, over time.
 #[derive(Clone, Debug, Default)]
 pub struct History {
@@ -168,8 +170,8 @@ pub struct History {
     processes: HashMap<u32, Vec<(u32, u32)>>,
     /// The processes of each thread, with the changes that began it.
     threads: HashMap<u32, Vec<(u32, u32)>>,
-    /// The threads that each CPU switched to, with their times.
-    switches: HashMap<u32, Vec<(u64, u32)>>,
+    /// The threads that each CPU switched to.
+    switches: HashMap<u32, Switches>,
     /// All programs as one.
     any: OnceLock<Program>,
 }
@@ -178,6 +180,8 @@ pub struct History {
 #[derive(Debug)]
 pub struct HistoryBuilder {
     history: History,
+    /// What processes are called so far.
+    names: HashMap<u32, Arc<str>>,
 }
 
 impl Default for HistoryBuilder {
@@ -187,6 +191,7 @@ impl Default for HistoryBuilder {
                 programs: vec![Program::default()],
                 ..History::default()
             },
+            names: HashMap::new(),
         }
     }
 }
@@ -202,10 +207,12 @@ impl HistoryBuilder {
 
     /// Begins a program of a process. Its number.
     fn program(&mut self, change: u32, process: u32, below: Option<View>) -> u32 {
+        let name = self.names.get(&process).cloned();
         let programs = &mut self.history.programs;
         let number = u32::try_from(programs.len()).unwrap_or(ANY - 1);
         programs.push(Program {
             process: Some(process),
+            name,
             below,
             changes: vec![change],
             ..Program::default()
@@ -231,9 +238,23 @@ impl HistoryBuilder {
         }
     }
 
+    /// A process is called so from now on.
+    pub fn name(&mut self, process: u32, name: &str) {
+        let name: Arc<str> = name.into();
+        let program = self.current(process);
+        let program = program.and_then(|it| self.history.programs.get_mut(it as usize));
+        if let Some(program) = program {
+            program.name = Some(Arc::clone(&name));
+        }
+        self.names.insert(process, name);
+    }
+
     /// A process begins; with what its parent has in memory, if it inherits that.
     pub fn fork(&mut self, time: u64, process: u32, parent: Option<u32>) {
         let change = self.change(time);
+        if let Some(name) = parent.and_then(|parent| self.names.get(&parent).cloned()) {
+            self.names.insert(process, name);
+        }
         let below = parent.and_then(|parent| self.current(parent));
         let below = below.map(|program| {
             // Who has mapped nothing of its own is as its parent was.
@@ -255,17 +276,22 @@ impl HistoryBuilder {
         self.program(change, process, None);
     }
 
-    /// A CPU switches to a thread, or to none that is traced; `before` is the one that it ran up to then, if that is known.
-    pub fn switch(&mut self, time: u64, cpu: u32, thread: Option<u32>, before: Option<u32>) {
-        let thread = thread.unwrap_or(UNTRACED);
+    /// A CPU switches to a thread; `before` is the one that it ran up to then, if that is known.
+    pub(crate) fn switch(&mut self, time: u64, cpu: u32, thread: Running, before: Option<Running>) {
         let of_cpu = self.history.switches.entry(cpu).or_default();
-        if let Some(before) = before
-            && of_cpu.is_empty()
-        {
-            of_cpu.push((0, before));
+        of_cpu.push(time, thread, before);
+    }
+
+    /// Records of a CPU, or of all, were lost from a time on: what it runs is not known up to its next switch.
+    pub(crate) fn lose_switches(&mut self, time: u64, cpu: Option<u32>) {
+        let switches = &mut self.history.switches;
+        if let Some(cpu) = cpu {
+            switches.entry(cpu).or_default();
         }
-        if of_cpu.last().is_none_or(|(_, last)| *last != thread) {
-            of_cpu.push((time, thread));
+        for (of, switches) in switches {
+            if cpu.is_none_or(|cpu| cpu == *of) {
+                switches.push(time, Running::Unknown, None);
+            }
         }
     }
 
@@ -294,6 +320,9 @@ impl HistoryBuilder {
     /// All changes are reported.
     pub fn build(mut self) -> History {
         self.history.programs.iter_mut().for_each(Program::sort);
+        let switches = &mut self.history.switches;
+        switches.retain(|_, of_cpu| of_cpu.has_any());
+        switches.values_mut().for_each(Switches::build);
         self.history
     }
 }
@@ -401,16 +430,8 @@ impl History {
         first
     }
 
-    /// The only thread of which a CPU can have trace from one time to another, if that is known. `is_user`: of a user's program,
-    /// of which the idle task, 0, has none.
-    fn running(&self, cpu: u32, begin: u64, end: u64, is_user: bool) -> Option<u32> {
-        let switches = self.switches.get(&cpu)?;
-        let after = switches.partition_point(|(time, _)| *time <= begin);
-        let ran = switches.get(after.checked_sub(1)?..)?.iter();
-        let ran = ran.take_while(|(time, _)| *time <= end);
-        let ran = ran.map(|(_, thread)| *thread);
-        let mut ran = ran.filter(|thread| *thread != UNTRACED && !(is_user && *thread == 0));
-        let first = ran.next()?;
-        ran.all(|other| other == first).then_some(first)
+    /// The only thread of which a CPU can have trace of some code from one time to another, if that is known.
+    fn running(&self, cpu: u32, begin: u64, end: u64, code: Ran) -> Option<u32> {
+        self.switches.get(&cpu)?.only(begin, end, code)
     }
 }

@@ -89,6 +89,8 @@ pub struct Files {
     release: Option<String>,
     /// Recorded paths of programs and libraries whose files are no ELF files.
     raw: BTreeSet<String>,
+    /// Recorded paths of files of which a build ID is recorded, and the one that was found has none.
+    unchecked: BTreeSet<String>,
     /// Files that were looked for.
     known: HashMap<(String, Vec<u8>), Result<Bytes, NotFound>>,
     /// The segments of a copy of the kernel's memory.
@@ -199,6 +201,7 @@ impl Files {
             let named = name.and_then(|name| self.named(Path::new(name), &mapping.build_id));
             named.ok_or(why)
         });
+        let found = self.checked(mapping, found);
         // Android maps libraries out of the archives (zip) in which applications come.
         if let Ok(file) = &found
             && elf_kind(file).is_none()
@@ -210,8 +213,35 @@ impl Files {
         found
     }
 
+    /// Takes note of a file that was found, if nothing says of which build it is.
+    fn checked(&mut self, mapping: &Mapping, found: Found) -> Found {
+        let is_recorded = mapping.build_id.iter().any(|byte| *byte != 0);
+        if is_recorded && found.as_ref().is_ok_and(|file| build_id(file).is_none()) {
+            self.unchecked.insert(mapping.path.clone());
+        }
+        found
+    }
+
     /// What is odd about files that were found, in words.
     pub fn remarks(&self) -> Vec<Remark> {
+        let mut remarks = self.remarks_of_raw();
+        let mut unchecked = self.unchecked.iter();
+        if let Some(first) = unchecked.next() {
+            let text = match unchecked.count() {
+                0 => format!(
+                    "the file of {first} has no build ID, and the recording names one: whether it is what ran is not known"
+                ),
+                more => format!(
+                    "the files of {first} and {more} more have no build ID, and the recording names one of each: whether they are \
+                     what ran is not known"
+                ),
+            };
+            remarks.push(Remark::warning("", text));
+        }
+        remarks
+    }
+
+    fn remarks_of_raw(&self) -> Vec<Remark> {
         let mut raw = self.raw.iter();
         let Some(first) = raw.next() else {
             return Vec::new();
@@ -284,9 +314,9 @@ fn below(path: &str) -> Option<PathBuf> {
     (!below.as_os_str().is_empty()).then_some(below)
 }
 
-/// The first of these files that is of a build, if that is known.
+/// The first of these files that is of a build, if that is known; else the first one that does not say its build.
 fn first_of(places: Vec<PathBuf>, recorded: &[u8]) -> Found {
-    let mut why = NotFound::Nothing;
+    let (mut why, mut unchecked) = (NotFound::Nothing, None);
     for path in places {
         let file = match read(&path) {
             Ok(file) => file,
@@ -308,10 +338,13 @@ fn first_of(places: Vec<PathBuf>, recorded: &[u8]) -> Found {
                     why = NotFound::OtherBuild { path, found };
                 }
             }
+            None if !recorded.is_empty() => {
+                unchecked.get_or_insert(file);
+            }
             _ => return Ok(file),
         }
     }
-    Err(why)
+    unchecked.ok_or(why)
 }
 
 /// Why a file has no bytes.

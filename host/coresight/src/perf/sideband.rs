@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Mapping;
-use crate::memory::{History, HistoryBuilder, Image, MemorySpace};
+use crate::memory::{History, HistoryBuilder, Image, MemorySpace, Running};
 
 /// Something that the kernel said.
 #[derive(Clone, Copy, Debug)]
@@ -16,12 +16,16 @@ pub(super) enum Event {
     Fork { process: u32, parent: Option<u32> },
     /// A process executes another program.
     Exec { process: u32 },
-    /// A CPU runs a thread from here on, or none that is traced; `before` is the one up to here, if known.
+    /// A process is called so from here on, by the place among names.
+    Name { process: u32, name: usize },
+    /// A CPU runs a thread from here on; `before` is the one up to here, if known.
     Switch {
         cpu: u32,
-        thread: Option<u32>,
-        before: Option<u32>,
+        thread: Running,
+        before: Option<Running>,
     },
+    /// Records of a CPU were lost from here on, or of all.
+    Lost { cpu: Option<u32> },
     /// Trace of a thread begins, on this CPU.
     TraceStart { thread: u32, cpu: Option<u32> },
     /// A thread begins.
@@ -42,6 +46,7 @@ struct Told {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sideband {
     told: Vec<Told>,
+    names: Vec<String>,
     /// Whether times are perf's; else they are offsets of records, which are in the order of time about.
     has_times: bool,
 }
@@ -49,6 +54,16 @@ pub(super) struct Sideband {
 impl Sideband {
     pub fn push(&mut self, time: Option<u64>, at: u64, event: Event) {
         self.told.push(Told { time, at, event });
+    }
+
+    /// A process is called so from here on.
+    pub fn name(&mut self, time: Option<u64>, at: u64, process: u32, name: String) {
+        let event = Event::Name {
+            process,
+            name: self.names.len(),
+        };
+        self.names.push(name);
+        self.push(time, at, event);
     }
 
     /// All is reported: puts it into the order of time. `has_times`: whether the records of trace have times.
@@ -125,11 +140,17 @@ impl Sideband {
                 Event::Thread { process, thread } => builder.thread(time, thread, process),
                 Event::Fork { process, parent } => builder.fork(time, process, parent),
                 Event::Exec { process } => builder.exec(time, process),
+                Event::Name { process, name } => {
+                    if let Some(name) = self.names.get(name) {
+                        builder.name(process, name);
+                    }
+                }
                 Event::Switch {
                     cpu,
                     thread,
                     before,
                 } => builder.switch(time, cpu, thread, before),
+                Event::Lost { cpu } => builder.lose_switches(time, cpu),
                 Event::TraceStart { .. } | Event::Begin { .. } | Event::End { .. } => {}
                 Event::Map(index) => {
                     let Some(mapping) = mappings.get(index) else {

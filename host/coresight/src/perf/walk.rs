@@ -14,6 +14,7 @@ use super::sideband::{Event, Sideband};
 use super::{Mapping, Thread, TimeConversion};
 use crate::Error;
 use crate::frames::TraceId;
+use crate::memory::Running;
 
 /// Bits of a record's `misc`.
 const MISC_CPU_MODE: u32 = 7;
@@ -45,6 +46,8 @@ pub(super) struct Walk {
     /// The release of the kernel, in a pipe.
     pub release: Option<String>,
     packed: Packed,
+    /// The last time of which each CPU has a record so far, in the order of the file.
+    latest: HashMap<u32, u64>,
     /// Offset of the record at hand.
     at: u64,
 }
@@ -123,6 +126,7 @@ impl Walk {
     fn record(&mut self, kind: u32, misc: u32, record: &[u8]) -> Result<(), Error> {
         match kind {
             1 => self.mmap(record, misc),
+            2 => self.lost(record),
             3 => self.comm(record, misc),
             4 => self.exit(record),
             7 => self.fork(record, misc),
@@ -158,8 +162,11 @@ impl Walk {
 
     /// Takes note of what a record says, with its time.
     fn event(&mut self, record: &[u8], event: Event) {
-        let time = self.layouts.read(record).time;
-        self.sideband.push(time, self.at, event);
+        let ending = self.layouts.read(record);
+        if let (Some(cpu), Some(time)) = (ending.cpu, ending.time) {
+            self.latest.insert(cpu, time);
+        }
+        self.sideband.push(ending.time, self.at, event);
     }
 
     fn mmap(&mut self, record: &[u8], misc: u32) {
@@ -218,6 +225,10 @@ impl Walk {
             if misc & MISC_COMM_EXEC != 0 {
                 self.event(record, Event::Exec { process });
             }
+            if thread == process && !name.is_empty() {
+                let time = self.layouts.read(record).time;
+                self.sideband.name(time, self.at, process, name.clone());
+            }
             self.threads.insert(thread, Thread { process, name });
         }
     }
@@ -258,7 +269,7 @@ impl Walk {
             self.event(record, Event::Thread { process, thread });
             let cpu = ending.cpu.filter(|cpu| *cpu != u32::MAX);
             if let Some(cpu) = cpu {
-                self.switched(record, cpu, Some(thread), None);
+                self.switched(record, cpu, running(thread), None);
             }
             self.event(record, Event::TraceStart { thread, cpu });
             let known = self.threads.entry(thread).or_default();
@@ -266,7 +277,7 @@ impl Walk {
         }
     }
 
-    fn switched(&mut self, record: &[u8], cpu: u32, thread: Option<u32>, before: Option<u32>) {
+    fn switched(&mut self, record: &[u8], cpu: u32, thread: Running, before: Option<Running>) {
         let event = Event::Switch {
             cpu,
             thread,
@@ -279,9 +290,10 @@ impl Walk {
     fn switch(&mut self, record: &[u8], misc: u32) {
         let ending = self.layouts.read(record);
         if let (Some((_, thread)), Some(cpu)) = (ending.thread, ending.cpu) {
+            let thread = running(thread);
             match misc & MISC_SWITCH_OUT {
-                0 => self.switched(record, cpu, Some(thread), None),
-                _ => self.switched(record, cpu, None, Some(thread)),
+                0 => self.switched(record, cpu, thread, None),
+                _ => self.switched(record, cpu, Running::Untraced, Some(thread)),
             }
         }
     }
@@ -295,8 +307,25 @@ impl Walk {
             _ => (word(record, 4), own),
         };
         if let (Some(thread), Some(cpu)) = (thread, ending.cpu) {
-            self.switched(record, cpu, Some(thread), before);
+            // One that was dead when it left may have been alive before.
+            let before = before.map(|before| match running(before) {
+                Running::Dead => Running::Unknown,
+                known => known,
+            });
+            self.switched(record, cpu, running(thread), before);
         }
+    }
+
+    /// Records were lost, between the last one of the CPU and this one.
+    fn lost(&mut self, record: &[u8]) {
+        let ending = self.layouts.read(record);
+        let latest = match ending.cpu {
+            Some(cpu) => self.latest.get(&cpu),
+            None => self.latest.values().min(),
+        };
+        let since = latest.copied().or(ending.time.map(|_| 0));
+        let event = Event::Lost { cpu: ending.cpu };
+        self.sideband.push(since, self.at, event);
     }
 
     fn aux(&mut self, record: &[u8]) {
@@ -366,5 +395,13 @@ impl Walk {
             cpu: (cpu != none).then_some(cpu),
         });
         size
+    }
+}
+
+/// What runs as a thread of a number, which the kernel no longer has of one that has ended.
+fn running(thread: u32) -> Running {
+    match thread {
+        u32::MAX => Running::Dead,
+        thread => Running::Thread(thread),
     }
 }

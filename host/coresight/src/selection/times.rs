@@ -45,7 +45,7 @@ pub fn within(
         let mut flow = Flow::new(&source.protocol, options, code);
         flow.run_stream(&source.protocol, stream, &mut finder);
     }
-    finder.clock.finish(&mut finder.placed);
+    finder.clock.finish(None, &mut finder.placed);
     finder.look();
     let first = finder.first.unwrap_or(u64::MAX);
     let behind = finder.behind.map(|behind| finder.at_end.unwrap_or(behind));

@@ -123,6 +123,49 @@ fn with_build_id(id: [u8; 20]) -> Vec<u8> {
 }
 
 #[test]
+fn a_file_that_does_not_say_its_build_is_warned_of() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));
+    let stripped = Elf::new(2).with_segments(&[(0x40_0000, code(&[NOP]))]);
+    for name in ["bin/one", "bin/two"] {
+        write(&root.join(name), &stripped);
+    }
+    let mut files = Files::below(vec![root.clone()]);
+    let warnings = |files: &Files| -> Vec<String> {
+        files.remarks().iter().map(ToString::to_string).collect()
+    };
+    // Nothing is recorded of its build.
+    let mut unnamed = mapping(Some(1), 0x40_0000, 0, "/bin/one");
+    unnamed.build_id.clear();
+    files.images(&unnamed).expect("a file");
+    assert_eq!(warnings(&files), [""; 0]);
+    for (path, expected) in [
+        (
+            "/bin/one",
+            "the file of /bin/one has no build ID, and the recording names one: whether it is what ran is not known",
+        ),
+        (
+            "/bin/two",
+            "the files of /bin/one and 1 more have no build ID, and the recording names one of each: whether they are what ran \
+             is not known",
+        ),
+    ] {
+        files
+            .images(&mapping(Some(1), 0x40_0000, 0, path))
+            .expect("a file");
+        assert_eq!(warnings(&files), [expected]);
+    }
+    // One that says it comes first, wherever it is.
+    let entry = format!(".build-id/ab/{}", "ab".repeat(19));
+    write(&cache.join(&entry).join("elf"), &with_build_id(BUILD_ID));
+    let mut files = Files::below(vec![root]).with_caches(vec![cache]);
+    files
+        .images(&mapping(Some(1), 0x40_0000, 0, "/bin/one"))
+        .expect("a file");
+    assert_eq!(warnings(&files), [""; 0]);
+}
+
+#[test]
 fn a_file_of_another_build_is_refused_and_the_cache_has_the_right_one() {
     let folder = tempfile::tempdir().expect("a directory");
     let (root, cache) = (folder.path().join("root"), folder.path().join("cache"));

@@ -130,6 +130,88 @@ fn what_may_be_of_several_threads_has_none() {
 }
 
 #[test]
+fn lost_records_end_what_is_known_of_a_cpu() {
+    let trace = Trace::new(false).time(3500).run(0, HERE);
+    let trace = trace.time(6000).run(0, HERE).time(9000);
+    let of = |is_lost: bool| {
+        let perf = without_ids(|perf| {
+            perf.at(3000).switch_of_cpu((0, 1), 0);
+            perf.at(4000).mapping(1, 2 * HERE, 0x1000, 0, "/three");
+            if is_lost {
+                // That of the switch to another thread, say.
+                perf.at(7000).lost(0, 1);
+            }
+            perf.at(8000).switch_of_cpu((2, 1), 0);
+        });
+        let ran = count(session(perf, &trace)).0;
+        let mut threads: Vec<_> = ran.iter().map(|(thread, ..)| *thread).collect();
+        threads.dedup();
+        threads
+    };
+    assert_eq!(of(false), [Some(1)]);
+    // The first run begins while the switch is the last that is known.
+    assert_eq!(of(true), [None, Some(1)]);
+}
+
+#[test]
+fn a_dead_thread_is_one_that_is_traced() {
+    const DEAD: u32 = u32::MAX;
+    let trace = Trace::new(false).time(4000).run(0, HERE).on();
+    let trace = trace.run(0, HERE).on().run(0, HERE).time(6000);
+    let of = |switches: &dyn Fn(&mut PerfData)| {
+        let ran = count(session(without_ids(switches), &trace)).0;
+        ran.iter().map(|(thread, ..)| *thread).collect::<Vec<_>>()
+    };
+    // It ran as a user's program before it died, up to the first switch.
+    let before = of(&|perf| {
+        perf.at(5000).switch_of_cpu((DEAD, 1), 0);
+    });
+    assert_eq!(before, [None, Some(1)]);
+    // Behind its death it runs in the kernel alone.
+    let behind = of(&|perf| {
+        perf.at(3000).switch_of_cpu((0, 1), 0);
+        perf.at(5000).switch_of_cpu((1, DEAD), 0);
+        perf.at(5500).switch_of_cpu((DEAD, 1), 0);
+    });
+    assert_eq!(behind, [Some(1)]);
+}
+
+#[test]
+fn a_program_that_runs_as_thread_0_is_not_the_idle_task() {
+    let trace = Trace::new(false).time(4000).run(0, HERE).time(5000);
+    let trace = trace.time(7000).run(0, HERE).on().run(0, HERE).on();
+    let trace = trace.run(0, HERE).time(9000);
+    let perf = without_ids(|perf| {
+        perf.at(3000).switch_of_cpu((1, 0), 0);
+        perf.at(6000).switch_of_cpu((0, 1), 0);
+        perf.at(8000).switch_of_cpu((1, 0), 0);
+        perf.at(8500).switch_of_cpu((0, 1), 0);
+    });
+    let (ran, _) = count(session(perf, &trace));
+    let threads: Vec<_> = ran
+        .iter()
+        .map(|(thread, _, times)| (*thread, *times))
+        .collect();
+    // So it may be what ran at the other place, too.
+    assert_eq!(threads, [(None, 1), (None, 1), (Some(1), 2)]);
+}
+
+#[test]
+fn a_timestamp_outside_of_its_session_says_nothing() {
+    let trace = |time| Trace::new(false).time(time).run(0, HERE);
+    let of = |time| {
+        let perf = without_ids(|perf| {
+            perf.at(3000).start(1, 0);
+            perf.at(8000).switch_of_cpu((1, 2), 0);
+        });
+        count(session(perf, &trace(time))).0
+    };
+    assert_eq!(of(4000), [(Some(1), 3, 1)]);
+    // The session ends at 9000 ns.
+    assert_eq!(of(50_000)[0].0, None);
+}
+
+#[test]
 fn context_ids_of_0_are_none() {
     let perf = recording(true, |perf| {
         perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");

@@ -72,7 +72,9 @@ pub struct Row {
     pub named: bool,
     /// [`Event::record`].
     pub record: bool,
-    /// Whether the word of an exit is the time of its whole call; of an enter, whether the call was [found](Row::found).
+    /// Whether the word of an exit is the time of its whole call; of an enter, whether the call was [found](Row::found); of a
+    /// thread that loses its processor, whether it [may run unseen](Row::unseen); of a time, whether it is
+    /// [the last one](Row::last_time).
     pub(super) is_whole: bool,
 }
 
@@ -158,6 +160,34 @@ impl Row {
     pub const fn found(mut self, found: bool) -> Self {
         self.is_whole = found;
         self
+    }
+
+    /// Of a thread that loses its processor: it may run on another one up to when it is back, of which nothing gives the order.
+    #[inline]
+    #[must_use]
+    pub const fn unseen(mut self, unseen: bool) -> Self {
+        self.is_whole = unseen;
+        self
+    }
+
+    /// Whether a thread that loses its processor [may run unseen](Self::unseen).
+    #[inline]
+    pub const fn may_run_unseen(&self) -> bool {
+        matches!(self.kind, RowKind::SwitchedOut) && self.is_whole
+    }
+
+    /// Of a time: it is the last one of its source. What follows has times that are extrapolated.
+    #[inline]
+    #[must_use]
+    pub const fn last_time(mut self) -> Self {
+        self.is_whole = true;
+        self
+    }
+
+    /// Whether a time is [the last one](Self::last_time) of its source.
+    #[inline]
+    pub const fn is_last_time(&self) -> bool {
+        matches!(self.kind, RowKind::Time) && self.is_whole
     }
 
     /// Whether the call of an enter was [found](Self::found) open.

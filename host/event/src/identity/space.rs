@@ -10,6 +10,8 @@ pub struct Space {
     pub kind: SpaceKind,
     /// What to call it where there are several: the trace's place, the program's name.
     pub name: String,
+    /// What else a process was called: before, or behind an exec.
+    pub other_names: Vec<String>,
     /// The process, where it is one.
     pub pid: Option<u64>,
     /// The build id of its program, if the trace tells.

@@ -221,11 +221,13 @@ impl Export {
         let machine = self.spaces.machine;
         let irq = |sink: &mut Sink<'_>| sink.interrupt(machine, InterruptKind::Hard, item?);
         let row = match rule {
-            Rule::Enter => item.and_then(|item| self.function(item, sink)).map(|it| {
-                let call_site = numbers.unsigned(CALL_SITE).unwrap_or(0);
-                let row = sink.row(RowKind::Enter).function(Some(it));
-                row.word(Addr(call_site))
-            }),
+            Rule::Enter | Rule::EnterFound => {
+                item.and_then(|item| self.function(item, sink)).map(|it| {
+                    let call_site = numbers.unsigned(CALL_SITE).unwrap_or(0);
+                    let row = sink.row(RowKind::Enter).function(Some(it));
+                    row.word(Addr(call_site)).found(rule == Rule::EnterFound)
+                })
+            }
             Rule::Exit => {
                 let function = item.and_then(|item| self.function(item, sink));
                 Some(sink.row(RowKind::Exit).function(function))
@@ -256,6 +258,12 @@ impl Export {
             }
             Rule::SwitchedIn => Some(sink.row(RowKind::SwitchedIn)),
             Rule::SwitchedOut => Some(sink.row(RowKind::SwitchedOut)),
+            Rule::SwitchedOutUnseen => Some(sink.row(RowKind::SwitchedOut).unseen(true)),
+            Rule::LastTime => Some(sink.row(RowKind::Time).last_time()),
+            Rule::Runs => {
+                let function = item.and_then(|item| self.function(item, sink));
+                Some(sink.row(RowKind::Other).function(function))
+            }
             Rule::IsrEnter => irq(sink).map(|irq| sink.row(RowKind::IsrEnter).interrupt(Some(irq))),
             Rule::IsrExit => {
                 let irq = irq(sink);

@@ -10,11 +10,19 @@ use kymo_read::{Events, OpenOptions, open};
 /// Where the code is: two instructions.
 const HERE: u64 = 0x40_0000;
 
+/// The same with a wait for interrupts in between.
+const IDLE: u64 = HERE + 0x100;
+
 /// The events of two processors that wrote these traces.
 fn events(traces: [Trace; 2]) -> (Vec<Event>, TraceInfo) {
     let folder = tempfile::tempdir().expect("a folder");
-    let words = [0xd503_201fu32, 0xd65f_03c0];
-    let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let bytes = |words: &[u32]| -> Vec<u8> {
+        let words = words.iter();
+        words.flat_map(|word| word.to_le_bytes()).collect()
+    };
+    let mut code = bytes(&[0xd503_201f, 0xd65f_03c0]);
+    code.resize(0x100, 0);
+    code.extend(bytes(&[0xd503_201f, 0xd503_207f, 0xd65f_03c0]));
     std::fs::write(folder.path().join("two"), code).expect("code");
     let mut perf = recording_of(2, true, |perf| {
         for thread in [1, 2] {
@@ -97,4 +105,24 @@ fn threads_on_several_processors_without_times_are_warned_of() {
     let (_, info) = events([trace(), Trace::new(true).run(3, HERE)]);
     let is_there = info.remarks.iter().any(|it| it.contains("several CPUs"));
     assert!(!is_there, "{:?}", info.remarks);
+}
+
+#[test]
+fn time_that_passes_in_a_wait_is_the_wait_s() {
+    let first = slice(Trace::new(true), 1, (10_000, 10_020), 10);
+    let first = first.run(1, HERE).run(1, IDLE).run(1, HERE).time(20_020);
+    let (events, info) = events([first, Trace::new(true)]);
+    let name = |event: &Event| {
+        let EventKind::Enter { function, .. } = event.kind else {
+            return None;
+        };
+        let address = info.identities.function(function)?.address?;
+        Some((address.0, event.time.0))
+    };
+    let entered: Vec<_> = events.iter().filter_map(name).collect();
+    let waits = entered.iter().position(|(address, _)| *address == IDLE);
+    let waits = waits.expect("it waits");
+    assert!(entered[waits].1 < 10_030, "{entered:?}");
+    let (_, behind) = entered[waits + 1];
+    assert!(behind > 20_000, "{entered:?}");
 }

@@ -75,3 +75,105 @@ fn a_call_that_is_found_open_is_not_whole() {
     });
     assert_eq!(whole, [(How::Returned, false, true)]);
 }
+
+#[test]
+fn each_window_has_the_guesses_of_all_before_it() {
+    let mut trace = Trace::new();
+    // B's exit is among the lost events.
+    trace.enter(0, A).enter(10, B).gap(20).exit(30, A);
+    let guessed = trace.calls.counts().lost + trace.calls.counts().unwound;
+    let guessed = guessed + trace.calls.counts().doubtful;
+    assert!(guessed > 0);
+    let mut begins = Vec::new();
+    for at in [40, 50] {
+        trace.calls.open_window(Time(at), &mut |_| {});
+        begins.push(trace.calls.counts().missing_calls);
+        assert_eq!(trace.calls.hidden_calls(), Some(2 + guessed));
+    }
+    assert_eq!(begins, [2 + guessed; 2]);
+    // They are as many as can be counted at most.
+    let info = TraceInfo {
+        cut: kymo_event::Cut {
+            hidden_calls: Some(u64::MAX - 1),
+            ..kymo_event::Cut::default()
+        },
+        ..TraceInfo::default()
+    };
+    let mut trace = Trace::with(&info, Options::default());
+    trace.enter(0, A).enter(10, B).gap(20).exit(30, A);
+    trace.calls.open_window(Time(40), &mut |_| {});
+    assert_eq!(trace.calls.counts().missing_calls, u64::MAX);
+}
+
+/// What is certain of each call, in the order of their ends.
+fn certain(trace: &mut Trace, rows: &[Row]) -> Vec<(Option<FunctionId>, u64, u64)> {
+    let mut found = Vec::new();
+    for row in rows {
+        let row = row.at(Some(Cpu(0)), Some(ThreadId(1)));
+        let event = EventRef {
+            row: &row,
+            event: None,
+        };
+        trace
+            .calls
+            .push(event, &mut |step| found.extend(sure(&step)));
+    }
+    trace.calls.finish(&mut |step| found.extend(sure(&step)));
+    found
+}
+
+fn sure(step: &Step<'_>) -> Option<(Option<FunctionId>, u64, u64)> {
+    let Step::End(end) = step else { return None };
+    let function = match end.callee {
+        Callee::Function(function) => Some(function),
+        _ => None,
+    };
+    Some((function, end.sure?.0, end.duration?.0))
+}
+
+#[test]
+fn behind_the_last_time_no_bound_is_certain() {
+    let mut trace = Trace::new();
+    let row = |kind, time, function| Row::new(kind, Time(time), StreamId(0)).function(function);
+    let found = certain(
+        &mut trace,
+        &[
+            row(RowKind::Enter, 0, Some(A)),
+            row(RowKind::Time, 10, None).last_time(),
+            row(RowKind::Enter, 15, Some(C)),
+            row(RowKind::Exit, 20, Some(C)),
+            row(RowKind::Enter, 25, Some(B)),
+            row(RowKind::Enter, 30, Some(C)),
+        ],
+    );
+    // What has ended keeps the time that was extrapolated.
+    assert_eq!(
+        found,
+        [
+            (Some(C), 5, 5),
+            (Some(C), 0, 0),
+            (Some(B), 0, 5),
+            (Some(A), 10, 30)
+        ]
+    );
+    assert_eq!(trace.calls.counts().losses, 0);
+}
+
+#[test]
+fn a_thread_that_may_run_unseen_has_bounds() {
+    let mut trace = Trace::new();
+    let row = |kind, time, function| Row::new(kind, Time(time), StreamId(0)).function(function);
+    let found = certain(
+        &mut trace,
+        &[
+            row(RowKind::SwitchedIn, 0, None),
+            row(RowKind::Enter, 0, Some(A)),
+            row(RowKind::Enter, 2, Some(B)),
+            row(RowKind::Exit, 5, Some(B)),
+            row(RowKind::SwitchedOut, 10, None).unseen(true),
+            row(RowKind::SwitchedIn, 20, None),
+            row(RowKind::Exit, 30, Some(A)),
+        ],
+    );
+    assert_eq!(found, [(Some(B), 3, 3), (Some(A), 10, 20)]);
+}

@@ -6,6 +6,8 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 
+use kymo_coresight::counts::Run;
+use kymo_coresight::element::{Element, Range};
 use kymo_coresight::memory;
 use kymo_event::Pattern;
 
@@ -290,18 +292,25 @@ fn autofdo(
         let mut jumps = Vec::new();
         for run in &counted.counts.runs {
             let code = counted.code.seen(run.view);
-            if !addresses.overlap(code, run.start, run.end) {
-                continue;
-            }
-            let first = programs.place(code, run.start);
-            let last = programs.place(code, run.last_address());
-            let (Some(first), Some(last)) = (first, last) else {
-                continue;
+            // What is not at the addresses is not counted, and a part that ends there ends in no branch.
+            let element = Element::Range(whole(run));
+            let is_chosen = addresses.has_element(code, &element);
+            let mut add = |part: &Element| {
+                let Element::Range(part) = part else { return };
+                let last = part.end.wrapping_sub(u64::from(part.last.size));
+                let first = programs.place(code, part.start);
+                let last = programs.place(code, last);
+                let (Some(first), Some(last)) = (first, last) else {
+                    return;
+                };
+                if Rc::ptr_eq(&first.program, &last.program) {
+                    let profile = profile(&mut profiles, &first.program);
+                    let key = (offset(&first), offset(&last));
+                    *profile.ranges.entry(key).or_default() += run.executions;
+                }
             };
-            if Rc::ptr_eq(&first.program, &last.program) {
-                let profile = profile(&mut profiles, &first.program);
-                let key = (offset(&first), offset(&last));
-                *profile.ranges.entry(key).or_default() += run.executions;
+            if is_chosen {
+                addresses.each_part(code, &element, &mut add);
             }
             if let Some(target) = run.target.filter(|_| run.taken > 0) {
                 jumps.push((run.view, run.last_address(), target, run.taken));
@@ -326,6 +335,21 @@ fn autofdo(
     }
     profiles.retain(|path, _| binaries.has(path));
     profiles
+}
+
+/// All instructions of a run.
+fn whole(run: &Run) -> Range {
+    Range {
+        start: run.start,
+        end: run.end,
+        count: run.count,
+        isa: run.isa,
+        is_taken: run.taken > 0,
+        last: run.last,
+        block: None,
+        cycles: None,
+        has_no_opcode: false,
+    }
 }
 
 /// The text format of AutoFDO: how many ranges, each `FIRST-LAST:COUNT`; how many sampled addresses (none); how many

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use super::super::{Code, Image, Images, MemorySpace, Moment};
-use super::{History, Placed, Program, Schedule, View};
+use super::{History, Placed, Program, Ran, Schedule, View};
 use crate::frames::Stream;
 use crate::perf::TimeConversion;
 use crate::source::Protocol;
@@ -87,6 +87,11 @@ impl<'m> Scene<'m> {
     /// The bytes from an address on, as far as one image has them.
     pub fn at(self, space: MemorySpace, address: u64) -> Option<&'m [u8]> {
         self.memory.at(self.view, space, address)
+    }
+
+    /// What the process was called then, if it is known.
+    pub fn process_name(self) -> Option<&'m str> {
+        self.memory.process_name(self.view)
     }
 
     /// The name of what is mapped at an address, whether its file is there or not.
@@ -208,6 +213,19 @@ impl Memory {
         self.history.program(view.program).process
     }
 
+    /// What the process of a view's program was called while it ran that, if it is known.
+    pub fn process_name(&self, view: View) -> Option<&str> {
+        self.history.program(view.program).name.as_deref()
+    }
+
+    /// What a process was called at any time, as far as that is known.
+    pub fn names_of(&self, process: u32) -> impl Iterator<Item = &str> {
+        let programs = self.history.processes.get(&process);
+        let programs = programs.map(Vec::as_slice).unwrap_or_default();
+        let programs = programs.iter().map(|(_, program)| *program);
+        programs.filter_map(|program| self.history.program(program).name.as_deref())
+    }
+
     /// The process of a thread, at the time of a view.
     pub fn process_of(&self, view: View, thread: u32) -> Option<u32> {
         self.history.process_of(thread, view.change)
@@ -228,14 +246,18 @@ impl Memory {
         });
         let time = recorded.conversion.zip(moment.ticks);
         let time = time.map(|(conversion, ticks)| conversion.nanoseconds(ticks));
-        let begin = time.map_or(begin, |time| time.clamp(begin, end));
+        // One outside of the session is of another clock, or damaged: it says nothing.
+        let time = time.filter(|time| (begin..=end).contains(time));
+        let begin = time.unwrap_or(begin);
         let thread = recorded
             .thread
             .or(moment.thread)
             .or_else(|| recorded.protocol.thread_of(&moment.context));
         let thread = thread.or_else(|| {
             let until = if time.is_some() { begin } else { end };
-            history.running(recorded.cpu?, begin, until, false)
+            let thread = history.running(recorded.cpu?, begin, until, Ran::Any)?;
+            // The idle task has no program of a user's: it is a thread of another namespace.
+            (thread != 0 || moment.context.level != Some(0)).then_some(thread)
         });
         (thread, begin, end)
     }

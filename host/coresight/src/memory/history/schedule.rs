@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::{History, Recorded};
+use super::{History, Ran, Recorded};
 use crate::frames::Stream;
 use crate::listing::{Packet, PacketDecoder};
 use crate::source::Protocol;
@@ -31,6 +31,11 @@ impl Schedule {
         self.changes.get(after.checked_sub(1)?)?.1
     }
 
+    /// The threads that ran, each as often as it was switched to.
+    pub fn threads(&self) -> impl Iterator<Item = u32> {
+        self.changes.iter().filter_map(|(_, thread)| *thread)
+    }
+
     /// Bytes of the stream, and those of them that have no thread.
     pub fn bytes(&self) -> (u64, u64) {
         (self.bytes, self.unknown)
@@ -44,9 +49,28 @@ impl Schedule {
         if source.thread.is_some() || !source.protocol.traces_instructions() {
             return None;
         }
+        let (schedule, is_zero_user) = Self::read(history, source, cpu, stream, Ran::User)?;
+        if !is_zero_user {
+            return Some(schedule);
+        }
+        // Thread 0 is not the idle task alone: perf ran in a namespace, and threads of others have no number there.
+        let again = Self::read(history, source, cpu, stream, Ran::UserOfAny);
+        again.map(|(schedule, _)| schedule)
+    }
+
+    /// That of a stream, with what is known of threads of its user's programs; and whether one ran while thread 0 alone did.
+    fn read(
+        history: &History,
+        source: &Recorded,
+        cpu: u32,
+        stream: &Stream<'_>,
+        user: Ran,
+    ) -> Option<(Self, bool)> {
         let mut builder = Builder {
             history,
             cpu,
+            user,
+            is_zero_user: false,
             schedule: Schedule::default(),
         };
         for segment in stream.segments() {
@@ -64,8 +88,9 @@ impl Schedule {
                     Some(Mark::Context { thread: 1.., .. }) => return None,
                     Some(Mark::Time(0)) => {}
                     Some(Mark::Time(ticks)) => {
-                        if let Some(conversion) = source.conversion {
-                            let time = conversion.nanoseconds(ticks).clamp(span.begin, end);
+                        let time = source.conversion.map(|it| it.nanoseconds(ticks));
+                        // One outside of the session, or before the last one, is of another clock or damaged.
+                        if let Some(time) = time.filter(|time| (span.begin..=end).contains(time)) {
                             builder.add(&span, (time, true), at);
                             span = Span::new(at, time, true, state.is_user);
                         }
@@ -86,7 +111,7 @@ impl Schedule {
             }
             builder.add(&span, (end, false), segment.end);
         }
-        Some(builder.schedule)
+        Some((builder.schedule, builder.is_zero_user))
     }
 }
 
@@ -217,29 +242,39 @@ impl Span {
 struct Builder<'a> {
     history: &'a History,
     cpu: u32,
+    /// What is known of threads of user's programs.
+    user: Ran,
+    /// Whether one ran while thread 0 alone did.
+    is_zero_user: bool,
     schedule: Schedule,
 }
 
 impl Builder<'_> {
     /// Adds a part that ends at a time; whether its last instruction ran then; and at a position.
     fn add(&mut self, span: &Span, (end, is_exact): (u64, bool), behind: usize) {
-        let ran = |times: Range<u64>, is_user| {
+        let ran = |times: Range<u64>, code| {
             let (begin, end) = (times.start, times.end);
-            self.history.running(self.cpu, begin, end, is_user)
+            self.history.running(self.cpu, begin, end, code)
         };
-        let only = ran(span.begin..end, false);
+        let only = ran(span.begin..end, Ran::Any);
         // Looked for once at most: a part can have as many pieces as switches.
         let mut user = None;
         let mut pieces = span.pieces.iter().enumerate().peekable();
         while let Some((number, (at, is_user))) = pieces.next() {
             let next = pieces.peek().map(|(_, (at, _))| *at);
             let thread = match only {
+                Some(0) if *is_user => {
+                    self.is_zero_user = true;
+                    None
+                }
                 Some(thread) => Some(thread),
                 None if !is_user => None,
-                None if number == 0 && span.is_exact => ran(span.begin..span.begin, true),
-                None if next.is_none() && is_exact => ran(end..end, true),
-                None => *user.get_or_insert_with(|| ran(span.begin..end, true)),
+                None if number == 0 && span.is_exact => ran(span.begin..span.begin, self.user),
+                None if next.is_none() && is_exact => ran(end..end, self.user),
+                None => *user.get_or_insert_with(|| ran(span.begin..end, self.user)),
             };
+            // Of the user's threads, 0 is none in particular.
+            let thread = thread.filter(|thread| !is_user || *thread != 0);
             let bytes = next.unwrap_or(behind).saturating_sub(*at) as u64;
             self.schedule.bytes += bytes;
             if thread.is_none() {

@@ -39,7 +39,7 @@ impl Files {
             None => self.kernel_places(mapping),
         };
         let path = places.first().cloned().unwrap_or_default();
-        let file = first_of(places, &mapping.build_id)?;
+        let file = self.checked(mapping, first_of(places, &mapping.build_id))?;
         let images = match is_boot_image(&file) {
             true => self.boot_image(mapping, &file),
             false => segments(&file, &mapping.path, self.moved(mapping, &file)),

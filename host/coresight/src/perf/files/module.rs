@@ -54,7 +54,8 @@ impl Files {
             let mut names = own.into_iter().chain([plain]);
             let found = names.find_map(|name| self.named(&name, &mapping.build_id));
             found.ok_or(why)
-        })?;
+        });
+        let file = self.checked(mapping, file)?;
         let images = self.sections(mapping, &name, &file);
         images.ok_or(NotFound::NotCode { path })
     }

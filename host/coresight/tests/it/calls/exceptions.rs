@@ -42,6 +42,29 @@ fn an_exception_before_the_first_instruction_cuts_into_its_function() {
     );
 }
 
+#[test]
+fn exceptions_that_return_nobody_knows_where_are_not_at_one_place() {
+    let cut = |number| Element::Exception {
+        number,
+        return_address: None,
+        is_branch_target: false,
+        is_inferred: false,
+    };
+    check(
+        &[
+            run(0x100, 0x110, Leave::Jump),
+            cut(2),
+            cut(14),
+            run(0x900, 0x914, Leave::ExceptionReturn),
+            Element::ExceptionReturn,
+            run(0x800, 0x814, Leave::ExceptionReturn),
+            Element::ExceptionReturn,
+            run(0x204, 0x210, Leave::Next),
+        ],
+        "?1 !2 !14 >9 <9 .14 >8 <8 .2 <1 ?2",
+    );
+}
+
 /// Of which the first place that is asked for is in another function than later: its code was not known then.
 struct Late(bool);
 

@@ -44,6 +44,70 @@ fn a_signal_handler_comes_back_to_where_it_cut_in() {
 }
 
 #[test]
+fn a_signal_that_waits_for_another_one_is_beside_it() {
+    check(
+        &[
+            context(Some(7), 0),
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            exception(14, 0x208),
+            ON,
+            run(0x400, 0x410, Leave::Return),
+            run(0x510, 0x518, Leave::Next),
+            exception(2, 0x518),
+            ON,
+            // The kernel does not go back, but to the handler of the next signal, 6.
+            run(0x600, 0x610, Leave::Return),
+            run(0x510, 0x518, Leave::Next),
+            exception(2, 0x518),
+            ON,
+            run(0x208, 0x210, Leave::Return),
+            run(0x110, 0x114, Leave::Next),
+        ],
+        "@7 ?1 >2 !14 on .14 >4 <4 ?5 !2 on .2 <5 >6 <6 ?5 !2 on .2 <5 <2",
+    );
+    // One that comes during a system call of the handler is within it.
+    check(
+        &[
+            context(Some(7), 0),
+            run(0x200, 0x208, Leave::Next),
+            exception(14, 0x208),
+            ON,
+            run(0x400, 0x410, Leave::Next),
+            exception(2, 0x410),
+            ON,
+            run(0x600, 0x610, Leave::Return),
+            run(0x510, 0x518, Leave::Next),
+            exception(2, 0x518),
+            ON,
+            run(0x410, 0x418, Leave::Next),
+        ],
+        "@7 ?2 !14 on .14 >4 !2 on .2 >6 <6 ?5 !2 on .2 <5",
+    );
+}
+
+#[test]
+fn a_handler_s_tail_call_to_what_it_cut_into_is_no_return() {
+    // A signal comes before the first instruction of 2, which its handler 4 calls itself.
+    check(
+        &[
+            context(Some(7), 0),
+            run(0x100, 0x110, Leave::Call),
+            exception(14, 0x200),
+            ON,
+            run(0x400, 0x410, Leave::IndirectJump),
+            run(0x200, 0x210, Leave::Return),
+            run(0x510, 0x518, Leave::Next),
+            exception(2, 0x518),
+            ON,
+            run(0x200, 0x210, Leave::Return),
+            run(0x110, 0x114, Leave::Next),
+        ],
+        "@7 ?1 >2 !14 on .14 >4 <4 =2 <2 ?5 !2 on .2 <5 <2",
+    );
+}
+
+#[test]
 fn a_siglongjmp_leaves_the_handler_and_what_it_cut_into() {
     // 1 calls 2, which a signal interrupts; its handler 4 calls longjmp, 5, which returns into 1.
     for leave in [Leave::Return, Leave::IndirectJump] {

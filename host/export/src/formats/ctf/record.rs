@@ -2,7 +2,7 @@
 
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_ctf::Datum;
-use kymo_event::{Event, EventKind, Field, Gap, Identities, Quantity, Row};
+use kymo_event::{Event, EventKind, Field, Gap, Identities, Quantity, Row, RowKind};
 
 use super::numbers::Numbers;
 use super::schema::{Class, UNKNOWN};
@@ -120,6 +120,10 @@ impl<'e> Record<'e> {
             } => {
                 let function = numbers.function(identities, *function).into();
                 match call_site {
+                    _ if row.is_found() => {
+                        let site = call_site.map_or(0, |site| site.0);
+                        set(Class::EnterFound, &[function, site.into(), 1u64.into()]);
+                    }
                     Some(site) => set(Class::EnterFrom, &[function, site.0.into()]),
                     None => set(Class::Enter, &[function]),
                 }
@@ -155,6 +159,10 @@ impl<'e> Record<'e> {
                 );
             }
             EventKind::SwitchedIn => set(Class::SwitchedIn, &[]),
+            EventKind::SwitchedOut if row.may_run_unseen() => {
+                set(Class::SwitchedOutUnseen, &[1u64.into()]);
+            }
+            EventKind::Time if row.is_last_time() => set(Class::LastTime, &[]),
             EventKind::SwitchedOut => set(Class::SwitchedOut, &[]),
             EventKind::IsrEnter { irq } => {
                 let irq = numbers.interrupt(identities, *irq);
@@ -235,7 +243,16 @@ impl<'e> Record<'e> {
                 let thread = numbers.thread(identities, *thread);
                 set(Class::Ready, &[thread.into(), (*event.name).into()]);
             }
-            _ => set(Class::Other, &[(*event.name).into()]),
+            _ => match row.of_function() {
+                // What has another name is an event of its own.
+                Some(function)
+                    if row.kind == RowKind::Other && ["", "runs"].contains(&&*event.name) =>
+                {
+                    let function = numbers.function(identities, function);
+                    set(Class::Runs, &[function.into()]);
+                }
+                _ => set(Class::Other, &[(*event.name).into()]),
+            },
         }
     }
 }
@@ -250,7 +267,7 @@ impl Class {
             Self::Counter | Self::SignedCounter | Self::UnsignedCounter => {
                 &["counter", "process", "value"]
             }
-            Self::SwitchedIn | Self::SwitchedOut => &["thread"],
+            Self::SwitchedIn | Self::SwitchedOut | Self::SwitchedOutUnseen => &["thread"],
             Self::Context => &["thread", "priority", "mode"],
             Self::Recording => &["on", "cause"],
             Self::SetJmp | Self::LongJmp => &["jmp_buf"],

@@ -87,11 +87,19 @@ pub(super) enum Class {
     SpanBegin,
     /// `span`, `per_cpu`.
     SpanEnd,
+    /// `function`, `call_site` (0 if it is not known), `found`: the call was found open, and began before.
+    EnterFound,
+    /// `unseen`: the thread may run elsewhere meanwhile, of which nothing gives the order.
+    SwitchedOutUnseen,
+    /// The last time that the source tells: others behind it are extrapolated.
+    LastTime,
+    /// `function`: it is seen to run, behind a gap.
+    Runs,
 }
 
 impl Class {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 32] = [
         Self::Enter,
         Self::EnterFrom,
         Self::Exit,
@@ -120,6 +128,10 @@ impl Class {
         Self::UnsignedCounter,
         Self::SpanBegin,
         Self::SpanEnd,
+        Self::EnterFound,
+        Self::SwitchedOutUnseen,
+        Self::LastTime,
+        Self::Runs,
     ];
 
     /// Its position among the classes of a stream, which is also its number in the file.
@@ -130,14 +142,16 @@ impl Class {
     /// The name of its events; two classes that differ in their fields alone share one.
     const fn name(self) -> &'static str {
         match self {
-            Self::Enter | Self::EnterFrom => "enter",
+            Self::Enter | Self::EnterFrom | Self::EnterFound => "enter",
             Self::Exit | Self::ExitStated | Self::ExitUnnamed => "exit",
             Self::Called => "called",
             Self::Counter | Self::SignedCounter | Self::UnsignedCounter => "counter",
             Self::SpanBegin => "span_begin",
             Self::SpanEnd => "span_end",
             Self::SwitchedIn => "switched_in",
-            Self::SwitchedOut => "switched_out",
+            Self::SwitchedOut | Self::SwitchedOutUnseen => "switched_out",
+            Self::LastTime => "last_time",
+            Self::Runs => "runs",
             Self::IsrEnter => "isr_enter",
             Self::IsrExit | Self::IsrExitUnnamed => "isr_exit",
             Self::Marker | Self::NamedMarker => "marker",
@@ -161,6 +175,7 @@ impl Class {
             self,
             Self::Enter
                 | Self::EnterFrom
+                | Self::EnterFound
                 | Self::Exit
                 | Self::ExitStated
                 | Self::ExitUnnamed
@@ -327,7 +342,7 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
     let irq = || labelled(unsigned(32), &labels.interrupts);
     let fields = StructClass::new();
     let fields = match class {
-        Class::Enter | Class::Exit => fields.with("function", function()),
+        Class::Enter | Class::Exit | Class::Runs => fields.with("function", function()),
         Class::ExitStated => fields
             .with("function", function())
             .with("duration", unsigned(64)),
@@ -340,9 +355,16 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
         Class::EnterFrom => fields
             .with("function", function())
             .with("call_site", unsigned(64).base(Base::Hexadecimal)),
-        Class::ExitUnnamed | Class::SwitchedIn | Class::SwitchedOut | Class::IsrExitUnnamed => {
-            fields
-        }
+        Class::EnterFound => fields
+            .with("function", function())
+            .with("call_site", unsigned(64).base(Base::Hexadecimal))
+            .with("found", unsigned(8)),
+        Class::SwitchedOutUnseen => fields.with("unseen", unsigned(8)),
+        Class::ExitUnnamed
+        | Class::SwitchedIn
+        | Class::SwitchedOut
+        | Class::IsrExitUnnamed
+        | Class::LastTime => fields,
         Class::IsrEnter | Class::IsrExit => fields.with("irq", irq()),
         Class::SetJmp | Class::LongJmp => {
             fields.with("jmp_buf", unsigned(64).base(Base::Hexadecimal))

@@ -9,6 +9,8 @@ const DURATION: &str = "duration";
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     Enter,
+    /// An enter of a call that was found open.
+    EnterFound,
     Exit,
     /// An exit of which the entry was not recorded, with the time that its call took.
     ExitStated,
@@ -18,6 +20,12 @@ pub(super) enum Rule {
     SpanEnd,
     SwitchedIn,
     SwitchedOut,
+    /// The thread may run elsewhere meanwhile, of which nothing gives the order.
+    SwitchedOutUnseen,
+    /// The last time that the source tells.
+    LastTime,
+    /// A function is seen to run, behind a gap.
+    Runs,
     IsrEnter,
     IsrExit,
     /// Of a kind that the event model has and a row can't say, or with a name of its own.
@@ -25,23 +33,33 @@ pub(super) enum Rule {
     Other,
 }
 
-/// Whether a class of exits states how long their calls took.
-fn states_duration(class: &EventClass) -> bool {
+/// The field that says that a call was found open.
+const FOUND: &str = "found";
+
+/// The field that says that a thread may run elsewhere.
+const UNSEEN: &str = "unseen";
+
+/// Whether a class of events has a field.
+fn has(class: &EventClass, field: &str) -> bool {
     let fields = class.fields.as_ref();
-    fields.is_some_and(|fields| fields.member(DURATION).is_some())
+    fields.is_some_and(|fields| fields.member(field).is_some())
 }
 
 impl Rule {
     /// What the events of a class are.
     pub(super) fn of(class: &EventClass) -> Self {
         match class.name.as_str() {
+            "enter" if has(class, FOUND) => Self::EnterFound,
             "enter" => Self::Enter,
             "called" => Self::Called,
             "span_begin" => Self::SpanBegin,
             "span_end" => Self::SpanEnd,
-            "exit" if states_duration(class) => Self::ExitStated,
+            "exit" if has(class, DURATION) => Self::ExitStated,
             "exit" => Self::Exit,
             "switched_in" => Self::SwitchedIn,
+            "switched_out" if has(class, UNSEEN) => Self::SwitchedOutUnseen,
+            "last_time" => Self::LastTime,
+            "runs" => Self::Runs,
             "switched_out" => Self::SwitchedOut,
             "isr_enter" => Self::IsrEnter,
             "isr_exit" => Self::IsrExit,
@@ -54,13 +72,18 @@ impl Rule {
     /// The numbers that it needs of the payload.
     pub(super) const fn fields(self) -> [&'static str; 2] {
         match self {
-            Self::Enter => ["function", "call_site"],
-            Self::Exit => ["function", ""],
+            Self::Enter | Self::EnterFound => ["function", "call_site"],
+            Self::Exit | Self::Runs => ["function", ""],
             Self::Called => ["function", "caller"],
             Self::SpanBegin | Self::SpanEnd => ["span", "per_cpu"],
             Self::ExitStated => ["function", DURATION],
             Self::IsrEnter | Self::IsrExit => ["irq", ""],
-            Self::SwitchedIn | Self::SwitchedOut | Self::Rare | Self::Other => [""; 2],
+            Self::SwitchedIn
+            | Self::SwitchedOut
+            | Self::SwitchedOutUnseen
+            | Self::LastTime
+            | Self::Rare
+            | Self::Other => [""; 2],
         }
     }
 }

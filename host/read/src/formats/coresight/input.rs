@@ -1,6 +1,6 @@
 //! Inputs with hardware trace, opened: what is to be decoded, by source.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use kymo_coresight::flow::EtmV4Options;
 use kymo_coresight::input::{self, Buffer, open_raw, open_snapshot};
 use kymo_coresight::perf;
 use kymo_coresight::remarks::{self, Remark};
-use kymo_coresight::selection::has_threads;
+use kymo_coresight::selection::{has_threads, threads};
 use kymo_coresight::{Error, Protocol};
 
 use super::program::Binaries;
@@ -30,6 +30,10 @@ pub(super) struct Input {
     pub threads: BTreeMap<u32, perf::Thread>,
     /// From when on the number of a thread is that of a new one, where events have perf's times.
     pub thread_begins: Vec<(u64, u32)>,
+    /// All names of processes that had several.
+    pub names: HashMap<u32, Vec<String>>,
+    /// Threads that ran on several CPUs of which nothing gives the order.
+    pub unordered: BTreeSet<u32>,
     /// The process of a thread, where the trace is of processes and a kernel, and not of one machine.
     pub process_of: Option<Arc<ProcessOf>>,
     /// What is missing or damaged, of the input and its buffers.
@@ -109,6 +113,7 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .collect();
     let process = move |thread: u32| processes.get(&thread).copied().unwrap_or(thread);
     let buffers = std::mem::take(&mut recording.buffers);
+    let names = names(&buffers, &threads);
     let tells_threads = buffers.iter().any(|buffer| {
         let mut sources = 0..buffer.sources.len();
         sources.any(|source| has_threads(buffer, source))
@@ -123,16 +128,51 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
         .filter(|mapping| !mapping.build_id.is_empty())
         .map(|mapping| (mapping.path.clone(), mapping.build_id.clone()))
         .collect();
-    input.threads = threads;
+    (input.threads, input.names) = (threads, names);
     if recording.conversion.is_some() {
         input.thread_begins = recording.thread_begins();
     }
     input.conversion = recording.conversion;
+    if input.measure != Measure::Timestamps {
+        input.unordered = unordered(&input.units);
+    }
     for unit in &mut input.units {
         unit.work.conversion = recording.conversion;
         unit.work.tells_threads = tells_threads;
     }
     Ok(input)
+}
+
+/// All names of the processes of these threads that had several.
+fn names(buffers: &[Buffer], threads: &BTreeMap<u32, perf::Thread>) -> HashMap<u32, Vec<String>> {
+    // All sources share what is known of processes.
+    let Some(code) = buffers.iter().flat_map(|buffer| &buffer.code).next() else {
+        return HashMap::new();
+    };
+    let processes = threads.values().map(|thread| thread.process);
+    let names = processes.map(|process| {
+        let names: BTreeSet<&str> = code.names_of(process).collect();
+        (process, names.into_iter().map(str::to_owned).collect())
+    });
+    names
+        .filter(|(_, names): &(_, Vec<_>)| names.len() > 1)
+        .collect()
+}
+
+/// Threads that ran on several of these CPUs. All have the same numbers.
+fn unordered(units: &[Unit]) -> BTreeSet<u32> {
+    let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());
+    if units.len() < 2 {
+        return several;
+    }
+    for unit in units {
+        let parts = unit.work.parts.iter();
+        let threads = parts.map(|part| threads(&part.buffer, part.source));
+        let threads: BTreeSet<u32> = threads.flatten().filter(|thread| *thread > 0).collect();
+        several.extend(threads.intersection(&seen));
+        seen.extend(threads);
+    }
+    several
 }
 
 fn refused(path: &Path, error: Error) -> OpenError {
@@ -208,6 +248,8 @@ impl Input {
             build_ids: HashMap::new(),
             threads: BTreeMap::new(),
             thread_begins: Vec::new(),
+            names: HashMap::new(),
+            unordered: BTreeSet::new(),
             process_of,
             remarks: of_all,
         }

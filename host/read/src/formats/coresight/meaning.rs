@@ -17,6 +17,7 @@ pub(super) fn name_of(kind: RowKind) -> &'static str {
         RowKind::IsrExit => "irq_exit",
         RowKind::SwitchedIn => "switched_in",
         RowKind::SwitchedOut => "switched_out",
+        RowKind::Time => "last_time",
         _ => "",
     }
 }

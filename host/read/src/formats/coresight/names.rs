@@ -20,6 +20,8 @@ pub(super) struct Names {
     mapped: HashMap<(SpaceId, u64, u32), FunctionId>,
     build_ids: HashMap<String, Vec<u8>>,
     threads: BTreeMap<u32, Thread>,
+    /// All names of processes that had several.
+    other_names: HashMap<u32, Vec<String>>,
     /// The idle task of each CPU. All have the number 0.
     idle: HashMap<Cpu, (ThreadId, SpaceId)>,
     /// The process of a thread, where the trace is of processes.
@@ -38,9 +40,17 @@ impl Names {
             mapped: HashMap::new(),
             build_ids,
             threads,
+            other_names: HashMap::new(),
             idle: HashMap::new(),
             process_of,
         }
+    }
+
+    /// With all names of processes that had several.
+    #[must_use]
+    pub fn with_names(mut self, names: HashMap<u32, Vec<String>>) -> Self {
+        self.other_names = names;
+        self
     }
 
     /// The space of what belongs to no thread.
@@ -49,10 +59,11 @@ impl Names {
             Some(_) => Room::Kernel,
             None => Room::Machine,
         };
-        self.space(room, info)
+        self.space(room, None, info)
     }
 
-    fn space(&mut self, room: Room, info: &mut TraceInfo) -> SpaceId {
+    /// The space of a program; `name` is what its process is called while it runs that.
+    fn space(&mut self, room: Room, name: Option<&str>, info: &mut TraceInfo) -> SpaceId {
         if let Some(known) = self.spaces.get(&room) {
             return *known;
         }
@@ -61,14 +72,19 @@ impl Names {
             Room::Kernel => Self::add_space(SpaceKind::Kernel, None, "", info),
             Room::Process { process, .. } => {
                 let first = self.process_space(process, info);
-                match self.processes.get_mut(&process) {
+                let space = match self.processes.get_mut(&process) {
                     // The space is its process's first program's.
                     Some((_, has_program)) if !*has_program => {
                         *has_program = true;
                         first
                     }
                     _ => self.add_process(process, info),
+                };
+                // What it is called in the end is another program's.
+                if let (Some(name), Some(space)) = (name, info.identities.space_mut(space)) {
+                    name.clone_into(&mut space.name);
                 }
+                space
             }
         };
         self.spaces.insert(room, id);
@@ -102,6 +118,13 @@ impl Names {
             return *known;
         }
         let id = self.add_process(process, info);
+        // Threads are found by any of their process's names.
+        if let (Some(names), Some(space)) = (
+            self.other_names.get(&process),
+            info.identities.space_mut(id),
+        ) {
+            space.other_names.clone_from(names);
+        }
         self.processes.insert(process, (id, false));
         id
     }
@@ -136,7 +159,8 @@ impl Names {
 
     /// The function of a definition.
     pub fn function(&mut self, definition: &Definition, info: &mut TraceInfo) -> FunctionId {
-        let space = self.space(definition.room, info);
+        let name = definition.memory.process_name(definition.view);
+        let space = self.space(definition.room, name, info);
         let Some(address) = definition.address else {
             let name = definition.name.as_deref().unwrap_or_default();
             return info.identities.function_named(space, name);
@@ -192,7 +216,7 @@ impl Names {
         let process = self.process_of.as_ref().map(|of| of(number));
         let space = match process {
             Some(process) => self.process_space(process, info),
-            None => self.space(Room::Machine, info),
+            None => self.space(Room::Machine, None, info),
         };
         let thread = info.identities.thread(space, Tid(number.into()));
         if let Some(known) = self.threads.get(&number)

@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::unit::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
-use kymo_coresight::element::Context;
-use kymo_coresight::memory::{Image, Layout, Memory, View};
+use kymo_coresight::element::{Context, Range};
+use kymo_coresight::instruction::waits_for_interrupt;
+use kymo_coresight::memory::{Image, Layout, Memory, MemorySpace, View};
 use kymo_event::Addr;
 use kymo_symbols::Symbols;
 
@@ -133,6 +134,8 @@ pub(super) struct Code<'a> {
     unknown: HashMap<(Room, usize), u32>,
     missing: HashMap<(Room, Option<Box<str>>), u32>,
     files: HashMap<Box<str>, Arc<str>>,
+    /// Of each block, whether it waits for interrupts.
+    waits: Vec<Option<bool>>,
     count: u32,
     /// Functions that have not been reported yet.
     pub new: Vec<Definition>,
@@ -159,11 +162,50 @@ impl<'a> Code<'a> {
             unknown: HashMap::new(),
             missing: HashMap::new(),
             files: HashMap::new(),
+            waits: Vec::new(),
             count: 0,
             new: Vec::new(),
             new_unknown: Vec::new(),
             of_any: 0,
         }
+    }
+
+    /// Goes on with the memory of another part, in which blocks have other numbers.
+    pub fn enter(&mut self, memory: &'a Memory, threads: Option<Threads>) {
+        (self.memory, self.threads) = (memory, threads);
+        self.waits.clear();
+    }
+
+    /// Whether a range waits for interrupts: WFI.
+    #[inline]
+    pub fn waits(&mut self, range: &Range) -> bool {
+        let Some(block) = range.block else {
+            return self.looks_for_wait(range);
+        };
+        let index = block as usize;
+        match self.waits.get(index) {
+            Some(Some(known)) => *known,
+            _ => {
+                let waits = self.looks_for_wait(range);
+                if index >= self.waits.len() {
+                    self.waits.resize(index + 1, None);
+                }
+                self.waits[index] = Some(waits);
+                waits
+            }
+        }
+    }
+
+    #[cold]
+    fn looks_for_wait(&self, range: &Range) -> bool {
+        let bytes = self
+            .memory
+            .seen(self.view)
+            .at(MemorySpace::ANY, range.start);
+        let length = usize::try_from(range.end.wrapping_sub(range.start));
+        let all = bytes.unwrap_or_default();
+        let length = length.unwrap_or(usize::MAX).min(all.len());
+        waits_for_interrupt(range.isa, &all[..length])
     }
 
     /// Goes on with another view of memory. Whether the process that runs has been given another program.

@@ -8,7 +8,7 @@ mod message;
 mod order;
 mod threads;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::Receiver;
 
 use kymo_coresight::calls::{Edge, Entered, Lost, Place, Step};
@@ -36,10 +36,10 @@ pub(super) struct CoreSightSource {
     names: Names,
     follow: Follow,
     steps: Vec<Step>,
-    /// Things of other sources that went before that of the earliest time.
-    ahead: usize,
     /// Whether sources come one after the other.
     is_serial: bool,
+    /// Threads that ran on several sources of which nothing gives the order.
+    unordered: BTreeSet<u32>,
     /// Where the time of the source at hand begins, if they come one after the other.
     base: i64,
     latest: Option<i64>,
@@ -57,11 +57,17 @@ struct Reader {
     exceptions: Option<Exceptions>,
     state: State,
     items: VecDeque<Item>,
+    /// Things of other sources that went before the next one, which waits for them.
+    ahead: usize,
     /// Functions by the source's numbers.
     functions: Vec<FunctionId>,
     /// Numbers of code without symbols by the source's numbers.
     unknown: Vec<u32>,
     thread: Option<ThreadId>,
+    /// The last time of the source is behind it: others are extrapolated.
+    is_extrapolated: bool,
+    /// It may run elsewhere before and behind what runs here: nothing gives the order.
+    is_unordered: bool,
     /// Its thread runs on another core by now.
     is_left: bool,
     /// Where names of exceptions mean something.
@@ -94,7 +100,8 @@ impl CoreSightSource {
             add(&mut info, remark);
         }
         let is_serial = input.measure != Measure::Timestamps;
-        let mut names = Names::new(input.build_ids, input.threads, input.process_of);
+        let names = Names::new(input.build_ids, input.threads, input.process_of);
+        let mut names = names.with_names(input.names);
         let space = names.first_space(&mut info);
         let mut readers = Vec::new();
         let units = input.units.iter();
@@ -117,9 +124,12 @@ impl CoreSightSource {
                 is_timeless: is_serial && is_software(&unit.protocol),
                 state: State::Waiting(Box::new(unit.work)),
                 items: VecDeque::new(),
+                ahead: 0,
                 functions: Vec::new(),
                 unknown: Vec::new(),
                 thread: None,
+                is_unordered: false,
+                is_extrapolated: false,
                 is_left: false,
                 space,
                 interrupts: Vec::new(),
@@ -151,8 +161,8 @@ impl CoreSightSource {
             names,
             follow,
             steps: Vec::new(),
-            ahead: 0,
             is_serial,
+            unordered: input.unordered,
             base: 0,
             latest: None,
             total: End::default(),
@@ -237,6 +247,7 @@ impl CoreSightSource {
             reader,
             info: &mut self.info,
             names: &mut self.names,
+            unordered: &self.unordered,
             doubts: &mut self.doubts,
             batch,
             time,
@@ -299,6 +310,7 @@ impl CoreSightSource {
             What::DataSuppressed => at.named("data_suppressed", Vec::new()),
             What::Pause => at.lost(Lost::Paused),
             What::Restart => at.restart(),
+            What::LastTime => at.last_time(),
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,
@@ -380,6 +392,7 @@ struct At<'a> {
     reader: &'a mut Reader,
     info: &'a mut TraceInfo,
     names: &'a mut Names,
+    unordered: &'a BTreeSet<u32>,
     doubts: &'a mut Doubts,
     batch: &'a mut Batch,
     time: Time,
@@ -413,7 +426,9 @@ impl At<'_> {
             return;
         }
         let identities = &self.info.identities;
-        let irq = row.of_interrupt().map(|irq| identities.irq(irq));
+        let is_interrupt = matches!(kind, RowKind::IsrEnter | RowKind::IsrExit);
+        let irq = row.of_interrupt().filter(|_| is_interrupt);
+        let irq = irq.map(|irq| identities.irq(irq));
         let fields = irq.map(|Irq(number)| Field::new("irq", Value::Unsigned(number.into())));
         let event = Event {
             name: name_of(kind).into(),

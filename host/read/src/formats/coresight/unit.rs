@@ -51,6 +51,8 @@ pub(super) enum What {
     Pause,
     /// The same, and nothing else is missing: it was off while its trace was read, or the thread did not run.
     Restart,
+    /// The last time that the source tells: those of what follows are extrapolated.
+    LastTime,
     /// The source ends.
     End,
 }
@@ -198,8 +200,7 @@ impl Work {
             if software::is_software(&source.protocol) {
                 software::read(&source.protocol, stream, &mut output, &mut counts);
             } else {
-                code.memory = memory;
-                code.threads = self.threads(part);
+                code.enter(memory, self.threads(part));
                 // Blocks have other numbers in each part.
                 edges.forget_code();
                 let mut flow = Flow::new(&source.protocol, self.options, memory);
@@ -264,7 +265,8 @@ impl State {
     }
 
     fn finish(mut self, (functions, unknown): (Vec<Definition>, Vec<Unknown>), end: End) {
-        self.clock.finish(&mut self.placed);
+        let last_time = (0, What::LastTime);
+        self.clock.finish(Some(last_time), &mut self.placed);
         self.take();
         self.chunk.functions.extend(functions);
         self.chunk.unknown.extend(unknown);
@@ -390,7 +392,13 @@ impl Sink for Follower<'_, '_, '_> {
         }
         let now = edges.instructions();
         match element {
-            Element::Range(range) => output.cycles(now, range.cycles),
+            Element::Range(range) => {
+                output.cycles(now, range.cycles);
+                if output.measure == Measure::Timestamps && code.waits(&range) {
+                    // Of the time up to the next one, instructions take what they do elsewhere.
+                    output.state.clock.gap();
+                }
+            }
             Element::Cycles(cycles) => output.cycles(now, Some(cycles)),
             Element::TraceOn { cycles, .. } => output.cycles(now, cycles),
             Element::Context(context) => output.cycles(now, context.cycles),

@@ -8,47 +8,56 @@ use super::super::follow::Follow;
 use super::super::unit::Item;
 use super::CoreSightSource;
 
-/// Things that are taken before an earlier one of another source at most, for a thread that moves: so many are more than
-/// what times are uncertain by, and the thread is taken to run on both.
+/// Things of one source that are taken before an earlier one of another source at most, for a thread that moves: so many are
+/// more than what times are uncertain by, and the thread is taken to run on both.
 const AHEAD: usize = 1 << 16;
+
+/// A source that waits: its next thing goes on with a thread that another source has more of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wait {
+    source: usize,
+    /// The source that goes first.
+    before: usize,
+    /// The time up to which it does. What goes first is possible by then.
+    latest: i64,
+}
+
+/// Which source goes next, where the one with the earliest time waits: `Ok` at its own time, or else what it waits for. `others`
+/// are in the order of time.
+fn choose(
+    first: Wait,
+    others: &[(i64, usize)],
+    waits: impl Fn(usize) -> Option<Wait>,
+) -> Result<usize, Wait> {
+    let mut chosen = first;
+    for (time, other) in others {
+        if *time > chosen.latest {
+            break;
+        }
+        // Others that are due meanwhile keep their times, unless they wait as well. Then what has to be there first goes first:
+        // what another one waits for may not be possible by then.
+        match waits(*other) {
+            None => return Ok(*other),
+            Some(wait) if wait.latest < chosen.latest => chosen = wait,
+            Some(_) => {}
+        }
+    }
+    Err(chosen)
+}
 
 impl CoreSightSource {
     /// The source whose next thing comes first.
     pub(super) fn first(&mut self) -> Option<usize> {
-        let first = self.earliest(&[])?;
-        if self.is_serial {
-            return Some(first);
+        let next = self.choose()?;
+        if let Some(reader) = self.readers.get_mut(next) {
+            reader.ahead = 0;
         }
-        let Some((before, latest)) = self.waits(first).filter(|_| self.ahead < AHEAD) else {
-            self.ahead = 0;
-            return Some(first);
-        };
-        self.ahead += 1;
-        // Others that are due meanwhile keep their times, unless they wait as well.
-        let (mut waiting, mut latest) = (vec![first], latest);
-        while let Some(other) = self.earliest(&waiting) {
-            if other == before || self.next(other).is_none_or(|next| next.time > latest) {
-                break;
-            }
-            let Some((_, its_latest)) = self.waits(other) else {
-                return Some(other);
-            };
-            latest = latest.min(its_latest);
-            waiting.push(other);
-        }
-        if let Some(next) = self.next_mut(before) {
-            next.time = next.time.min(latest);
-        }
-        Some(before)
+        Some(next)
     }
 
-    /// The source with the earliest time, of all but these.
-    fn earliest(&mut self, but: &[usize]) -> Option<usize> {
+    fn choose(&mut self) -> Option<usize> {
         let mut first: Option<(i64, usize)> = None;
         for index in 0..self.readers.len() {
-            if but.contains(&index) {
-                continue;
-            }
             let Some(time) = self.peek(index) else {
                 continue;
             };
@@ -59,19 +68,45 @@ impl CoreSightSource {
                 break;
             }
         }
-        first.map(|(_, index)| index)
+        let (_, first) = first?;
+        if self.is_serial {
+            return Some(first);
+        }
+        let Some(wait) = self.waits(first) else {
+            return Some(first);
+        };
+        let others = (0..self.readers.len()).filter(|index| *index != first);
+        let others = others.filter_map(|index| Some((self.next(index)?.time, index)));
+        let mut others: Vec<_> = others.filter(|(time, _)| *time <= wait.latest).collect();
+        others.sort_unstable();
+        let wait = match choose(wait, &others, |index| self.waits(index)) {
+            Ok(other) => return Some(other),
+            Err(wait) => wait,
+        };
+        let waiting = self.readers.get_mut(wait.source)?;
+        if waiting.ahead >= AHEAD {
+            return Some(wait.source);
+        }
+        waiting.ahead += 1;
+        if let Some(next) = self.next_mut(wait.before) {
+            next.time = next.time.min(wait.latest);
+        }
+        Some(wait.before)
     }
 
-    /// The source that a source's next thing waits for, and up to when: where it goes on with a thread, the one that this ran
-    /// on before.
-    fn waits(&mut self, index: usize) -> Option<(usize, i64)> {
-        let next = self.next(index)?;
+    /// What a source's next thing waits for: where it goes on with a thread, the source that this ran on before. All sources
+    /// were looked at.
+    fn waits(&self, source: usize) -> Option<Wait> {
+        let next = self.next(source)?;
         let latest = next.bounds.1;
-        let before = self.follow.before(index, &next.what)?;
-        self.peek(before);
+        let before = self.follow.before(source, &next.what)?;
         let next = self.next(before)?;
         let is_before = next.bounds.0 <= latest && !Follow::ends_run(&next.what);
-        is_before.then_some((before, latest))
+        is_before.then_some(Wait {
+            source,
+            before,
+            latest,
+        })
     }
 
     fn next(&self, index: usize) -> Option<&Item> {
@@ -80,5 +115,32 @@ impl CoreSightSource {
 
     fn next_mut(&mut self, index: usize) -> Option<&mut Item> {
         self.readers.get_mut(index)?.items.front_mut()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_goes_before_it_is_possible() {
+        // Source 0 waits for 2, which is possible from 80 on; source 1 for 3, up to 50.
+        let wait = |source, before, latest| Wait {
+            source,
+            before,
+            latest,
+        };
+        let waits = |source| match source {
+            0 => Some(wait(0, 2, 100)),
+            1 => Some(wait(1, 3, 50)),
+            _ => None,
+        };
+        let first = waits(0).expect("it waits");
+        let chosen = choose(first, &[(40, 1), (90, 2), (95, 3)], waits);
+        assert_eq!(chosen, Err(wait(1, 3, 50)));
+        // What is due meanwhile keeps its time.
+        assert_eq!(choose(first, &[(30, 3), (40, 1), (90, 2)], waits), Ok(3));
+        assert_eq!(choose(first, &[(90, 2), (95, 1)], waits), Ok(2));
+        assert_eq!(choose(first, &[(101, 2)], waits), Err(first));
     }
 }

@@ -79,19 +79,34 @@ impl At<'_> {
         }
     }
 
+    /// Of what is open here, only the time up to here is certain.
+    pub(super) fn last_time(&mut self) {
+        self.reader.is_extrapolated = true;
+        self.row(RowKind::Time, |row| {
+            let mut row = row.last_time();
+            row.record = false;
+            row
+        });
+    }
+
     pub(super) fn switch(&mut self, thread: u32) {
         while let Some(irq) = self.reader.interrupts.pop() {
             self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
         }
         if self.reader.thread.is_some() && !self.reader.is_left {
-            self.row(RowKind::SwitchedOut, |row| row);
+            let is_unseen = self.reader.is_unordered;
+            self.row(RowKind::SwitchedOut, |row| row.unseen(is_unseen));
         }
         (self.reader.thread, self.reader.is_left) = (None, false);
+        self.reader.is_unordered = self.unordered.contains(&thread);
         if thread != NO_THREAD {
             let (thread, space) = self.names.thread(thread, self.reader.cpu, self.info);
             self.reader.thread = Some(thread);
             self.reader.space = space;
             self.row(RowKind::SwitchedIn, |row| row);
+            if self.reader.is_extrapolated {
+                self.last_time();
+            }
         }
     }
 }
