@@ -370,3 +370,51 @@ int main(void) { return setgid(65534) || setuid(65534) || work(1) == 0; }
         );
     }
 }
+
+/// A thread that ends in the middle of its calls takes no time in them after that, while one that waits does.
+#[test]
+fn calls_of_threads_that_ended_take_no_time_after_that() {
+    const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <unistd.h>
+#define N __attribute__((noinline))
+N void ends(void) { pthread_exit(0); }
+N void *thread(void *unused) { ends(); return unused; }
+N void pauses(void) { for (;;) pause(); }
+N void *waiting(void *unused) { pauses(); return unused; }
+N void later(void) { usleep(300000); }
+int main(void) {
+    pthread_t made;
+    pthread_create(&made, 0, waiting, 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_create(&made, 0, thread, 0);
+        pthread_join(made, 0);
+    }
+    later();
+    return 0;
+}
+"#;
+    let folder = folder("ended", &[("ended.c", PROGRAM)]);
+    let hooks = ["-finstrument-functions", "-pthread"];
+    gcc(
+        &folder,
+        &[&specs(), hooks[0], hooks[1], "ended.c", "-o", "ended"],
+    );
+    record(&folder, "ended", &[]);
+    let recording = folder.join("recordings/a.kymo");
+    let text = kymo(&["report", "--format", "json"], &recording);
+    let rows: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let of = |function: &str, member: &str| {
+        let row = rows.iter().find(|row| row["function"] == function);
+        row.unwrap()[member].as_u64()
+    };
+    for function in ["thread", "ends"] {
+        assert_eq!(of(function, "count"), Some(3), "{text}");
+        assert!(of(function, "total_ns") < Some(300_000_000), "{text}");
+    }
+    let pauses = of("pauses", "total_ns");
+    assert!(pauses > Some(300_000_000), "{text}");
+}

@@ -298,7 +298,8 @@ pub enum EventId {
     SwitchedInNear = 11,
     /// The thread that ran lost the CPU. No payload.
     SwitchedOut = 12,
-    /// Another thread than the one that is known to run lost the CPU. `word thread`.
+    /// Another thread than the one that is known to run lost the CPU. `word thread`. In the stream of a thread, of
+    /// that thread: it has ended.
     SwitchedOutNamed = 13,
     /// An interrupt handler began. `u8 irq`: the number as the architecture counts (on Cortex-M the
     /// exception number, 15 = SysTick, 16 = IRQ 0; on Linux the signal).

@@ -172,7 +172,9 @@ pub struct Bounds {
     /// How many calls of any function can be missing: those whose entries are among the lost events, and of whose exits nothing
     /// was seen. `None` if the source does not say how many events were lost.
     pub missing_calls: Option<u64>,
-    /// Whether some of these were lost in front of the window.
+    /// How many calls are in no row, being too deep to follow: their time is in rows of others.
+    pub too_deep: u64,
+    /// Whether some of the missing ones were lost in front of the window.
     pub before: bool,
     /// Time of processors of which it is not certain in which function it passed. `None` if nothing was lost.
     pub uncertain: Option<Duration>,
@@ -187,6 +189,7 @@ impl Bounds {
         let sure = sure.fold(Duration(0), |sum, time| sum + time);
         Self {
             missing_calls: (counts.unknown_gaps == 0).then_some(counts.missing_calls),
+            too_deep: counts.too_deep,
             before: counts.losses_before > 0,
             uncertain: (counts.losses + counts.losses_before > 0).then(|| counts.ran - sure),
             ran: (counts.unbounded_gaps == 0).then_some(counts.ran),
@@ -195,16 +198,17 @@ impl Bounds {
 
     /// How many calls a row's function had at most; `None` if that is not known.
     pub fn count(&self, row: &Row) -> Option<u64> {
-        Some(row.ends().saturating_add(self.missing_calls?))
+        let missing = self.missing_calls?.saturating_add(self.too_deep);
+        Some(row.ends().saturating_add(missing))
     }
 
-    /// How much its total can be at most; `None` if a clock is in doubt.
+    /// How much its total can be at most; `None` if a clock is in doubt, or calls were too deep to follow.
     pub fn total(&self, row: &Row) -> Option<Duration> {
         let most = match self.uncertain {
             Some(_) => self.ran?.max(row.total_max),
             None => row.total_max,
         };
-        (row.clock == 0).then_some(most)
+        (row.clock == 0 && self.too_deep == 0).then_some(most)
     }
 
     /// The same of its self time.
@@ -213,7 +217,7 @@ impl Bounds {
             Some(uncertain) => self.ran.map(|_| row.self_time + uncertain)?,
             None => row.self_max,
         };
-        (row.clock == 0).then_some(most)
+        (row.clock == 0 && self.too_deep == 0).then_some(most)
     }
 }
 
@@ -523,5 +527,12 @@ mod tests {
         assert_eq!(Bounds::of(&unknown, &profile).count(&row), None);
         let clock = Row { clock: 1, ..row };
         assert_eq!(bounds.self_time(&clock), None);
+        let deep = Counts {
+            too_deep: 1000,
+            ..whole
+        };
+        let bounds = Bounds::of(&deep, &profile);
+        assert_eq!(bounds.count(&row), Some(1001));
+        assert_eq!((bounds.total(&row), bounds.self_time(&row)), (None, None));
     }
 }

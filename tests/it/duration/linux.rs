@@ -415,3 +415,16 @@ fn a_host_chooses_the_functions_while_the_program_runs() {
     served.call(1);
     assert_eq!(found(&served), "inner main other outer small small");
 }
+
+#[test]
+fn advice_is_applied_to_a_program_that_has_no_filter_yet() {
+    let mut served = Served::start("advised", SERVES, "0");
+    served.call(2000);
+    let mut advise = served.ask(&["advise", "--apply", "--format", "json"]);
+    let advice = run::output(advise.arg("--elf").arg(served.folder.join("program"))).unwrap();
+    assert!(advice.contains("small"), "{advice}");
+    let said = run::output(&mut served.ask(&["command", "duration"])).unwrap();
+    assert!(said.contains(" filter=1 "), "{said}");
+    served.call(10);
+    assert!(served.calls().iter().all(|call| call.function != "small"));
+}

@@ -7,6 +7,7 @@ use kymo_analysis::advice::{Advice, Advisor, Filled, Records, Short};
 use kymo_analysis::replay::{Options, Replay};
 use kymo_event::{Addr, Duration, FunctionId, RowKind, Time, TraceInfo, Wanted};
 use kymo_export::json::{Object, list};
+use kymo_link::LinkError;
 use kymo_wire::link::{Action, Command, Duration as KymoDuration};
 
 use crate::args::{Format, FormatArgs, InputArgs, SymbolArgs};
@@ -174,8 +175,21 @@ fn apply(target: &TargetArgs, skipped: &[Addr], context: &Context) -> Result<(),
     let mut live = target.connect(context)?;
     duration::check(&live.identity)?;
     if !duration::has_filter(&mut live)? {
-        return Err(Report::new("this target has no filter of functions")
-            .help("give KYMO_DURATION a `filter` of KYMO_DURATION_FILTER(bytes of text) bytes"));
+        // A program on Linux makes one when it is first asked to.
+        let all = Command::Duration(KymoDuration::Filter(None, Action::Record));
+        match live.target.command(all) {
+            Ok(_) => {}
+            Err(LinkError::Refused { reason, .. }) => {
+                return Err(Report::new(format_args!(
+                    "this target has no filter of functions: {reason}"
+                ))
+                .help(
+                    "on a board, give KYMO_DURATION a `filter` of KYMO_DURATION_FILTER(bytes of text) bytes; \
+                     on Linux, start the program with KYMO_THRESHOLD=0 in its environment",
+                ));
+            }
+            Err(error) => return Err(explain(error)),
+        }
     }
     let was_on = duration::is_on(&mut live)?;
     let mut asked = vec![KymoDuration::Filter(None, Action::Record)];

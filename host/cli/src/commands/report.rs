@@ -480,7 +480,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
     if counts.too_deep > 0 {
         context.warn(format_args!(
-            "{} not in the table, being too deep to follow; the time is the caller's",
+            "{} not in the table, being too deep to follow (+); the time is the caller's",
             are(counts.too_deep, "call")
         ));
     }

@@ -5,11 +5,14 @@
 //! The event that the hook was for counts as lost, for nobody knows whether it was recorded.
 //! (The table of functions keeps what it has counted.)
 
+use kymo_wire::event::EventId;
 use kymo_wire::link::Mode;
 
 use super::{Lane, ThreadPort};
 use crate::Event;
+use crate::encode::Stream;
 use crate::gate::Gate;
+use crate::hot::low;
 use crate::sync::Ordering;
 
 impl<P: ThreadPort> Lane<P> {
@@ -98,10 +101,32 @@ impl<P: ThreadPort> Lane<P> {
         }
         self.items.end();
         let stream = self.writer.stream();
+        self.mark_end(stream);
         stream.add_discarded(stream.buffer().give_up());
         // SAFETY: nobody is inside, or will be.
         unsafe { self.seal(now) };
         self.ended.store(true, Ordering::Release);
+    }
+
+    /// Records, at the time of the last record, that the thread lost its processor: for good, so that a reader charges
+    /// its open calls with no time behind that. Without room for it nothing counts as lost.
+    fn mark_end(&self, stream: &Stream<P>) {
+        // There the calls' own records tell.
+        #[cfg(feature = "duration")]
+        if self.duration().is_some() {
+            return;
+        }
+        let (id, thread) = (EventId::SwitchedOutNamed, stream.thread() as u64);
+        let Some(cursor) = stream.cursor() else {
+            return;
+        };
+        let last = stream.last();
+        let buffer = stream.buffer();
+        if !stream.put(cursor, low::<P>(last), id, thread, 0)
+            && (buffer.mode() == Mode::Overwrite || buffer.has_place())
+        {
+            stream.place(id, last, thread, 0);
+        }
     }
 
     /// Whether another thread would find room in the lane at once: in mode *stream* all that is in it has been taken.

@@ -33,6 +33,7 @@ use super::source::open_packets;
 use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
 
+mod duration;
 mod image;
 mod process_file;
 mod table;
@@ -341,6 +342,8 @@ impl Found<'_> {
         for cpu in 0..self.recorder.cpus {
             self.stream(cpu);
         }
+        self.remarks
+            .extend(duration::remark(self.recorder.layout, &self.packets));
         for cpu in 0..self.recorder.cpus {
             self.rings(cpu);
         }

@@ -77,6 +77,14 @@ struct Inner {
     end: Time,
 }
 
+/// A call whose entry was recorded by a reading.
+#[derive(Clone, Copy, Debug)]
+struct OpenCall {
+    begin: Time,
+    /// The time of the last reading that reported it: at one time each record is of a call of its own.
+    reported: Time,
+}
+
 /// The events of another source with all calls taken apart.
 #[derive(Debug)]
 pub(super) struct WholeCalls<S> {
@@ -105,8 +113,8 @@ pub(super) struct Splitter {
     streams: HashMap<(StreamId, ThreadId), StreamId>,
     /// Threads are switched in the trace itself.
     has_switches: bool,
-    /// Calls whose entries were recorded by readings, and when they begin.
-    open: HashMap<(Track, FunctionId), Vec<Time>>,
+    /// Calls whose entries were recorded by readings, the outermost first.
+    open: HashMap<(Track, FunctionId), Vec<OpenCall>>,
 }
 
 impl<S: Source> WholeCalls<S> {
@@ -185,7 +193,7 @@ impl Splitter {
         let began = Time(end.0.saturating_sub_unsigned(call.duration.0));
         let is_open = call.end == CallEnd::Open;
         let track = Track::of(event);
-        let is_known = self.is_known(track, call, began);
+        let is_known = self.is_known(track, call, (began, end));
         let begin = match is_open {
             true => began,
             false => self.nest(track, began, end),
@@ -277,32 +285,48 @@ impl Splitter {
     }
 
     /// Whether the entry of this call has been recorded by a reading before; and one that is open now is remembered.
-    fn is_known(&mut self, track: Track, call: WholeCall, begin: Time) -> bool {
-        let is_it = |other: &Time| other.0.abs_diff(begin.0) <= 1;
+    fn is_known(&mut self, track: Track, call: WholeCall, (begin, end): (Time, Time)) -> bool {
+        let is_open = call.end == CallEnd::Open;
+        // Times in nanoseconds that are computed of ticks may be one off, and recursion makes calls within one.
+        let is_it = |other: &OpenCall| {
+            other.begin.0.abs_diff(begin.0) <= 1 && !(is_open && other.reported == end)
+        };
         let place = (track, call.function);
         let known = self.open.get_mut(&place);
-        let found = known
-            .as_ref()
-            .and_then(|known| known.iter().position(is_it));
-        match (found, call.end) {
-            (Some(_), CallEnd::Open) => true,
-            (Some(index), _) => {
-                if let Some(known) = known {
-                    known.swap_remove(index);
+        // A reading reports the outermost first, and the innermost returns first.
+        let found = known.and_then(|known| {
+            let mut calls = known.iter();
+            let index = match is_open {
+                true => calls.position(is_it),
+                false => calls.rposition(is_it),
+            };
+            Some((index?, known))
+        });
+        match (found, is_open) {
+            (Some((index, known)), true) => {
+                if let Some(call) = known.get_mut(index) {
+                    call.reported = end;
                 }
                 true
             }
-            (None, CallEnd::Open) => {
+            (Some((index, known)), false) => {
+                known.remove(index);
+                true
+            }
+            (None, true) => {
                 if self.open.len() >= OPEN {
                     self.open.clear();
                 }
                 let known = self.open.entry(place).or_default();
                 if known.len() < OPEN {
-                    known.push(begin);
+                    known.push(OpenCall {
+                        begin,
+                        reported: end,
+                    });
                 }
                 false
             }
-            (None, _) => false,
+            (None, false) => false,
         }
     }
 

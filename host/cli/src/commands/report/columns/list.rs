@@ -14,7 +14,7 @@ pub static COLUMNS: [Column; 47] = [
     column(
         "missing",
         "",
-        "calls that may be missing besides, where events were lost",
+        "calls that may be missing besides, where events were lost or calls too deep to follow",
         |it, _| {
             it.count_max
                 .map_or(Value::None, |most| Value::Count(most - it.row.count))

@@ -99,6 +99,20 @@ fn memory(packets: u32) -> Vec<u8> {
     memory
 }
 
+#[test]
+fn open_calls_of_duration_mode_are_said_to_be_missing() {
+    let plain = memory(3);
+    assert!(found(&plain, None).1.is_empty());
+    let mut calls = plain;
+    for place in 0..3 {
+        calls[8 + place * PACKET + 5] |= PacketHeader::FLAG_CALLS;
+    }
+    let (packets, remarks) = found(&calls, None);
+    assert_eq!(packets.len(), 3);
+    assert_eq!(remarks.len(), 1, "{remarks:?}");
+    assert!(remarks[0].contains("calls that had not ended are missing"));
+}
+
 /// What is found: the packets' numbers and lengths, and what is said.
 fn found(memory: &[u8], address: Option<u64>) -> (Vec<PacketHeader>, Vec<String>) {
     let recorder = recorder();

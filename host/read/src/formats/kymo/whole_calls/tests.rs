@@ -133,6 +133,36 @@ fn open_calls_without_threads_are_their_streams() {
         open_call(0, 10, 30),
         open_call(1, 10, 30),
     ];
+    assert_eq!(
+        entries_of(events),
+        [(StreamId(0), Time(10)), (StreamId(1), Time(10))]
+    );
+}
+
+#[test]
+fn open_calls_that_begin_at_one_time_are_each_counted() {
+    // Recursion, one tick apart, and read twice; then all but the outermost return.
+    let mut events: Vec<Event> = [20, 30]
+        .into_iter()
+        .flat_map(|end| [10, 10, 11, 11, 12].map(|begin| open_call(0, begin, end)))
+        .collect();
+    for begin in [12, 11, 11, 10] {
+        let mut returned = open_call(0, begin, 40);
+        if let EventKind::Call(call) = &mut returned.kind {
+            call.end = CallEnd::Returned;
+        }
+        events.push(returned);
+    }
+    events.push(open_call(0, 10, 50));
+    let entries = entries_of(events);
+    assert_eq!(
+        entries,
+        [10, 10, 11, 11, 12].map(|at| (StreamId(0), Time(at)))
+    );
+}
+
+/// The entries that are given out, sorted.
+fn entries_of(events: Vec<Event>) -> Vec<(StreamId, Time)> {
     let info = TraceInfo::default();
     let mut source = WholeCalls::new(Scripted { info, events }, Wanted::Everything);
     let mut batch = Batch::default();
@@ -142,5 +172,5 @@ fn open_calls_without_threads_are_their_streams() {
         entries.extend(enters.map(|row| (row.stream, row.time)));
     }
     entries.sort_unstable();
-    assert_eq!(entries, [(StreamId(0), Time(10)), (StreamId(1), Time(10))]);
+    entries
 }
