@@ -30,8 +30,8 @@ impl ByWall {
         self.open(track).push(Duration(0));
     }
 
-    /// The end of a call. What is certain of its times on the processor is certain by the wall, too; without a doubt all
-    /// of it is.
+    /// The end of a call. What is certain of its times on the processor is certain by the wall, too. Without a doubt all
+    /// of it is; but a call that was open in a loss may have ended there, though its thread had no processor since.
     pub(crate) fn end(&mut self, end: &End) -> End {
         // Of one whose beginning nobody saw, no callees are known, and none of the open calls made it.
         let is_orphan = end.begin.is_none();
@@ -44,7 +44,9 @@ impl ByWall {
             *caller += wall;
         }
         let self_time = end.wall.map(|wall| wall - callees);
-        let sure = |seen: Option<Duration>, sure: Option<Duration>| match end.sure == end.duration {
+        let sure = |seen: Option<Duration>, sure: Option<Duration>| match end.sure == end.duration
+            && !end.doubt.loss
+        {
             true => seen,
             false => seen.map(|seen| seen.min(sure.unwrap_or_default())),
         };

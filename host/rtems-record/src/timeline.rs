@@ -53,6 +53,13 @@ struct Held {
     is_item: bool,
 }
 
+impl Held {
+    /// Whether the reader put it where records were lost.
+    fn is_loss(&self) -> bool {
+        !self.is_item && self.event == EventId::PER_CPU_OVERFLOW
+    }
+}
+
 /// What is known of a processor's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -273,7 +280,14 @@ impl Timeline {
                 let passed = passed(last, held.time, held.event, self.most_ahead);
                 cpu.held_span = Some((held.time, ticks.saturating_add_signed(passed)));
             }
-            cpu.held.push(held);
+            // A loss ends with the first record behind it that has a time. An item without one gets that of the record before
+            // the loss, so it stands before it.
+            let is_behind_losses = held.is_item && !held.event.has_time();
+            let losses = cpu.held.iter().rev().take_while(|it| it.is_loss()).count();
+            match is_behind_losses && losses > 0 {
+                true => cpu.held.insert(cpu.held.len() - losses, held),
+                false => cpu.held.push(held),
+            }
             if cpu.held.len() as u64 >= self.room {
                 self.place(self.current);
             }

@@ -248,8 +248,9 @@ impl Calls {
     }
 
     /// A thread's track has a processor from here on.
-    pub(super) fn put_on(&mut self, cpu: usize, track: usize) {
+    pub(super) fn put_on(&mut self, cpu: usize, track: usize, time: Time) {
         let found = &mut self.tracks[track];
+        found.begin_turn(time);
         found.on = Some(cpu);
         if let Some(before) = found.last_on.replace(cpu) {
             if before == cpu {

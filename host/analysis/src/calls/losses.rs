@@ -2,7 +2,7 @@
 
 use kymo_event::{Duration, EventRef, Gap, Row, StreamId, Time};
 
-use super::cpu_state::Handlers;
+use super::cpu_state::{CpuKey, Handlers};
 use super::functions::unfinished;
 use super::output::{Counts, How, Repair, Step};
 use super::track::Track;
@@ -152,6 +152,17 @@ impl Calls {
         self.each_touched(cpu, |track| {
             stale.extend(track.lose(survived).map(|depth| (track.id, depth)));
         });
+        // Some sources report a loss at its end, when other processors' events of meanwhile have passed.
+        let found = &self.cpus[cpu];
+        if let (CpuKey::Cpu(machine, _), Some(last)) = (found.key, found.last) {
+            let elsewhere = |track: &&mut Track| {
+                track.machine == machine && track.on.is_some_and(|on| on != cpu)
+            };
+            for track in self.tracks.iter_mut().filter(elsewhere) {
+                let depth = track.lose_elsewhere(last, survived);
+                stale.extend(depth.map(|depth| (track.id, depth)));
+            }
+        }
         // Handlers are short: that one goes on behind the loss is less likely than that its end
         // was lost, and taking it to go on would charge it for everything that follows.
         self.end_interrupts(cpu, 0, time, unfinished, out);
@@ -169,9 +180,15 @@ impl Calls {
         }
     }
 
-    /// A thread that a row shows may have done anything from here on.
-    pub(super) fn lose(&mut self, track: usize, row: &Row, out: &mut impl FnMut(Step<'_>)) {
-        let (survived, time) = (self.survived(row.stream), row.time);
+    /// A thread may have done anything from here on.
+    pub(super) fn lose(
+        &mut self,
+        track: usize,
+        stream: StreamId,
+        time: Time,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
+        let survived = self.survived(stream);
         if let Some(depth) = self.tracks[track].lose(survived) {
             self.close(track, depth, time, unfinished, out);
         }

@@ -46,7 +46,7 @@ impl Calls {
             }
             self.cpus[cpu].handlers = Handlers::UnknownAtSwitch;
         }
-        self.put_on(cpu, track);
+        self.put_on(cpu, track, time);
         self.state(cpu, track, time, true, recorded, out);
     }
 
@@ -65,6 +65,7 @@ impl Calls {
         self.leave(cpu, track, row.time, true, out);
         self.cpus[cpu].left = Some(track);
         self.cpus[cpu].crossed = Some(track);
+<<<<<<< HEAD
         // It may run, unseen, on a processor whose events are being lost.
         let machine = self.cpus[cpu].machine;
         let mut in_gap = self.in_gap.iter();
@@ -72,6 +73,8 @@ impl Calls {
         if is_unseen || row.may_run_unseen() {
             self.lose(track, row, out);
         }
+=======
+>>>>>>> eleven
     }
 
     /// A thread loses its processor.
@@ -92,6 +95,12 @@ impl Calls {
             _ => self.tracks[track].on = None,
         }
         self.state(cpu, track, time, false, recorded, out);
+        // It may run, unseen, on a processor whose events are being lost.
+        let machine = self.cpus[cpu].machine;
+        let mut in_gap = self.in_gap.iter();
+        if in_gap.any(|stream| self.machine_of(*stream) == machine) {
+            self.lose(track, self.cpus[cpu].stream, time, out);
+        }
     }
 
     pub(super) fn state(

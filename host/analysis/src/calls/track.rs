@@ -1,5 +1,6 @@
 //! The call stack of one track.
 
+mod jumps;
 mod losses;
 mod stated;
 
@@ -10,6 +11,8 @@ use crate::hash::FastMap;
 use super::cpu_state::Charge;
 use super::frames::{Frame, Lost, Marks, OpenCounts, Outer, Stack};
 use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId, TrackInfo};
+use jumps::Mark;
+use losses::Turn;
 use stated::as_stated;
 
 /// A track, and what is open on it.
@@ -26,6 +29,8 @@ pub(super) struct Track {
     pub on: Option<usize>,
     /// The one that it had last.
     pub last_on: Option<usize>,
+    /// When it got its processor last.
+    pub turn: Turn,
     /// What is open, the outermost call first.
     frames: Vec<Frame>,
     /// How often a function is open: tells recursion, and whether an exit has its call here,
@@ -55,21 +60,8 @@ pub(super) struct Track {
     outer: Outer,
 }
 
-/// Where a `longjmp` leads.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    /// How many calls were open.
-    depth: usize,
-    /// The innermost of them, which called `setjmp`; `None` if none was. If another call has its
-    /// place now, the mark is void.
-    call: Option<CallId>,
-}
-
 /// Two times that a source states of the beginning of one call differ by no more.
 const NEAR: Duration = Duration(1_000_000);
-
-/// More environments than calls can be open are only there if marks are void.
-const MARKS: usize = 1 << 16;
 
 /// What became of an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,16 +72,6 @@ pub(super) enum Match {
     Hidden,
     /// Nothing of this name is open.
     Nothing,
-}
-
-impl Mark {
-    /// Whether the call that set it is still open, and with it all further out.
-    fn holds(&self, frames: &[Frame]) -> bool {
-        match self.depth.checked_sub(1) {
-            None => true,
-            Some(top) => frames.get(top).map(|frame| frame.call) == self.call,
-        }
-    }
 }
 
 impl Track {
@@ -104,6 +86,7 @@ impl Track {
             ran: if info.is_span() { i64::MIN } else { 0 },
             on: None,
             last_on: None,
+            turn: Turn::default(),
             frames: Vec::new(),
             open: OpenCounts::default(),
             hidden: 0,
@@ -316,44 +299,6 @@ impl Track {
         }
         self.forget_hidden();
         false
-    }
-
-    /// Remembers that a jump with `env` leads to here.
-    pub fn mark(&mut self, env: Addr) {
-        if self.hidden > 0 {
-            // Where it leads is not followed, and where another of the same place led is over.
-            self.marks.remove(&env);
-            return;
-        }
-        if self.marks.len() >= MARKS && !self.marks.contains_key(&env) {
-            let frames = &self.frames;
-            self.marks.retain(|_, mark| mark.holds(frames));
-            if self.marks.len() >= MARKS {
-                return;
-            }
-        }
-        let mark = Mark {
-            depth: self.frames.len(),
-            call: self.frames.last().map(|frame| frame.call),
-        };
-        self.marks.insert(env, mark);
-    }
-
-    /// How many calls a jump with `env` leaves open; `None` if that is not known.
-    pub fn jump_target(&self, env: Addr) -> Option<usize> {
-        let mark = self.marks.get(&env)?;
-        mark.holds(&self.frames).then_some(mark.depth)
-    }
-
-    /// Where jumps lead: how many calls are open there, and the environment, the outermost first.
-    pub fn marks(&self) -> Vec<(usize, Addr)> {
-        let marks = self
-            .marks
-            .iter()
-            .filter(|(_, mark)| mark.holds(&self.frames));
-        let mut marks: Vec<_> = marks.map(|(env, mark)| (mark.depth, *env)).collect();
-        marks.sort_unstable();
-        marks
     }
 
     /// Gives up the calls that are too deep to be followed.
@@ -575,8 +520,13 @@ impl Track {
     /// Puts everything that is open in doubt, and tells the index of the first call that nothing
     /// has been heard of for more than `survived` losses.
     pub fn lose(&mut self, survived: u32) -> Option<usize> {
-        self.off.clear();
         self.doubt_loss();
+        self.count_loss(survived)
+    }
+
+    /// Counts a loss. Gives the index of the first call that nothing has been heard of for more than `survived` losses.
+    fn count_loss(&mut self, survived: u32) -> Option<usize> {
+        self.off.clear();
         let now = self.losses.wrapping_add(1);
         self.losses = now;
         self.lost

@@ -2,6 +2,7 @@
 //! rebuilt from their events: all of it when the trace is whole, and whatever is given without
 //! doubt when parts of it are lost.
 
+mod elsewhere;
 mod windows;
 
 use std::collections::{HashMap, HashSet};

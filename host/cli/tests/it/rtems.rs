@@ -43,6 +43,89 @@ fn stream(rounds: u64) -> (Stream, usize) {
     (stream, half)
 }
 
+/// The item that tells of a loss has no time of its own: that of the record before the loss is not where the loss ends.
+#[test]
+fn the_time_of_a_second_loss_before_a_pair_is_no_threads() {
+    let (idle, first, second) = (0x0901_0001, 0x0a01_0001, 0x0a01_0002);
+    let folder = tempfile::tempdir().unwrap();
+    for version in [9, 10] {
+        // (Version 9 has other numbers.)
+        let (switch_out, switch_in, line) = match version {
+            9 => (303, 302, 89),
+            _ => (306, 305, 101),
+        };
+        let ms = 1_000;
+        let mut stream = Stream::new(LAYOUTS[0], version, 1, 16, 1_000_000);
+        stream
+            .thread(idle, "IDLE")
+            .thread(first, "T00")
+            .thread(second, "T01");
+        let switch = |stream: &mut Stream, at, from, to| {
+            stream.item(at, switch_out, from).item(at, switch_in, to);
+        };
+        // Version 9 says where a ring was read, version 10 how much was lost.
+        let mut read = 0;
+        let mut chunk = |stream: &mut Stream, lost: u64, items: u64| {
+            stream.processor(0);
+            match (version, lost) {
+                (9, _) => {
+                    stream.ring(read, read + lost + items);
+                    read += lost + items;
+                }
+                (_, 0) => {}
+                _ => {
+                    stream.overflow(lost);
+                }
+            }
+        };
+        chunk(&mut stream, 0, 5);
+        stream.uptime(5_000 * ms);
+        switch(&mut stream, 5_000 * ms + 1, idle, first);
+        stream.item(5_001 * ms, line, 1);
+        // T01 runs up to 5.022 s.
+        chunk(&mut stream, 100, 15);
+        for at in 0..13 {
+            stream.item(5_021 * ms + at, line, 2);
+        }
+        switch(&mut stream, 5_022 * ms, second, first);
+        chunk(&mut stream, 50, 15);
+        for at in 0..11 {
+            stream.item(5_030 * ms + at, line, 3);
+        }
+        stream.uptime(5_030 * ms + 20);
+        switch(&mut stream, 5_031 * ms, second, first);
+        chunk(&mut stream, 0, 1);
+        stream.item(5_032 * ms, line, 4);
+        let file = folder.path().join("two-losses.bin");
+        std::fs::write(&file, &stream.bytes).unwrap();
+        let output = kymo(&[
+            "report",
+            "--by",
+            "thread",
+            "--format",
+            "json",
+            file.to_str().unwrap(),
+        ]);
+        let (out, errors) = text(&output);
+        let rows: Vec<serde_json::Value> = out
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        let run = |name: &str| {
+            let row = rows.iter().find(|row| row["thread"] == name);
+            row.map_or_else(
+                || panic!("{name}: {out}{errors}"),
+                |row| row["run_ns"].clone(),
+            )
+        };
+        assert_eq!(
+            (run("T00"), run("T01")),
+            (1_999_000.into(), 2_000_000.into()),
+            "version {version}: {out}{errors}"
+        );
+    }
+}
+
 /// A record server that sends these bytes to one client: the first part, then the rest on request.
 fn server(bytes: Vec<u8>, half: usize, go: Receiver<()>) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

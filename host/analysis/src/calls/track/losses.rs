@@ -1,6 +1,6 @@
 //! What is certain of calls that were open in a loss.
 
-use kymo_event::{Duration, FunctionId};
+use kymo_event::{Duration, FunctionId, Time};
 
 use super::Track;
 use crate::calls::frames::{Lost, Marks, Outer};
@@ -23,27 +23,69 @@ impl Lost {
     }
 }
 
+/// From when on a thread has its processor.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::calls) struct Turn {
+    /// When it got it.
+    since: Option<Time>,
+    /// How long it had run by then.
+    ran: i64,
+    /// When it got the one before.
+    before: Option<Time>,
+}
+
 impl Track {
+    /// It gets a processor.
+    pub fn begin_turn(&mut self, time: Time) {
+        self.turn = Turn {
+            since: Some(time),
+            ran: self.ran,
+            before: self.turn.since,
+        };
+    }
+
+    /// Events of another processor are missing since `from`: puts in doubt what was open when this got the one that it
+    /// has, if it may have had the other one in between. Gives what [`lose`](Self::lose) gives.
+    pub fn lose_elsewhere(&mut self, from: Time, survived: u32) -> Option<usize> {
+        let since = self.turn.since.filter(|since| *since >= from)?;
+        // Before, it had one from which nothing is missing. How long it had run at the end of earlier turns is not kept.
+        let until = match self.turn.before.is_none_or(|before| before < from) {
+            true => self.turn.ran,
+            false => i64::MIN,
+        };
+        for lost in &mut self.lost {
+            lost.seen = None;
+        }
+        let before = self.frames.iter().take_while(|frame| frame.begin <= since);
+        self.doubt(before.count(), until);
+        self.count_loss(survived)
+    }
+
     /// Puts everything that is open in doubt because of a loss: the times up to here are certain.
     pub fn doubt_loss(&mut self) {
         self.outer = Outer::default();
         // Those further out have been in doubt for longer.
         for index in 0..self.lost.len() {
-            let own = self.own_time(index);
+            let own = self.own_time(index, self.ran);
             if let Some(lost) = self.lost.get_mut(index)
                 && let Some(seen) = lost.seen.take()
             {
                 lost.sure_self += own - seen;
             }
         }
-        for index in self.lost.len()..self.frames.len() {
-            let sure_self = self.own_time(index);
+        self.doubt(self.frames.len(), self.ran);
+    }
+
+    /// Puts the outermost `depth` calls in doubt: their times up to when the track had run that long are certain.
+    fn doubt(&mut self, depth: usize, until: i64) {
+        for index in self.lost.len()..depth {
+            let sure_self = self.own_time(index, until);
             let Some(frame) = self.frames.get_mut(index) else {
                 break;
             };
             frame.marks.set(Marks::LOSS);
             let lost = Lost {
-                sure: passed(frame.ran, self.ran),
+                sure: passed(frame.ran, until),
                 sure_self,
                 alive: self.losses,
                 ..Lost::default()
@@ -52,9 +94,12 @@ impl Track {
         }
     }
 
-    /// The self time of an open call so far.
-    fn own_time(&self, index: usize) -> Duration {
-        let until = self.frames.get(index + 1).map_or(self.ran, |next| next.ran);
+    /// The self time of an open call up to when the track had run that long; at least that, if callees have ended since.
+    fn own_time(&self, index: usize, until: i64) -> Duration {
+        let until = self
+            .frames
+            .get(index + 1)
+            .map_or(until, |next| next.ran.min(until));
         let frame = self.frames.get(index);
         frame.map_or(Duration(0), |frame| {
             passed(frame.ran, until) - frame.callees
@@ -93,7 +138,7 @@ impl Track {
         if self.in_instructions
             && let Some(index) = self.frames.len().checked_sub(1)
         {
-            let own = self.own_time(index);
+            let own = self.own_time(index, self.ran);
             if let Some(lost) = self.lost.get_mut(index) {
                 lost.seen.get_or_insert(own);
             }

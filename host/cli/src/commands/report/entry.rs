@@ -42,6 +42,8 @@ pub struct Entry {
     pub statistic: Option<Statistic>,
     /// Whether its times are those by the wall.
     pub by_wall: bool,
+    /// Whether nothing bounds its times by the wall from above: what was lost may have been calls that waited for long.
+    pub wall_is_unbounded: bool,
     /// The time in which it did not run although it had been entered, with `statistic`.
     pub off_cpu: Option<Duration>,
     /// Whether the time on a processor that this is the rest of is a bound.
@@ -140,6 +142,7 @@ impl Entry {
             taken: None,
             statistic: None,
             by_wall: false,
+            wall_is_unbounded: false,
             off_cpu: None,
             off_cpu_in_doubt: false,
             relations: Relations::default(),
@@ -187,8 +190,10 @@ impl Entry {
         self.taken = Some(taken);
     }
 
-    /// Takes what is known besides; by the wall, its times are in the place of those on a processor.
-    pub fn measure(&mut self, statistic: &Statistic, measure: Measure) {
+    /// Takes what is known besides; by the wall, its times are in the place of those on a processor. `is_lossy` says whether
+    /// events were lost.
+    pub fn measure(&mut self, statistic: &Statistic, measure: Measure, is_lossy: bool) {
+        self.wall_is_unbounded = is_lossy;
         self.off_cpu_in_doubt = self.is_at_least(self.row.total, self.total_max);
         let mut statistic = statistic.clone();
         let (wall, row) = (&mut statistic.wall, &mut self.row);
@@ -209,8 +214,9 @@ impl Entry {
         (row.total, row.self_time) = (wall.total, wall.self_time);
         (row.min, row.max) = (wall.min, wall.max);
         self.average = profile::average(wall.sum, wall.complete);
-        self.total_max = self.total_max.map(|_| wall.total_max);
-        self.self_max = self.self_max.map(|_| wall.self_max);
+        let most = |known: Option<Duration>, wall| known.filter(|_| !is_lossy).map(|_| wall);
+        self.total_max = most(self.total_max, wall.total_max);
+        self.self_max = most(self.self_max, wall.self_max);
     }
 
     /// Whether the trace does not tell of any of its calls how long it took.
@@ -277,7 +283,7 @@ mod tests {
             statistic.wall.total = Duration(153);
             statistic.wall.self_time = Duration(155);
             statistic.wall.total_max = Duration(160);
-            entry.measure(&statistic, measure);
+            entry.measure(&statistic, measure, false);
             let wall = entry.statistic.as_ref().unwrap().wall;
             assert_eq!((wall.total, wall.total_max), (Duration(155), Duration(160)));
             assert_eq!(

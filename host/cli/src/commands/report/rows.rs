@@ -47,7 +47,7 @@ impl Rows<'_> {
             if let Some(statistics) = &table.details.statistics
                 && let Some(statistic) = statistics.of(callee)
             {
-                entry.measure(statistic, measure);
+                entry.measure(statistic, measure, bounds.uncertain.is_some());
             }
             if let Some(compensation) = compensation {
                 entry.compensate(compensation, callee);

@@ -94,7 +94,8 @@ pub static COLUMNS: [Column; 47] = [
                 let Some(wall) = it.statistic.as_ref().map(|statistic| statistic.wall) else {
                     return Value::None;
                 };
-                at_least(it, wall.total, it.total_max.map(|_| wall.total_max))
+                let most = it.total_max.filter(|_| !it.wall_is_unbounded);
+                at_least(it, wall.total, most.map(|_| wall.total_max))
             },
         )
     },
