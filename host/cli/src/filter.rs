@@ -16,8 +16,8 @@ use kymo_analysis::replay::{self, Window};
 use kymo_analysis::selection::{FunctionChoice, Selection};
 use kymo_coresight::frames::TraceId;
 use kymo_event::{
-    Batch, Bound, Choice, Condition, Cpu, Cut, Duration, Filter, Pattern, ProcessChoice,
-    ThreadChoice, Tid, Time, Wanted,
+    Batch, Bound, Choice, Condition, Cpu, Cut, Duration, Filter, Pattern, ProcessChoice, Row,
+    RowKind, ThreadChoice, Tid, Time, TraceInfo, Wanted,
 };
 use kymo_read::Source;
 use kymo_symbols::Symbols;
@@ -57,7 +57,7 @@ pub struct FilterArgs {
     #[arg(long, value_name = "DURATION", value_parser = given_duration, conflicts_with_all = ["begin", "end"])]
     last: Option<Given>,
 
-    /// Around the first event of this name, or marker of this label, with * and ? as wildcards. Files are read
+    /// Around the first event or span of this name, or marker of this label, with * and ? as wildcards. Files are read
     /// twice for it.
     #[arg(long, value_name = "EVENT", conflicts_with_all = ["begin", "end", "last"])]
     around: Option<String>,
@@ -308,7 +308,7 @@ impl FilterArgs {
             span.meet(source.info(), &batch);
             met = around
                 .as_ref()
-                .and_then(|pattern| first_named(&batch, pattern));
+                .and_then(|pattern| first_named(source.info(), &batch, pattern));
         }
         let duration = |given: &Option<Given>| given.as_ref().and_then(Given::duration);
         if let Some(last) = duration(&self.last) {
@@ -509,11 +509,21 @@ impl Part {
     }
 }
 
-/// The first event of such a name, or marker with such a label.
-fn first_named(batch: &Batch, pattern: &Pattern) -> Option<Time> {
-    let mut events = batch.rows().iter().filter_map(|row| batch.event_of(row));
-    let found = events.find(|event| event.says(|text| pattern.matches(text)));
-    found.map(|event| event.time)
+/// The first event of such a name, marker with such a label, or beginning of such a span.
+fn first_named(info: &TraceInfo, batch: &Batch, pattern: &Pattern) -> Option<Time> {
+    let span_of = |row: &Row| {
+        let function = row
+            .of_function()
+            .filter(|_| row.kind == RowKind::SpanBegin)?;
+        info.identities.function(function)?.name.as_deref()
+    };
+    let is_named = |row: &&Row| {
+        let event = batch.event_of(row);
+        event.is_some_and(|event| event.says(|text| pattern.matches(text)))
+            || span_of(row).is_some_and(|name| pattern.matches(name))
+    };
+    let found = batch.rows().iter().find(is_named);
+    found.map(|row| row.time)
 }
 
 fn back(time: Time, by: Duration) -> Time {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use kymo_analysis::calls::Callee;
 use kymo_analysis::selection::FunctionChoice;
 use kymo_analysis::titles;
-use kymo_event::{Addr, FunctionId, Identities, Space, TraceInfo};
+use kymo_event::{Addr, FunctionId, Identities, SpaceKind, TraceInfo};
 use kymo_symbols::{Function, Symbols, spellings};
 
 use crate::context::Context;
@@ -107,21 +107,55 @@ impl<'s> Names<'s> {
     /// Says so if functions without a name were shown.
     pub fn remark(&self, identities: &Identities, context: &Context) {
         let (functions, addresses) = (self.functions.borrow(), self.addresses.borrow());
-        let shown = functions.iter().flatten().chain(addresses.values());
-        let unnamed = shown.filter(|name| !name.found).count();
+        let unnamed = |name: &&Name| !name.found;
+        let of_trace = functions.iter().enumerate();
+        let of_trace = of_trace.filter(|(_, name)| name.as_ref().is_some_and(|it| !it.found));
+        let of_trace: Vec<&kymo_event::Function> = of_trace
+            .filter_map(|(id, _)| identities.function(FunctionId(u32::try_from(id).ok()?)))
+            .collect();
+        let all = functions.iter().flatten().chain(addresses.values());
+        let all = all.filter(unnamed).count();
+        let without_address = of_trace.iter().filter(|it| it.address.is_none()).count();
+        if without_address > 0 {
+            let functions = are(without_address as u64, "function");
+            context.note(format_args!(
+                "{functions} shown as (unknown): the trace has neither a name nor an address for them"
+            ));
+        }
+        let unnamed = all - without_address;
         if unnamed == 0 {
             return;
         }
-        let has_files = |space: &Space| !space.mappings.is_empty();
-        let advice = if self.symbols.is_empty() && identities.spaces().iter().any(has_files) {
-            "the files that hold them are not here, or have no symbols; --elf names them"
-        } else if self.symbols.is_empty() && !carries_names(identities) {
-            "give the program's ELF file with --elf"
-        } else {
-            "they are not in the symbols that were given; is that the program that was traced?"
-        };
         let functions = are(unnamed as u64, "function");
+        let advice = self.advice(identities, &of_trace);
         context.note(format_args!("{functions} shown by address: {advice}"));
+    }
+
+    /// What would name these functions of a trace.
+    fn advice(&self, identities: &Identities, unnamed: &[&kymo_event::Function]) -> &'static str {
+        if !self.symbols.is_empty() {
+            return "they are not in the symbols that were given; is that the program that was traced?";
+        }
+        let space = |function: &kymo_event::Function| {
+            let spaces = identities.spaces();
+            spaces.get(function.space.0 as usize)
+        };
+        let is_kernels = |it: &&kymo_event::Function| {
+            space(it).is_some_and(|space| space.kind == SpaceKind::Kernel)
+        };
+        if identities
+            .spaces()
+            .iter()
+            .any(|space| !space.mappings.is_empty())
+        {
+            "the files that hold them are not here, or have no symbols; --elf names them"
+        } else if unnamed.is_empty() || !unnamed.iter().all(is_kernels) {
+            "give the program's ELF file with --elf"
+        } else if carries_names(identities) {
+            "the kernel's symbols that the trace has (kallsyms) do not have them"
+        } else {
+            "the trace has no symbols of the kernel; they are in /proc/kallsyms of the machine that was traced"
+        }
     }
 }
 

@@ -45,6 +45,8 @@ pub struct TraceInfo {
     /// Whether [`Tid`](crate::Tid)s are the small numbers of a system, which people read in decimal, and not
     /// addresses.
     pub numbered_threads: bool,
+    /// Whether events say their CPU, though no stream may be known yet: a text has its streams by its lines.
+    pub has_cpus: bool,
     /// Whether the trace tells of which process a thread is, by its space.
     pub has_processes: bool,
     /// What the trace says of its target besides, for people: what it is (`device`, `operating system`) and the
@@ -85,6 +87,11 @@ impl Cut {
 const MAX_DAMAGE: usize = 100;
 
 impl TraceInfo {
+    /// Whether its events say their CPU, as far as is known by now: not where streams belong to threads.
+    pub fn shows_cpus(&self) -> bool {
+        self.has_cpus || self.streams.iter().any(|stream| stream.cpu.is_some())
+    }
+
     /// Adds a place that could not be read. Behind the first hundred they are only counted, so that memory is bounded.
     pub fn add_damage(&mut self, damage: Damage) {
         damage.add_to(&mut self.damage, &mut self.more_damage);

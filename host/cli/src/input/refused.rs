@@ -73,9 +73,14 @@ pub fn refused(error: &OpenError) -> Report {
         OpenError::Unknown { found, .. } if found.contains("an ELF") => {
             report.help("INPUT is a trace; the program that it is of is given with --elf")
         }
+        OpenError::Record { .. } => {
+            report.help("what it begins with is damaged: transfer the file again, in binary mode, or record anew")
+        }
         _ => report.help(
-            "kymo reads trace directories (CTF), the raw files of its targets, with --elf dumps of their \
-             memory, and dumps of Zephyr's instrumentation; symbols are given with --elf",
+            "kymo reads CTF (directories, or streams beside their metadata), ftrace (trace.dat, raw pages, text), event \
+             recordings of RTEMS, SystemView's recordings, Arm hardware trace (perf.data, snapshots), dumps of \
+             Zephyr's instrumentation, the raw files of its targets and, with --elf, dumps of their memory; symbols are \
+             given with --elf",
         ),
     }
 }

@@ -53,7 +53,7 @@ impl<'a> Listing<'a> {
         Self {
             threads: Vec::new(),
             width,
-            cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
+            cpus: info.shows_cpus(),
             out,
             palette: *palette,
             functions,

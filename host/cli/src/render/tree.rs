@@ -136,7 +136,7 @@ impl<'a> Tree<'a> {
                 lines: LineBuffer::default(),
                 times: options.times.clone(),
                 actors: Actors::new(info, palette.actor),
-                cpus: info.streams.iter().any(|stream| stream.cpu.is_some()),
+                cpus: info.shows_cpus(),
             },
             functions: Functions {
                 names,

@@ -480,15 +480,6 @@ impl Lttng<'_> {
         };
         let id = self.names.id(info, Callee::Function(function));
         let call = self.known_call(id, address.is_some() || syscalls::is_graph(info, event));
-        let argument = |kind: &str, place: usize| {
-            event.fields.iter().find_map(|field| match field.value {
-                Value::Hex(value) | Value::Unsigned(value) => {
-                    let number = field.name.strip_prefix(kind)?;
-                    (number.parse() == Ok(place)).then_some(value)
-                }
-                _ => None,
-            })
-        };
         let Some([entry, exit]) = &call.syscall else {
             let event_name = if begins { "func_entry" } else { "func_exit" };
             self.leave_out(event, |name| KEPT.contains(&name));
@@ -501,12 +492,14 @@ impl Lttng<'_> {
         };
         if !begins {
             let own = number(event, "ret").map(i64::cast_unsigned);
-            let value = argument("return", 0).or(own).unwrap_or(0);
+            let value = syscalls::argument(event, "return", 0).or(own);
             self.leave_out(event, |name| {
                 name == "return0" || name == syscalls::NUMBER || KEPT.contains(&name)
             });
             return self.write(exit, ticks, processor, |record| {
-                record.long("ret", Type::Int64, value);
+                if let Some(value) = value.or_else(|| syscalls::unknown(&call.name, "ret")) {
+                    record.long("ret", Type::Int64, value);
+                }
             });
         }
         let is_linux = event.fields.iter().any(|it| it.name == syscalls::NUMBER);
@@ -524,8 +517,10 @@ impl Lttng<'_> {
             }
             if let Some(fields) = syscalls::fields(&call.name) {
                 for (place, (field, of_type)) in fields.iter().enumerate() {
-                    let value = argument("arg", place).unwrap_or(0);
-                    record.number(*field, *of_type, value);
+                    let value = syscalls::argument(event, "arg", place);
+                    if let Some(value) = value.or_else(|| syscalls::unknown(&call.name, field)) {
+                        record.number(*field, *of_type, value);
+                    }
                 }
                 return;
             }

@@ -32,6 +32,8 @@ pub(super) struct Lines {
     column: usize,
     /// The length of its lines, once known.
     width: Option<usize>,
+    /// A line of that length began elsewhere than the mark: what stands in front of lines has no fixed length.
+    wanders: bool,
     /// A line that is shorter than others: the last one, or none of the dump.
     short: Option<Short>,
     /// The mark of the next dump stood in the one before.
@@ -152,7 +154,12 @@ impl<R: Read> Container<R> {
     fn line(&mut self, line: &[u8], offset: u64, out: &mut Vec<u8>) -> Option<Step> {
         if memmem::find(line, END).is_some() {
             let last = self.log.short.take();
-            if let Some(last) = last
+            // The end of another's line, where all of the dump's begin below the mark, is not of the dump.
+            let is_foreign =
+                |last: &Short| !last.whole && self.log.width.is_some() && !self.log.wanders;
+            if last.as_ref().is_some_and(is_foreign) {
+                self.foreign_lines += 1;
+            } else if let Some(last) = last
                 && let Some(step) = self.text(&last.text, last.offset, out)
             {
                 return Some(step);
@@ -225,6 +232,7 @@ impl<R: Read> Container<R> {
             };
         }
         self.log.width = Some(width);
+        self.log.wanders |= !whole;
         let before = self.log.short.take();
         if let Some(step) = self.not_last(before, out) {
             return Some(step);

@@ -75,6 +75,29 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
     assert_eq!(read.foreign_lines, 3);
 }
 
+/// The last line of a dump can be as long as the others: a line behind it is no part of the dump.
+#[test]
+fn a_foreign_line_behind_a_full_last_one_is_no_damage() {
+    let mut stream = stream(5);
+    // 57 bytes are a line.
+    while stream.bytes.len() % 57 != 0 {
+        stream.item(9_000, 512, 7);
+    }
+    let expected = user(&read(&stream.bytes));
+    for prefix in ["", "[   1.23] "] {
+        let log = stream.log(false, prefix);
+        let end = format!("{prefix}{END}");
+        let log = log.replace(&end, &format!("{prefix}net: link up eth0\r\n{end}"));
+        let read = read(log.as_bytes());
+        assert_eq!(
+            (read.faults, read.foreign_lines),
+            (Vec::new(), 1),
+            "{prefix}"
+        );
+        assert_eq!(user(&self::read(log.as_bytes())), expected);
+    }
+}
+
 /// A log as a terminal of so many columns shows it; `each`: a prefix stands in front of each part.
 fn wrapped(log: &str, columns: usize, each: &str, end: &str) -> String {
     let mut wrapped = String::new();

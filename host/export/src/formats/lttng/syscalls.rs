@@ -1,9 +1,9 @@
 //! The fields of system calls as LTTng names them, which analyses ask for.
 //!
 //! A source has arguments by their places. For the calls that do input and output analyses want a file descriptor and
-//! a count, by name, and fail where there is none.
+//! a count, by name, and fail where there is none ([`unknown`]). What was not recorded is no field of the event else.
 
-use kymo_event::{Event, Field, TraceInfo};
+use kymo_event::{Event, Field, TraceInfo, Value};
 
 use super::classes::Type;
 
@@ -74,6 +74,44 @@ pub(super) fn fields(call: &str) -> Option<&'static [(&'static str, Type)]> {
         ],
         _ => return None,
     })
+}
+
+/// An argument or a return value that the source recorded, by its place.
+pub(super) fn argument(event: &Event, kind: &str, place: usize) -> Option<u64> {
+    event.fields.iter().find_map(|field| match field.value {
+        Value::Hex(value) | Value::Unsigned(value) => {
+            let number = field.name.strip_prefix(kind)?;
+            (number.parse() == Ok(place)).then_some(value)
+        }
+        _ => None,
+    })
+}
+
+/// The value of a field that was not recorded, where lttnganalyses fails without one (`linuxautomaton/io.py`, `sv.py`): no
+/// file's descriptor, nothing read or written. `None` of all other fields, which need not be there.
+pub(super) fn unknown(call: &str, field: &str) -> Option<u64> {
+    const NONE: u64 = u64::MAX;
+    let needs_file = matches!(
+        call,
+        "read"
+            | "write"
+            | "readv"
+            | "writev"
+            | "recvfrom"
+            | "sendto"
+            | "recvmsg"
+            | "sendmsg"
+            | "close"
+    ) || matches!(call, "fsync" | "fdatasync" | "fcntl");
+    match (call, field) {
+        (_, "fd") if needs_file => Some(NONE),
+        ("fcntl", "cmd") => Some(NONE),
+        ("open", "filename" | "flags") | ("read" | "write", "count") => Some(0),
+        ("readv" | "writev", "vlen") | ("recvfrom", "size") | ("sendto", "len") => Some(0),
+        // That of any call is compared with 0.
+        (_, "ret") => Some(0),
+        _ => None,
+    }
 }
 
 /// Whether the name of a function without an address is that of a call: what else stands for a span of time has words in

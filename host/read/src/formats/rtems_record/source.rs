@@ -419,8 +419,9 @@ impl RecordSource {
                 self.common(record, row.function(Some(function)), batch);
             }
             Means::Uma(by) => {
-                let kind = counter("UMA allocations", self.uma(record, by).into());
-                self.rare(record, Some(kind), (stream, running), batch);
+                let used = self.uma(record, by);
+                let kind = used.map(|used| counter("UMA allocations", used.into()));
+                self.rare(record, kind, (stream, running), batch);
             }
             Means::Size => {
                 let kind = counter(record.event.name(10), data);

@@ -96,6 +96,14 @@ pub(super) fn is_ticks(line: &str) -> Option<bool> {
     }
 }
 
+/// Whether a line says its CPU; `None` if it is no event's.
+pub(super) fn has_cpu(line: &str) -> Option<bool> {
+    match text::line(line) {
+        Line::Event(event) => Some(event.cpu.is_some()),
+        _ => None,
+    }
+}
+
 /// Finds the kinds of interrupts and calls of which the text has the beginnings alone.
 pub(super) fn beginnings(bytes: &[u8]) -> Beginnings {
     let has = |event: &str, count: u64| {
