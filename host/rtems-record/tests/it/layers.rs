@@ -80,7 +80,7 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
 fn a_foreign_line_behind_a_full_last_one_is_no_damage() {
     let mut stream = stream(5);
     // 57 bytes are a line.
-    while stream.bytes.len() % 57 != 0 {
+    while !stream.bytes.len().is_multiple_of(57) {
         stream.item(9_000, 512, 7);
     }
     let expected = user(&read(&stream.bytes));
