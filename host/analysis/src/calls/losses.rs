@@ -201,7 +201,7 @@ impl Calls {
         let thread = found.thread.or(found.nobody);
         for track in found.interrupts.clone().into_iter().chain(thread) {
             self.tracks[track].last_time.get_or_insert(row.time);
-            self.lose(track, row, out);
+            self.lose(track, row.stream, row.time, out);
         }
     }
 

@@ -65,16 +65,9 @@ impl Calls {
         self.leave(cpu, track, row.time, true, out);
         self.cpus[cpu].left = Some(track);
         self.cpus[cpu].crossed = Some(track);
-<<<<<<< HEAD
-        // It may run, unseen, on a processor whose events are being lost.
-        let machine = self.cpus[cpu].machine;
-        let mut in_gap = self.in_gap.iter();
-        let is_unseen = in_gap.any(|stream| self.machine_of(*stream) == machine);
-        if is_unseen || row.may_run_unseen() {
-            self.lose(track, row, out);
+        if row.may_run_unseen() {
+            self.lose(track, row.stream, row.time, out);
         }
-=======
->>>>>>> eleven
     }
 
     /// A thread loses its processor.

@@ -23,7 +23,7 @@ use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 pub(super) use self::events::with_handler;
 
 use self::ahead::{
-    Exits, Graph, LINES_LOOKED_AT, TICKS, beginnings, graph, has_cpu, has_switches, is_ticks,
+    Exits, Graph, LINES_LOOKED_AT, TICKS, beginnings, graph, has_cpus, has_switches, is_ticks,
     tasks_at_first,
 };
 use self::input::Input;
@@ -178,14 +178,10 @@ impl TextSource {
                 (input, None)
             }
         };
-        let cpu_ahead = input
-            .ahead()
-            .take(LINES_LOOKED_AT)
-            .find_map(|it| has_cpu(&it));
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             // The kernel writes the CPU unless it is asked not to.
-            has_cpus: cpu_ahead.unwrap_or(exits_alone.is_none()),
+            has_cpus: has_cpus(&input).unwrap_or(exits_alone.is_none()),
             numbered_threads: true,
             remarks: alone.remark().into_iter().chain(more_dumps).collect(),
             ..TraceInfo::default()

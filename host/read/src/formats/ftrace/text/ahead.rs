@@ -7,7 +7,7 @@ use memchr::memmem;
 
 use crate::formats::ftrace::{BEGINNINGS, Beginnings};
 
-use super::input::lines;
+use super::input::{Input, lines};
 
 /// What a user should know of a text whose times are no seconds.
 pub(super) const TICKS: &str = "times have no decimal point: they are ticks of a clock that the text does not name (counter, uptime, x86-tsc), and \
@@ -96,12 +96,13 @@ pub(super) fn is_ticks(line: &str) -> Option<bool> {
     }
 }
 
-/// Whether a line says its CPU; `None` if it is no event's.
-pub(super) fn has_cpu(line: &str) -> Option<bool> {
-    match text::line(line) {
+/// Whether the first event says its CPU; `None` without one.
+pub(super) fn has_cpus(input: &Input) -> Option<bool> {
+    let mut lines = input.ahead().take(LINES_LOOKED_AT);
+    lines.find_map(|line| match text::line(&line) {
         Line::Event(event) => Some(event.cpu.is_some()),
         _ => None,
-    }
+    })
 }
 
 /// Finds the kinds of interrupts and calls of which the text has the beginnings alone.
