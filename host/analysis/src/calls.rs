@@ -67,6 +67,7 @@ mod spans;
 mod straight;
 mod threads;
 mod track;
+mod whole;
 mod window;
 
 #[cfg(test)]
@@ -337,6 +338,7 @@ impl Calls {
         self.in_context = false;
         match kind {
             Some(EventKind::Recording { on, .. }) => self.recording(cpu, *on, event, out),
+            Some(EventKind::Call(call)) => self.whole_call(cpu, call, event.row, out),
             _ => self.anything(cpu, event, out),
         }
     }

@@ -64,6 +64,9 @@ pub struct Row {
     /// Of all: calls whose time is in doubt because of a clock, so that it has no upper bound, and a
     /// complete call's may be too short.
     pub clock: u64,
+    /// Of all: calls that nobody saw end and that took at least as long as the source states, so that their time has no
+    /// upper bound.
+    pub unseen_ends: u64,
     /// Exits whose enter nobody saw, and of which the source does not state how long their calls took: they have no time.
     pub orphans: u64,
     /// Calls of which the source does not tell when they ended: they have no time.
@@ -129,6 +132,7 @@ impl Row {
             self.add_complete(duration);
         }
         self.clock += u64::from(end.doubt.clock);
+        self.unseen_ends += u64::from(end.doubt.unseen_end);
         self.clipped += u64::from(end.clipped);
         self.clipped_at_begin += u64::from(end.clipped && end.how != How::Open);
         match end.how {
@@ -202,13 +206,13 @@ impl Bounds {
         Some(row.ends().saturating_add(missing))
     }
 
-    /// How much its total can be at most; `None` if a clock is in doubt, or calls were too deep to follow.
+    /// How much its total can be at most; `None` if a clock is in doubt, nobody saw a call end, or calls were too deep to follow.
     pub fn total(&self, row: &Row) -> Option<Duration> {
         let most = match self.uncertain {
             Some(_) => self.ran?.max(row.total_max),
             None => row.total_max,
         };
-        (row.clock == 0 && self.too_deep == 0).then_some(most)
+        (row.clock + row.unseen_ends == 0 && self.too_deep == 0).then_some(most)
     }
 
     /// The same of its self time.
@@ -217,7 +221,7 @@ impl Bounds {
             Some(uncertain) => self.ran.map(|_| row.self_time + uncertain)?,
             None => row.self_max,
         };
-        (row.clock == 0 && self.too_deep == 0).then_some(most)
+        (row.clock + row.unseen_ends == 0 && self.too_deep == 0).then_some(most)
     }
 }
 
@@ -440,6 +444,7 @@ mod tests {
                     loss: *loss,
                     clock: false,
                     interrupt: false,
+                    unseen_end: false,
                 },
                 recursive: *depth > 0,
                 clipped: false,

@@ -80,7 +80,7 @@ impl Batch {
         self.events.push(event);
     }
 
-    /// Adds an exit whose source measured the [self time](Row::self_time) of the call.
+    /// Adds an exit, or a missing one, whose source measured the [self time](Row::self_time) of the call.
     pub fn push_exit(&mut self, exit: Event, self_time: Duration) {
         self.push_event(exit);
         if let Some(row) = self.rows.last_mut() {

@@ -44,6 +44,8 @@ impl Marks {
     pub const MAY_HAVE_ENDED: Self = Self(128);
     /// It was [found](kymo_event::Row::found) open: when it began is not in the trace.
     pub const FOUND: Self = Self(256);
+    /// Nobody saw it end: it took at least that long.
+    pub const UNSEEN_END: Self = Self(512);
 
     #[inline(always)]
     pub const fn has(self, mark: Self) -> bool {

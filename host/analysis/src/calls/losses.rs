@@ -122,6 +122,11 @@ impl Calls {
         if found.interrupts.len() > level && (level > 0 || found.thread == Some(track)) {
             self.end_interrupts(cpu, level, row.time, lost, out);
         }
+        if let Some(own) = row.self_time() {
+            // Its target had it open up to here.
+            self.close(track, index + 1, row.time, lost, out);
+            self.tracks[track].unseen_end(own);
+        }
         self.close(track, index, row.time, lost, out);
         self.tracks[track].forget_hidden();
     }

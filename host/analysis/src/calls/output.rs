@@ -305,6 +305,8 @@ pub struct Doubt {
     /// An interrupt ended while it was open whose beginning is not in the trace: some of its time may be that
     /// one's.
     pub interrupt: bool,
+    /// Nobody saw it end, and it may have gone on: its source states that it took at least that long.
+    pub unseen_end: bool,
 }
 
 impl End {
@@ -318,7 +320,7 @@ impl End {
     #[inline(always)]
     pub fn is_complete(&self) -> bool {
         let ended = matches!(self.how, How::Returned | How::Jumped | How::Orphan);
-        self.duration.is_some() && !self.clipped && ended
+        self.duration.is_some() && !self.clipped && !self.doubt.unseen_end && ended
     }
 
     /// Whether its certain times may be less than those that it took: it was not seen whole, or they are in doubt.
@@ -332,7 +334,7 @@ impl Doubt {
     /// Whether there is any.
     #[inline(always)]
     pub const fn any(self) -> bool {
-        self.loss || self.clock || self.interrupt
+        self.loss || self.clock || self.interrupt || self.unseen_end
     }
 }
 

@@ -11,6 +11,7 @@ mod stated;
 mod streams;
 mod switching;
 mod unseen;
+mod whole;
 
 use kymo_event::{
     Addr, Batch, ClockGap, Cpu, Duration, Event, FunctionId, Gap, InterruptId, RecordingCause,

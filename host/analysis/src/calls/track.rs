@@ -353,6 +353,7 @@ impl Track {
             loss: frame.marks.has(Marks::LOSS),
             clock: clock || frame.marks.has(Marks::CLOCK),
             interrupt: frame.marks.has(Marks::INTERRUPT),
+            unseen_end: frame.marks.has(Marks::UNSEEN_END),
         };
         let how = how(doubt);
         let (wall, duration) = match (stated, wall) {

@@ -196,6 +196,19 @@ impl Row {
         matches!(self.kind, RowKind::Enter) && self.is_whole
     }
 
+    /// Of a whole call (an [`EventKind::Call`] beside this row): calls of the same function were made within it.
+    #[must_use]
+    pub const fn recursive(mut self, recursive: bool) -> Self {
+        self.is_whole = recursive;
+        self
+    }
+
+    /// Whether calls of the same function were made [within](Self::recursive) the whole call beside this row.
+    #[inline]
+    pub const fn is_recursive(&self) -> bool {
+        matches!(self.kind, RowKind::Rare) && self.is_whole
+    }
+
     /// The processor it happened on, if known.
     #[inline]
     pub const fn cpu(&self) -> Option<Cpu> {
@@ -266,12 +279,12 @@ impl Row {
         self.word != 0
     }
 
-    /// Of an exit, the time that its call took less that of all calls that it made, where the source measured that: some of these
-    /// may not be in the trace.
+    /// Of an exit, or a [missing one](crate::Gap::MissingExit), the time that its call took less that of all calls that it made,
+    /// where the source measured that: some of these may not be in the trace.
     #[inline]
     pub const fn self_time(&self) -> Option<Duration> {
         match (self.kind, self.word) {
-            (RowKind::Exit, 1..) if !self.is_whole => Some(Duration(self.word - 1)),
+            (RowKind::Exit | RowKind::Rare, 1..) if !self.is_whole => Some(Duration(self.word - 1)),
             _ => None,
         }
     }

@@ -221,3 +221,33 @@ fn marks_do_not_fill_the_memory() {
         ["0 B0 300002-300003 1/1 jumped", "0 A0 300000-300004 4/3"]
     );
 }
+
+#[test]
+fn calls_on_two_stacks_of_a_thread_count_once() {
+    // The return of A seems to end B, which is on another stack and returns later.
+    let mut counted = crate::profile::Profile::default();
+    let mut trace = Trace::new();
+    let events = [
+        (0, A, true),
+        (1, B, true),
+        (2, C, true),
+        (3, A, false),
+        // The call that was taken to have ended with A.
+        (4, B, false),
+        // This one began before the trace.
+        (5, B, false),
+    ];
+    for (time, function, entry) in events {
+        let kind = if entry { RowKind::Enter } else { RowKind::Exit };
+        let row = Row::new(kind, Time(time), StreamId(0))
+            .at(None, Some(ThreadId(1)))
+            .function(Some(function));
+        let event = EventRef {
+            row: &row,
+            event: None,
+        };
+        trace.calls.push(event, &mut |step| counted.add(&step));
+    }
+    let row = counted.row(Callee::Function(B)).unwrap();
+    assert_eq!((row.count, row.uncounted), (2, 1));
+}

@@ -3,7 +3,7 @@
 use kymo_event::{Duration, Time};
 
 use super::Track;
-use crate::calls::frames::{Frame, Outer};
+use crate::calls::frames::{Frame, Marks, Outer};
 use crate::calls::output::End;
 
 impl Track {
@@ -16,6 +16,31 @@ impl Track {
             wall.unwrap_or_default(),
             before.copied().unwrap_or_default(),
         )
+    }
+
+    /// Nobody saw the innermost call end. The source measured its self time up to now.
+    pub fn unseen_end(&mut self, own: Duration) {
+        if let Some(frame) = self.frames.last_mut() {
+            frame.marks.set(Marks::UNSEEN_END);
+            let ran = u64::try_from(self.ran.saturating_sub(frame.ran)).unwrap_or(0);
+            frame.callees = frame.callees.max(Duration(ran) - own);
+        }
+    }
+
+    /// Takes a whole call, which is one event at its end: `wall` of its time and `own` of its self time count. What it called has
+    /// ended before, and been charged to whatever is open.
+    pub fn whole(&mut self, end: &mut End, (wall, own): (Duration, Duration)) {
+        (end.wall, end.duration, end.self_time) = (Some(wall), Some(wall), Some(own));
+        let begin = Time(end.time.0.saturating_sub_unsigned(wall.0));
+        match self.frames.last_mut() {
+            Some(caller) => caller.callees += own,
+            None => {
+                if self.outer.begin.is_none_or(|first| begin <= first) {
+                    self.outer = Outer::default();
+                }
+                self.outer.add(begin, wall, Duration(0));
+            }
+        }
     }
 
     /// The source states how long a call took of which only the end is in the trace: its time by the wall. Calls that have

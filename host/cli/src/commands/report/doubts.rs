@@ -140,7 +140,8 @@ impl Doubts {
             (without_end, "of whose ends the trace does not tell"),
             (
                 stated,
-                "that began before what was recorded, or in a loss, and of which only their exits state how long they took",
+                "that began before what was recorded, in a loss, or too early to be put in order, and of which only their exits state how \
+                 long they took",
             ),
             (lost, "whose return is lost"),
             (

@@ -2,7 +2,8 @@
 //!
 //! In duration mode a target records a call at its end, so that a caller stands behind its callees. This source puts
 //! the entry of each at its beginning. Up to [`WAITING`] events wait for that; a call that began before what has been
-//! given out by then is cut, and a remark counts how many were.
+//! given out by then stays one event ([`EventKind::Call`]), so that it counts once, with the times of its record. A remark
+//! counts how many did.
 //!
 //! Threads have streams of their own then: nothing is recorded of switches, and a call's duration is what its record says, whatever
 //! other threads did meanwhile.
@@ -49,8 +50,10 @@ enum Item {
     Enter(Row),
     /// What a call's record is besides.
     OfCall(Box<Event>),
-    /// An exit whose record tells the self time.
+    /// An exit, or a missing one, whose record has the self time.
     Exit(Box<Event>, Duration),
+    /// A call that began before what has been given out; and whether calls of the same function were made within it.
+    Late(Box<Event>, bool),
 }
 
 /// A call stack: calls of one nest.
@@ -83,6 +86,8 @@ struct OpenCall {
     begin: Time,
     /// The time of the last reading that reported it: at one time each record is of a call of its own.
     reported: Time,
+    /// It has been given out as one event.
+    is_late: bool,
 }
 
 /// The events of another source with all calls taken apart.
@@ -115,6 +120,28 @@ pub(super) struct Splitter {
     has_switches: bool,
     /// Calls whose entries were recorded by readings, the outermost first.
     open: HashMap<(Track, FunctionId), Vec<OpenCall>>,
+    begun: LastBegun,
+}
+
+/// When the call of each function began that ended last, on each track.
+#[derive(Debug, Default)]
+struct LastBegun {
+    times: HashMap<(Track, FunctionId), Time>,
+    forgot: bool,
+}
+
+impl LastBegun {
+    /// Takes a call that has ended; whether calls of the same function were made within it, or may have been.
+    ///
+    /// Calls of a track end in order, so if the one before began earlier, all that ended before did.
+    fn add(&mut self, track: Track, function: FunctionId, begin: Time) -> bool {
+        if self.times.len() >= WAITING {
+            self.times.clear();
+            self.forgot = true;
+        }
+        let before = self.times.insert((track, function), begin);
+        self.forgot || before.is_some_and(|before| before >= begin)
+    }
 }
 
 impl<S: Source> WholeCalls<S> {
@@ -143,6 +170,7 @@ impl Splitter {
             streams: HashMap::new(),
             has_switches: false,
             open: HashMap::new(),
+            begun: LastBegun::default(),
         }
     }
 }
@@ -193,11 +221,27 @@ impl Splitter {
         let began = Time(end.0.saturating_sub_unsigned(call.duration.0));
         let is_open = call.end == CallEnd::Open;
         let track = Track::of(event);
-        let is_known = self.is_known(track, call, (began, end));
-        let begin = match is_open {
-            true => began,
-            false => self.nest(track, began, end),
+        let known = self.known(track, call, (began, end));
+        let (begin, is_recursive) = match is_open {
+            true => (began, true),
+            false => (
+                self.nest(track, began, end),
+                self.begun.add(track, call.function, began),
+            ),
         };
+        match known {
+            // It has been given out with as much as was known of it then.
+            Some(OpenCall { is_late: true, .. }) if !is_open => return,
+            None if begin < self.given => {
+                self.cut += 1;
+                if is_open {
+                    self.remember_late(track, call.function, began);
+                }
+                let late = Item::Late(Box::new(event.clone()), is_recursive);
+                return self.add(end, (0, number), 1, late);
+            }
+            _ => {}
+        }
         let mut enter = Row::new(RowKind::Enter, begin, event.stream)
             .at(event.cpu, event.thread)
             .function(Some(call.function));
@@ -211,11 +255,7 @@ impl Splitter {
             rest.name = "".into();
             rest.fields.clear();
         }
-        if !is_known {
-            if begin < self.given {
-                self.cut += 1;
-                enter.time = self.given.min(end);
-            }
+        if known.is_none() {
             if begin == end && !is_open {
                 // Between the calls that ended before and after it.
                 self.add(end, (0, number), 0, Item::Enter(enter));
@@ -248,7 +288,12 @@ impl Splitter {
                     kind: EventKind::Gap(gap),
                     ..rest
                 };
-                self.add(end, (0, number), 1, Item::OfCall(Box::new(gap)));
+                self.add(
+                    end,
+                    (0, number),
+                    1,
+                    Item::Exit(Box::new(gap), call.self_time),
+                );
             }
         }
     }
@@ -284,8 +329,13 @@ impl Splitter {
         StreamId(next)
     }
 
-    /// Whether the entry of this call has been recorded by a reading before; and one that is open now is remembered.
-    fn is_known(&mut self, track: Track, call: WholeCall, (begin, end): (Time, Time)) -> bool {
+    /// What a reading before has recorded of this call; and one that is open now is remembered.
+    fn known(
+        &mut self,
+        track: Track,
+        call: WholeCall,
+        (begin, end): (Time, Time),
+    ) -> Option<OpenCall> {
         let is_open = call.end == CallEnd::Open;
         // Times in nanoseconds that are computed of ticks may be one off, and recursion makes calls within one.
         let is_it = |other: &OpenCall| {
@@ -296,37 +346,37 @@ impl Splitter {
         // A reading reports the outermost first, and the innermost returns first.
         let found = known.and_then(|known| {
             let mut calls = known.iter();
-            let index = match is_open {
-                true => calls.position(is_it),
-                false => calls.rposition(is_it),
-            };
-            Some((index?, known))
+            if !is_open {
+                let index = calls.rposition(is_it)?;
+                return Some(known.remove(index));
+            }
+            let index = calls.position(is_it)?;
+            let call = known.get_mut(index)?;
+            call.reported = end;
+            Some(*call)
         });
-        match (found, is_open) {
-            (Some((index, known)), true) => {
-                if let Some(call) = known.get_mut(index) {
-                    call.reported = end;
-                }
-                true
+        if found.is_none() && is_open {
+            if self.open.len() >= OPEN {
+                self.open.clear();
             }
-            (Some((index, known)), false) => {
-                known.remove(index);
-                true
+            let known = self.open.entry(place).or_default();
+            if known.len() < OPEN {
+                known.push(OpenCall {
+                    begin,
+                    reported: end,
+                    is_late: false,
+                });
             }
-            (None, true) => {
-                if self.open.len() >= OPEN {
-                    self.open.clear();
-                }
-                let known = self.open.entry(place).or_default();
-                if known.len() < OPEN {
-                    known.push(OpenCall {
-                        begin,
-                        reported: end,
-                    });
-                }
-                false
-            }
-            (None, false) => false,
+        }
+        found
+    }
+
+    /// The open call that was remembered last has been given out as one event.
+    fn remember_late(&mut self, track: Track, function: FunctionId, begin: Time) {
+        let known = self.open.get_mut(&(track, function));
+        let last = known.and_then(|known| known.last_mut());
+        if let Some(call) = last.filter(|call| call.begin == begin) {
+            call.is_late = true;
         }
     }
 
@@ -381,6 +431,11 @@ impl Splitter {
                 event.stream = self.stream(info, event.stream, event.thread);
                 batch.push_exit(*event, own);
             }
+            Some(Item::Late(mut event, is_recursive)) => {
+                event.stream = self.stream(info, event.stream, event.thread);
+                let row = Row::new(RowKind::Rare, event.time, event.stream);
+                batch.push_both(&row.recursive(is_recursive), *event);
+            }
             None => {}
         }
     }
@@ -389,7 +444,8 @@ impl Splitter {
     pub(super) fn remark(&mut self, info: &mut TraceInfo) {
         if self.cut > 0 {
             let remark = format!(
-                "{} calls began too long before their ends to be put in order: they are cut",
+                "{} calls began too long before their ends to be put in order: each is one event at its end, with the \
+                 times of its record, and no caller of those within it",
                 self.cut
             );
             info.remarks.push(remark);

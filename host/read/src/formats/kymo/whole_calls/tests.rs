@@ -174,3 +174,77 @@ fn entries_of(events: Vec<Event>) -> Vec<(StreamId, Time)> {
     entries.sort_unstable();
     entries
 }
+
+/// A call of thread 0 of this function.
+fn of(function: u32, begin: i64, end: i64) -> Event {
+    let mut event = call(0, begin, end);
+    if let EventKind::Call(call) = &mut event.kind {
+        call.function = FunctionId(function);
+    }
+    event
+}
+
+#[test]
+fn a_call_that_began_too_early_to_be_put_in_order_stays_one_event() {
+    let many = i64::try_from(WAITING).unwrap();
+    let mut events: Vec<Event> = (0..many).map(|at| of(1, at * 10, at * 10 + 5)).collect();
+    events.push(of(2, -5, many * 10));
+    events.push(of(1, -7, many * 10 + 1));
+    let mut calls = Splitter::new(Wanted::Everything);
+    let mut info = TraceInfo::default();
+    info.streams.push(StreamInfo::default());
+    let mut batch = Batch::default();
+    let (mut late, mut of_late) = (Vec::new(), 0);
+    let mut give = |calls: &mut Splitter, most: usize| {
+        while calls.waiting.len() > most {
+            batch.clear();
+            calls.give(&mut info, &mut batch);
+            for event in batch.iter() {
+                match event.event.map(|event| &event.kind) {
+                    Some(EventKind::Call(call)) => {
+                        late.push((call.function, call.duration, event.row.is_recursive()));
+                    }
+                    _ => of_late += u64::from(event.row.of_function() == Some(FunctionId(2))),
+                }
+            }
+        }
+    };
+    let mut read = Batch::default();
+    for event in events {
+        read.clear();
+        read.push_event(event);
+        read.iter().for_each(|event| calls.take(event));
+        give(&mut calls, WAITING);
+    }
+    give(&mut calls, 0);
+    let long = Duration(WAITING as u64 * 10);
+    assert_eq!(
+        late,
+        [
+            (FunctionId(2), long + Duration(5), false),
+            // Others of its function are within it.
+            (FunctionId(1), long + Duration(8), true),
+        ]
+    );
+    assert_eq!((of_late, calls.cut), (0, 2));
+}
+
+#[test]
+fn an_open_call_that_began_too_early_counts_once() {
+    let mut calls = Splitter::new(Wanted::Everything);
+    calls.given = Time(100);
+    let mut read = Batch::default();
+    read.push_event(open_call(0, 10, 120));
+    read.push_event(open_call(0, 10, 130));
+    let mut ended = open_call(0, 10, 140);
+    if let EventKind::Call(call) = &mut ended.kind {
+        call.end = CallEnd::Returned;
+    }
+    read.push_event(ended);
+    read.iter().for_each(|event| calls.take(event));
+    let items = calls.items.iter().flatten();
+    let late = items.filter(|item| matches!(item, Item::Late(..))).count();
+    let items = calls.items.iter().flatten();
+    let ends = items.filter(|item| matches!(item, Item::Enter(_) | Item::Exit(..)));
+    assert_eq!((late, ends.count()), (1, 0));
+}
