@@ -78,10 +78,12 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
 /// The last line of a dump can be as long as the others: a line behind it is no part of the dump.
 #[test]
 fn a_foreign_line_behind_a_full_last_one_is_no_damage() {
-    let mut stream = stream(5);
-    // 57 bytes are a line.
-    while !stream.bytes.len().is_multiple_of(57) {
-        stream.item(9_000, 512, 7);
+    // 57 bytes are a line, and 8 an item.
+    let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 1_000_000);
+    stream.processor(0).uptime(5);
+    let missing = (1..57).find(|items| (stream.bytes.len() + 8 * items).is_multiple_of(57));
+    for step in 0..missing.unwrap() as u64 {
+        stream.item(6 + step, 512, step);
     }
     let expected = user(&read(&stream.bytes));
     for prefix in ["", "[   1.23] "] {
