@@ -46,12 +46,9 @@ fn what_a_full_stream_lost_without_a_reader_stands_in_the_file() {
         let calls = events.clone().flat_map(|packet| &packet.records);
         let calls = calls.filter(|record| matches!(record.kind, Kind::Enter(_) | Kind::Exit(_)));
         let lost = events.next_back().map_or(0, |packet| packet.discarded);
-        // Two for each call of `leaf`, and main.
-        assert_eq!(
-            calls.count() as u32 + lost,
-            2 * 100_000 + 2,
-            "by {compiler}"
-        );
+        // Two for each call of `leaf`, and main. What else is recorded now and then (times of day) may be lost too.
+        let told = calls.count() as u32 + lost;
+        assert!((200_002..200_050).contains(&told), "by {compiler}: {told}");
         assert!(lost > 0);
     }
 }

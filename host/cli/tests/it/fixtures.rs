@@ -48,6 +48,9 @@ impl Story {
         let mut encoder = Encoder::new(layout, number, thread);
         // Packets end where the story says.
         encoder.packet_bytes = 4096;
+        if layout == LINUX {
+            encoder.flags = PacketHeader::FLAG_THREAD;
+        }
         Self {
             encoder,
             functions: functions.collect(),

@@ -115,7 +115,7 @@ fn records_mean_what_they_say() {
             "IDLE/0: in",
             "IDLE/0: end interrupts disabled",
             "IDLE/0: UMA allocations is 1",
-            "IDLE/0: UMA allocations is 1",
+            "IDLE/0: UMA_ALLOC_PTR",
             "IDLE/0: UMA allocations is 0",
             "IDLE/0: ADDRESS",
             "IDLE/0: LENGTH",
