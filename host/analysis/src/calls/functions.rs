@@ -212,12 +212,16 @@ impl Calls {
         how: impl FnOnce(Doubt) -> How,
         out: &mut impl FnMut(Step<'_>),
     ) {
+        let may_have_ended = self.tracks[track].may_have_ended();
         let Some(mut end) = self.tracks[track].end((time, stated), how) else {
             return;
         };
         let unfinished = matches!(end.how, How::Repaired(_) | How::RecordingOff | How::Open);
         if unfinished && !end.uncounted {
             self.half_seen(track, &mut end, true);
+        } else if may_have_ended && end.how == How::Returned {
+            // The exit may be another call's.
+            self.half_seen(track, &mut end, false);
         }
         let count = match end.how {
             How::Returned => {

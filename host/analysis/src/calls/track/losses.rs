@@ -106,6 +106,12 @@ impl Track {
         })
     }
 
+    /// Whether the innermost call, which was open where a window began, may have ended before in a loss.
+    pub fn may_have_ended(&self) -> bool {
+        let innermost = self.frames.last();
+        innermost.is_some_and(|frame| frame.marks.has(Marks::MAY_HAVE_ENDED))
+    }
+
     /// The innermost call was [found](kymo_event::Row::found) open.
     pub fn find_open(&mut self) {
         if let Some(frame) = self.frames.last_mut() {
