@@ -15,7 +15,7 @@ use kymo_recorder::config::{Config, Promotion};
 use kymo_recorder::duration::{Control, RETAINED_WORDS, Rule};
 use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::retained::WORDS;
-use kymo_wire::event::{Layout, METADATA_STREAM};
+use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
 use kymo_wire::link::Identity;
 use kymo_wire::profile::{Entry, TableHeader};
 
@@ -111,8 +111,8 @@ fn every_call_of_a_program_is_recorded() {
         let streams: BTreeMap<u16, u64> = packets.iter().map(|p| (p.cpu, p.thread)).collect();
         assert_eq!(streams.len(), 4, "metadata and three threads");
         for packet in &packets {
-            // Of a thread; without lost events.
-            let flags = if packet.cpu == METADATA_STREAM { 2 } else { 1 };
+            let of_thread = usize::from(packet.cpu != METADATA_STREAM);
+            let flags = [PacketHeader::FLAG_FACTS, PacketHeader::FLAG_THREAD][of_thread];
             assert_eq!(packet.flags, flags, "stream {}", packet.cpu);
         }
         assert_eq!(identity.streams, 3);

@@ -72,7 +72,7 @@ pub struct Row {
     /// Calls of which the source does not tell when they ended: they have no time.
     pub without_end: u64,
     /// Calls of which only the exit was seen, and of which the source states how long they took by the wall: they are among the
-    /// [`complete`](Self::complete) ones, and may have been shorter on the processor.
+    /// [`complete`](Self::complete) ones, and may have been shorter on the processor. (One that is certain is no such call.)
     pub stated: u64,
     /// Calls that were open when recording was turned off, the window ended, or the trace.
     pub open: u64,
@@ -140,6 +140,7 @@ impl Row {
             How::Repaired(Repair::Unwound) => self.unwound += 1,
             How::Repaired(Repair::Lost) => self.lost += 1,
             How::Open | How::RecordingOff => self.open += 1,
+            How::Orphan if end.is_certain() => {}
             How::Orphan => self.stated += 1,
             _ => self.doubtful += u64::from(end.doubt.any()),
         }

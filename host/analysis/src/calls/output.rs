@@ -323,6 +323,11 @@ impl End {
         self.duration.is_some() && !self.clipped && !self.doubt.unseen_end && ended
     }
 
+    /// Whether its times are known for certain.
+    pub fn is_certain(&self) -> bool {
+        (self.sure, self.sure_self) == (self.duration, self.self_time) && !self.doubt.any()
+    }
+
     /// Whether its certain times may be less than those that it took: it was not seen whole, or they are in doubt.
     #[inline(always)]
     pub fn is_at_least(&self) -> bool {

@@ -32,7 +32,7 @@ pub(super) struct Lines {
     column: usize,
     /// The length of its lines, once known.
     width: Option<usize>,
-    /// A line of that length began elsewhere than the mark: what stands in front of lines has no fixed length.
+    /// A line of that length began elsewhere than the mark: the prefix of lines has no fixed length.
     wanders: bool,
     /// A line that is shorter than others: the last one, or none of the dump.
     short: Option<Short>,
