@@ -28,14 +28,18 @@ use super::packets::{Packet, Piece, Pieces};
 use super::row_stream::{Decoder, RowStream, Shared};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber, StreamRange, find_streams};
-use super::whole_calls::WholeCalls;
+use super::whole_calls::{WAITING, WholeCalls};
 use super::write::{Program, has_items, metadata_text};
 use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
 use crate::source::add_damage;
 use crate::{OpenError, OpenOptions, ReadError, Source, describe_events};
 
+/// So many bytes hold no more records of calls than can [wait](WAITING).
+const FEW_CALLS: usize = WAITING * 4;
+
 /// A stream to be read.
+#[derive(Clone)]
 struct Part {
     info: StreamInfo,
     kind: StreamKind,
@@ -238,15 +242,36 @@ impl NativeSource {
         }
     }
 
-    /// With entries and exits where a call is one record.
-    fn boxed(self) -> Box<dyn Source> {
-        match self.whole_calls {
-            true => {
-                let wanted = self.dialect.wanted;
-                Box::new(WholeCalls::new(self, wanted))
-            }
-            false => Box::new(self),
+    /// The same with entries and exits where a call is one record.
+    fn open(
+        plan: &Arc<Plan>,
+        dialect: Dialect,
+        info: TraceInfo,
+        inputs: Vec<Part>,
+        origin: Option<i64>,
+    ) -> Box<dyn Source> {
+        let wanted = dialect.wanted;
+        let bytes: usize = inputs.iter().map(|part| part.input.range.len()).sum();
+        let again = || {
+            let wanted = Wanted::Meaning;
+            let dialect = Dialect {
+                wanted,
+                ..dialect.clone()
+            };
+            (dialect, info.clone(), inputs.clone())
+        };
+        let again = (bytes > FEW_CALLS).then(again);
+        let source = Self::new(plan, dialect, info, inputs, origin);
+        if !source.whole_calls {
+            return Box::new(source);
         }
+        let calls = WholeCalls::new(source, wanted);
+        Box::new(match again {
+            Some((dialect, info, inputs)) => {
+                calls.read_before(Self::new(plan, dialect, info, inputs, origin))
+            }
+            None => calls,
+        })
     }
 
     /// Takes events of a stream up to a time, as many as there is room for.
@@ -457,7 +482,13 @@ pub(super) fn open_packets(
         }
     });
     let parts: Vec<_> = parts.collect();
-    Ok(NativeSource::new(&Arc::new(plan), dialect, info, parts, None).boxed())
+    Ok(NativeSource::open(
+        &Arc::new(plan),
+        dialect,
+        info,
+        parts,
+        None,
+    ))
 }
 
 /// Which streams of a trace directory are read, besides those that hold what is to be known once.
@@ -561,7 +592,7 @@ pub(crate) fn open_directory(
     }
     streams.sort_by(|(a, left), (b, right)| (a, &left.info.name).cmp(&(b, &right.info.name)));
     let parts = streams.into_iter().map(|(_, part)| part).collect();
-    let source = NativeSource::new(&Arc::new(plan), dialect, info, parts, origin).boxed();
+    let source = NativeSource::open(&Arc::new(plan), dialect, info, parts, origin);
     Ok(describe_events(source, declared))
 }
 

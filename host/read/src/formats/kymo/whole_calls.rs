@@ -1,9 +1,9 @@
 //! Calls that are one record each, as entries and exits.
 //!
 //! In duration mode a target records a call at its end, so that a caller stands behind its callees. This source puts
-//! the entry of each at its beginning. Up to [`WAITING`] events wait for that; a call that began before what has been
-//! given out by then stays one event ([`EventKind::Call`]), so that it counts once, with the times of its record. A remark
-//! counts how many did.
+//! the entry of each at its beginning. Up to [`WAITING`] events wait for that; for calls that began before what has been
+//! given out by then, a recording that is longer is read [twice](early). In one that is read as it comes, such a call stays one
+//! event ([`EventKind::Call`]), so that it counts once, with the times of its record. A remark counts how many did.
 //!
 //! Threads have streams of their own then: nothing is recorded of switches, and a call's duration is what its record says, whatever
 //! other threads did meanwhile.
@@ -20,9 +20,12 @@ use kymo_event::{
 };
 
 use crate::{ReadError, Source};
+use early::Early;
+
+mod early;
 
 /// So many events wait at most.
-const WAITING: usize = 1 << 19;
+pub(super) const WAITING: usize = 1 << 19;
 
 /// So many open calls are remembered.
 const OPEN: usize = 1 << 12;
@@ -38,6 +41,17 @@ struct Key {
     phase: u8,
     order: i64,
     number: i64,
+}
+
+impl Key {
+    const fn new(time: Time, (phase, order): (u8, i64), number: i64) -> Self {
+        Self {
+            time,
+            phase,
+            order,
+            number,
+        }
+    }
 }
 
 /// Something that waits.
@@ -94,6 +108,8 @@ struct OpenCall {
 #[derive(Debug)]
 pub(super) struct WholeCalls<S> {
     source: S,
+    /// The same events, for the first of two readings.
+    before: Option<S>,
     read: Batch,
     is_over: bool,
     /// Why it is over, if there would be more.
@@ -121,6 +137,9 @@ pub(super) struct Splitter {
     /// Calls whose entries were recorded by readings, the outermost first.
     open: HashMap<(Track, FunctionId), Vec<OpenCall>>,
     begun: LastBegun,
+    /// How many records of calls came.
+    records: u64,
+    early: Early,
 }
 
 /// When the call of each function began that ended last, on each track.
@@ -148,11 +167,43 @@ impl<S: Source> WholeCalls<S> {
     pub(super) fn new(source: S, wanted: Wanted) -> Self {
         Self {
             source,
+            before: None,
             read: Batch::default(),
             is_over: false,
             failure: None,
             calls: Splitter::new(wanted),
         }
+    }
+
+    /// Has all be read `before` by another source of the same events, if more than can wait may come of them.
+    pub(super) fn read_before(self, before: S) -> Self {
+        Self {
+            before: Some(before),
+            ..self
+        }
+    }
+
+    /// Finds the calls whose entries are to be given before their records come.
+    fn find_early(&mut self, mut before: S) {
+        // What the first reading interns is so for the second.
+        let identities = &mut self.source.info_mut().identities;
+        before.info_mut().identities = identities.clone();
+        let mut calls = Splitter::new(Wanted::Meaning);
+        calls.early = Early::Finding(Vec::new());
+        // (Where it fails, the second fails, too, and says so.)
+        while let Ok(true) = before.fill(&mut self.read) {
+            for event in self.read.iter() {
+                calls.take(event);
+                while calls.waiting.len() > WAITING {
+                    let _ = calls.pop();
+                }
+            }
+        }
+        std::mem::swap(
+            &mut self.source.info_mut().identities,
+            &mut before.info_mut().identities,
+        );
+        self.calls.early = calls.early.found();
     }
 }
 
@@ -171,12 +222,12 @@ impl Splitter {
             has_switches: false,
             open: HashMap::new(),
             begun: LastBegun::default(),
+            records: 0,
+            early: Early::default(),
         }
     }
-}
 
-impl Splitter {
-    fn add(&mut self, time: Time, (phase, order): (u8, i64), number: i64, item: Item) {
+    fn add(&mut self, key: Key, item: Item) {
         let place = self.free.pop().unwrap_or_else(|| {
             self.items.push(None);
             self.items.len() - 1
@@ -184,12 +235,6 @@ impl Splitter {
         if let Some(slot) = self.items.get_mut(place) {
             *slot = Some(item);
         }
-        let key = Key {
-            time,
-            phase,
-            order,
-            number,
-        };
         self.waiting.push(Reverse((key, place)));
     }
 
@@ -209,7 +254,7 @@ impl Splitter {
                     Some(event) => Item::Event(Box::new(event.clone())),
                     None => Item::Row(*event.row),
                 };
-                self.add(event.row.time, (1, 0), self.number, item);
+                self.add(Key::new(event.row.time, (1, 0), self.number), item);
             }
         }
     }
@@ -229,24 +274,31 @@ impl Splitter {
                 self.begun.add(track, call.function, began),
             ),
         };
+        let mut enter = Row::new(RowKind::Enter, begin, event.stream)
+            .at(event.cpu, event.thread)
+            .function(Some(call.function));
+        enter.record = false;
+        let key = match begin == end && !is_open {
+            // Between the calls that ended before and after it.
+            true => Key::new(end, (0, number), 0),
+            false => Key::new(begin, (2, end.0.saturating_neg()), number.saturating_neg()),
+        };
+        let is_late = known.is_none() && begin < self.given;
+        let is_early = self.early.take(self.records, is_late, key, enter);
+        self.records += 1;
         match known {
             // It has been given out with as much as was known of it then.
             Some(OpenCall { is_late: true, .. }) if !is_open => return,
-            None if begin < self.given => {
+            None if is_late && !is_early => {
                 self.cut += 1;
                 if is_open {
                     self.remember_late(track, call.function, began);
                 }
                 let late = Item::Late(Box::new(event.clone()), is_recursive);
-                return self.add(end, (0, number), 1, late);
+                return self.add(Key::new(end, (0, number), 1), late);
             }
             _ => {}
         }
-        let mut enter = Row::new(RowKind::Enter, begin, event.stream)
-            .at(event.cpu, event.thread)
-            .function(Some(call.function));
-        enter.record = false;
-        let phase = (2, end.0.saturating_neg());
         let mut rest = Event {
             kind: EventKind::Other,
             ..event.clone()
@@ -255,18 +307,8 @@ impl Splitter {
             rest.name = "".into();
             rest.fields.clear();
         }
-        if known.is_none() {
-            if begin == end && !is_open {
-                // Between the calls that ended before and after it.
-                self.add(end, (0, number), 0, Item::Enter(enter));
-            } else {
-                self.add(
-                    enter.time,
-                    phase,
-                    number.saturating_neg(),
-                    Item::Enter(enter),
-                );
-            }
+        if known.is_none() && !is_early {
+            self.add(key, Item::Enter(enter));
         }
         match call.end {
             CallEnd::Returned => {
@@ -278,9 +320,11 @@ impl Splitter {
                     ..rest
                 };
                 let exit = Item::Exit(Box::new(exit), call.self_time);
-                self.add(end, (0, number), 1, exit);
+                self.add(Key::new(end, (0, number), 1), exit);
             }
-            CallEnd::Open => self.add(end, (1, 0), number, Item::OfCall(Box::new(rest))),
+            CallEnd::Open => {
+                self.add(Key::new(end, (1, 0), number), Item::OfCall(Box::new(rest)));
+            }
             CallEnd::Lost => {
                 let ago = Duration(end.0.saturating_sub(enter.time.0).unsigned_abs());
                 let gap = Gap::MissingExit { ago };
@@ -288,12 +332,8 @@ impl Splitter {
                     kind: EventKind::Gap(gap),
                     ..rest
                 };
-                self.add(
-                    end,
-                    (0, number),
-                    1,
-                    Item::Exit(Box::new(gap), call.self_time),
-                );
+                let exit = Item::Exit(Box::new(gap), call.self_time);
+                self.add(Key::new(end, (0, number), 1), exit);
             }
         }
     }
@@ -409,14 +449,24 @@ impl Splitter {
         self.waiting.peek().map(|Reverse((key, _))| key.time)
     }
 
-    /// Gives out what comes next.
-    pub(super) fn give(&mut self, info: &mut TraceInfo, batch: &mut Batch) {
-        let Some(Reverse((key, place))) = self.waiting.pop() else {
-            return;
-        };
+    /// Takes out what comes next.
+    fn pop(&mut self) -> Option<Item> {
+        let Reverse((key, place)) = self.waiting.pop()?;
         self.free.push(place);
         self.given = self.given.max(key.time);
-        match self.items.get_mut(place).and_then(Option::take) {
+        self.items.get_mut(place)?.take()
+    }
+
+    /// Gives out what comes next.
+    pub(super) fn give(&mut self, info: &mut TraceInfo, batch: &mut Batch) {
+        let Some(Reverse((next, _))) = self.waiting.peek() else {
+            return;
+        };
+        if let Some(mut row) = self.early.next(*next) {
+            row.stream = self.stream(info, row.stream, row.thread());
+            return batch.push(row);
+        }
+        match self.pop() {
             Some(Item::Row(row)) => batch.push(row),
             Some(Item::Event(event)) => batch.push_event(*event),
             Some(Item::Enter(mut row)) => {
@@ -464,6 +514,9 @@ impl<S: Source> Source for WholeCalls<S> {
     }
 
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
+        if let Some(before) = self.before.take() {
+            self.find_early(before);
+        }
         batch.clear();
         while batch.is_empty() {
             while !self.is_over && self.calls.waiting.len() <= WAITING {

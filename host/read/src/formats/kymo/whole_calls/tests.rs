@@ -248,3 +248,54 @@ fn an_open_call_that_began_too_early_counts_once() {
     let ends = items.filter(|item| matches!(item, Item::Enter(_) | Item::Exit(..)));
     assert_eq!((late, ends.count()), (1, 0));
 }
+
+#[test]
+fn a_recording_that_can_be_read_twice_has_all_entries_in_their_places() {
+    let many = i64::try_from(WAITING).unwrap();
+    // Calls of thread 0 in calls that last for all of it, one of which is open when the recording is read; thread 1 has one, too.
+    let mut events: Vec<Event> = (0..many * 2)
+        .map(|at| of(1, at * 10, at * 10 + 5))
+        .collect();
+    let end = many * 20;
+    events.push(of(2, 5, end));
+    events.push(of(3, -5, end + 1));
+    events.push(call(1, 3, end + 2));
+    let mut open = of(4, -9, end + 3);
+    if let EventKind::Call(call) = &mut open.kind {
+        call.end = CallEnd::Open;
+    }
+    events.push(open);
+    let mut info = TraceInfo::default();
+    info.streams.push(StreamInfo::default());
+    let scripted = || Scripted {
+        info: info.clone(),
+        events: events.clone(),
+    };
+    let mut source = WholeCalls::new(scripted(), Wanted::Everything).read_before(scripted());
+    let mut batch = Batch::default();
+    let (mut long, mut last, mut count) = (Vec::new(), Time(i64::MIN), 0);
+    while source.fill(&mut batch).unwrap() {
+        for row in batch.rows() {
+            assert!(row.time >= last);
+            last = row.time;
+            count += 1;
+            if row.thread() != Some(ThreadId(0)) || row.of_function() != Some(FunctionId(1)) {
+                long.push((row.kind, row.of_function().map(|it| it.0), row.time.0));
+            }
+        }
+    }
+    assert_eq!(
+        long,
+        [
+            (RowKind::Enter, Some(4), -9),
+            (RowKind::Enter, Some(3), -5),
+            (RowKind::Enter, Some(1), 3),
+            (RowKind::Enter, Some(2), 5),
+            (RowKind::Exit, Some(2), end),
+            (RowKind::Exit, Some(3), end + 1),
+            (RowKind::Exit, Some(1), end + 2),
+            (RowKind::Other, None, end + 3),
+        ]
+    );
+    assert_eq!((count, source.info().remarks.len()), (many * 4 + 8, 0));
+}
