@@ -22,6 +22,7 @@ mod served;
 mod sizes;
 mod slow_path;
 mod sources;
+mod stacks;
 mod sysview;
 mod transports;
 mod truth;

@@ -27,7 +27,7 @@ use kymo_wire::packet::EVENT_STREAM;
 use crate::Target;
 use crate::bits64::Cell64;
 use crate::buffer::Buffer;
-use crate::hot::{CODE_BIT, COUNTING, Cursor, low, store};
+use crate::hot::{CODE_BIT, COUNTING, Cursor, NAMING, low, store};
 use crate::sync::{AtomicU32, Ordering, SHARED, add};
 use block::Undos;
 
@@ -429,7 +429,7 @@ impl<T: Target> Stream<T> {
         let Some(room) = self.buffer.begin(now, thread, interrupts) else {
             return false;
         };
-        cursor.depth.set(usize::from(!COUNTING));
+        Depth::Parts.apply::<T>(cursor);
         self.isr_before.set(interrupts);
         self.overflow_room.set(0);
         self.last.set(now);
@@ -437,6 +437,13 @@ impl<T: Target> Stream<T> {
         self.end.set(room.end);
         self.open(cursor);
         true
+    }
+
+    /// Has every exit name the function that is left. Nothing has been recorded yet.
+    pub fn name_exits(&self) {
+        if let Some(cursor) = self.cursor().filter(|_| T::NAMES_EXITS) {
+            cursor.depth.set(NAMING);
+        }
     }
 
     /// Lets records go on in the open packet.
@@ -458,10 +465,10 @@ impl<T: Target> Stream<T> {
             add(&self.overflow_packets, 1);
             // An exit that begins it has a name.
             room = self.buffer.packet_bytes() - T::LAYOUT.header_bytes() as u32 - 8;
-            cursor.depth.set(usize::from(!COUNTING));
+            Depth::Parts.apply::<T>(cursor);
         }
         self.overflow_room.set(room.saturating_sub(bytes));
-        need.depth.apply(cursor);
+        need.depth.apply::<T>(cursor);
         self.last.set(now);
         cursor.last.set(low::<T>(now));
     }

@@ -46,6 +46,22 @@ use crate::unaligned::{put16, put32, put64};
 /// depth is always 1.
 pub const COUNTING: bool = cfg!(feature = "depth");
 
+/// What [`Cursor::depth`] begins with, and is raised and lowered from, where every exit is named
+/// ([`Target::NAMES_EXITS`]): as a signed number it is never above 0.
+pub const NAMING: usize = (isize::MIN / 2) as usize;
+
+/// Whether this count of calls says that every exit is named.
+#[inline(always)]
+pub(crate) const fn names_exits<T: Target>(depth: usize) -> bool {
+    T::NAMES_EXITS && (depth as isize) < 0
+}
+
+/// Whether the reader knows what an exit leaves that does not say so.
+#[inline(always)]
+pub(crate) const fn is_counted<T: Target>(depth: usize) -> bool {
+    depth != 0 && !names_exits::<T>(depth)
+}
+
 /// Where the next record of a stream goes, and all that is needed to write it if it is an entry or
 /// exit. For one context at a time. Every field is a word of the machine.
 #[repr(C)]
@@ -328,7 +344,7 @@ impl Cursor {
         let depth = self.depth.get();
         let distance = distance::<T>(now, self.last.get());
         let fits = |form| distance >> layout.shape.time_bits(form) == 0;
-        if depth == 0 || self.at() as usize >= end {
+        if !is_counted::<T>(depth) || self.at() as usize >= end {
             return false;
         }
         // SAFETY: by this function's contract; `at` is below `end`.
@@ -357,7 +373,7 @@ impl Cursor {
         let Layout { shape, order, .. } = T::LAYOUT;
         let distance = distance::<T>(now, self.last.get());
         let number = self.number::<T>(function);
-        if self.depth.get() != 0
+        if is_counted::<T>(self.depth.get())
             || number as u64 >> shape.named_bits() != 0
             || !self.is_open()
             || distance >> OTHER_BITS != 0

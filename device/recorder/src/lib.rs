@@ -76,6 +76,9 @@ pub trait Target {
     /// A record that is filled in place may be finished on another processor than where it was reserved.
     const FINISHED_ELSEWHERE: bool = false;
 
+    /// Streams may be [asked](encode::Stream::name_exits) to name the function of each exit.
+    const NAMES_EXITS: bool = false;
+
     /// Keeps interrupts off for a few instructions, where whoever records may be interrupted by
     /// somebody who records the same; returns what [`let_go`](Self::let_go) needs. Elsewhere nothing.
     #[inline(always)]

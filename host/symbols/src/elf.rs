@@ -84,6 +84,7 @@ fn image<'d>(file: &impl Object<'d>, data: &Arc<[u8]>) -> Result<File, ElfError>
         thumb,
         not_thumb: if thumb { not_thumb(file) } else { Vec::new() },
         unmarked_jumps: jumps::unmarked(file),
+        switches_stacks: jumps::switches_stacks(file),
         constants: constants(file),
         declared: declared(file),
         data: Arc::clone(data),

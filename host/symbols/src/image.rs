@@ -47,6 +47,8 @@ pub(crate) struct File {
     pub not_thumb: Vec<u64>,
     /// By what it jumps without the trace telling.
     pub unmarked_jumps: Option<UnmarkedJumps>,
+    /// By what it changes its stack for another one.
+    pub switches_stacks: Option<&'static str>,
     /// What is constant in memory and stands in the file.
     pub constants: Vec<Constant>,
     /// Where in the file the program declares events of its own, and whether it is big-endian.

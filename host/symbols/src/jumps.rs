@@ -26,6 +26,9 @@ const JUMPS: [&str; 4] = ["longjmp", "_longjmp", "siglongjmp", "__longjmp_chk"];
 /// The names that C libraries have for `setjmp`.
 const PLACES: [&str; 3] = ["setjmp", "_setjmp", "__sigsetjmp"];
 
+/// Functions that change the stack of a thread for another one.
+const SWITCHES: [&str; 2] = ["swapcontext", "setcontext"];
+
 /// The C library's own way to end a thread in a static program: it jumps, but nothing comes after.
 const END_OF_THREAD: &str = "unwind_stop";
 
@@ -130,6 +133,20 @@ pub(crate) fn unmarked<'d>(file: &impl Object<'d>) -> Option<UnmarkedJumps> {
         functions,
         places,
         wrappers: !no_wrappers.contains(&architecture),
+    })
+}
+
+/// By what a program changes its stack for another one, of which no trace tells; the first such function that it calls.
+pub(crate) fn switches_stacks<'d>(file: &impl Object<'d>) -> Option<&'static str> {
+    let thumb = u64::from(file.architecture() == Architecture::Arm);
+    file.symbols().find_map(|symbol| {
+        let name = symbol.name().ok()?;
+        let name = one_of(&SWITCHES, name.split('@').next()?)?;
+        let is_called = match symbol.is_undefined() {
+            true => is_used(file, name),
+            false => is_called(file, symbol.address() & !thumb, &[]).unwrap_or(false),
+        };
+        is_called.then_some(name)
     })
 }
 

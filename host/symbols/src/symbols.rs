@@ -245,6 +245,12 @@ impl Symbols {
             .find_map(|image| image.file.unmarked_jumps.as_ref())
     }
 
+    /// By what the program changes the stack of a thread for another one, which no trace tells (`swapcontext`), of the first file
+    /// for which that is so. It is found in ELF files with a symbol table.
+    pub fn switches_stacks(&self) -> Option<&'static str> {
+        self.images().find_map(|image| image.file.switches_stacks)
+    }
+
     /// The function that holds an address.
     pub fn function_at(&self, address: Addr) -> Option<Function<'_>> {
         self.images().find_map(|image| function(image, address))

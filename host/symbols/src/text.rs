@@ -95,6 +95,7 @@ pub(crate) fn read(text: &str) -> Result<File, TextError> {
         constants: Vec::new(),
         declared: None,
         unmarked_jumps: None,
+        switches_stacks: None,
         data: Arc::default(),
     })
 }

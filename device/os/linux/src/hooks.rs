@@ -199,8 +199,9 @@ macro_rules! hooks {
                 "mov r9, [r8 + {at}]",
                 "mov r10, [r8 + {depth}]",
                 // An exit whose entry the reader may not know says which function it leaves.
+                // (It may be below 0, where every exit does.)
                 "sub r10, 1",
-                "jb {inside}",
+                "jl {inside}",
                 "rdtsc",
                 "cmp r9, [r8 + {end}]",
                 "jae {inside}",

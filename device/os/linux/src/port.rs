@@ -61,6 +61,7 @@ impl Linux {
 
 impl Target for Linux {
     const LAYOUT: Layout = Layout::NATIVE;
+    const NAMES_EXITS: bool = true;
 }
 
 impl ThreadPort for Linux {

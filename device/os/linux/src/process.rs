@@ -99,6 +99,8 @@ pub struct Process {
     forked: AtomicBool,
     /// The trigger turns recording on once.
     pub(crate) once: AtomicBool,
+    /// Each exit says which function is left.
+    names_exits: AtomicBool,
     /// Which hooks the functions of the program call: an [`Answer`] as a number.
     answer: AtomicU32,
     /// What the gate says, for children.
@@ -154,6 +156,7 @@ impl Process {
             bytes_at_start: AtomicU32::new(0),
             forked: AtomicBool::new(false),
             once: AtomicBool::new(false),
+            names_exits: AtomicBool::new(false),
             answer: AtomicU32::new(Answer::Own as u32),
             copy: wiped::Copy::new(),
             server: Server::new(),

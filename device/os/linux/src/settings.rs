@@ -6,6 +6,7 @@
 //! | `KYMO_BUFFER` | bytes of each thread's buffer, with `k` or `M` behind it for 1024s |
 //! | `KYMO_MODE` | `overwrite`, `fixed` or `stream` |
 //! | `KYMO_ON` | `1`: record from the start, `0`: wait for the trigger or `kymo_on()` |
+//! | `KYMO_EXITS` | `named`: each exit says which function is left |
 //! | `KYMO_THRESHOLD` | duration mode: only calls that take at least so long are recorded: `100us`, `1ms`, `0`; or `off` |
 //! | `KYMO_ENDED_THREADS` | how many threads that have ended keep their buffers |
 //! | `KYMO_SOCKET` | the socket at which `kymo` reaches the process; `%p` as in `KYMO_OUTPUT` |
@@ -65,6 +66,18 @@ pub(crate) fn on() -> Option<bool> {
         _ => {
             complain(b"KYMO_ON", b"0 or 1");
             None
+        }
+    }
+}
+
+/// `KYMO_EXITS`.
+pub(crate) fn names_exits() -> bool {
+    match variable(b"KYMO_EXITS\0") {
+        None => false,
+        Some(b"named") => true,
+        Some(_) => {
+            complain(b"KYMO_EXITS", b"named");
+            false
         }
     }
 }

@@ -4,7 +4,7 @@ use kymo_wire::event::WordSize;
 
 use super::Stream;
 use crate::Target;
-use crate::hot::{COUNTING, Cursor, low};
+use crate::hot::{COUNTING, Cursor, NAMING, low, names_exits};
 
 /// What a record needs of its packet.
 #[derive(Clone, Copy, Debug)]
@@ -33,9 +33,10 @@ pub(crate) enum Depth {
 impl Depth {
     /// What it will be.
     #[inline(always)]
-    pub fn of(self, cursor: &Cursor) -> usize {
+    pub fn of<T: Target>(self, cursor: &Cursor) -> usize {
         let depth = cursor.depth.get();
         match self {
+            Self::Parts if names_exits::<T>(depth) => NAMING,
             Self::Parts => usize::from(!COUNTING),
             Self::More if COUNTING => depth + 1,
             Self::Less if COUNTING => depth.saturating_sub(1),
@@ -45,8 +46,8 @@ impl Depth {
 
     /// Does so.
     #[inline(always)]
-    pub fn apply(self, cursor: &Cursor) {
-        cursor.depth.set(self.of(cursor));
+    pub fn apply<T: Target>(self, cursor: &Cursor) {
+        cursor.depth.set(self.of::<T>(cursor));
     }
 }
 

@@ -5,7 +5,7 @@ use kymo_wire::event::{EventId, Form};
 use super::record::need_of;
 use super::{Alone, Depth, Driver, Found, Need, Record, Seen, Stream, Tries};
 use crate::event::{Parts, Parts64, turns_on};
-use crate::hot::{Cursor, low};
+use crate::hot::{Cursor, is_counted, low};
 use crate::{Event, Target};
 
 impl<T: Target> Stream<T> {
@@ -114,7 +114,7 @@ impl<T: Target> Stream<T> {
             if driver.attempt(put) {
                 return Ok(true);
             }
-            if cursor.depth.get() == 0 {
+            if !is_counted::<T>(cursor.depth.get()) {
                 // Its entry is not in this packet.
                 break;
             }
@@ -151,7 +151,7 @@ impl<T: Target> Stream<T> {
             let (form, payload) = self.form(id, first);
             let record = Record::new::<T>(form, payload as u64, second);
             let depth = self.depth_of(id, first);
-            let calls = depth.of(cursor);
+            let calls = depth.of::<T>(cursor);
             let put = |now| {
                 // The form depends on the packet, and on what was recorded in it.
                 // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver keeps others
@@ -186,7 +186,7 @@ impl<T: Target> Stream<T> {
             driver.doubt();
             let now = driver.now();
             self.place(form, now, first as u64, second);
-            self.depth_of(id, first).apply(cursor);
+            self.depth_of(id, first).apply::<T>(cursor);
             also(low::<T>(now));
         });
         true
@@ -297,7 +297,7 @@ impl<T: Target> Stream<T> {
     /// What was entered before is not the reader's to know from here on.
     pub(crate) fn part(&self) {
         if let Some(cursor) = self.cursor() {
-            Depth::Parts.apply(cursor);
+            Depth::Parts.apply::<T>(cursor);
         }
     }
 

@@ -141,6 +141,11 @@ impl SymbolArgs {
         {
             context.warn(unmarked(jumps));
         }
+        if info.format == FORMAT
+            && let Some(function) = symbols.switches_stacks()
+        {
+            context.warn(several_stacks(function));
+        }
         let libraries = libraries.into_iter().filter(is_new);
         symbols.merge(images::load(libraries, &self.debug_dir, context));
         Ok(symbols)
@@ -222,6 +227,15 @@ fn unmarked(jumps: &UnmarkedJumps) -> String {
         "the program calls {functions} without a mark in the trace: calls that the jump leaves \
          seem to go on, and those that end after it may be misnamed up to the end of the packet; \
          {mend}"
+    )
+}
+
+/// What several stacks in one thread do to the traces of a program.
+fn several_stacks(function: &str) -> String {
+    format!(
+        "the program calls {function}, so that a thread has several stacks, and nothing in the trace tells which is in use: calls of \
+         one seem to be made by those of another, their times contain each other's, and a call that another stack's return \
+         seemed to end may count twice"
     )
 }
 

@@ -1,5 +1,7 @@
 //! The lane of each thread: found by a word of the thread, made at its first event.
 
+use core::sync::atomic::Ordering;
+
 use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::threads::Lane;
 use kymo_wire::process_file::region;
@@ -99,6 +101,9 @@ impl Process {
         writer.stream().clear();
         writer.stream().set_mode(self.mode());
         writer.stream().belong_to(sys::thread() as usize);
+        if self.names_exits.load(Ordering::Relaxed) {
+            writer.stream().name_exits();
+        }
         // SAFETY: the program describes its promotions truly.
         unsafe { writer.set_up(config) };
         if config.slot_count != 0 {

@@ -46,6 +46,8 @@ impl Process {
             self.set_ended_threads(threads);
         }
         self.set_mode(settings::mode().unwrap_or_else(|| mode(config)));
+        self.names_exits
+            .store(settings::names_exits(), Ordering::Relaxed);
         self.watch_forks(gate);
         self.port.clock.set_up();
         self.port
