@@ -153,6 +153,11 @@ fn a_program_is_recorded_until_it_ends() {
     record.arg("-o").arg(&recording);
     let record = record.stderr(Stdio::piped()).spawn().unwrap();
     until("a recording", || recording.join("metadata").exists());
+    let mut second = ask("status", &socket);
+    let second = second.env("KYMO_PATIENCE", "1").output().unwrap();
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success(), "{said}");
+    assert!(said.contains("answers one host at a time"), "{said}");
     program.tell("ww");
     program.end();
     let output = record.wait_with_output().unwrap();

@@ -24,6 +24,7 @@ use kymo_wire::link::{Command, Conditions, Duration as Asked, Identity, Mode};
 
 use crate::context::{Context, Remarks};
 use crate::diagnostic::Report;
+use crate::filter;
 use crate::input::hex;
 use crate::interrupt::Interruptible;
 use crate::render::count::counted;
@@ -32,13 +33,13 @@ use crate::systemview;
 
 pub use functions::{one_function, set_text};
 pub use messages::{explain, incomplete};
-pub use zephyr::{Fetched, LiveZephyr, ZEPHYR_WAIT_SECONDS, one_pointer, pointer_text};
+pub use zephyr::{Fetched, LiveZephyr, ZEPHYR_WAIT, one_pointer, pointer_text};
 
 /// The serial port that is meant where none is given: the first board on USB.
 const DEFAULT_SERIAL: &str = "/dev/ttyACM0";
 
 /// How long a subcommand waits for a capture to end where it is not said.
-pub const USUAL_WAIT_SECONDS: u64 = 10;
+pub const USUAL_WAIT: Duration = Duration::from_secs(10);
 
 /// How often a capture that is waited for is looked at.
 const CAPTURE_POLL: Duration = Duration::from_millis(100);
@@ -289,6 +290,17 @@ impl TargetArgs {
     }
 }
 
+/// A time as `--wait` takes it: seconds, or with a unit.
+pub fn wait_time(text: &str) -> Result<Duration, String> {
+    filter::duration(text).map(|wait| Duration::from_nanos(wait.0))
+}
+
+/// A time for messages, with its unit.
+fn time(time: Duration) -> String {
+    let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    kymo_event::Duration(ns).with_unit()
+}
+
 /// How long to wait for the target: as usual, times [`patience`].
 pub fn timeouts() -> Result<Timeouts, Report> {
     patience().map(|factor| Timeouts::default().times(factor))
@@ -505,14 +517,14 @@ impl Live {
                 return Ok(());
             }
             if Instant::now() >= deadline {
-                let waited = longest.as_secs();
+                let waited = time(longest);
                 if begun {
                     context.note(format_args!(
-                        "still recording after {waited} s; this is what there is so far"
+                        "still recording after {waited}; this is what there is so far"
                     ));
                 } else {
                     context.warn(format_args!(
-                        "the trigger was not entered within {waited} s; is it compiled with the \
+                        "the trigger was not entered within {waited}; is it compiled with the \
                          hooks, and is it called? (--wait waits longer)"
                     ));
                 }

@@ -39,7 +39,7 @@ use crate::render::palette::Palette;
 use crate::render::share::percent;
 use crate::render::table::{Align, Table};
 use crate::target::{
-    Either, Live, TargetArgs, USUAL_WAIT_SECONDS, What, address_in, incomplete, trace_info,
+    Either, Live, TargetArgs, USUAL_WAIT, What, address_in, incomplete, trace_info, wait_time,
 };
 
 /// How many functions are shown where it is not said.
@@ -80,10 +80,10 @@ pub struct Args {
     #[arg(short, long)]
     reboot: bool,
 
-    /// How long to wait for that, in seconds; a target of Zephyr's does not tell of its end, and has all
+    /// How long to wait for that: 60 (seconds), 300ms; a target of Zephyr's does not tell of its end, and has all
     /// of that time [default: 10; of Zephyr's: 2].
-    #[arg(long, value_name = "SECONDS", requires = "reboot")]
-    wait: Option<u64>,
+    #[arg(long, value_name = "TIME", requires = "reboot", value_parser = wait_time)]
+    wait: Option<std::time::Duration>,
 
     /// Keep the table in this file, as the target sent it, with who sent it.
     #[arg(short, long, value_name = "FILE")]
@@ -140,8 +140,7 @@ fn live(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitC
     let symbols = args.symbols.load(&trace_info(&live.identity), context)?;
     if args.reboot {
         live.reboot(context)?;
-        let longest = args.wait.unwrap_or(USUAL_WAIT_SECONDS);
-        live.wait_for_capture(std::time::Duration::from_secs(longest), context)?;
+        live.wait_for_capture(args.wait.unwrap_or(USUAL_WAIT), context)?;
     }
     let bytes = table_of(&mut live, context)?;
     if let Some(path) = &args.output {

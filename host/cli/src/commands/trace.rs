@@ -35,7 +35,9 @@ use crate::recording;
 use crate::render::count::counted;
 use crate::render::times::TimeKind;
 use crate::rescue;
-use crate::target::{Either, TargetArgs, USUAL_WAIT_SECONDS, address_in, incomplete, trace_info};
+use crate::target::{
+    Either, TargetArgs, USUAL_WAIT, address_in, incomplete, trace_info, wait_time,
+};
 
 /// Where `--perfetto` writes where no output is given.
 const PERFETTO_OUTPUT: &str = "perfetto.json";
@@ -105,10 +107,10 @@ pub struct Args {
     #[arg(long)]
     once: bool,
 
-    /// After a reboot or a new trigger, how long to wait for the recording to end, in seconds; a target
-    /// of Zephyr's does not tell of its end, and has all of that time [default: 10; of Zephyr's: 2].
-    #[arg(long, value_name = "SECONDS")]
-    wait: Option<u64>,
+    /// After a reboot or a new trigger, how long to wait for the recording to end: 60 (seconds), 300ms; a
+    /// target of Zephyr's does not tell of its end, and has all of that time [default: 10; of Zephyr's: 2].
+    #[arg(long, value_name = "TIME", value_parser = wait_time)]
+    wait: Option<Duration>,
 
     /// Save as trace-event JSON, which Perfetto opens too: perfetto.json, or what --output says.
     #[arg(short, long)]
@@ -318,8 +320,7 @@ fn live(
         return sets::list(&mut live, &symbols, context);
     }
     if args.reboot || changed {
-        let longest = args.wait.unwrap_or(USUAL_WAIT_SECONDS);
-        live.wait_for_capture(Duration::from_secs(longest), context)?;
+        live.wait_for_capture(args.wait.unwrap_or(USUAL_WAIT), context)?;
     }
     let captured = recording::fetch(&mut live, context)?;
     let name = live.name();

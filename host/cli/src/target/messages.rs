@@ -132,6 +132,15 @@ pub fn explain(error: LinkError) -> Report {
              before stands",
         ),
         LinkError::Cancelled => report.help("nothing had arrived; the target still has it all"),
+        LinkError::NoAnswer {
+            address: Address::Unix { .. },
+            ..
+        } => report
+            .help(
+                "a program answers one host at a time: does another kymo record from it, or follow it? end that one, or \
+                 look at what it writes",
+            )
+            .help("if there is none, the program may be stopped (in a debugger, by SIGSTOP)"),
         LinkError::NoAnswer { .. } => report
             .help(
                 "is the firmware running, and does it call kymo_link_poll()? (with Zephyr's own \
@@ -139,7 +148,7 @@ pub fn explain(error: LinkError) -> Report {
             )
             .help(
                 "a serial port must have the firmware's speed (--baud); a TCP port may serve \
-                 another program already",
+                 another program already, such as a kymo that records: a target answers one at a time",
             ),
         LinkError::Zephyr { .. } => report.help(
             "of such a target kymo gets traces and profiles (`kymo trace`, `kymo profile`), and sets its \

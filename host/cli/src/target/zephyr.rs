@@ -22,7 +22,7 @@ use crate::names;
 
 /// How long such a target is left alone between a reboot and the dump where it is not said: it does not
 /// tell when a recording is over.
-pub const ZEPHYR_WAIT_SECONDS: u64 = 2;
+pub const ZEPHYR_WAIT: Duration = Duration::from_secs(2);
 
 /// A live target that runs Zephyr's own instrumentation.
 pub struct LiveZephyr {
@@ -133,9 +133,8 @@ impl LiveZephyr {
 
     /// Leaves the target alone for a while, or until a ctrl-C. If the connection is lost meanwhile, the
     /// fetch that follows says so, and gives what had come by then.
-    pub fn wait(&mut self, seconds: u64, context: &Context) {
-        context.detail(format_args!("waiting for {seconds} s"));
-        let waited = Duration::from_secs(seconds);
+    pub fn wait(&mut self, waited: Duration, context: &Context) {
+        context.detail(format_args!("waiting for {}", super::time(waited)));
         if let Err(error) = self.target.listen(waited, self.cancel.flag()) {
             context.detail(format_args!("the wait ends early: {error}"));
         }

@@ -25,7 +25,7 @@ use crate::render::duration::Human;
 use crate::render::json::Object;
 use crate::render::palette::Palette;
 use crate::render::table::{Align, Table};
-use crate::target::{LiveZephyr, ZEPHYR_WAIT_SECONDS};
+use crate::target::{LiveZephyr, ZEPHYR_WAIT};
 
 /// The table that a target sends.
 pub fn live(args: &Args, mut live: LiveZephyr, context: &mut Context) -> Result<ExitCode, Report> {
@@ -41,7 +41,7 @@ pub fn live(args: &Args, mut live: LiveZephyr, context: &mut Context) -> Result<
     }
     if args.reboot {
         live.reboot(context)?;
-        live.wait(args.wait.unwrap_or(ZEPHYR_WAIT_SECONDS), context);
+        live.wait(args.wait.unwrap_or(ZEPHYR_WAIT), context);
     }
     let fetched = live.fetch(Kind::Profile, context)?;
     let bytes = fetched.as_sent();

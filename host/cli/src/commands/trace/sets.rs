@@ -50,7 +50,12 @@ impl<'a> Wanted<'a> {
             }
             wanted.function = rest;
         }
-        Ok(wanted)
+        let mut words = wanted.function.split_whitespace();
+        let function = words.next().unwrap_or_default();
+        match words.find(|word| KEYS.contains(word)) {
+            Some(_) => Err(misplaced(text, function)),
+            None => Ok(wanted),
+        }
     }
 
     /// Whether it acts at every call.
@@ -89,6 +94,20 @@ impl<'a> Wanted<'a> {
     }
 }
 
+/// The words of a condition.
+const KEYS: [&str; 3] = ["from", "hit", "times"];
+
+/// A condition that has its words, but not in their form.
+fn misplaced(text: &str, function: &str) -> Report {
+    let report = Report::new(format_args!(
+        "expected FUNCTION [from CALLER] [hit N] [times N], found {text:?}"
+    ));
+    report.help(format_args!(
+        "'{function} hit 3' is the third call alone, '{function} times 3' the first three, '{function} hit 3 times 2' the third and \
+         the fourth"
+    ))
+}
+
 /// Splits off the last two words.
 fn last_two(text: &str) -> Option<(&str, &str, &str)> {
     let (rest, value) = text.rsplit_once(char::is_whitespace)?;
@@ -97,8 +116,10 @@ fn last_two(text: &str) -> Option<(&str, &str, &str)> {
 }
 
 fn number(text: &str) -> Result<u32, Report> {
-    text.parse()
-        .map_err(|_| Report::new(format_args!("expected a number of calls, found {text:?}")))
+    text.parse().map_err(|_| {
+        Report::new(format_args!("expected a number of calls, found {text:?}"))
+            .help("`hit 3` and `times 2` have a number behind them, without a unit")
+    })
 }
 
 /// Tells the target when to record; whether anything was changed.
@@ -281,6 +302,13 @@ mod tests {
             "  operator new  times 2\thit 3  from main ",
         ] {
             assert_eq!(Wanted::parse(text).unwrap(), all);
+        }
+        for misplaced in ["fib hit 3 times", "fib 3 times", "fib hit", "fib from"] {
+            let help = format!("{:?}", Wanted::parse(misplaced).unwrap_err());
+            assert!(
+                help.contains("'fib hit 3' is the third call alone"),
+                "{help}"
+            );
         }
         for wrong in ["f hit x", "f times -1", "f hit 1 hit 2", "f hit 4294967296"] {
             assert!(Wanted::parse(wrong).is_err(), "{wrong}");

@@ -19,7 +19,7 @@ use crate::input::{Trace, name_of, refused};
 use crate::output::write_file;
 use crate::render::escape::escaped;
 use crate::rescue::{Rescue, check_output};
-use crate::target::{LiveZephyr, ZEPHYR_WAIT_SECONDS, one_pointer, pointer_text};
+use crate::target::{LiveZephyr, ZEPHYR_WAIT, one_pointer, pointer_text};
 
 /// The format of trace directories.
 const DIRECTORY: &str = "ctf";
@@ -51,9 +51,9 @@ pub fn live(
         return Ok(ExitCode::SUCCESS);
     }
     // Firmware that dumps whenever its buffer is full is listened to for as long as it is wanted.
-    let usual = args.reboot.then_some(ZEPHYR_WAIT_SECONDS);
-    if let Some(seconds) = args.wait.or(usual) {
-        live.wait(seconds, context);
+    let usual = args.reboot.then_some(ZEPHYR_WAIT);
+    if let Some(longest) = args.wait.or(usual) {
+        live.wait(longest, context);
     }
     check(output)?;
     let fetched = live.fetch(Kind::Trace, context)?;
