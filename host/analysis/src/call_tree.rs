@@ -120,6 +120,7 @@ pub struct CallTree {
     /// The times of recursive calls that have ended.
     recursion: Recursion<Duration>,
     orphans: u64,
+    late: u64,
 }
 
 impl CallTree {
@@ -134,6 +135,7 @@ impl CallTree {
             ended: Ended::default(),
             recursion: Recursion::default(),
             orphans: 0,
+            late: 0,
         }
     }
 
@@ -146,7 +148,10 @@ impl CallTree {
             Step::End(end) if end.begin.is_some() => {
                 self.end(end, info.in_order);
             }
-            Step::End(_) => self.orphans += 1,
+            Step::End(end) => {
+                self.orphans += 1;
+                self.late += u64::from(end.wall.is_some());
+            }
             Step::Track { track, info: of } => self.track(info, *track, of),
             Step::ClockAhead { call, by, .. } => {
                 let node = self.ended.find(*call);
@@ -180,6 +185,11 @@ impl CallTree {
     /// Exits whose begin nobody saw.
     pub const fn orphans(&self) -> u64 {
         self.orphans
+    }
+
+    /// Of these, calls whose source states how long they took: what they called is in the tree, but not below them.
+    pub const fn late(&self) -> u64 {
+        self.late
     }
 
     /// The time of every node with those below it, by [`NodeId`]: what the calls in the tree took themselves.

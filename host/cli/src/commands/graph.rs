@@ -255,10 +255,18 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             "times marked ≥ are at least that: of some calls not all was seen, or is certain",
         );
     }
-    if tree.orphans() > 0 {
+    let late = tree.late();
+    if late > 0 {
+        context.note(format_args!(
+            "{} not in the tree, and what they called is not below them: of these the trace has the ends alone, with \
+             their durations",
+            are(late, "call")
+        ));
+    }
+    if tree.orphans() > late {
         context.note(format_args!(
             "{} not in the tree: nobody saw them begin",
-            are(tree.orphans(), "call")
+            are(tree.orphans() - late, "call")
         ));
     }
     let counts = replay.counts();

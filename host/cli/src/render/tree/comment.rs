@@ -21,6 +21,7 @@ pub fn remark(end: &End) -> Option<Cow<'static, str>> {
         How::RecordingOff => Some("recording went off"),
         How::NoEnd => None,
         How::Open => Some("still open"),
+        How::Orphan if end.wall.is_some() => Some("entered before, above what it called"),
         How::Orphan => Some("entered before"),
     };
     match (how, end.clipped) {
