@@ -246,6 +246,69 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     assert_eq!(wrong.status.code(), Some(2), "another address");
 }
 
+/// The calls of a recording: their functions and beginnings, and whether they are open.
+fn calls(kymo: &Path, elf: &Path, input: &Path) -> Vec<(String, u64, bool)> {
+    let mut command = look(kymo, "calls", elf, input);
+    let calls = lines(command.args(["--number", "100000"]));
+    let one = |call: &Value| {
+        let function = call["function"].as_str().unwrap().to_owned();
+        let begin = call["begin_ns"].as_u64().unwrap();
+        (function, begin, call["ended"] == "open")
+    };
+    calls.iter().map(one).collect()
+}
+
+#[test]
+fn calls_that_are_open_in_duration_mode_are_read_from_memory() {
+    tools::require(&[Need::Firmware]).unwrap();
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let elf = firmware::build(Hooks::Duration, &BareRust::find().unwrap()).unwrap();
+    let folder = folder("duration");
+    let mut monitor = Monitor::new();
+    let [monitor_option, place] = monitor.options();
+    let qemu = Qemu::boot_with(&elf, &folder, &[&*monitor_option, &place]).unwrap();
+    let ask = |arguments: &[&str]| {
+        let mut command = Command::new(&kymo);
+        command.env("KYMO_PATIENCE", "20");
+        command.args(["trace", "--target", &qemu.target(), "--elf"]);
+        command.arg(&elf).args(arguments);
+        run::run(&mut command).unwrap();
+    };
+    ask(&["--threshold", "1us", "--wait", "0.2"]);
+    let ram = folder.join("ram.bin");
+    // Until it is stopped in the midst of work, and not between two rounds.
+    let open = (0..200).find_map(|_| {
+        monitor.command(&json!({"execute": "stop"}));
+        monitor.save(0x2000_0000, 4 << 20, &ram);
+        let mut open = calls(&kymo, &elf, &ram);
+        monitor.command(&json!({"execute": "cont"}));
+        open.retain(|(.., open)| *open);
+        (open.len() > 3).then_some(open)
+    });
+    let open = open.unwrap();
+    let later = folder.join("later.kymo");
+    ask(&["--output", later.to_str().unwrap()]);
+    drop(qemu);
+
+    let output = look(&kymo, "info", &elf, &ram).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(!said.contains("are missing"), "{said}");
+    let later = calls(&kymo, &elf, &later);
+    // Those that have ended since are records now, and the others are open still.
+    let known = |function: &str, begin: u64| {
+        let mut same = later.iter().filter(|(other, ..)| other == function);
+        same.any(|(_, other, _)| other.abs_diff(begin) <= 1)
+    };
+    for (function, begin, _) in &open {
+        // (One that had just begun may have been too short for a record.)
+        let is_last = open.iter().all(|(_, other, _)| other <= begin);
+        assert!(
+            is_last || known(function, *begin),
+            "{function} {begin} {open:?}"
+        );
+    }
+}
+
 /// The table that a board keeps itself, from its memory and from itself, while nothing is recorded.
 #[test]
 fn the_table_in_memory_is_the_one_that_the_board_sends() {

@@ -14,7 +14,8 @@
 //! - rings of items are a list that begins in `kymo_recorder` (of several CPUs: one for each). A ring
 //!   is a `kymo_ring_t` ([`ring`]);
 //! - the profile table is an array of `kymo_slot_t` ([`table`]), a constant of `kymo_config`. Its state (what did
-//!   not fit, for how long it has counted) lies in the last slots of that array, or in `kymo_recorder`.
+//!   not fit, for how long it has counted) lies in the last slots of that array, or in `kymo_recorder`;
+//! - calls that are open in duration mode are in `kymo_duration` ([`duration`]).
 //!
 //! The value, in the byte order of the program:
 //!
@@ -73,6 +74,8 @@ pub const NOWHERE: u32 = u32::MAX;
 
 /// Where the value begins.
 const VALUE: usize = 12 + NOTE_NAME.len();
+
+pub mod duration;
 
 /// A ring of items in memory (`kymo_ring_t`): where its fields are, in a target's words or bytes.
 pub mod ring {

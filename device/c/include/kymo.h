@@ -328,6 +328,9 @@ typedef struct kymo_duration {
 	uint32_t reserved_hits[2];
 	const kymo_duration_rule_t *rules; /* NULL: none; they need a filter */
 	uint32_t rule_count;
+#if UINTPTR_MAX > 0xFFFFFFFFu
+	uint32_t reserved_padding;
+#endif
 	/* Calls that found no room on their stack, or no stack; and exits without an entry, entries without an exit. */
 	uint32_t too_deep, unmatched;
 	kymo_open_call_t *frames;

@@ -43,7 +43,9 @@ mod moved;
 mod program;
 mod settings;
 
+use kymo_wire::event::WordSize;
 use kymo_wire::link::Action;
+use kymo_wire::note::duration as structure;
 #[cfg(target_has_atomic = "ptr")]
 pub(crate) use program::cpus_program;
 pub(crate) use program::program;
@@ -162,6 +164,35 @@ pub struct Control {
     /// Takes no call, and is where `top` stands where there is no room.
     full: [Frame; 2],
 }
+
+// What a reader of memory relies on.
+#[cfg(target_pointer_width = "32")]
+const WORD: WordSize = WordSize::Bits32;
+#[cfg(target_pointer_width = "64")]
+const WORD: WordSize = WordSize::Bits64;
+const _: () = assert!(
+    offset_of!(Control, top) == structure::TOP
+        && Control::SETTINGS_OFFSET + Settings::MAGIC_OFFSET == structure::magic(WORD)
+        && Control::SETTINGS_OFFSET + Settings::FLAGS_OFFSET == structure::flags(WORD)
+        && offset_of!(Control, frames) == structure::frames(WORD)
+        && offset_of!(Control, stacks) == structure::stacks(WORD)
+        && offset_of!(Control, depth) == structure::stacks(WORD) + 4
+        && offset_of!(Control, running) == structure::running(WORD)
+        && offset_of!(Control, age) == structure::age(WORD)
+        && size_of::<Control>() == structure::bytes(WORD)
+);
+const _: () = assert!(
+    offset_of!(Frame, function) == structure::FUNCTION * size_of::<usize>()
+        && offset_of!(Frame, children) == structure::CALLEES * size_of::<usize>()
+        && offset_of!(Frame, start) == structure::START * size_of::<usize>()
+        && offset_of!(Frame, counted) == structure::END * size_of::<usize>()
+        && offset_of!(Frame, start_high) == structure::START_HIGH * size_of::<usize>()
+        && offset_of!(Frame, children_high) == structure::CALLEES_HIGH * size_of::<usize>()
+        && offset_of!(Frame, deep) == structure::DEEP * size_of::<usize>()
+        && Frame::BYTES == structure::FRAME_WORDS * size_of::<usize>()
+        && MAGIC == structure::MAGIC
+        && settings::ON == structure::ON
+);
 
 // SAFETY: what is not atomic is set before anybody else knows of it, or used by one context.
 unsafe impl Sync for Control {}

@@ -6,7 +6,10 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use object::{Endianness, File, Object, ObjectSection, ObjectSymbol, Section, Symbol, SymbolKind};
+use object::{
+    Architecture, Endianness, File, Object, ObjectSection, ObjectSymbol, Section, Symbol,
+    SymbolKind,
+};
 
 use crate::elf::{check_magic, is_code, is_in_memory, is_writable};
 use crate::error::{ElfError, Error};
@@ -16,6 +19,7 @@ use crate::error::{ElfError, Error};
 pub struct Program {
     data: Arc<[u8]>,
     big_endian: bool,
+    arm: bool,
     /// Addresses of what is no function.
     variables: HashMap<Box<str>, u64>,
     /// Sections by name, in the file.
@@ -72,6 +76,7 @@ impl Program {
             range(&data, offset, size)
         };
         let big_endian = file.endianness() == Endianness::Big;
+        let arm = file.architecture() == Architecture::Arm;
         let variables = file.symbols().filter_map(variable).collect();
         let sections = file.sections();
         let sections = sections
@@ -98,6 +103,7 @@ impl Program {
         };
         Ok(Self {
             big_endian,
+            arm,
             writable: joined(memory(&|section| is_writable(section))),
             code: memory(&|section| is_code(section)),
             variables,
@@ -110,6 +116,11 @@ impl Program {
     /// Whether its numbers begin with their most significant byte.
     pub const fn is_big_endian(&self) -> bool {
         self.big_endian
+    }
+
+    /// Whether bit 0 of a code address tells the instruction set, as on 32-bit Arm.
+    pub const fn is_arm(&self) -> bool {
+        self.arm
     }
 
     /// The memory that it may write, as far as sections name it: in order, and what lies close together in one.

@@ -1,5 +1,6 @@
 //! What the program, a command or a debugger says of duration mode.
 
+use core::mem::offset_of;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 
@@ -88,6 +89,11 @@ const ON_MARKER: u32 = 1;
 const ON_IRQ: u32 = 2;
 
 impl Settings {
+    /// Where the magic word is.
+    pub(super) const MAGIC_OFFSET: usize = offset_of!(Self, magic);
+    /// Where the flags are.
+    pub(super) const FLAGS_OFFSET: usize = offset_of!(Self, flags);
+
     /// Off.
     pub const fn new() -> Self {
         Self {

@@ -35,6 +35,7 @@ use crate::{OpenError, OpenOptions, Source};
 
 mod duration;
 mod image;
+mod open_calls;
 mod process_file;
 mod table;
 #[cfg(test)]
@@ -212,6 +213,7 @@ struct Recorder {
     metadata_bytes: u32,
     /// Where the profile table is, and how many slots that memory has; (0, 0) if there is none, or it is not known.
     table: (u64, u32),
+    duration: Option<duration::Place>,
     /// Where `at_offset` counts from.
     cursor: Option<u64>,
     /// Where the other offsets count from.
@@ -262,7 +264,6 @@ impl Recorder {
                 ));
             }
         }
-        let symbol = |name| program.variable(name);
         let recorder = Self {
             layout,
             buffer: word(note.buffer_offset)?,
@@ -280,11 +281,12 @@ impl Recorder {
                     (word(offset)?, half(count)?)
                 }
             },
-            cursor: symbol(match note.stride {
+            duration: duration::Place::of(program),
+            cursor: program.variable(match note.stride {
                 0 => "kymo_hot",
                 _ => "kymo_recorder",
             }),
-            state: symbol("kymo_recorder"),
+            state: program.variable("kymo_recorder"),
             discarded: 0,
             note,
         };
@@ -342,8 +344,7 @@ impl Found<'_> {
         for cpu in 0..self.recorder.cpus {
             self.stream(cpu);
         }
-        self.remarks
-            .extend(duration::remark(self.recorder.layout, &self.packets));
+        duration::add(self);
         for cpu in 0..self.recorder.cpus {
             self.rings(cpu);
         }

@@ -1,20 +1,208 @@
-//! Duration mode in a dump of memory: the calls that are open stand on shadow stacks, in variables of the program whose
-//! places its ELF file does not tell.
+//! Duration mode in a dump of memory: the calls that are open stand on shadow stacks ([`kymo_wire::note::duration`]).
+//!
+//! Nothing in memory tells when the target was stopped, so calls are open up to the last time that is known of it: of a
+//! packet, an entry, or when frames aged last.
 
-use kymo_wire::event::{Layout, METADATA_STREAM, PacketHeader};
+use kymo_symbols::Program;
+use kymo_wire::event::{METADATA_STREAM, PacketHeader, WordSize};
+use kymo_wire::note::duration as structure;
+use kymo_wire::packet::EVENT_STREAM;
 
-/// What is to be said of packets in which calls are records at their ends; nothing of others.
-pub(super) fn remark(layout: Layout, mut packets: &[u8]) -> Option<String> {
-    while let Some(header) = PacketHeader::read(layout, packets) {
-        if header.cpu != METADATA_STREAM && header.flags & PacketHeader::FLAG_CALLS != 0 {
-            return Some(
-                "calls that had not ended are missing: in duration mode they stand in the program's KYMO_DURATION, which is not \
-                 read from memory; `kymo trace` of the running target has them"
+use super::Found;
+use super::open_calls::{self, OpenCall, headers};
+
+/// More stacks than a structure has, and more frames than a stack.
+const STACKS: u32 = 64;
+const FRAMES: u32 = 4096;
+
+/// Where the structures of a program for duration mode are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// That of the first processor; those of the others follow.
+    pub at: u64,
+    /// Whether the lowest bit of a function is that of Thumb.
+    pub arm: bool,
+}
+
+impl Place {
+    /// Of a program that has them.
+    pub fn of(program: &Program) -> Option<Self> {
+        let one = program.variable("kymo_duration");
+        let at = one.or_else(|| program.variable("kymo_duration_of_cpu"))?;
+        let arm = program.is_arm();
+        Some(Self { at, arm })
+    }
+}
+
+/// Adds the open calls, or says that they are missing.
+pub(super) fn add(found: &mut Found<'_>) {
+    let layout = found.recorder.layout;
+    let calls: Option<Vec<_>> = (0..found.recorder.cpus)
+        .map(|cpu| Structure::read(found, cpu)?.calls(found))
+        .collect();
+    let Some(calls) = calls else {
+        let mut packets = headers(layout, &found.packets);
+        let is_one = |header: PacketHeader| {
+            header.cpu != METADATA_STREAM && header.flags & PacketHeader::FLAG_CALLS != 0
+        };
+        if packets.any(is_one) {
+            found.remarks.push(
+                "calls that had not ended are missing: in duration mode they stand in the program's KYMO_DURATION, which the \
+                 ELF file does not name, or which is not in the dump"
                     .to_owned(),
             );
         }
-        let length = (header.content_bits as usize / 8).max(1);
-        packets = packets.get(length..)?;
+        return;
+    };
+    let events = headers(layout, &found.packets).filter(|header| header.cpu != METADATA_STREAM);
+    let starts = calls.iter().flatten().map(|call| call.start);
+    let now = events.map(|header| header.end).chain(starts).max();
+    for (cpu, calls) in (0..).zip(&calls) {
+        let head = PacketHeader {
+            stream: EVENT_STREAM,
+            flags: PacketHeader::FLAG_CALLS,
+            isr_depth: 0,
+            cpu,
+            sequence: 0,
+            discarded: 0,
+            begin: 0,
+            end: 0,
+            content_bits: 0,
+            packet_bits: 0,
+            thread: 0,
+        };
+        let now = now.unwrap_or(0);
+        let packet = open_calls::packet(layout, head, now, &found.packets, calls);
+        found.packets.extend(packet.unwrap_or_default());
     }
-    None
 }
+
+/// The structure of a processor.
+struct Structure {
+    is_on: bool,
+    arm: bool,
+    top: u64,
+    frames: u64,
+    stacks: u32,
+    depth: u32,
+    running: u64,
+    /// The last time that is known of the processor: no frame has begun more than a turn of a 32-bit counter before.
+    known: u64,
+}
+
+impl Structure {
+    /// `None` if it is not in the dump, or none.
+    fn read(found: &Found<'_>, cpu: u32) -> Option<Self> {
+        let Place { at, arm } = found.recorder.duration?;
+        let word = found.recorder.layout.word;
+        let at = at.wrapping_add(u64::from(cpu) * structure::bytes(word) as u64);
+        let place = |offset: usize| at.wrapping_add(offset as u64);
+        let half = |offset: usize| found.half(place(offset));
+        if half(structure::magic(word))? != structure::MAGIC {
+            return None;
+        }
+        let stacks = structure::stacks(word);
+        let layout = found.recorder.layout;
+        let packets = headers(layout, &found.packets);
+        let ends = packets.filter(|header| u32::from(header.cpu) == cpu);
+        let recorded = ends.map(|header| header.end).max().unwrap_or(0);
+        let aged = u64::from(half(structure::age(word))?) << 30;
+        Some(Self {
+            is_on: half(structure::flags(word))? & structure::ON != 0,
+            arm,
+            top: found.word(place(structure::TOP))?,
+            frames: found.word(place(structure::frames(word)))?,
+            stacks: half(stacks)?,
+            depth: half(stacks + 4)?,
+            running: found.word(place(structure::running(word)))?,
+            known: recorded.max(aged),
+        })
+    }
+
+    /// All open calls, those of each stack from the outermost on; `None` if its frames are not in the dump, or damaged.
+    fn calls(&self, found: &Found<'_>) -> Option<Vec<OpenCall>> {
+        let mut calls = Vec::new();
+        // Before the recorder was set up there is no frame.
+        if !self.is_on || self.top == 0 {
+            return Some(calls);
+        }
+        if self.stacks > STACKS || !(2..=FRAMES).contains(&self.depth) {
+            return None;
+        }
+        let bytes = (structure::FRAME_WORDS * found.recorder.layout.word.bytes()) as u64;
+        for n in 0..self.stacks {
+            let stack = self.frames.wrapping_add(u64::from(n * self.depth) * bytes);
+            let head = Frame::read(found, stack)?;
+            if head.word(structure::START_HIGH) != 0 {
+                // Its thread goes on elsewhere.
+                continue;
+            }
+            let is_running = stack == self.running && head.word(structure::DEEP) == 0;
+            let end = match is_running {
+                true => self.top,
+                false => head.word(structure::END),
+            };
+            let count = end.checked_sub(stack).map_or(0, |length| length / bytes);
+            for i in 1..count.min(self.depth.into()) {
+                let frame = Frame::read(found, stack.wrapping_add(i * bytes))?;
+                calls.extend(self.call(found, &frame, head.word(structure::START)));
+            }
+        }
+        Some(calls)
+    }
+
+    /// `None` if the frame has not been filled.
+    fn call(&self, found: &Found<'_>, frame: &Frame, thread: u64) -> Option<OpenCall> {
+        let function = frame.word(structure::FUNCTION);
+        if function == 0 {
+            return None;
+        }
+        let (start, callees) = (frame.word(structure::START), frame.word(structure::CALLEES));
+        let is_wide = found.recorder.layout.word == WordSize::Bits64;
+        let has_aged = !is_wide && (function & 1 == 1) != self.arm;
+        let (start, callees) = match has_aged {
+            _ if is_wide => (start, callees),
+            true => {
+                let again = u64::from(callees < frame.word(structure::END));
+                let high = frame.word(structure::CALLEES_HIGH) + again;
+                (
+                    frame.word(structure::START_HIGH) << 32 | start,
+                    high << 32 | callees,
+                )
+            }
+            // Half a turn before the last time that is known, or behind it.
+            false => {
+                let apart = (start as u32).wrapping_sub(self.known as u32).cast_signed();
+                let start = self.known.saturating_add_signed(apart.into());
+                (start, callees)
+            }
+        };
+        Some(OpenCall {
+            function: function & !1,
+            callees,
+            start,
+            thread,
+        })
+    }
+}
+
+/// The words of a frame.
+struct Frame([u64; structure::FRAME_WORDS]);
+
+impl Frame {
+    fn read(found: &Found<'_>, at: u64) -> Option<Self> {
+        let mut words = [0; structure::FRAME_WORDS];
+        let bytes = found.recorder.layout.word.bytes() as u64;
+        for (place, word) in (0..).zip(&mut words) {
+            *word = found.word(at.wrapping_add(place * bytes))?;
+        }
+        Some(Self(words))
+    }
+
+    const fn word(&self, n: usize) -> u64 {
+        self.0[n]
+    }
+}
+
+#[cfg(test)]
+mod tests;

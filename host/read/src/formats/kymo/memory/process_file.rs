@@ -273,6 +273,7 @@ fn regions<'a>(order: ByteOrder, bytes: &'a [u8], damage: &mut Vec<Fault>) -> Ve
 /// Where a thread's packets are, as if it were the only CPU of a board.
 fn recorder(layout: Layout, buffer: &Region<'_>) -> Option<Recorder> {
     let recorder = Recorder {
+        duration: None,
         note: Note {
             layout,
             buffer_offset: 0,

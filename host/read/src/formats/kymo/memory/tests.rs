@@ -15,7 +15,7 @@ const LAYOUT: Layout = Layout {
 
 /// Where the memory of these tests begins, and what is in it: the place of the next record, the count
 /// of discarded events, and from here on the buffer.
-const MEMORY: u64 = 0x2000_0000;
+pub(super) const MEMORY: u64 = 0x2000_0000;
 const BUFFER: u64 = MEMORY + 8;
 const PACKET: usize = 128;
 const PLACES: usize = 4;
@@ -52,6 +52,7 @@ pub(super) fn recorder() -> Recorder {
         metadata: 0,
         metadata_bytes: 0,
         table: (0, 0),
+        duration: None,
         cursor: Some(MEMORY),
         state: Some(MEMORY),
         discarded: 0,
@@ -59,7 +60,7 @@ pub(super) fn recorder() -> Recorder {
 }
 
 /// The memory after so many packets with two entries each, of which the newest was not completed.
-fn memory(packets: u32) -> Vec<u8> {
+pub(super) fn memory(packets: u32) -> Vec<u8> {
     let mut memory = vec![0; 8 + PACKET * PLACES];
     let mut at = 0;
     for sequence in 0..packets {

@@ -1,0 +1,73 @@
+//! Calls that were open when a target was stopped: what its shadow stacks say, as the packet that a dump would have recorded of
+//! them.
+
+use kymo_wire::event::{ByteOrder, EventId, Layout, OTHER_BYTES, PacketHeader, Shape};
+use kymo_wire::packet::EVENT_STREAM;
+
+use crate::formats::kymo::packets::checked_header;
+
+/// An open call, in ticks.
+pub(super) struct OpenCall {
+    /// Its address, without the bit that tells the instruction set.
+    pub function: u64,
+    /// How long the calls took that it made and that have ended.
+    pub callees: u64,
+    pub start: u64,
+    pub thread: u64,
+}
+
+/// The heads of packets that follow each other.
+pub(super) fn headers(layout: Layout, packets: &[u8]) -> impl Iterator<Item = PacketHeader> {
+    let mut rest = packets;
+    std::iter::from_fn(move || {
+        let header = checked_header(layout, rest).ok()?;
+        rest = rest.get(header.packet_bits as usize / 8..)?;
+        Some(header)
+    })
+}
+
+/// The packet that records the open calls of a stream, [begun](PacketHeader) by `head` as far as it is of it, at `now`, behind all
+/// its others; `None` if it has none. How long they really took nobody knows, so the threshold does not hold for them: the
+/// program may have hung in one that had just begun.
+pub(super) fn packet(
+    layout: Layout,
+    head: PacketHeader,
+    now: u64,
+    packets: &[u8],
+    calls: &[OpenCall],
+) -> Option<Vec<u8>> {
+    if calls.is_empty() {
+        return None;
+    }
+    let last = headers(layout, packets)
+        .filter(|header| (header.stream, header.cpu) == (EVENT_STREAM, head.cpu))
+        .last();
+    let mut head = PacketHeader {
+        stream: EVENT_STREAM,
+        sequence: last.map_or(0, |last| last.sequence.wrapping_add(1)),
+        discarded: last.map_or(head.discarded, |last| last.discarded),
+        begin: now,
+        end: now,
+        ..head
+    };
+    let mut packet = vec![0; layout.header_bytes()];
+    let mut put = |value: u64, bytes: usize| match layout.order {
+        ByteOrder::Little => packet.extend_from_slice(&value.to_le_bytes()[..bytes]),
+        ByteOrder::Big => packet.extend_from_slice(&value.to_be_bytes()[8 - bytes..]),
+    };
+    for call in calls {
+        let duration = now.saturating_sub(call.start);
+        put(
+            Shape::other_header(layout.order, EventId::CallOpen, now),
+            OTHER_BYTES,
+        );
+        put(call.function, layout.word.bytes());
+        put(duration, 8);
+        put(duration.saturating_sub(call.callees), 8);
+        put(call.thread, layout.word.bytes());
+    }
+    head.content_bits = u32::try_from(packet.len() * 8).ok()?;
+    head.packet_bits = head.content_bits;
+    head.write(layout, &mut packet)?;
+    Some(packet)
+}
