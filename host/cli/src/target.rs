@@ -297,8 +297,10 @@ pub fn wait_time(text: &str) -> Result<Duration, String> {
 
 /// A time for messages, with its unit.
 fn time(time: Duration) -> String {
-    let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    kymo_event::Duration(ns).with_unit()
+    match u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) {
+        0 => "0 s".to_owned(),
+        ns => kymo_event::Duration(ns).with_unit(),
+    }
 }
 
 /// How long to wait for the target: as usual, times [`patience`].

@@ -1,6 +1,7 @@
 //! Duration mode of programs on this machine. Calls that are to be recorded sleep for longer than the threshold, for no
 //! machine is so quick that they do not; which others a busy machine makes as long is not asked.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -104,6 +105,8 @@ fn build(test: &str, compiler: &str, source: &str) -> PathBuf {
     let mut gcc = Command::new(compiler);
     gcc.args(["-g", "-O1", "-pthread", "-finstrument-functions"])
         .arg(format!("-specs={}", specs.display()))
+        .arg("-I")
+        .arg(run::root().join("device/c/include"))
         .args([&name, "-o", "program"])
         .arg("-Wl,--wrap=_setjmp,-u,_setjmp,--wrap=longjmp,-u,longjmp");
     run::run(gcc.current_dir(&folder)).unwrap();
@@ -414,6 +417,67 @@ fn a_host_chooses_the_functions_while_the_program_runs() {
     set(&served, &[]);
     served.call(1);
     assert_eq!(found(&served), "inner main other outer small small");
+}
+
+/// Calls that say when recording is to stop: each byte is a round.
+const STOPS: &str = r#"
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
+#include "kymo.h"
+#define N __attribute__((noinline))
+static int rounds;
+N void slow(int ms) { struct timespec time = {0, ms * 1000000}; nanosleep(&time, 0); }
+N void other(void) { slow(1); }
+N void *in_thread(void *unused) { slow(rounds == 3 ? 60 : 1); return unused; }
+N void round_of(void) {
+    pthread_t thread;
+    rounds++;
+    kymo_marker(rounds);
+    other();
+    if (pthread_create(&thread, 0, in_thread, 0) == 0) pthread_join(thread, 0);
+}
+int main() {
+    char byte;
+    while (read(0, &byte, 1) == 1) { round_of(); if (write(1, &byte, 1) != 1) return 1; }
+    return 0;
+}
+"#;
+
+#[test]
+fn recording_stops_where_a_host_says() {
+    let mut served = Served::start("stops", STOPS, "0");
+    let rounds = |served: &mut Served, options: &[&str], rounds: usize| {
+        let mut kymo = served.ask(&["trace", "--threshold", "0", "--wait", "0"]);
+        kymo.args(options);
+        kymo.arg("--elf").arg(served.folder.join("program"));
+        let trace = served.folder.join("trace");
+        let _ = fs::remove_dir_all(&trace);
+        run::run(kymo.arg("--output").arg(trace)).unwrap();
+        served.call(rounds);
+        let status = run::output(&mut served.ask(&["status", "--format", "json"])).unwrap();
+        let status: Value = serde_json::from_str(&status).unwrap();
+        let mut count = BTreeMap::new();
+        for call in served.calls() {
+            *count.entry(call.function).or_insert(0) += 1;
+        }
+        let count = |name: &str| count.get(name).copied().unwrap_or(0);
+        (
+            status["recording"].as_bool().unwrap(),
+            ["other", "in_thread", "slow"].map(count),
+        )
+    };
+    // A call of another thread took long, in round 3: that round is open, and round 2 is over.
+    let freeze = ["--freeze", "slow > 50ms"];
+    assert_eq!(rounds(&mut served, &freeze, 4), (false, [2, 2, 4]));
+    // The second time that a function is entered from there (round 7), and before its first call.
+    let from = ["--stop-at", "slow", "--from", "in_thread", "--hit", "2"];
+    assert_eq!(rounds(&mut served, &from, 4), (false, [2, 2, 3]));
+    // A marker of the program, and three calls more.
+    let marker = ["--freeze", "marker == 12", "--after", "3"];
+    assert_eq!(rounds(&mut served, &marker, 4), (false, [3, 3, 6]));
+    // Nothing any more.
+    assert_eq!(rounds(&mut served, &[], 2), (true, [2, 2, 4]));
 }
 
 #[test]

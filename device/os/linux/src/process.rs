@@ -225,6 +225,10 @@ impl Process {
     pub fn hook(&self, gate: &Gate, event: Event) {
         if let Some(lane) = self.lane() {
             lane.hook(&self.port, gate, event);
+            #[cfg(feature = "duration")]
+            if self.is_in_duration() {
+                self.follow_event(lane, gate, event);
+            }
         }
     }
 
@@ -282,6 +286,8 @@ impl Process {
         let now = self.port.now();
         if on {
             self.on_since.store(now);
+            #[cfg(feature = "duration")]
+            self.duration.turned_on();
             gate.turn(true, false);
             self.keep_gate(gate);
             self.hook(gate, mark);

@@ -88,6 +88,21 @@ const ON_MARKER: u32 = 1;
 /// [`Settings::freeze_on`]: an interrupt.
 const ON_IRQ: u32 = 2;
 
+/// Changes a count, and returns what it was. Threads of a process may do so at once; elsewhere interrupts are masked.
+fn change(count: &AtomicU32, to: impl Fn(u32) -> u32) -> u32 {
+    #[cfg(target_pointer_width = "64")]
+    {
+        let changed = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |was| Some(to(was)));
+        changed.unwrap_or_else(|was| was)
+    }
+    #[cfg(not(target_pointer_width = "64"))]
+    {
+        let was = count.load(Ordering::Relaxed);
+        count.store(to(was), Ordering::Relaxed);
+        was
+    }
+}
+
 impl Settings {
     /// Where the magic word is.
     pub(super) const MAGIC_OFFSET: usize = offset_of!(Self, magic);
@@ -144,7 +159,7 @@ impl Settings {
 
     /// Whether this event is one that stops recording.
     #[inline(always)]
-    pub(crate) fn freezes_on(&self, event: Event) -> bool {
+    pub fn freezes_on(&self, event: Event) -> bool {
         let (kind, value) = match event {
             Event::Marker(value) => (ON_MARKER, value),
             Event::IsrEnter(number) => (ON_IRQ, number.into()),
@@ -179,13 +194,22 @@ impl Settings {
 
     /// What stops recording has happened in a call from `caller`: whether recording is to stop at once. If it is to stop later,
     /// [`count`](Self::count) tells when.
-    pub(crate) fn happen(&self, caller: Option<usize>) -> bool {
+    pub fn happen(&self, caller: Option<usize>) -> bool {
+        self.is_from(caller) && self.happen_here()
+    }
+
+    /// Whether what happens in a call from `caller` counts.
+    pub(crate) fn is_from(&self, caller: Option<usize>) -> bool {
         let from = self.freeze_from.load(Ordering::Relaxed);
-        if self.left.load(Ordering::Relaxed) != 0 || from != 0 && caller != Some(from) {
+        from == 0 || caller == Some(from)
+    }
+
+    /// [`happen`](Self::happen) in a call from where it counts.
+    pub fn happen_here(&self) -> bool {
+        if self.left.load(Ordering::Relaxed) != 0 {
             return false;
         }
-        let hits = self.hits.load(Ordering::Relaxed).saturating_add(1);
-        self.hits.store(hits, Ordering::Relaxed);
+        let hits = change(&self.hits, |hits| hits.saturating_add(1)).saturating_add(1);
         if hits < self.freeze_hit.load(Ordering::Relaxed) {
             return false;
         }
@@ -195,12 +219,9 @@ impl Settings {
     }
 
     /// A call was recorded: whether it was the last one that is to be.
-    pub(crate) fn count(&self) -> bool {
-        let left = self.left.load(Ordering::Relaxed);
-        if left > 1 {
-            self.left.store(left - 1, Ordering::Relaxed);
-        }
-        left == 2
+    pub fn count(&self) -> bool {
+        self.left.load(Ordering::Relaxed) > 1
+            && change(&self.left, |left| if left > 1 { left - 1 } else { left }) == 2
     }
 
     /// Ticks from which on a call is recorded.
@@ -410,7 +431,7 @@ impl Settings {
     }
 
     /// What turns recording off, beside the stop function.
-    pub(crate) fn freeze_report(&self) -> FreezeReport {
+    pub fn freeze_report(&self) -> FreezeReport {
         let word = |word: &AtomicUsize| word.load(Ordering::Relaxed);
         let number = |number: &AtomicU32| number.load(Ordering::Relaxed);
         FreezeReport {

@@ -99,7 +99,7 @@ impl Refusal {
             }
             #[cfg(all(feature = "duration", target_os = "linux"))]
             Self::AtStart => {
-                "a program on Linux takes no more than a threshold, a depth and a filter while it runs"
+                "a program on Linux compares all time that passed, records calls alone, and is in duration mode from its start on or never"
             }
         }
     }

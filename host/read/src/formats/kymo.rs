@@ -22,6 +22,7 @@ pub(crate) mod console;
 mod describe;
 mod feed;
 mod header_table;
+mod heads;
 mod images;
 mod interned;
 mod live;

@@ -10,11 +10,12 @@ use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence,
 };
 
-use kymo_recorder::Edge;
 use kymo_recorder::duration::{Control, Frame, Settings};
 use kymo_recorder::gate::{Gate, State};
-use kymo_recorder::link::{DurationReport, FreezeReport, Refusal};
+use kymo_recorder::link::{DurationReport, Refusal};
 use kymo_recorder::threads::{Lane, ThreadPort as _};
+use kymo_recorder::{Edge, Event};
+use kymo_wire::event::Cause;
 use kymo_wire::link;
 use kymo_wire::process_file::region;
 
@@ -51,6 +52,8 @@ pub(super) struct Duration {
     filter_bytes: AtomicUsize,
     /// What becomes of calls of other images' functions: an [`Action`](link::Action) as a number.
     others: AtomicU8,
+    /// What stops recording, in all threads, and how often it has happened. (All else in it is unused.)
+    stops: Settings,
 }
 
 /// Instrumented functions are longer than 4 bytes, wherever they begin.
@@ -68,6 +71,7 @@ impl Duration {
             filter_base: AtomicUsize::new(0),
             filter_bytes: AtomicUsize::new(0),
             others: AtomicU8::new(0),
+            stops: Settings::new(),
         }
     }
 
@@ -79,6 +83,11 @@ impl Duration {
         }
         // SAFETY: who stored it there mapped so many bytes, for good.
         unsafe { slice::from_raw_parts(filter, self.filter_bytes.load(Ordering::Relaxed)) }
+    }
+
+    /// Recording is turned on: what stops it has not happened yet.
+    pub(super) fn turned_on(&self) {
+        self.stops.rearm();
     }
 
     /// Recording is being turned off.
@@ -110,10 +119,41 @@ impl Process {
     /// [`call`](Self::call) in duration mode.
     #[inline(never)]
     pub fn duration_call(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
-        if let Some(lane) = self.lane() {
-            self.follow_image(function);
-            lane.call_in_duration(&self.port, gate, edge, function, caller);
-            self.follow_stopper(lane, gate, edge, (function, caller));
+        let Some(lane) = self.lane() else {
+            return;
+        };
+        self.follow_image(function);
+        let stops = &self.duration.stops;
+        if edge == Edge::Enter
+            && function == stops.stop()
+            && gate.state().on()
+            && stops.happen(lane.duration().and_then(Control::innermost))
+        {
+            return self.turn(gate, false, Cause::Function);
+        }
+        lane.call_in_duration(&self.port, gate, edge, function, caller);
+        self.follow_stopper(lane, gate, edge, (function, caller));
+        let (recorded, frozen) = lane.take_ended_calls();
+        let mut is_over = false;
+        for _ in 0..recorded {
+            is_over |= stops.count();
+        }
+        for _ in 0..frozen {
+            is_over |= stops.happen_here();
+        }
+        if is_over {
+            self.turn(gate, false, Cause::Function);
+        }
+    }
+
+    /// An event that is no call was recorded in duration mode: it may be one that stops recording.
+    pub(super) fn follow_event(&self, lane: &Lane<Linux>, gate: &Gate, event: Event) {
+        let stops = &self.duration.stops;
+        if stops.freezes_on(event)
+            && gate.state().on()
+            && stops.happen(lane.duration().and_then(Control::innermost))
+        {
+            self.turn(gate, false, Cause::Function);
         }
     }
 
@@ -170,6 +210,10 @@ impl Process {
             control.settings.set_threshold(threshold);
             let depth = self.duration.depth.load(Ordering::Relaxed);
             control.settings.set_depth(depth);
+            let freeze = self.duration.stops.freeze_report();
+            let over = usize::try_from(freeze.over).unwrap_or(usize::MAX);
+            control.settings.set_freeze(freeze.function, over);
+            control.settings.set_condition(freeze.from, 0, 0);
             let filter = self.duration.filter();
             if filter.is_empty() {
                 return;
@@ -239,10 +283,13 @@ impl Process {
         if !self.is_in_duration() {
             return Err(Refusal::NoDuration);
         }
+        let stops = &self.duration.stops;
+        let word = |number: u64| usize::try_from(number).map_err(|_| Refusal::TooWide);
         match asked {
             link::Duration::Threshold(ticks) => {
-                let ticks = usize::try_from(ticks).map_err(|_| Refusal::TooWide)?;
-                self.duration.threshold.store(ticks, Ordering::Relaxed);
+                self.duration
+                    .threshold
+                    .store(word(ticks)?, Ordering::Relaxed);
             }
             link::Duration::Depth(depth) => self.duration.depth.store(depth, Ordering::Relaxed),
             link::Duration::Filter(function, action) => self.set_filter(function, action)?,
@@ -250,15 +297,15 @@ impl Process {
             link::Duration::Ask
             | link::Duration::On(true)
             | link::Duration::Cpu(false)
-            | link::Duration::Events(false)
-            | link::Duration::StopAt(0)
-            | link::Duration::Freeze { function: 0, .. }
-            | link::Duration::FreezeOn(link::FreezeOn::Nothing)
-            | link::Duration::Condition {
-                from: 0,
-                hit: 0..=1,
-                after: 0,
-            } => return Ok(()),
+            | link::Duration::Events(false) => return Ok(()),
+            link::Duration::StopAt(function) => stops.set_stop(word(function)?),
+            link::Duration::Freeze { function, over } => {
+                stops.set_freeze(word(function)?, word(over)?);
+            }
+            link::Duration::FreezeOn(event) => stops.set_freeze_on(event),
+            link::Duration::Condition { from, hit, after } => {
+                stops.set_condition(word(from)?, hit, after);
+            }
             _ => return Err(Refusal::AtStart),
         }
         for lane in self.lanes.iter() {
@@ -277,9 +324,9 @@ impl Process {
             depth: self.duration.depth.load(Ordering::Relaxed),
             cpu: false,
             events: false,
-            stop_at: 0,
+            stop_at: self.duration.stops.stop(),
             filters: !self.duration.filter().is_empty(),
-            freeze: FreezeReport::default(),
+            freeze: self.duration.stops.freeze_report(),
             too_deep: sum(|control| control.counts.too_deep.load(Ordering::Relaxed)),
             unmatched: sum(|control| control.counts.unmatched.load(Ordering::Relaxed)),
         })

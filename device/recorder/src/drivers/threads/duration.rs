@@ -23,6 +23,9 @@ pub(super) struct Calls {
     control: Cell<Option<&'static Control>>,
     /// The time of the last entry or exit.
     last: Cell64,
+    /// How many calls were recorded, and how many were such as stop recording, since somebody asked.
+    recorded: Cell<u32>,
+    frozen: Cell<u32>,
 }
 
 impl Calls {
@@ -30,6 +33,8 @@ impl Calls {
         Self {
             control: Cell::new(None),
             last: Cell64::new(0),
+            recorded: Cell::new(0),
+            frozen: Cell::new(0),
         }
     }
 }
@@ -159,7 +164,21 @@ impl<P: ThreadPort> Lane<P> {
                 false => EventId::CallLost,
             };
             self.record_call(call, how, ended);
+            self.calls.recorded.set(self.calls.recorded.get() + 1);
         }
+        let settings = &control.settings;
+        if settings.freezes(call.function, call.duration)
+            && settings.is_from(control.caller(call, 0))
+        {
+            self.calls.frozen.set(self.calls.frozen.get() + 1);
+        }
+    }
+
+    /// How many calls of the lane's own thread were recorded since this was asked last, and how many were such as [stop
+    /// recording](crate::duration::Settings::set_freeze).
+    #[inline(always)]
+    pub fn take_ended_calls(&self) -> (u32, u32) {
+        (self.calls.recorded.take(), self.calls.frozen.take())
     }
 
     /// Records a call that ended at `ended`, or is open then.

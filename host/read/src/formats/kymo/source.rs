@@ -16,15 +16,15 @@ use kymo_event::{
 };
 use kymo_wire::event::{MetadataType, PacketHeader};
 use kymo_wire::link::Identity;
-use kymo_wire::packet::EVENT_STREAM;
 
 use super::clock_checks::{CheckFacts, keep};
 use super::clocks::{Clocks, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::Input;
+use super::heads::Heads;
 use super::images::{ImageFacts, MovedImages};
 use super::marker_names::MarkerNames;
-use super::packets::{Packet, Piece, Pieces};
+use super::packets::{Piece, Pieces};
 use super::row_stream::{Decoder, RowStream, Shared};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber, StreamRange, find_streams};
@@ -107,54 +107,6 @@ impl Reader {
             Self::Rows(stream) => stream.span,
             Self::Events { span, .. } => *span,
         }
-    }
-}
-
-/// What the heads of a stream's packets tell.
-struct Heads {
-    /// Whether all are of events: with items in between, it takes metadata to read it.
-    events: bool,
-    /// Whether none begins before the end of the one in front of it. No record lies outside of its packet's times.
-    in_order: bool,
-    /// The first begin and the last end, in ticks.
-    span: Option<(u64, u64)>,
-    /// Whether calls are records of their own in some of them.
-    whole_calls: bool,
-}
-
-impl Heads {
-    fn of(input: &Input) -> Self {
-        let pieces = Pieces::new(input.layout, &input.bytes, &input.missing);
-        let mut pieces = pieces.starting_at(input.range.start).heads_only();
-        let (mut heads, mut end) = (
-            Self {
-                events: true,
-                in_order: true,
-                span: None,
-                whole_calls: false,
-            },
-            0,
-        );
-        while pieces.offset() < input.range.end
-            && let Some(piece) = pieces.next()
-        {
-            let Piece::Packet(Packet { header, .. }) = piece else {
-                continue;
-            };
-            if input
-                .number
-                .is_some_and(|number| number != StreamNumber::of(&header))
-            {
-                continue;
-            }
-            heads.events &= input.number.is_some() || header.stream == EVENT_STREAM;
-            heads.whole_calls |= header.flags & PacketHeader::FLAG_CALLS != 0;
-            heads.in_order &= header.begin >= end;
-            let (first, last) = heads.span.unwrap_or((header.begin, header.end));
-            heads.span = Some((first.min(header.begin), last.max(header.end)));
-            end = header.end;
-        }
-        heads
     }
 }
 
