@@ -101,7 +101,7 @@ typedef struct kymo_promotion {
 
 /* Trigger and stopper, and their conditions, as they survive a reboot. Put it where start-up code does not write. */
 typedef struct kymo_retained {
-	uintptr_t reserved[12];
+	uintptr_t reserved[16];
 } kymo_retained_t;
 
 typedef struct kymo_config {
@@ -421,6 +421,8 @@ typedef struct kymo_condition {
 	uintptr_t from, end;
 	uint32_t hit, times;
 	volatile uint32_t hits, acted; /* so many of these calls there were; so often it has acted */
+	/* Code that belongs to that at `from`, and that the compiler put elsewhere (GCC's `.cold` parts); 0: none. */
+	uintptr_t cold, cold_end;
 } kymo_condition_t;
 
 typedef struct kymo_conditions {

@@ -39,6 +39,9 @@ pub struct Condition {
     hits: AtomicU32,
     /// How often it has acted.
     acted: AtomicU32,
+    /// The first address of another part of that code, and the first behind it; 0: there is none.
+    cold: AtomicUsize,
+    cold_end: AtomicUsize,
 }
 
 impl Conditions {
@@ -62,7 +65,9 @@ impl Conditions {
         };
         let word = |address: u64| usize::try_from(address).ok();
         let (from, end) = (word(asked.from)?, word(asked.end)?);
+        let (cold, cold_end) = (word(asked.cold)?, word(asked.cold_end)?);
         condition.set(from, end, asked.hit, asked.times);
+        condition.set_cold(cold, cold_end);
         Some(())
     }
 
@@ -70,16 +75,18 @@ impl Conditions {
     pub(crate) fn kept(&self) -> [retained::Condition; 2] {
         [&self.trigger, &self.stopper].map(|condition| {
             let ([from, end], [hit, times, ..]) = condition.get();
-            [from, end, hit as usize, times as usize]
+            let [cold, cold_end] = condition.cold();
+            [from, end, hit as usize, times as usize, cold, cold_end]
         })
     }
 
     /// Takes what was kept.
     pub(crate) fn take(&self, kept: &[retained::Condition; 2]) {
-        for (condition, [from, end, hit, times]) in
+        for (condition, [from, end, hit, times, cold, cold_end]) in
             [&self.trigger, &self.stopper].into_iter().zip(*kept)
         {
             condition.set(from, end, hit as u32, times as u32);
+            condition.set_cold(cold, cold_end);
         }
     }
 
@@ -105,6 +112,8 @@ impl Condition {
             times: AtomicU32::new(0),
             hits: AtomicU32::new(0),
             acted: AtomicU32::new(0),
+            cold: AtomicUsize::new(0),
+            cold_end: AtomicUsize::new(0),
         }
     }
 
@@ -115,7 +124,19 @@ impl Condition {
         self.end.store(code(end), Ordering::Relaxed);
         self.hit.store(hit, Ordering::Relaxed);
         self.times.store(times, Ordering::Relaxed);
+        self.set_cold(0, 0);
         self.rearm();
+    }
+
+    /// Code from `cold` up to `end` (0: none) belongs to that which must have called it.
+    pub fn set_cold(&self, cold: usize, end: usize) {
+        self.cold.store(code(cold), Ordering::Relaxed);
+        self.cold_end.store(code(end), Ordering::Relaxed);
+    }
+
+    /// Where that begins and ends; 0 if there is none.
+    pub fn cold(&self) -> [usize; 2] {
+        [&self.cold, &self.cold_end].map(|place| place.load(Ordering::Relaxed))
     }
 
     /// `from`, `end`, `hit`, `times`, and how many calls there were, and how often it has acted.
@@ -143,8 +164,9 @@ impl Condition {
     pub(crate) fn admits(&self, caller: usize) -> bool {
         let ([from, end], [hit, times, _, acted]) = self.get();
         // A call that does not return may be the last instruction of its function, with the return address behind it.
-        let within = from < code(caller) && code(caller) <= end;
-        if from != 0 && !within {
+        let within = |from, end| from < code(caller) && code(caller) <= end;
+        let [cold, cold_end] = self.cold();
+        if from != 0 && !within(from, end) && !(cold != 0 && within(cold, cold_end)) {
             return false;
         }
         let hits = count(&self.hits);

@@ -418,9 +418,13 @@ fn obey(
                 (&conditions.stopper, &STOPPER_KEYS),
             ] {
                 let (code, counts) = condition.get();
-                let ([from, end], rest) = (keys.0, keys.1);
+                let ([from, end, cold], rest) = (keys.0, keys.1);
                 said.address(from, code[0] as u64)
                     .address(end, code[1] as u64);
+                let [apart, _] = condition.cold();
+                if apart != 0 {
+                    said.address(cold, apart as u64);
+                }
                 for (key, count) in rest.into_iter().zip(counts) {
                     said.word(key, count.into());
                 }
@@ -497,14 +501,14 @@ fn obey(
     Ok(true)
 }
 
-/// What the words of an answer to `condition` are: two addresses and four counts.
+/// What the words of an answer to `condition` are: addresses, of which the last is not always there, and four counts.
 #[cfg(feature = "conditions")]
-type Keys = ([&'static str; 2], [&'static str; 4]);
+type Keys = ([&'static str; 3], [&'static str; 4]);
 
 /// The trigger's.
 #[cfg(feature = "conditions")]
 const TRIGGER_KEYS: Keys = (
-    ["trigger_from", "trigger_end"],
+    ["trigger_from", "trigger_end", "trigger_cold"],
     [
         "trigger_hit",
         "trigger_times",
@@ -516,7 +520,7 @@ const TRIGGER_KEYS: Keys = (
 /// The stopper's.
 #[cfg(feature = "conditions")]
 const STOPPER_KEYS: Keys = (
-    ["stopper_from", "stopper_end"],
+    ["stopper_from", "stopper_end", "stopper_cold"],
     [
         "stopper_hit",
         "stopper_times",

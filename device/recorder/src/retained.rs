@@ -9,7 +9,7 @@ use core::ptr;
 use crate::gate::Gate;
 
 /// How many words of 32 bits the program gives.
-pub const WORDS: usize = 12 * size_of::<usize>() / 4;
+pub const WORDS: usize = 16 * size_of::<usize>() / 4;
 
 /// A word of the machine in memory that is aligned for 32 bits.
 #[derive(Clone, Copy)]
@@ -18,7 +18,7 @@ struct Word(usize);
 
 /// How many words a [`Condition`] has.
 #[cfg(feature = "conditions")]
-const OF_CONDITION: usize = 4;
+const OF_CONDITION: usize = 6;
 
 /// How many words of the machine have a checksum behind them: trigger, stopper, single shot, and the conditions.
 #[cfg(feature = "conditions")]
@@ -34,7 +34,7 @@ const MAGIC: usize = 0x4B79_5268;
 /// The prime of the FNV hash for words of 32 bits; no change of one bit is lost by multiplying with it.
 const PRIME: usize = 16_777_619;
 
-/// What of the condition of a trigger or stopper is kept: `from`, `end`, `hit` and `times`.
+/// What of the condition of a trigger or stopper is kept: `from`, `end`, `hit`, `times`, `cold` and `cold_end`.
 #[cfg(feature = "conditions")]
 pub type Condition = [usize; OF_CONDITION];
 
@@ -119,8 +119,11 @@ impl Retained {
         let once = self.once.into();
         #[cfg(feature = "conditions")]
         {
-            let [[a, b, c, d], [e, f, g, h]] = self.conditions;
-            [self.trigger, self.stopper, once, a, b, c, d, e, f, g, h]
+            let mut words = [0; KEPT];
+            (words[0], words[1], words[2]) = (self.trigger, self.stopper, once);
+            let kept = self.conditions.as_flattened();
+            words[KEPT - kept.len()..].copy_from_slice(kept);
+            words
         }
         #[cfg(not(feature = "conditions"))]
         [self.trigger, self.stopper, once]
@@ -130,11 +133,10 @@ impl Retained {
     fn of_words(words: &[usize; KEPT]) -> Self {
         #[cfg(feature = "conditions")]
         {
-            let [trigger, stopper, once, a, b, c, d, e, f, g, h] = *words;
-            Self {
-                conditions: [[a, b, c, d], [e, f, g, h]],
-                ..Self::new(trigger, stopper, once != 0)
-            }
+            let mut kept = Self::new(words[0], words[1], words[2] != 0);
+            let conditions = kept.conditions.as_flattened_mut();
+            conditions.copy_from_slice(&words[KEPT - 2 * OF_CONDITION..]);
+            kept
         }
         #[cfg(not(feature = "conditions"))]
         {

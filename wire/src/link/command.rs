@@ -452,12 +452,16 @@ mod tests {
                 end: 0x800_0180,
                 hit: 3,
                 times: 1,
+                cold: 0x800_0020,
+                cold_end: 0x800_0030,
             })),
             Command::Condition(Conditions::Stopper(Condition {
                 from: 0,
                 end: 0,
                 hit: u32::MAX,
                 times: 0,
+                cold: 0,
+                cold_end: 0,
             })),
             Command::Duration(Duration::Ask),
             Command::Duration(Duration::On(true)),
@@ -494,7 +498,9 @@ mod tests {
             // These take some.
             let error = match command {
                 Command::Duration(Duration::Ask) => CommandError::Unknown,
-                Command::Condition(Conditions::Ask) => CommandError::MissingArgument,
+                Command::Condition(Conditions::Ask | Conditions::Stopper(_)) => {
+                    CommandError::MissingArgument
+                }
                 _ => CommandError::ExtraArgument,
             };
             assert_eq!(Command::parse(longer.as_bytes()), Err(error));

@@ -2,8 +2,9 @@
 //!
 //! | words | what |
 //! |---|---|
-//! | (none) | how are they set? `trigger_from=ADDRESS trigger_end=ADDRESS trigger_hit=N trigger_times=N trigger_hits=N trigger_acted=N`, and the same of the stopper |
+//! | (none) | how are they set? `trigger_from=ADDRESS trigger_end=ADDRESS trigger_hit=N trigger_times=N trigger_hits=N trigger_acted=N`, and the same of the stopper; `trigger_cold=ADDRESS` behind the end where there is such a part |
 //! | `trigger FROM END HIT TIMES` | the trigger acts if it is called from `FROM` up to `END` (0: from anywhere), from the `HIT`th of these calls on, `TIMES` times at most (0: without limit) |
+//! | `trigger FROM END HIT TIMES COLD COLD_END` | the same, where code from `COLD` up to `COLD_END` belongs to that at `FROM` |
 //! | `stopper FROM END HIT TIMES` | the same of the stopper |
 //!
 //! Calls are counted from the last command `trigger`, `stopper`, `once`, `condition` or `clear` on. The commands `trigger`
@@ -24,6 +25,10 @@ pub struct Condition {
     pub hit: u32,
     /// How often it acts at most; 0: without limit.
     pub times: u32,
+    /// The first address of another part of that code, which the compiler put elsewhere (GCC's `.cold`); 0: there is none.
+    pub cold: u64,
+    /// The first address behind that part.
+    pub cold_end: u64,
 }
 
 /// What is asked of conditions.
@@ -46,12 +51,17 @@ impl Conditions {
             return Ok(Self::Ask);
         };
         let mut argument = || words.next().ok_or(CommandError::MissingArgument);
-        let condition = Condition {
+        let mut condition = Condition {
             from: address(argument()?)?,
             end: address(argument()?)?,
             hit: short(argument()?)?,
             times: short(argument()?)?,
+            ..Condition::default()
         };
+        if let Some(cold) = words.next() {
+            let end = words.next().ok_or(CommandError::MissingArgument)?;
+            (condition.cold, condition.cold_end) = (address(cold)?, address(end)?);
+        }
         if same("trigger", word) {
             Ok(Self::Trigger(condition))
         } else if same("stopper", word) {
@@ -75,7 +85,13 @@ impl fmt::Display for Conditions {
             end,
             hit,
             times,
+            cold,
+            cold_end,
         } = condition;
-        write!(f, " {name} {from:#x} {end:#x} {hit} {times}")
+        write!(f, " {name} {from:#x} {end:#x} {hit} {times}")?;
+        match cold {
+            0 => Ok(()),
+            _ => write!(f, " {cold:#x} {cold_end:#x}"),
+        }
     }
 }

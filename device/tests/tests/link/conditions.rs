@@ -31,7 +31,20 @@ fn a_command_sets_conditions_which_go_with_another_function() {
         .single
         .call(device.hot, device.config, Edge::Enter, 0x1200, 0);
     let counted = set.replace("trigger_hits=0", "trigger_hits=1");
-    assert_eq!(device.frame("condition"), (true, counted));
+    assert_eq!(device.frame("condition"), (true, counted.clone()));
+    // Two addresses more: of the part that the compiler put elsewhere.
+    let apart = counted.replace(
+        "stopper_end=0x1180",
+        "stopper_end=0x1180 stopper_cold=0x1400",
+    );
+    assert_eq!(
+        device.frame("condition stopper 0x1100 1180 0 0 0x1400 0x1410"),
+        (true, apart)
+    );
+    assert_eq!(
+        device.frame("condition stopper 0x1100 1180 0 0 0x1400"),
+        (false, "an argument is missing".into())
+    );
     device.line("trigger 0x1200\rstopper 0x1200\r");
     assert_eq!(device.frame("condition"), (true, none.into()));
     assert_eq!(

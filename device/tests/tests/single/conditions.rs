@@ -13,6 +13,9 @@ use super::{Device, LEAF, MAIN, WORK, function};
 /// Where MAIN is, and what is called by its last instruction returns.
 const CODE: (usize, usize) = (MAIN, MAIN + 0x20);
 
+/// Where a part of it is that lies elsewhere.
+const COLD: (usize, usize) = (MAIN - 0x800, MAIN - 0x7F0);
+
 impl Device {
     fn enter_from(self, function: usize, caller: usize) {
         let (hot, config) = (self.hot, self.config);
@@ -58,6 +61,21 @@ fn a_trigger_acts_for_one_caller_only() {
         assert_eq!(device.round(WORK, inside), (true, true), "{inside:#x}");
         device.turn(false);
     }
+    // A part of that code lies elsewhere.
+    let trigger = &device.gate.conditions().unwrap().trigger;
+    trigger.set_cold(COLD.0, COLD.1);
+    for (caller, acts) in [
+        (COLD.0, false),
+        (COLD.0 + 1, true),
+        (COLD.1, true),
+        (COLD.1 + 1, false),
+        (CODE.1, true),
+    ] {
+        assert_eq!(device.round(WORK, caller), (acts, acts), "{caller:#x}");
+        device.turn(false);
+    }
+    trigger.set(CODE.0, CODE.1, 0, 0);
+    assert_eq!(device.round(WORK, COLD.1), (false, false));
 }
 
 #[test]
@@ -144,14 +162,15 @@ fn conditions_survive_a_reboot() {
     };
     let condition = |device: Device| {
         let conditions = device.gate.conditions().unwrap();
-        [conditions.trigger.get(), conditions.stopper.get()]
+        [&conditions.trigger, &conditions.stopper].map(|it| (it.get(), it.cold()))
     };
-    let set = ([CODE.0, CODE.1], [2, 1, 0, 0]);
-    let none = ([0; 2], [0; 4]);
+    let set = (([CODE.0, CODE.1], [2, 1, 0, 0]), [COLD.0, COLD.1]);
+    let none = (([0; 2], [0; 4]), [0; 2]);
     let device = boot();
     assert_eq!(condition(device), [none; 2]);
     let conditions = device.gate.conditions().unwrap();
     conditions.trigger.set(CODE.0, CODE.1, 2, 1);
+    conditions.trigger.set_cold(COLD.0, COLD.1);
     device
         .single
         .control(device.hot, device.config)

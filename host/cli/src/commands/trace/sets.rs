@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use kymo_event::Addr;
-use kymo_symbols::Symbols;
+use kymo_symbols::{Function, Symbols};
 use kymo_wire::link::{Command, Condition, Conditions, Identity};
 
 use super::{Args, duration};
@@ -70,8 +70,8 @@ impl<'a> Wanted<'a> {
         identity: &Identity,
         context: &Context,
     ) -> Result<Condition, Report> {
-        let (from, end) = match self.from {
-            None => (0, 0),
+        let ((from, end), (cold, cold_end)) = match self.from {
+            None => ((0, 0), (0, 0)),
             Some(name) => {
                 let address = one_function(symbols, name, identity, context)?;
                 let function = symbols.function_at(address);
@@ -80,7 +80,10 @@ impl<'a> Wanted<'a> {
                     Report::new(format_args!("where the function {name} ends is not known"))
                         .help("give the ELF file of the program that runs there with --elf")
                 })?;
-                (address.0, known.end().0)
+                (
+                    (address.0, known.end().0),
+                    cold_part(symbols, known, context),
+                )
             }
         };
         // "Only the third time" is once.
@@ -90,7 +93,40 @@ impl<'a> Wanted<'a> {
             end,
             hit: self.hit.unwrap_or(0),
             times: self.times.unwrap_or(once),
+            cold,
+            cold_end,
         })
+    }
+}
+
+/// Where the part of a function is that GCC put elsewhere because it seldom runs: its first address, and the first behind it. (0, 0)
+/// if there is none, or it is not known whose one is.
+fn cold_part(symbols: &Symbols, function: Function<'_>, context: &Context) -> (u64, u64) {
+    let name = function.name();
+    // As the linker has it, and as C++'s names are shown.
+    let colds = [format!("{name}.cold"), format!("{name} [clone .cold]")];
+    let is_cold = |other: &str| {
+        let numbered = other.strip_prefix(&*colds[0]);
+        let digits = numbered.and_then(|rest| rest.strip_prefix('.'));
+        colds.iter().any(|cold| cold == other)
+            || digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let parts: Vec<_> = symbols
+        .functions()
+        .filter(|other| is_cold(other.name()))
+        .collect();
+    let namesakes = symbols.functions().filter(|other| other.name() == name);
+    match parts.as_slice() {
+        [] => (0, 0),
+        [one] if namesakes.count() == 1 => (one.address().0, one.end().0),
+        several => {
+            context.warn(format_args!(
+                "calls from a part of {name} that the compiler put elsewhere do not count: there are several functions, or parts, \
+                 of that name (the first is at {})",
+                several[0].address()
+            ));
+            (0, 0)
+        }
     }
 }
 
@@ -313,6 +349,28 @@ mod tests {
         for wrong in ["f hit x", "f times -1", "f hit 1 hit 2", "f hit 4294967296"] {
             assert!(Wanted::parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_part_of_a_function_that_lies_elsewhere_is_the_functions() {
+        let context = Context::new(crate::args::Color::Never, false);
+        let part = |listing: &str| {
+            let symbols = Symbols::from_text(listing).unwrap();
+            let parse = symbols.function_at(Addr(0x1100)).unwrap();
+            cold_part(&symbols, parse, &context)
+        };
+        let parse = "00001100 00000040 T parse\n";
+        let other = "00001200 00000040 T other\n";
+        assert_eq!(part(&format!("{parse}{other}")), (0, 0));
+        for cold in ["parse.cold", "parse.cold.17"] {
+            let found = part(&format!("{parse}{other}00001000 00000010 t {cold}\n"));
+            assert_eq!(found, (0x1000, 0x1010), "{cold}");
+        }
+        let of_another = "00001000 00000010 t parse_all.cold\n";
+        assert_eq!(part(&format!("{parse}{other}{of_another}")), (0, 0));
+        // Of two static functions of one name it is not known whose it is.
+        let twice = "00001300 00000040 t parse\n00001000 00000010 t parse.cold\n";
+        assert_eq!(part(&format!("{parse}{twice}")), (0, 0));
     }
 
     #[test]
