@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(place.load(b"id"), None);
         let retained = Retained {
             #[cfg(feature = "conditions")]
-            conditions: [[0x100, 0x200, 3, 1], [0, 0, 0, 7]],
+            conditions: [[0x100, 0x200, 3, 1, 0x40, 0x50], [0, 0, 0, 7, 0, 0]],
             ..Retained::new(0x0800_0100, usize::MAX - 1, true)
         };
         place.store(retained, b"id");
