@@ -26,8 +26,8 @@ pub(super) fn headers(layout: Layout, packets: &[u8]) -> impl Iterator<Item = Pa
     })
 }
 
-/// The packet that records the open calls of a stream, [begun](PacketHeader) by `head` as far as it is of it, at `now`, behind all
-/// its others; `None` if it has none. How long they really took nobody knows, so the threshold does not hold for them: the
+/// The packet that records the open calls of a stream at `now`, behind all its others; `None` if it has none. `head` says which
+/// stream that is. How long they really took nobody knows, so the threshold does not hold for them: the
 /// program may have hung in one that had just begun.
 pub(super) fn packet(
     layout: Layout,
