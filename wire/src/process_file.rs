@@ -213,13 +213,13 @@ mod tests {
         put(header::FIRST_PAIR + 8, &500u64.to_be_bytes());
         assert_eq!(order(&bytes), Some(ByteOrder::Big));
         assert_eq!(clock_hz(ByteOrder::Big, &bytes, None), None);
-        let mut lane = [0; region::BYTES];
-        assert_eq!(newest_pair(ByteOrder::Big, &lane), None);
+        let mut thread_buffer = [0; region::BYTES];
+        assert_eq!(newest_pair(ByteOrder::Big, &thread_buffer), None);
         let slot = region::PAIRS + PAIR_BYTES;
-        lane[slot..slot + 8].copy_from_slice(&4000u64.to_be_bytes());
-        lane[slot + 8..slot + 16].copy_from_slice(&1500u64.to_be_bytes());
-        lane[region::PAIR_COUNT + 3] = 3;
-        let newest = newest_pair(ByteOrder::Big, &lane);
+        thread_buffer[slot..slot + 8].copy_from_slice(&4000u64.to_be_bytes());
+        thread_buffer[slot + 8..slot + 16].copy_from_slice(&1500u64.to_be_bytes());
+        thread_buffer[region::PAIR_COUNT + 3] = 3;
+        let newest = newest_pair(ByteOrder::Big, &thread_buffer);
         assert_eq!(newest, Some((4000, 1500)));
         assert_eq!(
             clock_hz(ByteOrder::Big, &bytes, newest),

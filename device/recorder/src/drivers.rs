@@ -9,7 +9,7 @@
 //! Each has the same parts, in files of the same names where it has them:
 //!
 //! - its *port*, a trait with what it needs of a processor or system (`SinglePort`, `CpusPort`, `ThreadPort`);
-//! - hooks and events (the file of the driver's name, `lane`): they look at the [gate](crate::gate), keep others away, read the
+//! - hooks and events (the file of the driver's name, `thread_buffer`): they look at the [gate](crate::gate), keep others away, read the
 //!   clock, and hand the event to a [`Writer`](crate::Writer), which does the rest;
 //! - `setup`: takes the program's [configuration](crate::config), or says what is wrong with it;
 //! - `recording`, `commands`: turns recording on and off, trigger and stopper;

@@ -9,7 +9,7 @@
 //! leaving out one kind of ordering.
 //!
 //! A signal is a flag that another thread sets: the writer's thread looks at it wherever a signal can
-//! strike, and then runs the handler, to its end, before it goes on.
+//! preempt, and then runs the handler, to its end, before it goes on.
 //!
 //! Those of several processors and of items are beside the code (`cpus/model.rs`, `items/model.rs`).
 

@@ -22,7 +22,7 @@
 //! - Calls that are open when recording is turned off are counted as unmatched, and nowhere else.
 //!
 //! An event updates the table in the masked run that records it, so the table says to the tick what the trace
-//! says, wherever interrupts strike. That run is bounded but for three things, which are as long as a stack is deep:
+//! says, wherever interrupts preempt. That run is bounded but for three things, which are as long as a stack is deep:
 //! a call of a function that may be open already (its stack is searched), a jump, and an exit without an entry.
 //!
 //! A full table. A function that finds no free slot near its place takes that of the function with the lowest total

@@ -8,7 +8,7 @@
 #include "kymo.h"
 
 #define UNSEEN __attribute__((no_instrument_function))
-/* Packets are small, so that many signals strike where one ends and the next begins. */
+/* Packets are small, so that many signals preempt where one ends and the next begins. */
 #define CALLS 900
 #define LATEST 1500
 

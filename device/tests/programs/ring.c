@@ -40,12 +40,12 @@ static inline void produce(uint32_t level)
 		kymo_ring_put(&kymo_items, KYMO_ITEM_USER(level), n);
 }
 
-void strike_low(void)
+void preempt_low(void)
 {
 	produce(LOW);
 }
 
-void strike_high(void)
+void preempt_high(void)
 {
 	produce(HIGH);
 	/* Times need a tick every 2^21 ticks of the clock. */

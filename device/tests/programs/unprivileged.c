@@ -34,13 +34,13 @@ KYMO_NO_INSTRUMENT static void result(void)
 	stop();
 }
 
-KYMO_NO_INSTRUMENT void strike_low(void)
+KYMO_NO_INSTRUMENT void preempt_low(void)
 {
 	if (done)
 		result();
 }
 
-KYMO_NO_INSTRUMENT void strike_high(void)
+KYMO_NO_INSTRUMENT void preempt_high(void)
 {
 }
 

@@ -200,7 +200,7 @@ impl Program {
 #[derive(Debug, Default)]
 pub struct Said {
     numbers: BTreeMap<String, u32>,
-    /// The offsets at which interrupts struck in the code that was watched.
+    /// The offsets at which interrupts preempted in the code that was watched.
     pub struck: Vec<u32>,
     ended: bool,
 }

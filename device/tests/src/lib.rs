@@ -18,5 +18,5 @@ pub use decode::{Kind, Packet, Record, UNKNOWN, packets, packets_of_jumps};
 pub use equipment::{device, equipped};
 pub use host::Host;
 pub use items::ItemPacket;
-pub use mock::{Layouts, Mock, Strike, config, hot, layout, leak};
+pub use mock::{Layouts, Mock, Preempt, config, hot, layout, leak};
 pub use random::Random;

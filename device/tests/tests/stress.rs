@@ -1,4 +1,4 @@
-//! Interrupts that strike between any two instructions, and every record looked at: none may be
+//! Interrupts that preempt between any two instructions, and every record looked at: none may be
 //! lost, none torn.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! A ring of items that three levels of interrupts write at once, and a drain that reads it meanwhile:
-//! interrupts strike between any two instructions, and every item is looked at.
+//! interrupts preempt between any two instructions, and every item is looked at.
 
 use std::path::Path;
 

@@ -20,11 +20,13 @@ impl Process {
             return;
         }
         sys::without_signals(|| {
-            let Some(lane) = self.lane() else { return };
+            let Some(thread_buffer) = self.thread_buffer() else {
+                return;
+            };
             // It is not time for the time of day.
             let told = &self.port.wall_clock_told;
             told.store(period(self.port.now()), Ordering::Relaxed);
-            lane.measure(&self.port, gate, &HOOKS, |text| {
+            thread_buffer.measure(&self.port, gate, &HOOKS, |text| {
                 self.with_metadata(|metadata| {
                     metadata.add(MetadataType::Measured, self.port.now(), 0, text);
                 });

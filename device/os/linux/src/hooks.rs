@@ -1,4 +1,4 @@
-//! The hooks of x86-64 in assembly: what [`Lane::call`] does for a call that the fast path can
+//! The hooks of x86-64 in assembly: what [`ThreadBuffer::call`] does for a call that the fast path can
 //! record.
 //!
 //! Why assembly. Reading the TSC takes most of a hook's time, and what depends on it, or stands
@@ -7,7 +7,7 @@
 //! under way, and what comes behind the reading is as short as it can be. Compilers arrange it
 //! otherwise, and save registers that a hook that calls nobody can do without.
 //!
-//! The order of what is done is that of [`Lane::call`], for the same reasons (see
+//! The order of what is done is that of [`ThreadBuffer::call`], for the same reasons (see
 //! [`threads`](kymo_recorder::threads)): say that the thread is inside, look at the gate, read the
 //! counter, see whether the cursor is open (it is closed while events of signal handlers wait in the
 //! side buffer), write the record, say that the thread is outside, and look whether the cursor was
@@ -19,14 +19,14 @@
 //! ([`Layout::fast_bytes`](kymo_wire::event::Layout::fast_bytes)): short ones of 64-bit targets, as
 //! [`kymo_wire::event`] has them.
 //!
-//! [`Lane::call`]: kymo_recorder::threads::Lane::call
+//! [`ThreadBuffer::call`]: kymo_recorder::threads::ThreadBuffer::call
 
 #[doc(hidden)]
 pub use kymo_recorder;
 
 use kymo_recorder::gate::Gate;
 use kymo_recorder::hot::{Hot, word};
-use kymo_recorder::threads::Lane;
+use kymo_recorder::threads::ThreadBuffer;
 use kymo_wire::event::{Form, Shape};
 
 use crate::port::Linux;
@@ -44,15 +44,15 @@ pub mod constant {
     pub const GATE_CHANGES: usize = GATE + Gate::CHANGES_OFFSET;
     pub const STOPPER: usize = GATE + Gate::STOPPER_OFFSET;
     pub const OPEN: u32 = kymo_recorder::gate::OPEN;
-    /// Of a [`Lane`].
-    const CURSOR: usize = Lane::<Linux>::CURSOR_OFFSET;
+    /// Of a [`ThreadBuffer`].
+    const CURSOR: usize = ThreadBuffer::<Linux>::CURSOR_OFFSET;
     pub const LAST: usize = CURSOR + word::LAST * WORD;
     pub const AT: usize = CURSOR + word::AT * WORD;
     pub const DEPTH: usize = CURSOR + word::DEPTH * WORD;
     pub const END: usize = CURSOR + word::END * WORD;
     pub const TEXT_BASE: usize = CURSOR + word::TEXT_BASE * WORD;
-    pub const INSIDE: usize = Lane::<Linux>::INSIDE_OFFSET;
-    pub const CHANGES: usize = Lane::<Linux>::CHANGES_OFFSET;
+    pub const INSIDE: usize = ThreadBuffer::<Linux>::INSIDE_OFFSET;
+    pub const CHANGES: usize = ThreadBuffer::<Linux>::CHANGES_OFFSET;
     /// Of records.
     const SHAPE: Shape = Shape::Wide;
     pub const ENTER_TICKS: usize = 1 << SHAPE.time_bits(Form::EnterShort);
@@ -95,7 +95,7 @@ macro_rules! hooks {
                 "lea rax, [rip + {hot}]",
                 "cmp [rax + {gate_word}], rax",
                 "jne 2f",
-                "mov r8, [rip + kymo_thread_lane@GOTTPOFF]",
+                "mov r8, [rip + kymo_thread_buffer@GOTTPOFF]",
                 "mov r8, fs:[r8]",
                 // Null or busy.
                 "cmp r8, 1",
@@ -182,7 +182,7 @@ macro_rules! hooks {
                 "lea rax, [rip + {hot}]",
                 "cmp [rax + {gate_word}], rax",
                 "jne 2f",
-                "mov r8, [rip + kymo_thread_lane@GOTTPOFF]",
+                "mov r8, [rip + kymo_thread_buffer@GOTTPOFF]",
                 "mov r8, fs:[r8]",
                 "cmp r8, 1",
                 "jbe {call}",

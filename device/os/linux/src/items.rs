@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use kymo_recorder::gate::Gate;
 use kymo_recorder::items::{Cursor, Drained, Item, Ring, Timed};
-use kymo_recorder::threads::Lane;
+use kymo_recorder::threads::ThreadBuffer;
 use kymo_wire::process_file::region;
 
 use crate::port::Linux;
@@ -29,14 +29,16 @@ impl Process {
         if !(gate.open() || state.on() && state.enabled() && state.frozen()) {
             return;
         }
-        if let Some(lane) = self.lane() {
-            lane.produce(&self.port, gate, items, |ring| self.equip(lane, ring));
+        if let Some(thread_buffer) = self.thread_buffer() {
+            thread_buffer.produce(&self.port, gate, items, |ring| {
+                self.equip(thread_buffer, ring)
+            });
         }
     }
 
-    /// Gives a ring of a lane's its memory. Without it the ring counts what it loses.
+    /// Gives a ring of a thread buffer's its memory. Without it the ring counts what it loses.
     #[cold]
-    fn equip(&self, lane: &'static Lane<Linux>, ring: &Ring<Linux>) {
+    fn equip(&self, thread_buffer: &'static ThreadBuffer<Linux>, ring: &Ring<Linux>) {
         let packets = match self.item_packets.load(Ordering::Relaxed) {
             0 => DEFAULT_PACKETS,
             packets => packets.clamp(2, MOST_PACKETS),
@@ -47,7 +49,7 @@ impl Process {
         };
         // The region's header takes the place of a packet, for packets are aligned to their size.
         let Ok(region) = self.recording.take(Ring::<Linux>::PACKET + bytes) else {
-            return self.lanes.return_number(number);
+            return self.thread_buffers.return_number(number);
         };
         put(region, region::PACKETS, Ring::<Linux>::PACKET as u64);
         put(region, region::PACKETS_BYTES, bytes as u64);
@@ -57,13 +59,15 @@ impl Process {
         // SAFETY: the memory is new and zero, aligned to a page, which is a packet's size, and
         // never given back.
         unsafe { ring.give(memory, packets, number) };
-        self.numbers.set(number, lane);
+        self.numbers.set(number, thread_buffer);
     }
 
     /// Gives the calling thread its items behind `cursor`.
     pub fn drain(&self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
-        self.lane()
-            .map_or_else(Drained::default, |lane| lane.items().drain(cursor, out))
+        self.thread_buffer()
+            .map_or_else(Drained::default, |thread_buffer| {
+                thread_buffer.items().drain(cursor, out)
+            })
     }
 
     /// Reserves a record of so many bytes in the calling thread's stream; null if there is none.
@@ -71,19 +75,20 @@ impl Process {
         if !gate.open() {
             return core::ptr::null_mut();
         }
-        self.lane().map_or(core::ptr::null_mut(), |lane| {
-            lane.reserve(&self.port, gate, length)
-        })
+        self.thread_buffer()
+            .map_or(core::ptr::null_mut(), |thread_buffer| {
+                thread_buffer.reserve(&self.port, gate, length)
+            })
     }
 
     /// Finishes a record that the calling thread reserved, with this type; 0: discards it.
     ///
     /// # Safety
-    /// As of [`Lane::commit`](kymo_recorder::threads::Lane::commit).
+    /// As of [`ThreadBuffer::commit`](kymo_recorder::threads::ThreadBuffer::commit).
     pub unsafe fn commit(&self, gate: &Gate, data: *mut u8, kind: u16) {
-        if let Some(lane) = self.lane() {
+        if let Some(thread_buffer) = self.thread_buffer() {
             // SAFETY: by this function's contract.
-            unsafe { lane.commit(&self.port, gate, data, kind) };
+            unsafe { thread_buffer.commit(&self.port, gate, data, kind) };
         }
     }
 }

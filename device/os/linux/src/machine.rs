@@ -2,7 +2,7 @@
 //! system calls. A processor is one file here; all else of this crate is the same everywhere.
 //!
 //! `#[thread_local]` is not stable, and `thread_local!` needs the standard library; so the word
-//! `kymo_thread_lane` is declared here, and read in assembly in the way of each processor.
+//! `kymo_thread_buffer` is declared here, and read in assembly in the way of each processor.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "machine/aarch64.rs"]
@@ -25,8 +25,8 @@ mod processor;
 compile_error!("Kymo's recorder does not know this processor under Linux yet: see machine.rs");
 
 pub(crate) use processor::{
-    GETTID, MEMBARRIER, STATX, TGKILL, UNLOAD_TICKS, counter, counter_is_steady, lane, set_lane,
-    stack, word,
+    GETTID, MEMBARRIER, STATX, TGKILL, UNLOAD_TICKS, counter, counter_is_steady, set_thread_buffer,
+    stack, thread_buffer, word,
 };
 
 /// So many bytes, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there, on any
@@ -56,11 +56,11 @@ macro_rules! address_of {
 core::arch::global_asm!(
     ".pushsection .tbss,\"awT\",%nobits",
     ".balign {size}",
-    ".globl kymo_thread_lane",
-    ".hidden kymo_thread_lane",
-    ".type kymo_thread_lane,%object",
-    ".size kymo_thread_lane,{size}",
-    "kymo_thread_lane:",
+    ".globl kymo_thread_buffer",
+    ".hidden kymo_thread_buffer",
+    ".type kymo_thread_buffer,%object",
+    ".size kymo_thread_buffer,{size}",
+    "kymo_thread_buffer:",
     ".zero {size}",
     ".popsection",
     size = const size_of::<usize>(),

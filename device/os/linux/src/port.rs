@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kymo_recorder::Target;
 use kymo_recorder::encode::Functions;
 use kymo_recorder::hot::COUNTING;
-use kymo_recorder::threads::{Lane, ThreadPort, WallClock};
+use kymo_recorder::threads::{ThreadBuffer, ThreadPort, WallClock};
 use kymo_wire::event::Layout;
 use kymo_wire::process_file::region;
 
@@ -91,10 +91,13 @@ impl ThreadPort for Linux {
         here < end && !far && self.clock.is_counter() && !sys::is_on_signal_stack()
     }
 
-    fn refresh(&self, lane: &Lane<Self>, now: u64) {
-        let lane = core::ptr::from_ref(lane).cast::<u8>().cast_mut();
-        // SAFETY: a lane's region begins with its header, and this is the lane's thread.
-        unsafe { self.clock.refresh(lane.wrapping_sub(region::BYTES), now) };
+    fn refresh(&self, thread_buffer: &ThreadBuffer<Self>, now: u64) {
+        let thread_buffer = core::ptr::from_ref(thread_buffer).cast::<u8>().cast_mut();
+        // SAFETY: a thread buffer's region begins with its header, and this is the thread buffer's thread.
+        unsafe {
+            self.clock
+                .refresh(thread_buffer.wrapping_sub(region::BYTES), now)
+        };
     }
 
     fn wall_clock_due(&self, now: u64) -> bool {

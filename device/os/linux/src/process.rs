@@ -1,4 +1,4 @@
-//! The recorder of a Linux process: all its lanes, its clock, and saving to a file.
+//! The recorder of a Linux process: all its thread buffers, its clock, and saving to a file.
 
 use core::cell::Cell;
 use core::fmt::Write as _;
@@ -8,7 +8,7 @@ use kymo_recorder::config::Config;
 use kymo_recorder::gate::Gate;
 use kymo_recorder::link::{Link, Refusal};
 use kymo_recorder::metadata::Metadata;
-use kymo_recorder::threads::{Lane, Lanes, ThreadPort as _};
+use kymo_recorder::threads::{ThreadBuffer, ThreadBuffers, ThreadPort as _};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Mode, SetupError};
@@ -24,11 +24,11 @@ use crate::server::Server;
 use crate::sys;
 use crate::wide::Wide;
 
+mod buffers;
 #[cfg(feature = "duration")]
 mod duration;
 mod fork;
 mod images;
-mod lanes;
 mod lock;
 mod regions;
 mod set_up;
@@ -52,7 +52,7 @@ const DEFAULT_METADATA: u32 = 64 << 10;
 #[derive(Debug)]
 pub struct Process {
     pub(crate) port: Linux,
-    pub(crate) lanes: Lanes<Linux>,
+    pub(crate) thread_buffers: ThreadBuffers<Linux>,
     pub(crate) numbers: Numbers,
     pub(crate) metadata: Metadata<Linux>,
     /// Held by the one who writes metadata.
@@ -61,11 +61,11 @@ pub struct Process {
     images: Images,
     /// The file that all of this is in.
     pub(crate) recording: Recording,
-    /// Held by the one who reads the lanes.
+    /// Held by the one who reads the thread buffers.
     pub(crate) reading: Claim,
     /// Threads that have ended.
     pub(crate) ended: Ended,
-    /// Events of threads that have no lane: no memory, or it was being made.
+    /// Events of threads that have no thread buffer: no memory, or it was being made.
     pub(crate) homeless: AtomicU32,
     /// A thread did not leave its hook when a reader asked for it.
     pub(crate) stuck: AtomicBool,
@@ -107,7 +107,7 @@ pub struct Process {
     pub(crate) server: Server,
 }
 
-/// The sizes of a lane's buffer.
+/// The sizes of a thread buffer's buffer.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     buffer: u32,
@@ -124,7 +124,7 @@ impl Process {
     pub const fn new() -> Self {
         Self {
             port: Linux::new(),
-            lanes: Lanes::new(),
+            thread_buffers: ThreadBuffers::new(),
             numbers: Numbers::new(),
             metadata: Metadata::new(),
             metadata_lock: Lock::new(),
@@ -172,22 +172,22 @@ impl Process {
     /// Apart from the hook so that one that is off does not save registers, and once for each kind.
     #[inline(never)]
     fn open_call<const EXIT: bool>(&self, gate: &Gate, function: usize, caller: usize) {
-        if let Some(lane) = self.lane() {
+        if let Some(thread_buffer) = self.thread_buffer() {
             let edge = if EXIT { Edge::Exit } else { Edge::Enter };
             self.follow_image(function);
-            lane.call(&self.port, gate, edge, function, caller);
-            self.follow_stopper(lane, gate, edge, (function, caller));
+            thread_buffer.call(&self.port, gate, edge, function, caller);
+            self.follow_stopper(thread_buffer, gate, edge, (function, caller));
         }
     }
 
-    /// Goes on with a call where the fast path in assembly gave up: the calling thread has a lane and
+    /// Goes on with a call where the fast path in assembly gave up: the calling thread has a thread buffer and
     /// has said that it is inside.
     #[cold]
     pub fn call_inside(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
-        if let Some(lane) = self.existing_lane() {
+        if let Some(thread_buffer) = self.existing_buffer() {
             self.follow_image(function);
-            lane.call_inside(&self.port, gate, edge, function, caller);
-            self.follow_stopper(lane, gate, edge, (function, caller));
+            thread_buffer.call_inside(&self.port, gate, edge, function, caller);
+            self.follow_stopper(thread_buffer, gate, edge, (function, caller));
         }
     }
 
@@ -196,7 +196,7 @@ impl Process {
     #[inline(always)]
     fn follow_stopper(
         &self,
-        lane: &Lane<Linux>,
+        thread_buffer: &ThreadBuffer<Linux>,
         gate: &Gate,
         edge: Edge,
         (function, caller): (usize, usize),
@@ -204,7 +204,10 @@ impl Process {
         if function != gate.stopper() || function == 0 {
             return;
         }
-        if lane.writer().follow_stopper(edge, gate.site(caller)) {
+        if thread_buffer
+            .writer()
+            .follow_stopper(edge, gate.site(caller))
+        {
             self.turn(gate, false, Cause::Function);
         }
     }
@@ -213,20 +216,20 @@ impl Process {
     /// calling thread is outside.
     #[cold]
     pub fn come_back(&self, gate: &Gate) {
-        if let Some(lane) = self.existing_lane() {
-            lane.come_back(&self.port, gate);
+        if let Some(thread_buffer) = self.existing_buffer() {
+            thread_buffer.come_back(&self.port, gate);
         }
     }
 
     /// Something else happened in the calling thread, while the gate seemed open.
     pub fn hook(&self, gate: &Gate, event: Event) {
-        if let Some(lane) = self.lane() {
-            lane.hook(&self.port, gate, event);
+        if let Some(thread_buffer) = self.thread_buffer() {
+            thread_buffer.hook(&self.port, gate, event);
         }
     }
 
     /// Takes an event that came while the gate was closed: it may be the trigger's entry, or one
-    /// that is lost because a reader holds the lanes still.
+    /// that is lost because a reader holds the thread buffers still.
     pub fn closed(&self, gate: &Gate, event: Event) {
         if gate.state().frozen() {
             self.end_forgotten(gate);
@@ -249,8 +252,8 @@ impl Process {
                 Event::Exit(function) => (Edge::Exit, function),
                 _ => return,
             };
-            if let Some(lane) = self.existing_lane() {
-                self.follow_stopper(lane, gate, edge, (function, event.caller()));
+            if let Some(thread_buffer) = self.existing_buffer() {
+                self.follow_stopper(thread_buffer, gate, edge, (function, event.caller()));
             }
         } else if let Event::Enter(function) | Event::EnterFrom { function, .. } = event {
             if function != 0
@@ -261,12 +264,17 @@ impl Process {
             {
                 self.turn(gate, true, Cause::Function);
                 self.hook(gate, event);
-                if let Some(lane) = self.existing_lane() {
-                    self.follow_stopper(lane, gate, Edge::Enter, (function, event.caller()));
+                if let Some(thread_buffer) = self.existing_buffer() {
+                    self.follow_stopper(
+                        thread_buffer,
+                        gate,
+                        Edge::Enter,
+                        (function, event.caller()),
+                    );
                 }
             }
-        } else if let Some(lane) = self.existing_lane() {
-            lane.follow(event);
+        } else if let Some(thread_buffer) = self.existing_buffer() {
+            thread_buffer.follow(event);
         }
     }
 
@@ -298,9 +306,9 @@ impl Process {
 
     /// How many bytes all threads have recorded, modulo 2^32.
     pub(crate) fn recorded_bytes(&self) -> u32 {
-        let bytes = self.lanes.iter().map(|lane| {
-            let stream = lane.writer().stream().figures();
-            stream.bytes.wrapping_add(lane.items().produced())
+        let bytes = self.thread_buffers.iter().map(|thread_buffer| {
+            let stream = thread_buffer.writer().stream().figures();
+            stream.bytes.wrapping_add(thread_buffer.items().produced())
         });
         bytes.fold(0, u32::wrapping_add)
     }
@@ -389,8 +397,12 @@ impl Process {
     /// Takes over the names that the kernel knows of threads that live and that the program has not
     /// named.
     pub(crate) fn name_threads(&self) {
-        for lane in self.lanes.iter().filter(|lane| !lane.has_ended()) {
-            let id = lane.writer().stream().thread();
+        for thread_buffer in self
+            .thread_buffers
+            .iter()
+            .filter(|thread_buffer| !thread_buffer.has_ended())
+        {
+            let id = thread_buffer.writer().stream().thread();
             let mut path = Text::<40>::new();
             let _ = write!(path, "/proc/self/task/{id}/comm\0");
             let mut name = [0; 32];

@@ -122,7 +122,7 @@ impl Process {
                 b"recording was never turned on",
                 b"the trigger's function was not called, nor kymo_on()",
             )
-        } else if self.is_in_duration() && self.lanes.count() > 0 {
+        } else if self.is_in_duration() && self.thread_buffers.count() > 0 {
             (
                 b"no call took as long as KYMO_THRESHOLD",
                 b"a smaller one records more calls, and 0 all of them",

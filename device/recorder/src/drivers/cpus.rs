@@ -1,9 +1,9 @@
 //! The recorder of several processors that run one program: a stream each.
 //!
-//! A CPU records into its own [`Lane`] and shares nothing with the others while it does: no cache
+//! A CPU records into its own [`CpuBuffer`] and shares nothing with the others while it does: no cache
 //! line that anybody writes, no atomic read-modify-write, no lock. What all look at is the
 //! [`Gate`], a cache line that changes only when recording is turned on or off. A hook finds its
-//! lane through a register of the CPU's own ([`CpusPort::place`]), and masks its CPU's interrupts
+//! CPU buffer through a register of the CPU's own ([`CpusPort::place`]), and masks its CPU's interrupts
 //! for as long as it takes to read the clock, check and store, as on one processor
 //! ([`single`](crate::single)).
 //!
@@ -41,13 +41,13 @@ use crate::metadata::Metadata;
 use crate::sync::{ALONE, AtomicBool, AtomicU32, Ordering, add};
 use crate::{Edge, Event, Target};
 
+mod buffer;
 mod control;
 #[cfg(feature = "cost")]
 mod cost;
 #[cfg(feature = "duration")]
 mod duration;
 mod items;
-mod lane;
 mod lock;
 #[cfg(all(test, loom))]
 mod model;
@@ -55,11 +55,11 @@ mod recording;
 mod setup;
 mod ticks;
 
+pub use buffer::CpuBuffer;
 use control::Handle;
 #[cfg(feature = "duration")]
 pub use duration::CpuDuration;
 pub use items::CpuItems;
-pub use lane::Lane;
 use lock::Lock;
 
 /// How many packets a reader takes of a CPU before it looks at the next one.
@@ -105,7 +105,7 @@ struct Shared<P> {
     fault: Cell<Option<SetupError>>,
     /// The trigger turns recording on once. Under `lock`.
     once: Cell<bool>,
-    /// When the lanes were frozen for a dump.
+    /// When the CPU buffers were frozen for a dump.
     frozen_at: Cell<u64>,
     /// When recording was turned off last. Under `lock`.
     #[cfg(feature = "duration")]
@@ -115,16 +115,16 @@ struct Shared<P> {
     /// The link waits for CPUs to close packets, and since when. Only who is `polling` touches them.
     flushing: Cell<bool>,
     flush_since: Cell<u64>,
-    /// Events of CPUs that have no lane (yet).
+    /// Events of CPUs that have no CPU buffer (yet).
     homeless: AtomicU32,
     /// The number of the CPU whose tick is compared with the clock, and 1; 0: none has ticked.
     ticking: AtomicU32,
     /// Guards setting up, turning on and off, metadata, trigger and stopper. Who waits for it inside
-    /// a lane is [`turning`](Lane::turning).
+    /// a CPU buffer is [`turning`](CpuBuffer::turning).
     lock: Lock,
     /// Somebody talks to the host.
     polling: Lock,
-    /// Somebody holds the lanes still, or takes packets from them.
+    /// Somebody holds the CPU buffers still, or takes packets from them.
     reading: Lock,
 }
 
@@ -135,7 +135,7 @@ pub struct Cpus<P: 'static, const N: usize> {
     /// The function for which a hook was last called from inside a hook; 0: none.
     refused_function: AtomicUsize,
     shared: Shared<P>,
-    lanes: [Lane<P>; N],
+    cpu_buffers: [CpuBuffer<P>; N],
 }
 
 // SAFETY: of what is shared, `config` and `fault` are written while the recorder is set up, by one
@@ -146,15 +146,15 @@ unsafe impl<P, const N: usize> Sync for Cpus<P, N> {}
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// Where a reader of memory finds what it looks for.
     pub const KEPT: Kept = {
-        let lanes = offset_of!(Self, lanes);
+        let cpu_buffers = offset_of!(Self, cpu_buffers);
         Kept {
-            at: (lanes + Lane::<P>::AT_OFFSET) as u32,
-            stride: size_of::<Lane<P>>() as u32,
-            rings: (lanes + Lane::<P>::RINGS_OFFSET) as u32,
+            at: (cpu_buffers + CpuBuffer::<P>::AT_OFFSET) as u32,
+            stride: size_of::<CpuBuffer<P>>() as u32,
+            rings: (cpu_buffers + CpuBuffer::<P>::RINGS_OFFSET) as u32,
             ring_next: Ring::<P>::NEXT_OFFSET as u16,
-            discarded: (lanes + Lane::<P>::DISCARDED_OFFSET) as u32,
+            discarded: (cpu_buffers + CpuBuffer::<P>::DISCARDED_OFFSET) as u32,
             // There is one where there is one CPU.
-            table: crate::Writer::<P>::table_place(lanes + Lane::<P>::WRITER_OFFSET),
+            table: crate::Writer::<P>::table_place(cpu_buffers + CpuBuffer::<P>::WRITER_OFFSET),
         }
     };
 
@@ -188,14 +188,14 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 reading: Lock::new(),
             },
             refused_function: AtomicUsize::new(0),
-            lanes: [const { Lane::new() }; N],
+            cpu_buffers: [const { CpuBuffer::new() }; N],
         }
     }
 
-    /// The lanes of the CPUs that the program has given buffers to.
-    pub fn lanes(&self) -> &[Lane<P>] {
+    /// The CPU buffers of the CPUs that the program has given buffers to.
+    pub fn cpu_buffers(&self) -> &[CpuBuffer<P>] {
         let count = self.shared.count.load(Ordering::Acquire) as usize;
-        self.lanes.get(..count).unwrap_or(&self.lanes)
+        self.cpu_buffers.get(..count).unwrap_or(&self.cpu_buffers)
     }
 
     /// The processors.
@@ -208,12 +208,12 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         self.shared.fault.get()
     }
 
-    /// The lane of the CPU that asks.
+    /// The CPU buffer of the CPU that asks.
     #[inline(always)]
-    fn lane(&self) -> Option<&Lane<P>> {
-        // SAFETY: it is null, or a lane that `start` left there, which stays for as long as the
+    fn cpu_buffer(&self) -> Option<&CpuBuffer<P>> {
+        // SAFETY: it is null, or a CPU buffer that `start` left there, which stays for as long as the
         // recorder. Interrupts are masked, so the program does not move to another CPU meanwhile.
-        unsafe { self.port.place().cast::<Lane<P>>().as_ref() }
+        unsafe { self.port.place().cast::<CpuBuffer<P>>().as_ref() }
     }
 
     /// A function was entered, from the place `caller`, or left.
@@ -235,19 +235,19 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// does not save registers, and once for each kind so that this needs no look at it.
     #[inline(never)]
     fn open_call<const EXIT: bool>(&'static self, gate: &Gate, function: usize, caller: usize) {
-        let done = self.inside(gate, |lane| {
+        let done = self.inside(gate, |cpu_buffer| {
             let usual = gate.open_in_order()
-                && lane.changes.get() == gate.changes()
+                && cpu_buffer.changes.get() == gate.changes()
                 && function != gate.stopper();
-            // SAFETY: the cursor is that of the lane's stream, where there is memory below its end;
+            // SAFETY: the cursor is that of the CPU buffer's stream, where there is memory below its end;
             // and this CPU is inside, with nobody reading.
             usual
                 && unsafe {
                     let now = low::<P>(self.port.counter());
                     if EXIT {
-                        lane.cursor.exit::<P>(now)
+                        cpu_buffer.cursor.exit::<P>(now)
                     } else {
-                        lane.cursor.enter::<P>(now, function)
+                        cpu_buffer.cursor.enter::<P>(now, function)
                     }
                 }
         });
@@ -268,21 +268,21 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !gate.open() {
             return self.closed(gate, edge.of(function, caller));
         }
-        self.inside(gate, |lane| {
+        self.inside(gate, |cpu_buffer| {
             let state = gate.state_in_order();
             // The mode is changed by readers alone, so it stays what it is now.
             #[cfg(feature = "duration")]
             if gate.in_duration() {
-                return self.record_call_in_duration(lane, gate, edge, function, caller);
+                return self.record_call_in_duration(cpu_buffer, gate, edge, function, caller);
             }
             if !state.open() {
-                return self.refuse(lane, state);
+                return self.refuse(cpu_buffer, state);
             }
-            let now = lane.now(&self.port);
-            lane.catch_up(gate.changes(), now);
-            lane.writer.record(now, edge.of(function, caller));
+            let now = cpu_buffer.now(&self.port);
+            cpu_buffer.catch_up(gate.changes(), now);
+            cpu_buffer.writer.record(now, edge.of(function, caller));
             if function == gate.stopper() {
-                self.follow_stopper(lane, gate, edge, gate.site(caller));
+                self.follow_stopper(cpu_buffer, gate, edge, gate.site(caller));
             }
         });
     }
@@ -291,27 +291,27 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     #[inline(never)]
     pub fn hook(&'static self, gate: &Gate, event: Event) {
         if gate.open() {
-            self.inside(gate, |lane| self.record(lane, gate, event));
+            self.inside(gate, |cpu_buffer| self.record(cpu_buffer, gate, event));
         } else {
             self.closed(gate, event);
         }
     }
 
-    /// Does `work` inside this CPU's lane with interrupts masked; nothing if it is inside already,
-    /// or has no lane.
+    /// Does `work` inside this CPU's CPU buffer with interrupts masked; nothing if it is inside already,
+    /// or has no CPU buffer.
     #[inline(always)]
-    fn inside<R>(&self, gate: &Gate, work: impl FnOnce(&Lane<P>) -> R) -> Option<R> {
+    fn inside<R>(&self, gate: &Gate, work: impl FnOnce(&CpuBuffer<P>) -> R) -> Option<R> {
         let was = self.port.mask();
-        let result = match self.lane() {
-            Some(lane) if lane.inside.load(Ordering::Relaxed) => {
-                add(&lane.refused, 1);
+        let result = match self.cpu_buffer() {
+            Some(cpu_buffer) if cpu_buffer.inside.load(Ordering::Relaxed) => {
+                add(&cpu_buffer.refused, 1);
                 None
             }
-            Some(lane) => {
+            Some(cpu_buffer) => {
                 // Before the look at the gate, for all CPUs to see.
-                lane.inside.store(true, Ordering::SeqCst);
-                let result = work(lane);
-                lane.inside.store(false, Ordering::Release);
+                cpu_buffer.inside.store(true, Ordering::SeqCst);
+                let result = work(cpu_buffer);
+                cpu_buffer.inside.store(false, Ordering::Release);
                 Some(result)
             }
             None => {
@@ -323,7 +323,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         result
     }
 
-    /// An event of a CPU that has no lane.
+    /// An event of a CPU that has no CPU buffer.
     #[cold]
     #[inline(never)]
     fn turn_away(&self, gate: &Gate) {
@@ -333,28 +333,28 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     }
 
     /// Records, inside, if the gate is open.
-    fn record(&self, lane: &Lane<P>, gate: &Gate, event: Event) {
+    fn record(&self, cpu_buffer: &CpuBuffer<P>, gate: &Gate, event: Event) {
         let state = gate.state_in_order();
         #[cfg(feature = "duration")]
-        if let Some(control) = lane.duration().filter(|_| gate.in_duration()) {
-            return self.record_in_duration(lane, gate, state, control, event);
+        if let Some(control) = cpu_buffer.duration().filter(|_| gate.in_duration()) {
+            return self.record_in_duration(cpu_buffer, gate, state, control, event);
         }
         if state.open() {
-            let now = lane.now_in_order(&self.port);
-            lane.catch_up(gate.changes(), now);
-            lane.writer.record(now, event);
+            let now = cpu_buffer.now_in_order(&self.port);
+            cpu_buffer.catch_up(gate.changes(), now);
+            cpu_buffer.writer.record(now, event);
         } else {
-            lane.writer.follow_event(event);
-            self.refuse(lane, state);
+            cpu_buffer.writer.follow_event(event);
+            self.refuse(cpu_buffer, state);
         }
     }
 
     /// An event that is not recorded is lost if only a reader was in the way: by the state that it was
     /// refused for, as the reader may have gone since.
     #[cold]
-    fn refuse(&self, lane: &Lane<P>, state: State) {
+    fn refuse(&self, cpu_buffer: &CpuBuffer<P>, state: State) {
         if state.on() && state.enabled() && state.frozen() {
-            add(&lane.lost, 1);
+            add(&cpu_buffer.lost, 1);
         }
     }
 
@@ -366,8 +366,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !state.alive() || state.fresh() || state.claimed() || state.failed() {
             return;
         }
-        self.inside(gate, |lane| {
-            self.record(lane, gate, event);
+        self.inside(gate, |cpu_buffer| {
+            self.record(cpu_buffer, gate, event);
             let state = gate.state();
             if gate.open_in_order() || !state.enabled() {
                 return;
@@ -380,20 +380,20 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                         && !state.spent()
                         && gate.site_of(&event).triggers() =>
                 {
-                    self.turn_inside(lane, gate, true, Cause::Function);
-                    self.record(lane, gate, event);
+                    self.turn_inside(cpu_buffer, gate, true, Cause::Function);
+                    self.record(cpu_buffer, gate, event);
                     if function == gate.stopper() {
-                        self.follow_stopper(lane, gate, Edge::Enter, gate.site_of(&event));
+                        self.follow_stopper(cpu_buffer, gate, Edge::Enter, gate.site_of(&event));
                     }
                 }
                 // Also while a dump is being read, though it cannot be marked in the trace then.
                 Event::Enter(function) | Event::EnterFrom { function, .. }
                     if state.on() && function == gate.stopper() =>
                 {
-                    self.follow_stopper(lane, gate, Edge::Enter, gate.site_of(&event));
+                    self.follow_stopper(cpu_buffer, gate, Edge::Enter, gate.site_of(&event));
                 }
                 Event::Exit(function) if state.on() && function == gate.stopper() => {
-                    self.follow_stopper(lane, gate, Edge::Exit, gate.site(0));
+                    self.follow_stopper(cpu_buffer, gate, Edge::Exit, gate.site(0));
                 }
                 _ => {}
             }
@@ -444,14 +444,14 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         result
     }
 
-    /// The time now, by this CPU's clock; 0 if it has no lane.
+    /// The time now, by this CPU's clock; 0 if it has no CPU buffer.
     fn time(&self) -> u64 {
         let was = self.port.mask();
-        let now = self.lane().filter(|lane| {
+        let now = self.cpu_buffer().filter(|cpu_buffer| {
             // Who is inside has the clock in its hands.
-            !lane.inside.load(Ordering::Relaxed)
+            !cpu_buffer.inside.load(Ordering::Relaxed)
         });
-        let now = now.map_or(0, |lane| lane.now_in_order(&self.port));
+        let now = now.map_or(0, |cpu_buffer| cpu_buffer.now_in_order(&self.port));
         self.port.unmask(was);
         now
     }
@@ -482,19 +482,19 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     }
 
     /// The periodic tick of one CPU: keeps its clock, closes its packet when the link wants it, and
-    /// lets the lanes go when the host that was reading them is gone.
+    /// lets the CPU buffers go when the host that was reading them is gone.
     pub fn tick(&'static self, gate: &Gate) {
         let Some(handle) = self.handle(gate) else {
             return;
         };
-        self.inside(gate, |lane| {
+        self.inside(gate, |cpu_buffer| {
             // Whoever calls for attention wants to see what there is.
-            if lane.changes.get() != gate.changes() && !gate.state_in_order().frozen() {
-                lane.begin(gate.changes());
+            if cpu_buffer.changes.get() != gate.changes() && !gate.state_in_order().frozen() {
+                cpu_buffer.begin(gate.changes());
             }
-            let now = lane.now_in_order(&self.port);
-            lane.clock.tick();
-            self.compare_tick(lane, now);
+            let now = cpu_buffer.now_in_order(&self.port);
+            cpu_buffer.clock.tick();
+            self.compare_tick(cpu_buffer, now);
         });
         if gate.state().frozen() || self.shared.link.is_streaming() {
             let now = self.time();
@@ -502,7 +502,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             let config = handle.config;
             let ticks = config
                 .clock
-                .map_or(0, |_| config.tick_hz * self.lanes().len() as u32);
+                .map_or(0, |_| config.tick_hz * self.cpu_buffers().len() as u32);
             self.shared
                 .polling
                 .try_with(|| self.shared.link.tick(now, ticks, &handle));
@@ -525,12 +525,12 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// recorded so far.
     pub fn flush(&'static self, gate: &Gate) {
         if self.handle(gate).is_some() {
-            self.inside(gate, |lane| {
-                let stream = lane.writer.stream();
+            self.inside(gate, |cpu_buffer| {
+                let stream = cpu_buffer.writer.stream();
                 if stream.mode() == Mode::Stream && !gate.state_in_order().frozen() {
-                    lane.settle();
+                    cpu_buffer.settle();
                     stream.seal();
-                    lane.seal_items();
+                    cpu_buffer.seal_items();
                 }
             });
         }
@@ -550,8 +550,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             if self.shared.link.is_streaming() || !self.shared.reading.try_take() {
                 return 0;
             }
-            for (cpu, lane) in self.lanes().iter().enumerate() {
-                let buffer = lane.writer.stream().buffer();
+            for (cpu, cpu_buffer) in self.cpu_buffers().iter().enumerate() {
+                let buffer = cpu_buffer.writer.stream().buffer();
                 if buffer.mode() != Mode::Stream {
                     continue;
                 }
@@ -566,11 +566,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     taken += 1;
                 }
                 for _ in 0..AT_ONCE {
-                    let Some(packet) = lane.ring.next() else {
+                    let Some(packet) = cpu_buffer.ring.next() else {
                         break;
                     };
                     take(cpu as u16, packet);
-                    lane.ring.release();
+                    cpu_buffer.ring.release();
                     taken += 1;
                 }
             }

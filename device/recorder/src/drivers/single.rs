@@ -5,7 +5,7 @@
 //! half written. Threads and interrupt handlers record alike, and none silences another.
 //!
 //! What masking does not stop is a hook from within a hook: the program's own clock function is
-//! instrumented, or a fault or NMI strikes. That is refused and counted. (Hooks in assembly cannot see
+//! instrumented, or a fault or NMI preempts. That is refused and counted. (Hooks in assembly cannot see
 //! that they are inside one: an NMI's handler must not be instrumented where they are used.)
 //!
 //! A reader needs no lock: it freezes the gate, and as nobody is inside while interrupts are not

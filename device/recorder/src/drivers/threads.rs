@@ -1,6 +1,6 @@
-//! The recorder of a process with threads: a stream each, and signals that may strike anywhere.
+//! The recorder of a process with threads: a stream each, and signals that may preempt anywhere.
 //!
-//! A thread records into its own [`Lane`] without asking anybody. What can interrupt it is a signal
+//! A thread records into its own [`ThreadBuffer`] without asking anybody. What can interrupt it is a signal
 //! whose handler is instrumented too. While the thread is inside a hook, the handler's events go,
 //! with their own times, into a small *side buffer* that the interrupted hook empties before its
 //! own record and after it, so everything stays in the order of time and nothing is lost unless
@@ -19,7 +19,7 @@
 //! in the side buffer, until a hook finds that its stack has been left ([`ThreadPort::has_left`]).
 //!
 //! A reader (a dump) freezes the gate, makes sure that every thread sees that (`membarrier` on
-//! Linux; where there is none hooks fence, [`ThreadPort::fenced`]), and waits until each lane is
+//! Linux; where there is none hooks fence, [`ThreadPort::fenced`]), and waits until each thread buffer is
 //! outside. A writer first says that it is inside and then looks at the gate. So either the writer
 //! sees the gate frozen, or the reader sees the writer inside; and a writer that sees the gate open
 //! again sees all that the reader did. (A writer that sees it frozen was inside for a moment all the same; an event
@@ -50,7 +50,7 @@ mod list;
 mod losses;
 
 pub use items::Levels;
-pub use list::{Chosen, Lanes, Queue};
+pub use list::{Chosen, Queue, ThreadBuffers};
 
 /// How many events of signal handlers fit while their thread is inside a hook.
 pub const SIDE_EVENTS: usize = 64;
@@ -74,14 +74,14 @@ pub trait ThreadPort: Target + 'static {
         let _ = there;
         false
     }
-    /// Called off the fast path with the time of an event, by the lane's thread, which is inside: what has to
+    /// Called off the fast path with the time of an event, by the thread buffer's thread, which is inside: what has to
     /// be refreshed now and then may be.
     #[inline(always)]
-    fn refresh(&self, lane: &Lane<Self>, now: u64)
+    fn refresh(&self, thread_buffer: &ThreadBuffer<Self>, now: u64)
     where
         Self: Sized,
     {
-        let _ = (lane, now);
+        let _ = (thread_buffer, now);
     }
     /// Whether it is time, at `now`, for the calling thread to record what time it is in the world.
     /// Asked off the fast path only; says so to one thread at a time.
@@ -108,11 +108,11 @@ pub struct WallClock {
 
 /// What one thread records into.
 ///
-/// Hooks in assembly use the first fields as [`Lane::call`] does, for calls that the fast
-/// path can record; they hand everything else to [`Lane::call_inside`] and [`Lane::come_back`].
+/// Hooks in assembly use the first fields as [`ThreadBuffer::call`] does, for calls that the fast
+/// path can record; they hand everything else to [`ThreadBuffer::call_inside`] and [`ThreadBuffer::come_back`].
 #[repr(C)]
 #[derive(Debug)]
-pub struct Lane<P> {
+pub struct ThreadBuffer<P> {
     /// Where the stream's next record goes. Closed while something stands in the side buffer and the
     /// thread is outside, so that who finds it open needs not look there.
     cursor: Cursor,
@@ -143,23 +143,23 @@ pub struct Lane<P> {
     owner: AtomicU32,
     /// What [`withheld`](Self::withheld) told of the hook that the thread is in.
     withheld: AtomicU32,
-    /// That thread has ended, and the lane was sealed since.
+    /// That thread has ended, and the thread buffer was sealed since.
     ended: AtomicBool,
-    /// What had been lost when the lane was last sealed, and whether a packet told of all that.
+    /// What had been lost when the thread buffer was last sealed, and whether a packet told of all that.
     sealed_lost: AtomicU32,
     told: AtomicBool,
     lent: losses::Lent,
-    /// The next lane in the list of all.
-    next: AtomicPtr<Lane<P>>,
-    /// The next one that a reader chose ([`Lanes::choose`]).
-    chosen: AtomicPtr<Lane<P>>,
+    /// The next thread buffer in the list of all.
+    next: AtomicPtr<ThreadBuffer<P>>,
+    /// The next one that a reader chose ([`ThreadBuffers::choose`]).
+    chosen: AtomicPtr<ThreadBuffer<P>>,
     /// The one behind it in a [`Queue`].
-    behind: AtomicPtr<Lane<P>>,
+    behind: AtomicPtr<ThreadBuffer<P>>,
 }
 
-// SAFETY: the cells inside belong to the thread that owns the lane while `inside` says so, and to a
+// SAFETY: the cells inside belong to the thread that owns the thread buffer while `inside` says so, and to a
 // reader who froze the gate and found it outside; the rest are atomics.
-unsafe impl<P> Sync for Lane<P> {}
+unsafe impl<P> Sync for ThreadBuffer<P> {}
 
 /// Events of signal handlers that came while their thread was inside a hook.
 #[derive(Debug)]
@@ -167,7 +167,7 @@ struct Side {
     /// How many places have been taken, or asked for.
     taken: AtomicU32,
     events: [Cell<(u64, Event)>; SIDE_EVENTS],
-    /// Which places have been filled. On the lane's own thread all that are taken have; a reader may
+    /// Which places have been filled. On the thread buffer's own thread all that are taken have; a reader may
     /// come while a handler fills one.
     filled: [AtomicBool; SIDE_EVENTS],
 }
@@ -182,7 +182,7 @@ impl Side {
     }
 }
 
-impl<P> Lane<P> {
+impl<P> ThreadBuffer<P> {
     /// Where the [`Cursor`] is, in bytes from the beginning.
     pub const CURSOR_OFFSET: usize = offset_of!(Self, cursor);
     /// Where stands whether the thread is inside a hook: a word, null or where its stack was then.
@@ -193,8 +193,8 @@ impl<P> Lane<P> {
     pub const CHANGES_OFFSET: usize = offset_of!(Self, changes);
 }
 
-impl<P: ThreadPort> Lane<P> {
-    /// A lane without memory.
+impl<P: ThreadPort> ThreadBuffer<P> {
+    /// A thread buffer without memory.
     pub const fn new() -> Self {
         Self {
             cursor: Cursor::new(),
@@ -229,8 +229,8 @@ impl<P: ThreadPort> Lane<P> {
         &self.cursor
     }
 
-    /// The stream and table. To be written by the lane's thread while inside, or set up before
-    /// anybody else knows of the lane.
+    /// The stream and table. To be written by the thread buffer's thread while inside, or set up before
+    /// anybody else knows of the thread buffer.
     pub fn writer(&self) -> &Writer<P> {
         &self.writer
     }
@@ -242,29 +242,29 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// The process in which the lane was made: after a fork the child has its parent's lanes, but
+    /// The process in which the thread buffer was made: after a fork the child has its parent's thread buffers, but
     /// not its threads.
     pub fn process(&self) -> u32 {
         self.process.load(Ordering::Relaxed)
     }
 
-    /// The thread whose lane it is, by the system's number.
+    /// The thread whose thread buffer it is, by the system's number.
     pub fn owner(&self) -> u32 {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Says whose the lane is: a process, and a thread of it.
+    /// Says whose the thread buffer is: a process, and a thread of it.
     pub fn set_owner(&self, process: u32, thread: u32) {
         self.process.store(process, Ordering::Relaxed);
         self.owner.store(thread, Ordering::Relaxed);
     }
 
-    /// Whether a reader may read the lane: it has been sealed since the gate was frozen.
+    /// Whether a reader may read the thread buffer: it has been sealed since the gate was frozen.
     pub fn readable(&self) -> bool {
         self.readable.load(Ordering::Relaxed)
     }
 
-    /// Says that the lane has been sealed, or may be written again.
+    /// Says that the thread buffer has been sealed, or may be written again.
     pub fn set_readable(&self, readable: bool) {
         self.readable.store(readable, Ordering::Relaxed);
     }
@@ -272,7 +272,7 @@ impl<P: ThreadPort> Lane<P> {
     /// Empties the side buffer and completes the newest packets at `now`, for a reader.
     ///
     /// # Safety
-    /// The gate is frozen, every thread knows it ([`ThreadPort::fenced`]), and the lane has been
+    /// The gate is frozen, every thread knows it ([`ThreadPort::fenced`]), and the thread buffer has been
     /// seen outside since; no other reader is at work.
     #[inline(never)]
     pub unsafe fn seal(&self, now: u64) {
@@ -315,18 +315,18 @@ impl<P: ThreadPort> Lane<P> {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether the lane's thread is inside a hook, or in the middle of an item, at this moment.
+    /// Whether the thread buffer's thread is inside a hook, or in the middle of an item, at this moment.
     pub fn inside(&self) -> bool {
         !self.inside.load(Ordering::Acquire).is_null() || self.items.busy()
     }
 
-    /// Whether the calling thread, whose lane it is, is inside a hook.
+    /// Whether the calling thread, whose thread buffer it is, is inside a hook.
     #[inline(always)]
     fn in_hook(&self) -> bool {
         !self.inside.load(Ordering::Relaxed).is_null()
     }
 
-    /// Records that a function was entered, from the place `caller`, or left by the lane's own thread.
+    /// Records that a function was entered, from the place `caller`, or left by the thread buffer's own thread.
     #[inline(always)]
     pub fn call(&self, port: &P, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         if self.in_hook() {
@@ -376,7 +376,7 @@ impl<P: ThreadPort> Lane<P> {
             || now.wrapping_sub(self.writer.stream().last()) < 1 << 31
     }
 
-    /// Records any event of the lane's own thread.
+    /// Records any event of the thread buffer's own thread.
     #[inline(never)]
     pub fn hook(&self, port: &P, gate: &Gate, event: Event) {
         if self.in_hook() {
@@ -597,7 +597,7 @@ fn is_filled(place: &AtomicBool) -> bool {
     false
 }
 
-impl<P: ThreadPort> Default for Lane<P> {
+impl<P: ThreadPort> Default for ThreadBuffer<P> {
     fn default() -> Self {
         Self::new()
     }

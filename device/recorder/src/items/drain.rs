@@ -18,7 +18,7 @@ use crate::Target;
 use crate::sync::{Ordering, fence};
 
 /// How often a reader tries again because the writer came round, before it gives what it has: on
-/// one processor an interrupt must strike each time, so this is for others that write without end.
+/// one processor an interrupt must preempt each time, so this is for others that write without end.
 const TRIES: u32 = if cfg!(loom) { 3 } else { 100 };
 
 /// How far a reader has come. All zero at first, and kept by the reader from call to call.

@@ -124,7 +124,7 @@ pub struct Status {
     /// Calls that were not counted because the table was full.
     pub no_slot: u32,
     /// Calls of hooks from inside a hook, which are not recorded: the clock function is
-    /// instrumented, or a fault struck.
+    /// instrumented, or a fault preempted.
     pub refused: u32,
     /// The function that the last of them was for; 0 if there was none.
     pub refused_function: usize,

@@ -1,4 +1,4 @@
-//! A thread that records, signals that strike in its hooks, and a reader that holds it off.
+//! A thread that records, signals that preempt in its hooks, and a reader that holds it off.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::buffer::MIN_PACKET;
 use crate::encode::Functions;
 use crate::hot::{Cursor, Hot};
 use crate::sync::{AtomicBool, AtomicU32, Ordering, Weak, fence, spin_loop};
-use crate::threads::{Lane, ThreadPort};
+use crate::threads::{ThreadBuffer, ThreadPort};
 use crate::{Edge, Target};
 
 /// Where the text begins, and how far functions are apart.
@@ -27,11 +27,11 @@ const HANDLER: usize = 0x2000;
 /// A 64-bit machine.
 struct Machine {
     time: AtomicU32,
-    /// Signals that have been sent; each strikes once.
+    /// Signals that have been sent; each preempts once.
     sent: [AtomicBool; 2],
     struck: [core::cell::Cell<bool>; 2],
     /// What handlers record into.
-    lane: core::cell::Cell<Option<(&'static Lane<Machine>, &'static Hot)>>,
+    thread_buffer: core::cell::Cell<Option<(&'static ThreadBuffer<Machine>, &'static Hot)>>,
 }
 
 // SAFETY: the cells are used by the writer's thread only.
@@ -49,20 +49,20 @@ impl Machine {
             time: AtomicU32::new(0),
             sent: [AtomicBool::new(false), AtomicBool::new(false)],
             struck: Default::default(),
-            lane: Default::default(),
+            thread_buffer: Default::default(),
         }
     }
 
     /// Runs the handlers of the signals that have been sent.
-    fn strike(&self) {
-        let Some((lane, hot)) = self.lane.get() else {
+    fn preempt(&self) {
+        let Some((thread_buffer, hot)) = self.thread_buffer.get() else {
             return;
         };
         for (sent, struck) in self.sent.iter().zip(&self.struck) {
             if !struck.get() && sent.load(Ordering::Relaxed) {
                 struck.set(true);
-                lane.call(self, &hot.gate, Edge::Enter, HANDLER, 0);
-                lane.call(self, &hot.gate, Edge::Exit, HANDLER, 0);
+                thread_buffer.call(self, &hot.gate, Edge::Enter, HANDLER, 0);
+                thread_buffer.call(self, &hot.gate, Edge::Exit, HANDLER, 0);
             }
         }
     }
@@ -70,14 +70,14 @@ impl Machine {
 
 impl ThreadPort for Machine {
     fn now(&self) -> u64 {
-        self.strike();
+        self.preempt();
         let now = self.time.load(Ordering::Relaxed) + 1;
         self.time.store(now, Ordering::Relaxed);
         now.into()
     }
 
     fn fenced(&self) -> bool {
-        self.strike();
+        self.preempt();
         true
     }
 }
@@ -85,7 +85,7 @@ impl ThreadPort for Machine {
 /// A process of one thread.
 struct Process {
     hot: Hot,
-    lane: Lane<Machine>,
+    thread_buffer: ThreadBuffer<Machine>,
     machine: Machine,
     _memory: Vec<u64>,
 }
@@ -97,7 +97,7 @@ impl Process {
         let process = Arc::new_cyclic(|this: &std::sync::Weak<Self>| Self {
             // SAFETY: only the field's place is computed.
             hot: Hot::new(unsafe { &raw const (*this.as_ptr()).hot }),
-            lane: Lane::new(),
+            thread_buffer: ThreadBuffer::new(),
             machine: Machine::new(),
             _memory: vec![0; BYTES as usize / 8],
         });
@@ -106,18 +106,22 @@ impl Process {
             shift: 0,
         };
         let memory = process._memory.as_ptr().cast_mut().cast();
-        let stream = process.lane.writer().stream();
+        let stream = process.thread_buffer.writer().stream();
         // SAFETY: cursor and memory live as long as the stream, which is in the same place.
         unsafe {
-            let cursor: &'static Cursor = &*core::ptr::from_ref(process.lane.cursor());
+            let cursor: &'static Cursor = &*core::ptr::from_ref(process.thread_buffer.cursor());
             let set_up = stream.set_up(cursor, (memory, BYTES), MIN_PACKET, 0, functions);
             set_up.expect("the sizes are right");
-            let lane: &'static Lane<Machine> = &*core::ptr::from_ref(&process.lane);
+            let thread_buffer: &'static ThreadBuffer<Machine> =
+                &*core::ptr::from_ref(&process.thread_buffer);
             let hot: &'static Hot = &*core::ptr::from_ref(&process.hot);
-            process.machine.lane.set(Some((lane, hot)));
+            process
+                .machine
+                .thread_buffer
+                .set(Some((thread_buffer, hot)));
         }
         stream.set_mode(mode);
-        process.lane.writer().allow_fast(true);
+        process.thread_buffer.writer().allow_fast(true);
         assert!(process.hot.gate.claim());
         process.hot.gate.set_up(false, false);
         process.hot.gate.turn(true, false);
@@ -137,15 +141,15 @@ impl Process {
             sent.store(false, Ordering::Relaxed);
             struck.set(false);
         }
-        self.lane.writer().stream().clear();
+        self.thread_buffer.writer().stream().clear();
     }
 
     /// The `n`th call: each is another function's.
     fn call(&self, n: usize) {
         for edge in [Edge::Enter, Edge::Exit] {
             let function = TEXT + STEP * n;
-            let (lane, gate) = (&self.lane, &self.hot.gate);
-            lane.call(&self.machine, gate, edge, function, 0);
+            let (thread_buffer, gate) = (&self.thread_buffer, &self.hot.gate);
+            thread_buffer.call(&self.machine, gate, edge, function, 0);
         }
     }
 
@@ -153,12 +157,12 @@ impl Process {
     fn read(&self) -> Kept {
         self.hot.gate.freeze(true);
         fence(Ordering::SeqCst);
-        while self.lane.inside() {
+        while self.thread_buffer.inside() {
             spin_loop();
         }
-        // SAFETY: the gate is frozen, the writer fences, and the lane is outside.
-        unsafe { self.lane.seal(0) };
-        let stream = self.lane.writer().stream();
+        // SAFETY: the gate is frozen, the writer fences, and the thread buffer is outside.
+        unsafe { self.thread_buffer.seal(0) };
+        let stream = self.thread_buffer.writer().stream();
         let mut kept = Kept::default();
         let mut n = 0;
         // SAFETY: as above.
@@ -200,11 +204,11 @@ impl Dump {
         let writer = process.clone();
         let writer = loom::thread::spawn(move || {
             (self.before..self.before + self.calls).for_each(|n| writer.call(n));
-            // Those that have not struck yet strike now.
+            // Those that have not preempted yet preempt now.
             for sent in &writer.machine.sent[..self.signals] {
                 sent.store(true, Ordering::Relaxed);
             }
-            writer.machine.strike();
+            writer.machine.preempt();
         });
         let sender = (self.signals > 0).then(|| {
             let process = process.clone();
@@ -250,7 +254,7 @@ fn nearly_full() -> usize {
     let calls: &'static AtomicUsize = Box::leak(Box::default());
     explore(None, || {
         let process = Process::new(Mode::Fixed);
-        let refused = || process.lane.writer().stream().figures().discarded;
+        let refused = || process.thread_buffer.writer().stream().figures().discarded;
         let all = (0..).find(|n| {
             process.call(*n);
             refused() > 0
@@ -349,7 +353,7 @@ fn signals_strike_in_hooks_and_in_each_other() {
         });
         process.call(0);
         sender.join().expect("the sender ends");
-        process.machine.strike();
+        process.machine.preempt();
         let kept = process.read();
         assert_eq!((kept.events, kept.discarded), (6, 0));
     });

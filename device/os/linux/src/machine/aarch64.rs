@@ -14,14 +14,14 @@ pub const STATX: c_long = 291;
 pub const UNLOAD_TICKS: u32 = 9;
 
 #[inline(always)]
-pub fn lane() -> *const u8 {
+pub fn thread_buffer() -> *const u8 {
     let value: *const u8;
     // SAFETY: it reads the thread's own word, which exists as long as the thread.
     unsafe {
         asm!(
             "mrs {1}, tpidr_el0",
-            "adrp {0}, :gottprel:kymo_thread_lane",
-            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_lane]",
+            "adrp {0}, :gottprel:kymo_thread_buffer",
+            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_buffer]",
             "ldr {0}, [{1}, {0}]",
             out(reg) value,
             out(reg) _,
@@ -38,8 +38,8 @@ pub fn word() -> *mut u8 {
     unsafe {
         asm!(
             "mrs {1}, tpidr_el0",
-            "adrp {0}, :gottprel:kymo_thread_lane",
-            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_lane]",
+            "adrp {0}, :gottprel:kymo_thread_buffer",
+            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_buffer]",
             "add {0}, {0}, {1}",
             out(reg) value,
             out(reg) _,
@@ -60,13 +60,13 @@ pub fn stack() -> *mut u8 {
     value
 }
 
-pub fn set_lane(value: *const u8) {
+pub fn set_thread_buffer(value: *const u8) {
     // SAFETY: it writes the thread's own word, which only this module uses.
     unsafe {
         asm!(
             "mrs {1}, tpidr_el0",
-            "adrp {0}, :gottprel:kymo_thread_lane",
-            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_lane]",
+            "adrp {0}, :gottprel:kymo_thread_buffer",
+            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_buffer]",
             "str {2}, [{1}, {0}]",
             out(reg) _,
             out(reg) _,

@@ -49,13 +49,13 @@ macro_rules! access {
 pub const UNLOAD_TICKS: u32 = 9;
 
 #[inline(always)]
-pub fn lane() -> *const u8 {
+pub fn thread_buffer() -> *const u8 {
     let value: *const u8;
     // SAFETY: it reads the thread's own word, which exists as long as the thread.
     unsafe {
         asm!(
-            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
-            concat!(access!(load), " {0}, kymo_thread_lane@tprel@l({0})"),
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_buffer@tprel@ha"),
+            concat!(access!(load), " {0}, kymo_thread_buffer@tprel@l({0})"),
             out(reg_nonzero) value,
             options(nostack, readonly, preserves_flags),
         );
@@ -69,8 +69,8 @@ pub fn word() -> *mut u8 {
     // SAFETY: it computes an address.
     unsafe {
         asm!(
-            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
-            "addi {0}, {0}, kymo_thread_lane@tprel@l",
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_buffer@tprel@ha"),
+            "addi {0}, {0}, kymo_thread_buffer@tprel@l",
             out(reg_nonzero) value,
             options(nostack, nomem, preserves_flags),
         );
@@ -89,12 +89,12 @@ pub fn stack() -> *mut u8 {
     value
 }
 
-pub fn set_lane(value: *const u8) {
+pub fn set_thread_buffer(value: *const u8) {
     // SAFETY: it writes the thread's own word, which only this module uses.
     unsafe {
         asm!(
-            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
-            concat!(access!(store), " {1}, kymo_thread_lane@tprel@l({0})"),
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_buffer@tprel@ha"),
+            concat!(access!(store), " {1}, kymo_thread_buffer@tprel@l({0})"),
             out(reg_nonzero) _,
             in(reg) value,
             options(nostack, preserves_flags),

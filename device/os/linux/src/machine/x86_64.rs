@@ -18,12 +18,12 @@ pub const STATX: c_long = 332;
 pub const UNLOAD_TICKS: u32 = 14;
 
 #[inline(always)]
-pub fn lane() -> *const u8 {
+pub fn thread_buffer() -> *const u8 {
     let value: *const u8;
     // SAFETY: it reads the thread's own word, which exists as long as the thread.
     unsafe {
         asm!(
-            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + kymo_thread_buffer@GOTTPOFF]",
             "mov {0}, qword ptr fs:[{0}]",
             out(reg) value,
             options(nostack, readonly, preserves_flags),
@@ -38,7 +38,7 @@ pub fn word() -> *mut u8 {
     // SAFETY: it reads the address of the thread's own data, which stands at its beginning.
     unsafe {
         asm!(
-            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + kymo_thread_buffer@GOTTPOFF]",
             "add {0}, qword ptr fs:[0]",
             out(reg) value,
             options(nostack, readonly),
@@ -58,11 +58,11 @@ pub fn stack() -> *mut u8 {
     value
 }
 
-pub fn set_lane(value: *const u8) {
+pub fn set_thread_buffer(value: *const u8) {
     // SAFETY: it writes the thread's own word, which only this module uses.
     unsafe {
         asm!(
-            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + kymo_thread_buffer@GOTTPOFF]",
             "mov qword ptr fs:[{0}], {1}",
             out(reg) _,
             in(reg) value,

@@ -14,7 +14,7 @@ use kymo_recorder::Edge;
 use kymo_recorder::duration::{Control, Frame, Settings};
 use kymo_recorder::gate::{Gate, State};
 use kymo_recorder::link::{DurationReport, FreezeReport, Refusal};
-use kymo_recorder::threads::{Lane, ThreadPort as _};
+use kymo_recorder::threads::{ThreadBuffer, ThreadPort as _};
 use kymo_wire::link;
 use kymo_wire::process_file::region;
 
@@ -102,7 +102,7 @@ impl Process {
         let ticks = usize::try_from(ticks).unwrap_or(usize::MAX);
         duration.threshold.store(ticks, Ordering::Relaxed);
         duration.is_on.store(true, Ordering::Relaxed);
-        // Hooks take the way that is not the usual one; which it is each lane says.
+        // Hooks take the way that is not the usual one; which it is each thread buffer says.
         let word = core::ptr::from_ref(duration).cast::<u8>().cast_mut();
         gate.set_duration(word);
     }
@@ -110,10 +110,10 @@ impl Process {
     /// [`call`](Self::call) in duration mode.
     #[inline(never)]
     pub fn duration_call(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
-        if let Some(lane) = self.lane() {
+        if let Some(thread_buffer) = self.thread_buffer() {
             self.follow_image(function);
-            lane.call_in_duration(&self.port, gate, edge, function, caller);
-            self.follow_stopper(lane, gate, edge, (function, caller));
+            thread_buffer.call_in_duration(&self.port, gate, edge, function, caller);
+            self.follow_stopper(thread_buffer, gate, edge, (function, caller));
         }
     }
 
@@ -130,13 +130,13 @@ impl Process {
         }
     }
 
-    /// Gives a new lane its shadow stack, in duration mode.
+    /// Gives a new thread buffer its shadow stack, in duration mode.
     ///
     /// # Safety
-    /// In the region at `memory` so many [bytes](Self::duration_bytes) at `calls` are all zero, and the lane's alone.
+    /// In the region at `memory` so many [bytes](Self::duration_bytes) at `calls` are all zero, and the thread buffer's alone.
     pub(super) unsafe fn give_duration(
         &self,
-        lane: &'static Lane<Linux>,
+        thread_buffer: &'static ThreadBuffer<Linux>,
         memory: *mut u8,
         calls: usize,
     ) {
@@ -150,22 +150,23 @@ impl Process {
             place.write(Control::new(frames, 1, DEPTH));
             &*place
         };
-        lane.give_duration(control);
-        let lane_at = (core::ptr::from_ref(lane) as usize).wrapping_sub(memory as usize);
+        thread_buffer.give_duration(control);
+        let thread_buffer_at =
+            (core::ptr::from_ref(thread_buffer) as usize).wrapping_sub(memory as usize);
         let first = calls + CONTROL_BYTES + Frame::BYTES;
         put(memory, region::FRAMES, first as u32);
         put(memory, region::FRAME_COUNT, DEPTH - 1);
         put(memory, region::FRAME_STRIDE, Frame::BYTES as u32);
-        let last = lane_at + Lane::<Linux>::LAST_CALL_OFFSET;
+        let last = thread_buffer_at + ThreadBuffer::<Linux>::LAST_CALL_OFFSET;
         put(memory, region::LAST_CALL, last as u32);
-        let number = lane.writer().stream().buffer().cpu();
+        let number = thread_buffer.writer().stream().buffer().cpu();
         put(memory, region::STREAM, u32::from(number));
     }
 
-    /// Gives a lane the settings of the process, as they are once others know of the lane.
-    pub(super) fn set_duration(&self, lane: &Lane<Linux>) {
+    /// Gives a thread buffer the settings of the process, as they are once others know of the thread buffer.
+    pub(super) fn set_duration(&self, thread_buffer: &ThreadBuffer<Linux>) {
         fence(Ordering::SeqCst);
-        if let Some(control) = lane.duration() {
+        if let Some(control) = thread_buffer.duration() {
             let threshold = self.duration.threshold.load(Ordering::Relaxed);
             control.settings.set_threshold(threshold);
             let depth = self.duration.depth.load(Ordering::Relaxed);
@@ -261,15 +262,19 @@ impl Process {
             } => return Ok(()),
             _ => return Err(Refusal::AtStart),
         }
-        for lane in self.lanes.iter() {
-            self.set_duration(lane);
+        for thread_buffer in self.thread_buffers.iter() {
+            self.set_duration(thread_buffer);
         }
         Ok(())
     }
 
     /// How duration mode is set; `None` if it is not on.
     pub(crate) fn duration_report(&self) -> Option<DurationReport> {
-        let controls = || self.lanes.iter().filter_map(Lane::duration);
+        let controls = || {
+            self.thread_buffers
+                .iter()
+                .filter_map(ThreadBuffer::duration)
+        };
         let sum = |count: fn(&Control) -> u32| controls().map(count).fold(0, u32::saturating_add);
         self.is_in_duration().then(|| DurationReport {
             on: true,

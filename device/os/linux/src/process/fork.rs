@@ -13,7 +13,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use kymo_recorder::gate::Gate;
-use kymo_recorder::threads::{Lane, ThreadPort as _};
+use kymo_recorder::threads::{ThreadBuffer, ThreadPort as _};
 use kymo_wire::process_file::region;
 
 use super::Process;
@@ -63,26 +63,28 @@ impl Process {
     #[cold]
     #[inline(never)]
     pub(super) fn start_as_child(&self, gate: &Gate) {
-        let own = thread::get().cast::<Lane<Linux>>();
+        let own = thread::get().cast::<ThreadBuffer<Linux>>();
         thread::set(ptr::null());
-        for lane in self.lanes.iter() {
-            let memory = ptr::from_ref(lane).cast::<u8>().wrapping_sub(region::BYTES);
-            // SAFETY: a lane's region begins with its header, which says how long it is. A hook that a
-            // signal handler has interrupted, which forks, goes on in this thread's lane: it finds
+        for thread_buffer in self.thread_buffers.iter() {
+            let memory = ptr::from_ref(thread_buffer)
+                .cast::<u8>()
+                .wrapping_sub(region::BYTES);
+            // SAFETY: a thread buffer's region begins with its header, which says how long it is. A hook that a
+            // signal handler has interrupted, which forks, goes on in this thread's thread buffer: it finds
             // memory there, and nothing in it. Of the others there is no user.
             unsafe {
                 let memory = memory.cast_mut();
                 let bytes = memory.add(region::SIZE).cast::<u64>().read() as usize;
-                if ptr::eq(lane, own) {
+                if ptr::eq(thread_buffer, own) {
                     files::replace(memory, bytes);
                 } else {
                     sys::unmap(memory, bytes);
                 }
             }
         }
-        // SAFETY: there is no other thread, and nobody has a lane any more.
+        // SAFETY: there is no other thread, and nobody has a thread buffer any more.
         unsafe {
-            self.lanes.forget();
+            self.thread_buffers.forget();
             self.link.reset();
             self.recording.fork();
         }

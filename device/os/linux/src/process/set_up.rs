@@ -94,7 +94,7 @@ impl Process {
         });
     }
 
-    /// Tries the sizes that every lane will have.
+    /// Tries the sizes that every thread buffer will have.
     fn check(&self, config: &Config) -> Result<(), SetupError> {
         let sizes = self.sizes.get();
         if config.version != CONFIG_VERSION {
@@ -131,7 +131,7 @@ impl Process {
         }
         identity.buffer_bytes = self.sizes.get().buffer;
         identity.packet_bytes = self.sizes.get().packet;
-        identity.streams = self.lanes.count();
+        identity.streams = self.thread_buffers.count();
         identity.mode = self.mode();
         identity.text_base = numbering(config).text_base as u64;
         identity

@@ -1,7 +1,7 @@
 //! Duration mode on several CPUs ([`crate::duration`]): each has a structure of its own, with shadow stacks for the threads
 //! that run on it.
 //!
-//! A CPU works on its own structure, inside its lane. While a reader holds it off it keeps following its calls, for the
+//! A CPU works on its own structure, inside its CPU buffer. While a reader holds it off it keeps following its calls, for the
 //! calls that are open to have right times behind the dump, but records none: those that would have been recorded are lost, and counted.
 //! The reader looks at the stacks then, so both take [`Calls::lock`].
 //!
@@ -17,7 +17,7 @@ use kymo_wire::link::{Duration, FreezeOn};
 
 use super::control::Handle;
 use super::lock::Lock;
-use super::{Cpus, CpusPort, Lane};
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::bits64::Cell64;
 use crate::config::Config;
 use crate::duration::{Control, Ended, Frame, cpus_program};
@@ -44,7 +44,7 @@ pub struct CpuDuration {
 // SAFETY: it is constant, and what it points to is taken over by one recorder (`give_duration`).
 unsafe impl Sync for CpuDuration {}
 
-/// What a lane has for duration mode.
+/// What a CPU buffer has for duration mode.
 #[derive(Debug)]
 pub(super) struct Calls {
     control: Cell<Option<&'static Control>>,
@@ -67,7 +67,7 @@ impl Calls {
     }
 }
 
-impl<P: CpusPort> Lane<P> {
+impl<P: CpusPort> CpuBuffer<P> {
     /// The CPU's structure, if the program has duration mode.
     pub(super) fn duration(&self) -> Option<&'static Control> {
         self.calls.control.get()
@@ -130,12 +130,12 @@ impl<P: CpusPort> Lane<P> {
     }
 }
 
-/// Follows the calls of one CPU. One at a time: of the CPU inside its lane, or with [`Calls::lock`].
+/// Follows the calls of one CPU. One at a time: of the CPU inside its CPU buffer, or with [`Calls::lock`].
 struct Follower<'a, P: 'static> {
-    lane: &'a Lane<P>,
+    cpu_buffer: &'a CpuBuffer<P>,
     control: &'a Control,
     /// Those of all CPUs.
-    lanes: &'a [Lane<P>],
+    cpu_buffers: &'a [CpuBuffer<P>],
     /// The stream may be written. Else what would be recorded is lost.
     records: bool,
 }
@@ -144,17 +144,17 @@ impl<P: CpusPort> Follower<'_, P> {
     /// An event at `now`; `turns` is the gate's number. The same as [`Single::duration_event`](crate::single::Single::duration_event).
     #[inline(always)]
     fn event(&self, turns: u32, now: u64, event: Event) {
-        let (lane, control) = (self.lane, self.control);
-        if lane.calls.turns.get() != turns {
-            lane.restart_calls(control, turns);
+        let (cpu_buffer, control) = (self.cpu_buffer, self.control);
+        if cpu_buffer.calls.turns.get() != turns {
+            cpu_buffer.restart_calls(control, turns);
         }
-        let stream = lane.writer.stream();
-        if lane.writer.asks_thread() && stream.isr_depth.get() == 0 {
-            self.run(lane.writer.ask_thread(), now);
+        let stream = cpu_buffer.writer.stream();
+        if cpu_buffer.writer.asks_thread() && stream.isr_depth.get() == 0 {
+            self.run(cpu_buffer.writer.ask_thread(), now);
         }
         match event {
             Event::Enter(function) | Event::EnterFrom { function, .. } => {
-                let now = low::<P>(lane.advance(now));
+                let now = low::<P>(cpu_buffer.advance(now));
                 let function = function | CODE_BIT;
                 if !control.enter(function, || now) && !control.enter_slowly(function, now) {
                     // It has no frame, so it will have no record, however long it takes.
@@ -162,7 +162,7 @@ impl<P: CpusPort> Follower<'_, P> {
                 }
             }
             Event::Exit(function) => {
-                let now = lane.advance(now);
+                let now = cpu_buffer.advance(now);
                 let function = function | CODE_BIT;
                 if !control.exit(function, low::<P>(now)) {
                     control.exit_slowly(function, now, |_, call| self.ended(call, now));
@@ -171,7 +171,7 @@ impl<P: CpusPort> Follower<'_, P> {
             // The calls' ends say where it leads.
             Event::Setjmp(buffer) => control.set_jump(buffer),
             Event::Longjmp(buffer) => {
-                let now = lane.advance(now);
+                let now = cpu_buffer.advance(now);
                 control.jump(buffer, now, |_, call| self.ended(call, now));
             }
             Event::SwitchedIn(thread) => {
@@ -189,15 +189,15 @@ impl<P: CpusPort> Follower<'_, P> {
     fn record_beside(&self, now: u64, event: Event) {
         match self.control.settings.keeps_events() {
             true => self.record(now, event),
-            false => self.lane.writer.follow_event(event),
+            false => self.cpu_buffer.writer.follow_event(event),
         }
     }
 
     fn record(&self, now: u64, event: Event) {
         if self.records {
-            self.lane.writer.record(now, event);
+            self.cpu_buffer.writer.record(now, event);
         } else {
-            self.lane.writer.follow_event(event);
+            self.cpu_buffer.writer.follow_event(event);
             self.lose();
         }
     }
@@ -214,16 +214,16 @@ impl<P: CpusPort> Follower<'_, P> {
             true => EventId::Call,
             false => EventId::CallLost,
         };
-        let thread = self.lane.writer.stream().thread();
-        self.lane.record_call(call, how, now, thread);
+        let thread = self.cpu_buffer.writer.stream().thread();
+        self.cpu_buffer.record_call(call, how, now, thread);
     }
 
     /// One record less than there should be.
     #[cold]
     fn lose(&self) {
         match self.records {
-            true => self.lane.writer.stream().add_discarded(1),
-            false => add(&self.lane.lost, 1),
+            true => self.cpu_buffer.writer.stream().add_discarded(1),
+            false => add(&self.cpu_buffer.lost, 1),
         }
     }
 
@@ -239,9 +239,9 @@ impl<P: CpusPort> Follower<'_, P> {
     fn change_stack(&self, thread: usize, now: u64) {
         self.control.drop_moved();
         self.control.run(thread, low::<P>(now));
-        for lane in self.lanes {
-            if let Some(other) = lane.duration()
-                && !core::ptr::eq(lane, self.lane)
+        for cpu_buffer in self.cpu_buffers {
+            if let Some(other) = cpu_buffer.duration()
+                && !core::ptr::eq(cpu_buffer, self.cpu_buffer)
             {
                 other.mark_moved(thread);
             }
@@ -255,7 +255,12 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// # Safety
     /// So many structures are there, and frames for all of their stacks, which only this uses.
     pub unsafe fn give_duration(&self, duration: &'static CpuDuration) {
-        for (n, lane) in self.lanes.iter().enumerate().take(duration.cpus as usize) {
+        for (n, cpu_buffer) in self
+            .cpu_buffers
+            .iter()
+            .enumerate()
+            .take(duration.cpus as usize)
+        {
             // SAFETY: by this function's contract.
             let control = unsafe {
                 let control = duration.controls.add(n);
@@ -265,7 +270,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 &*control
             };
             let usable = Some(control).filter(|control| control.is_usable());
-            lane.calls.control.set(usable);
+            cpu_buffer.calls.control.set(usable);
         }
     }
 
@@ -273,21 +278,21 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// structure, and the clock is the processors' own counter: one of the program's may be another one on each CPU. Nor with words
     /// of 32 bits, as nothing completes the times of long calls ([`Control::age`]).
     pub(super) fn set_up_duration(&self, gate: &Gate, config: &Config) {
-        let lanes = || self.lanes().iter();
-        if lanes().all(|lane| lane.duration().is_none())
+        let cpu_buffers = || self.cpu_buffers().iter();
+        if cpu_buffers().all(|cpu_buffer| cpu_buffer.duration().is_none())
             && let Some(duration) = cpus_program()
         {
             // SAFETY: the program has defined them.
             unsafe { self.give_duration(duration) };
         }
-        let lacks = lanes().any(|lane| lane.duration().is_none());
+        let lacks = cpu_buffers().any(|cpu_buffer| cpu_buffer.duration().is_none());
         if usize::BITS < 64 || config.clock.is_some() || lacks {
-            return lanes().for_each(|lane| lane.calls.control.set(None));
+            return cpu_buffers().for_each(|cpu_buffer| cpu_buffer.calls.control.set(None));
         }
         let build_id = build_id_of(config);
         let mut word = core::ptr::null();
-        for lane in lanes() {
-            if let Some(control) = lane.duration() {
+        for cpu_buffer in cpu_buffers() {
+            if let Some(control) = cpu_buffer.duration() {
                 control.settings.set_base(config.text_base as usize);
                 control.settings.load(build_id);
                 // Nothing looks for these here: what a host asks for shall not say that something does.
@@ -295,8 +300,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 control.settings.set_freeze(0, 0);
                 control.settings.set_freeze_on(FreezeOn::Nothing);
                 control.settings.set_condition(0, 0, 0);
-                lane.restart_calls(control, gate.turns());
-                lane.writer.stream().set_calls(control.settings.is_on());
+                cpu_buffer.restart_calls(control, gate.turns());
+                cpu_buffer
+                    .writer
+                    .stream()
+                    .set_calls(control.settings.is_on());
                 if control.settings.is_on() {
                     word = core::ptr::from_ref(control).cast::<u8>();
                 }
@@ -317,8 +325,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !gate.open() {
             return self.closed(gate, edge.of(function, caller));
         }
-        let done = self.inside(gate, |lane| {
-            self.record_call_in_duration(lane, gate, edge, function, caller);
+        let done = self.inside(gate, |cpu_buffer| {
+            self.record_call_in_duration(cpu_buffer, gate, edge, function, caller);
         });
         if done.is_none() {
             self.refused_function.store(function, Ordering::Relaxed);
@@ -328,15 +336,15 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// The same, inside.
     pub(super) fn record_call_in_duration(
         &self,
-        lane: &Lane<P>,
+        cpu_buffer: &CpuBuffer<P>,
         gate: &Gate,
         edge: Edge,
         function: usize,
         caller: usize,
     ) {
-        self.record(lane, gate, edge.of(function, caller));
+        self.record(cpu_buffer, gate, edge.of(function, caller));
         if function == gate.stopper() && gate.open_in_order() {
-            self.follow_stopper(lane, gate, edge, gate.site(caller));
+            self.follow_stopper(cpu_buffer, gate, edge, gate.site(caller));
         }
     }
 
@@ -344,31 +352,33 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     #[inline(never)]
     pub(super) fn record_in_duration(
         &self,
-        lane: &Lane<P>,
+        cpu_buffer: &CpuBuffer<P>,
         gate: &Gate,
         state: State,
         control: &Control,
         event: Event,
     ) {
         let now = match event {
-            Event::Enter(_) | Event::EnterFrom { .. } | Event::Exit(_) => lane.now(&self.port),
-            _ => lane.now_in_order(&self.port),
+            Event::Enter(_) | Event::EnterFrom { .. } | Event::Exit(_) => {
+                cpu_buffer.now(&self.port)
+            }
+            _ => cpu_buffer.now_in_order(&self.port),
         };
         let follower = Follower {
-            lane,
+            cpu_buffer,
             control,
-            lanes: self.lanes(),
+            cpu_buffers: self.cpu_buffers(),
             records: state.open(),
         };
         if state.open() {
-            lane.catch_up(gate.changes(), now);
+            cpu_buffer.catch_up(gate.changes(), now);
             return follower.event(gate.turns(), now, event);
         }
-        let lock = &lane.calls.lock;
+        let lock = &cpu_buffer.calls.lock;
         if state.on() && state.enabled() {
             return lock.with(&self.port, || follower.event(gate.turns(), now, event));
         }
-        lane.writer.follow_event(event);
+        cpu_buffer.writer.follow_event(event);
         if let Event::SwitchedIn(thread) = event
             && state.on()
         {
@@ -381,7 +391,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
 impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     /// The structures of all CPUs.
     fn controls(&self) -> impl Iterator<Item = &'static Control> + use<P, N> {
-        self.cpus.lanes().iter().filter_map(Lane::duration)
+        self.cpus
+            .cpu_buffers()
+            .iter()
+            .filter_map(CpuBuffer::duration)
     }
 
     /// Whether the program has duration mode.
@@ -441,19 +454,21 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     /// [`Refusal::Busy`] while a reader is at work, or a CPU does not leave its hook: it would record in both modes.
     fn turn_duration(&self, on: bool) -> Result<(), Refusal> {
         self.hold()?;
-        if self.held().count() != self.cpus.lanes().len() {
+        if self.held().count() != self.cpus.cpu_buffers().len() {
             self.let_go();
             return Err(Refusal::Busy);
         }
         let mut word = core::ptr::null();
-        for lane in self.cpus.lanes() {
-            let Some(control) = lane.duration() else {
+        for cpu_buffer in self.cpus.cpu_buffers() {
+            let Some(control) = cpu_buffer.duration() else {
                 continue;
             };
             if control.settings.is_on() != on {
                 control.settings.turn(on);
-                lane.writer.stream().set_calls(on);
-                self.with_calls(lane, || lane.restart_calls(control, self.gate.turns()));
+                cpu_buffer.writer.stream().set_calls(on);
+                self.with_calls(cpu_buffer, || {
+                    cpu_buffer.restart_calls(control, self.gate.turns())
+                });
             }
             if on {
                 word = core::ptr::from_ref(control).cast::<u8>();
@@ -464,11 +479,11 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         Ok(())
     }
 
-    /// Does `work` while the CPU of a lane, which is held off, does not follow its calls.
-    fn with_calls(&self, lane: &Lane<P>, work: impl FnOnce()) {
+    /// Does `work` while the CPU of a CPU buffer, which is held off, does not follow its calls.
+    fn with_calls(&self, cpu_buffer: &CpuBuffer<P>, work: impl FnOnce()) {
         let port = &self.cpus.port;
         let was = port.mask();
-        lane.calls.lock.with(port, work);
+        cpu_buffer.calls.lock.with(port, work);
         port.unmask(was);
     }
 
@@ -486,8 +501,8 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
                 self.cpus.shared.turned_off.get(),
             ),
         });
-        for lane in self.held() {
-            self.with_calls(lane, || lane.record_open_calls(turns, now));
+        for cpu_buffer in self.held() {
+            self.with_calls(cpu_buffer, || cpu_buffer.record_open_calls(turns, now));
         }
     }
 

@@ -1,9 +1,9 @@
-//! Items of several CPUs: a ring each, in its [`Lane`], under the same gate and clock as its events; and
+//! Items of several CPUs: a ring each, in its [`CpuBuffer`], under the same gate and clock as its events; and
 //! records that a CPU fills in place.
 
 use core::sync::atomic::Ordering;
 
-use super::{Cpus, CpusPort, Lane};
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::gate::Gate;
 use crate::items::{Cursor, Drained, Item, Moment, Ring, Timed};
 use crate::sync::add;
@@ -31,7 +31,7 @@ impl CpuItems {
     }
 }
 
-impl<P: CpusPort> Lane<P> {
+impl<P: CpusPort> CpuBuffer<P> {
     /// Produces items inside, or counts them.
     fn produce(&self, gate: &Gate, port: &P, items: &[Item]) {
         let state = gate.state_in_order();
@@ -69,16 +69,20 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     pub fn produce(&'static self, gate: &Gate, items: &[Item]) {
         let state = gate.state();
         if gate.open() || state.on() && state.enabled() && state.frozen() {
-            self.inside(gate, |lane| lane.produce(gate, &self.port, items));
+            self.inside(gate, |cpu_buffer| {
+                cpu_buffer.produce(gate, &self.port, items)
+            });
         }
     }
 
     /// Gives this CPU its items behind `cursor`.
     pub fn drain(&'static self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
         let was = self.port.mask();
-        let lane = self.lane();
+        let cpu_buffer = self.cpu_buffer();
         self.port.unmask(was);
-        lane.map_or_else(Drained::default, |lane| lane.ring.drain(cursor, out))
+        cpu_buffer.map_or_else(Drained::default, |cpu_buffer| {
+            cpu_buffer.ring.drain(cursor, out)
+        })
     }
 
     /// Reserves a record of so many bytes in this CPU's stream, and returns where they go; null if it is
@@ -88,15 +92,15 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !gate.open() {
             return core::ptr::null_mut();
         }
-        let data = self.inside(gate, |lane| {
+        let data = self.inside(gate, |cpu_buffer| {
             let state = gate.state_in_order();
             if !state.open() {
-                self.refuse(lane, state);
+                self.refuse(cpu_buffer, state);
                 return core::ptr::null_mut();
             }
-            let now = lane.now_in_order(&self.port);
-            lane.catch_up(gate.changes(), now);
-            lane.writer.stream().reserve_block(now, length)
+            let now = cpu_buffer.now_in_order(&self.port);
+            cpu_buffer.catch_up(gate.changes(), now);
+            cpu_buffer.writer.stream().reserve_block(now, length)
         });
         data.unwrap_or(core::ptr::null_mut())
     }
@@ -108,12 +112,12 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// `data` came from [`reserve`](Self::reserve), is not null, and is used for the last time.
     pub unsafe fn commit(&'static self, gate: &Gate, data: *mut u8, kind: u16) {
         let was = self.port.mask();
-        let holds = |lane: &&Lane<P>| lane.writer.stream().buffer().holds(data);
-        if let Some(lane) = self.lane().filter(holds) {
+        let holds = |cpu_buffer: &&CpuBuffer<P>| cpu_buffer.writer.stream().buffer().holds(data);
+        if let Some(cpu_buffer) = self.cpu_buffer().filter(holds) {
             // A fault's handler may have interrupted a hook.
-            let again = lane.inside.load(Ordering::Relaxed);
-            lane.inside.store(true, Ordering::SeqCst);
-            let stream = lane.writer.stream();
+            let again = cpu_buffer.inside.load(Ordering::Relaxed);
+            cpu_buffer.inside.store(true, Ordering::SeqCst);
+            let stream = cpu_buffer.writer.stream();
             if kind != 0 {
                 // SAFETY: by this function's contract.
                 unsafe { stream.commit_block(data, kind) };
@@ -124,11 +128,16 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 // SAFETY: by this function's contract.
                 unsafe { stream.discard_block(data) };
             }
-            lane.inside.store(again, Ordering::Release);
-        } else if let Some(lane) = self.lanes().iter().find(holds) {
+            cpu_buffer.inside.store(again, Ordering::Release);
+        } else if let Some(cpu_buffer) = self.cpu_buffers().iter().find(holds) {
             const { assert!(P::FINISHED_ELSEWHERE) };
             // SAFETY: by this function's contract. Nobody else writes to the record while it is not finished.
-            unsafe { lane.writer.stream().commit_block_elsewhere(data, kind) };
+            unsafe {
+                cpu_buffer
+                    .writer
+                    .stream()
+                    .commit_block_elsewhere(data, kind)
+            };
         }
         self.port.unmask(was);
     }

@@ -1,4 +1,4 @@
-//! Models of several processors: each records into its own lane, and meets a reader who holds all of
+//! Models of several processors: each records into its own CPU buffer, and meets a reader who holds all of
 //! them off, or one who turns recording off. See [`crate::model`].
 
 use std::boxed::Box;
@@ -14,7 +14,7 @@ use kymo_wire::event::Layout;
 
 use super::control::Handle;
 use super::setup::LINE;
-use super::{Cpus, CpusPort, Lane};
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::buffer::MIN_PACKET;
 use crate::config::{CONFIG_VERSION, Config, START_ON};
 use crate::hot::Hot;
@@ -159,8 +159,8 @@ impl System {
 
     /// This thread is the CPU of this number.
     fn become_cpu(&self, cpu: usize) {
-        let lane: *const Lane<Machine> = &raw const self.cpus.lanes[cpu];
-        self.cpus.port().set_place(lane.cast());
+        let cpu_buffer: *const CpuBuffer<Machine> = &raw const self.cpus.cpu_buffers[cpu];
+        self.cpus.port().set_place(cpu_buffer.cast());
     }
 
     /// The `n`th call of the CPU that calls this.
@@ -173,15 +173,15 @@ impl System {
 
     /// What a CPU that is held has in its buffer.
     fn kept(&self, cpu: usize) -> Kept {
-        let lane = &self.cpus.lanes[cpu];
+        let cpu_buffer = &self.cpus.cpu_buffers[cpu];
         let mut kept = Kept::default();
         let mut n = 0;
         // SAFETY: it is held off, and sealed.
-        while let Some(packet) = unsafe { lane.writer.stream().buffer().packet(n) } {
+        while let Some(packet) = unsafe { cpu_buffer.writer.stream().buffer().packet(n) } {
             kept.packet(packet);
             n += 1;
         }
-        let lost = lane.writer.stream().figures().discarded + lane.untold();
+        let lost = cpu_buffer.writer.stream().figures().discarded + cpu_buffer.untold();
         kept.discarded = kept.discarded.max(lost);
         kept
     }
@@ -299,9 +299,9 @@ fn clear_beside_a_reservation(seen: &AtomicUsize) {
     });
     other.join().expect("it ends");
     seen.fetch_or(if cleared.is_ok() { 1 } else { 2 }, Std::Relaxed);
-    let reserved = |lane: &Lane<Machine>| lane.writer.stream().is_reserved();
+    let reserved = |cpu_buffer: &CpuBuffer<Machine>| cpu_buffer.writer.stream().is_reserved();
     assert!(
-        !system.cpus.lanes.iter().any(reserved),
+        !system.cpus.cpu_buffers.iter().any(reserved),
         "nothing is held back"
     );
     assert!(system.handle().clear_with(|_| {}).is_ok());

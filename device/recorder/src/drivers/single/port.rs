@@ -47,7 +47,7 @@ pub trait SinglePort: Target {
         let turn = self.find_counter()?;
         self.counter_address().filter(|_| turn == 0)
     }
-    /// Whether a hook may strike while interrupts are masked (from a fault, an NMI) where the counter is
+    /// Whether a hook may preempt while interrupts are masked (from a fault, an NMI) where the counter is
     /// read at an address, and is to be refused then. That takes some instructions more, and is in
     /// vain where hooks in assembly do not see it.
     const GUARDED: bool = true;

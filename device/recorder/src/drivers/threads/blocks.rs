@@ -2,11 +2,11 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::gate::Gate;
 
-impl<P: ThreadPort> Lane<P> {
-    /// Reserves a record of so many bytes in the stream of the lane's own thread, and returns where
+impl<P: ThreadPort> ThreadBuffer<P> {
+    /// Reserves a record of so many bytes in the stream of the thread buffer's own thread, and returns where
     /// they go; null if it is not to be recorded now, or cannot be (then it is counted). A signal
     /// handler that interrupts a hook cannot.
     #[inline(never)]

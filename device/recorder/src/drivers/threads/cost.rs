@@ -1,6 +1,6 @@
 //! What recording costs a thread ([`crate::cost`]); others of its process are taken to pay the same.
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::cost::{Bench, Hooks, Undisturbed, measure};
 use crate::encode::Stream;
 use crate::gate::Gate;
@@ -9,7 +9,7 @@ use crate::hot::Cursor;
 /// Where it is measured.
 struct Here<'a, P> {
     port: &'a P,
-    lane: &'a Lane<P>,
+    thread_buffer: &'a ThreadBuffer<P>,
     gate: &'a Gate,
     hooks: &'static Hooks,
 }
@@ -19,11 +19,11 @@ impl<P: ThreadPort> Bench for Here<'_, P> {
     type Tally = Undisturbed;
 
     fn stream(&self) -> &Stream<P> {
-        self.lane.writer.stream()
+        self.thread_buffer.writer.stream()
     }
 
     fn cursor(&self) -> &Cursor {
-        &self.lane.cursor
+        &self.thread_buffer.cursor
     }
 
     fn hooks(&self) -> &'static Hooks {
@@ -40,8 +40,8 @@ impl<P: ThreadPort> Bench for Here<'_, P> {
     }
 }
 
-impl<P: ThreadPort> Lane<P> {
-    /// Measures what recording costs the calling thread, whose lane it is, if the clock counts; gives
+impl<P: ThreadPort> ThreadBuffer<P> {
+    /// Measures what recording costs the calling thread, whose thread buffer it is, if the clock counts; gives
     /// `tell` the text of one [fact](kymo_wire::event::MetadataType::Measured) after the
     /// other.
     /// The gate stands open meanwhile, whatever it is: so the process has no other thread that records,
@@ -52,7 +52,7 @@ impl<P: ThreadPort> Lane<P> {
         self.changes.set(gate.changes());
         let here = Here {
             port,
-            lane: self,
+            thread_buffer: self,
             gate,
             hooks,
         };

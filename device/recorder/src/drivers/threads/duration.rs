@@ -8,7 +8,7 @@ use core::mem::offset_of;
 
 use kymo_wire::event::EventId;
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::bits64::Cell64;
 use crate::duration::{Control, Ended};
 use crate::encode::WholeCall;
@@ -16,7 +16,7 @@ use crate::gate::{Gate, code};
 use crate::hot::{CODE_BIT, low};
 use crate::{Edge, Event};
 
-/// What a lane has for duration mode.
+/// What a thread buffer has for duration mode.
 #[derive(Debug)]
 pub(super) struct Calls {
     /// The shadow stack, in duration mode.
@@ -34,14 +34,14 @@ impl Calls {
     }
 }
 
-impl<P> Lane<P> {
+impl<P> ThreadBuffer<P> {
     /// Where the time of the thread's last entry or exit in duration mode is: 8 bytes.
     pub const LAST_CALL_OFFSET: usize = offset_of!(Self, calls) + offset_of!(Calls, last);
 }
 
-impl<P: ThreadPort> Lane<P> {
+impl<P: ThreadPort> ThreadBuffer<P> {
     /// Has the thread's calls recorded by this shadow stack, if they last for its threshold. Before anybody else knows of
-    /// the lane.
+    /// the thread buffer.
     pub fn give_duration(&self, control: &'static Control) {
         control.set_up(self.writer.stream().thread());
         self.writer.stream().set_calls(true);
@@ -195,7 +195,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Nothing is open; another thread has the lane.
+    /// Nothing is open; another thread has the thread buffer.
     pub(super) fn restart_calls(&self) {
         if let Some(control) = self.calls.control.get() {
             control.set_up(self.writer.stream().thread());
@@ -203,7 +203,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Records the calls that are open at `now` and have taken long enough, for a reader who seals the lane then.
+    /// Records the calls that are open at `now` and have taken long enough, for a reader who seals the thread buffer then.
     ///
     /// # Safety
     /// As of [`seal`](Self::seal).

@@ -8,14 +8,14 @@
 use kymo_wire::event::EventId;
 use kymo_wire::link::Mode;
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::Event;
 use crate::encode::Stream;
 use crate::gate::Gate;
 use crate::hot::low;
 use crate::sync::Ordering;
 
-impl<P: ThreadPort> Lane<P> {
+impl<P: ThreadPort> ThreadBuffer<P> {
     /// Records an event of a thread that has left a hook by a jump.
     #[cold]
     #[inline(never)]
@@ -37,7 +37,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Has the calling thread, whose lane it is, return from a hook that it left by a jump, if it has; or in any case,
+    /// Has the calling thread, whose thread buffer it is, return from a hook that it left by a jump, if it has; or in any case,
     /// if it is `sure` that the hook will not go on.
     pub fn return_by(&self, port: &P, gate: &Gate, sure: bool) {
         let there = self.inside.load(Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl<P: ThreadPort> Lane<P> {
         self.writer.stream().add_discarded(1);
     }
 
-    /// How many events, at least, are not where a reader finds them because the lane's thread does not leave a hook:
+    /// How many events, at least, are not where a reader finds them because the thread buffer's thread does not leave a hook:
     /// those that have been put aside since, and its own. Counted once.
     pub fn withheld(&self) -> u32 {
         if !self.in_hook() {
@@ -76,12 +76,12 @@ impl<P: ThreadPort> Lane<P> {
         withheld.saturating_sub(before)
     }
 
-    /// Whether the lane's thread has ended, and the lane was sealed since.
+    /// Whether the thread buffer's thread has ended, and the thread buffer was sealed since.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Gives up what the lane's thread left undone when it ended, and seals the lane at `now`: it stays as it is. Records
+    /// Gives up what the thread buffer's thread left undone when it ended, and seals the thread buffer at `now`: it stays as it is. Records
     /// that the thread was filling stay unfinished, and count as lost.
     ///
     /// # Safety
@@ -129,7 +129,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Whether another thread would find room in the lane at once: in mode *stream* all that is in it has been taken.
+    /// Whether another thread would find room in the thread buffer at once: in mode *stream* all that is in it has been taken.
     /// For who may [give](Self::give) it away.
     pub fn has_room(&self) -> bool {
         let buffer = self.writer.stream().buffer();
@@ -139,11 +139,11 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Gives the lane to a thread, by the system's number of it and its process: what it records follows what is there,
+    /// Gives the thread buffer to a thread, by the system's number of it and its process: what it records follows what is there,
     /// in packets of its own.
     ///
     /// # Safety
-    /// The lane's thread has [ended](Self::has_ended), nobody else gives it away, and no reader is at work but that of
+    /// The thread buffer's thread has [ended](Self::has_ended), nobody else gives it away, and no reader is at work but that of
     /// a stream.
     #[inline(never)]
     pub unsafe fn give(&self, now: u64, process: u32, thread: u32) {

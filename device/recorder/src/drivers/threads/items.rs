@@ -9,7 +9,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::gate::Gate;
 use crate::items::{Cursor, Drained, Item, Moment, Ring, Timed};
 use kymo_wire::event::PacketHeader;
@@ -108,7 +108,7 @@ impl<P: ThreadPort> Levels<P> {
     /// The `n`th of them, ring by ring and oldest first.
     ///
     /// # Safety
-    /// The lane is sealed, and its thread held off as long as the slice is used.
+    /// The thread buffer is sealed, and its thread held off as long as the slice is used.
     pub unsafe fn packet(&self, n: u32) -> Option<&[u8]> {
         let mut n = n;
         for Level { ring, .. } in &self.levels {
@@ -161,13 +161,13 @@ impl<P: ThreadPort> Levels<P> {
     }
 }
 
-impl<P: ThreadPort> Lane<P> {
+impl<P: ThreadPort> ThreadBuffer<P> {
     /// The rings of items.
     pub fn items(&self) -> &Levels<P> {
         &self.items
     }
 
-    /// Produces items of the lane's own thread that share one time and stay together. `equip` gives a
+    /// Produces items of the thread buffer's own thread that share one time and stay together. `equip` gives a
     /// ring its memory when it is first used.
     pub fn produce(&self, port: &P, gate: &Gate, items: &[Item], equip: impl FnOnce(&Ring<P>)) {
         let free = |level: &&Level<P>| !level.busy.load(Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use core::cell::Cell;
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::sync::Ordering;
 
 /// How many losses the newest packet tells of while a reader holds it.
@@ -15,13 +15,13 @@ impl Lent {
     }
 }
 
-impl<P: ThreadPort> Lane<P> {
-    /// Forgets events that were lost beside the stream, for who clears the lane.
+impl<P: ThreadPort> ThreadBuffer<P> {
+    /// Forgets events that were lost beside the stream, for who clears the thread buffer.
     pub fn forget_lost(&self) {
         self.lost.store(0, Ordering::Relaxed);
     }
 
-    /// Lets the newest packet tell of losses behind it. For a reader that holds the lane, as all of this.
+    /// Lets the newest packet tell of losses behind it. For a reader that holds the thread buffer, as all of this.
     pub fn lend_losses(&self) {
         let lent = self.writer.stream().buffer().lend_losses();
         self.lent.0.set(lent);
@@ -33,7 +33,7 @@ impl<P: ThreadPort> Lane<P> {
         self.writer.stream().buffer().take_losses_back(lent);
     }
 
-    /// Forgets that, when the lane has been cleared.
+    /// Forgets that, when the thread buffer has been cleared.
     pub fn forget_lent(&self) {
         self.lent.0.set(0);
     }

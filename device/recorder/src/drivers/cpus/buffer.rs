@@ -26,7 +26,7 @@ type ClockFunction = unsafe extern "C" fn() -> u32;
 /// because some processors fetch lines of 64 in pairs, and some have lines of 128.)
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Lane<P: 'static> {
+pub struct CpuBuffer<P: 'static> {
     /// The CPU is inside a hook, and owns the rest.
     pub(super) inside: AtomicBool,
     /// It is inside, but waits to turn recording on or off (or does it): it records nothing before
@@ -38,7 +38,7 @@ pub struct Lane<P: 'static> {
     pub(super) cursor: Cursor,
     /// Hooks from inside a hook.
     pub(super) refused: AtomicU32,
-    /// Events that came while the lanes were held still.
+    /// Events that came while the CPU buffers were held still.
     pub(super) lost: AtomicU32,
     /// How many of both have been told to the stream.
     pub(super) told: AtomicU32,
@@ -66,9 +66,9 @@ pub struct Lane<P: 'static> {
 // SAFETY: the cells belong to the CPU that is `inside`, which the register of that CPU sees to; or
 // to a reader who froze the gate and found it outside; or to who sets the recorder up, before the
 // gate opens first. The rest are atomics.
-unsafe impl<P> Sync for Lane<P> {}
+unsafe impl<P> Sync for CpuBuffer<P> {}
 
-impl<P: CpusPort> Lane<P> {
+impl<P: CpusPort> CpuBuffer<P> {
     /// Where the address of the next record is, in bytes from the beginning: a word.
     pub(super) const AT_OFFSET: usize =
         core::mem::offset_of!(Self, cursor) + word::AT * size_of::<usize>();
@@ -144,7 +144,7 @@ impl<P: CpusPort> Lane<P> {
             .wrapping_sub(self.told.load(Ordering::Relaxed))
     }
 
-    /// Tells the stream what was missed, for its packets to say. For who owns the lane.
+    /// Tells the stream what was missed, for its packets to say. For who owns the CPU buffer.
     pub(super) fn settle(&self) {
         let missed = self.missed();
         let before = self.told.load(Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl<P: CpusPort> Lane<P> {
         self.settle();
     }
 
-    /// Closes the packet of items that is open, at the time of its last one. For who owns the lane.
+    /// Closes the packet of items that is open, at the time of its last one. For who owns the CPU buffer.
     pub(super) fn seal_items(&self) {
         self.rings.work(Work::Seal, || 0);
     }
