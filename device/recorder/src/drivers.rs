@@ -3,7 +3,7 @@
 //! | driver | contexts | one writer per buffer by |
 //! |---|---|---|
 //! | [`single`] | threads and interrupt handlers of one processor | masking interrupts |
-//! | [`cpus`] | threads and interrupt handlers of several processors | a buffer for each CPU, and masking its interrupts |
+//! | [`cpus`] | the same contexts of several processors | a buffer for each CPU, and masking its interrupts |
 //! | [`threads`] | threads and signal handlers of a process | a buffer for each thread, and a flag |
 //!
 //! All have the same parts, in files of the same names as far as they exist:

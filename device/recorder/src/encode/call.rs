@@ -62,8 +62,8 @@ impl<T: Target> Stream<T> {
             if near && (at as usize + bytes) < cursor.limit() {
                 let order = layout.order;
                 let mut to = at;
-                // SAFETY: below the limit there is room for all of the record, and behind that for the fast path's longest, so
-                // also for what is stored beyond an end.
+                // SAFETY: below the limit there is room for all of the record, and behind that for the fast path's
+                // longest, so also for what is stored beyond an end.
                 unsafe {
                     put(
                         order,

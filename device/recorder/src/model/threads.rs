@@ -1,4 +1,4 @@
-//! A thread that records, signals that preempt in its hooks, and a reader that holds it off.
+//! Models of a thread that records, signals that preempt its hooks, and a reader that excludes it.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::sync::{AtomicBool, AtomicU32, Ordering, Weak, fence, spin_loop};
 use crate::threads::{ThreadBuffer, ThreadPort};
 use crate::{Edge, Target};
 
-/// Where the text begins, and how far functions are apart.
+/// Start of the text, and the distance between functions.
 const TEXT: usize = 0x1000;
 const STEP: usize = 0x10;
 
-/// What signals call.
+/// The function that signal handlers call.
 const HANDLER: usize = 0x2000;
 
 /// A 64-bit machine.
@@ -30,7 +30,7 @@ struct Machine {
     /// Signals that have been sent; each preempts once.
     sent: [AtomicBool; 2],
     struck: [core::cell::Cell<bool>; 2],
-    /// What handlers record into.
+    /// The buffer into which handlers record.
     thread_buffer: core::cell::Cell<Option<(&'static ThreadBuffer<Machine>, &'static Hot)>>,
 }
 
@@ -82,7 +82,7 @@ impl ThreadPort for Machine {
     }
 }
 
-/// A process of one thread.
+/// A process with one thread.
 struct Process {
     hot: Hot,
     thread_buffer: ThreadBuffer<Machine>,
@@ -91,11 +91,11 @@ struct Process {
 }
 
 impl Process {
-    /// With an open gate. It lies where it is for as long as it is used.
+    /// A process with an open gate. It does not move while it is used.
     fn new(mode: Mode) -> Arc<Self> {
         const BYTES: u32 = 3 * MIN_PACKET;
         let process = Arc::new_cyclic(|this: &std::sync::Weak<Self>| Self {
-            // SAFETY: only the field's place is computed.
+            // SAFETY: only the field's address is computed.
             hot: Hot::new(unsafe { &raw const (*this.as_ptr()).hot }),
             thread_buffer: ThreadBuffer::new(),
             machine: Machine::new(),
@@ -129,7 +129,7 @@ impl Process {
         process
     }
 
-    /// Does everything once, as loom wants the thread that makes an atomic to be known to all others.
+    /// Runs every operation once, because loom requires the thread that creates an atomic to be known to all others.
     fn warm_up(&self) {
         for sent in &self.machine.sent {
             sent.store(true, Ordering::Relaxed);
@@ -144,7 +144,7 @@ impl Process {
         self.thread_buffer.writer().stream().clear();
     }
 
-    /// The `n`th call: each is another function's.
+    /// The `n`th call: each calls another function.
     fn call(&self, n: usize) {
         for edge in [Edge::Enter, Edge::Exit] {
             let function = TEXT + STEP * n;
@@ -153,7 +153,7 @@ impl Process {
         }
     }
 
-    /// Holds the writer off, reads what is kept, and lets it go on.
+    /// Excludes the writer, reads the kept packets, and permits recording again.
     fn read(&self) -> Kept {
         self.hot.gate.freeze(true);
         fence(Ordering::SeqCst);
@@ -170,18 +170,18 @@ impl Process {
             kept.packet(packet);
             n += 1;
         }
-        // What was lost since the last packet the next one will tell.
+        // The next packet will report what was lost since the last one.
         kept.discarded = kept.discarded.max(stream.figures().discarded);
         self.hot.gate.freeze(false);
         kept
     }
 }
 
-/// What a model of a reader begins with, and what the writer does then.
+/// Initial state of a model with a reader, and the writer's operations.
 #[derive(Clone, Copy, Debug)]
 struct Dump {
     mode: Mode,
-    /// Calls before the reader comes, and while it does.
+    /// Calls before the reader starts, and while it reads.
     before: usize,
     calls: usize,
     signals: usize,
@@ -196,15 +196,15 @@ impl Dump {
         signals: 0,
     };
 
-    /// The thread records while a reader comes; with signals, or without. What is kept at the reader's
-    /// first and at its second coming.
+    /// The thread records while a reader reads, with or without signals. Returns what is kept at the first and at the
+    /// second reading.
     fn run(self) -> [Kept; 2] {
         let process = Process::new(self.mode);
         (0..self.before).for_each(|n| process.call(n));
         let writer = process.clone();
         let writer = loom::thread::spawn(move || {
             (self.before..self.before + self.calls).for_each(|n| writer.call(n));
-            // Those that have not preempted yet preempt now.
+            // Signals that have not preempted yet preempt now.
             for sent in &writer.machine.sent[..self.signals] {
                 sent.store(true, Ordering::Relaxed);
             }
@@ -226,7 +226,7 @@ impl Dump {
         [first, process.read()]
     }
 
-    /// Everything is kept or counted.
+    /// Checks that everything is kept or counted.
     fn loses_nothing(self) {
         let [_, kept] = self.run();
         let recorded = 2 * (self.before + self.calls + self.signals);
@@ -249,7 +249,7 @@ fn a_reader_and_a_signal_meet_in_a_hook() {
     explore(None, move || dump.loses_nothing());
 }
 
-/// A call short of what there is room for.
+/// Number of calls that leave room for one more.
 fn nearly_full() -> usize {
     let calls: &'static AtomicUsize = Box::leak(Box::default());
     explore(None, || {
@@ -264,8 +264,8 @@ fn nearly_full() -> usize {
     calls.load(Std::Relaxed) - 1
 }
 
-/// The buffer becomes full while a reader comes; what is refused then is counted, and what was there
-/// stays. How many events there were at the reader's first coming, if it was there before.
+/// The buffer becomes full while a reader reads: refused events are counted, and older ones preserved. `first` collects
+/// how many had been refused at the first reading.
 fn fixed(before: usize, first: &AtomicUsize) {
     let dump = Dump {
         mode: Mode::Fixed,
@@ -296,12 +296,12 @@ fn a_reader_comes_when_a_fixed_buffer_is_full() {
     let first: &'static AtomicUsize = Box::leak(Box::default());
     let before = nearly_full();
     explore(None, move || fixed(before, first));
-    // It came before anything was refused, and when some was.
+    // The reader read before anything was refused, and when something was.
     let first = first.load(Std::Relaxed);
     assert!(first & 1 != 0 && first & !1 != 0, "{first:#b}");
 }
 
-/// The oldest packet is overwritten while a reader comes.
+/// The oldest packet is overwritten while a reader reads.
 fn overwrite(before: usize, overwritten: &AtomicUsize) {
     let dump = Dump {
         before,
@@ -314,7 +314,7 @@ fn overwrite(before: usize, overwritten: &AtomicUsize) {
     }
     let newest = after.entered.last().copied();
     assert!(newest == Some(last) || after.discarded > 0, "{after:?}");
-    // Before the reader came, or later.
+    // Before the first reading, or later.
     for (n, kept) in [before, after].iter().enumerate() {
         let gone = kept.entered.first().is_some_and(|first| *first > 0);
         overwritten.fetch_or(1 << (2 * n + usize::from(gone)), Std::Relaxed);

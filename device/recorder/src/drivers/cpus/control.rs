@@ -1,4 +1,4 @@
-//! Holding all CPUs off, reading what they recorded, and what the link may ask.
+//! Excludes all CPUs for a reader, reads their buffers, and serves the link.
 
 use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{Identity, Mode};
@@ -15,7 +15,7 @@ use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
 use crate::profile::Profile;
 use crate::sync::{Ordering, fence};
 
-/// What the link sees.
+/// The recorder as the link sees it.
 pub(super) struct Handle<'a, P: 'static, const N: usize> {
     pub gate: &'a Gate,
     pub cpus: &'static Cpus<P, N>,
@@ -30,18 +30,19 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         }
     }
 
-    /// Holds all CPUs off, and seals what they recorded, until [`let_go`](Self::let_go). Returns
-    /// what the gate was before. Not for who is inside a hook.
+    /// Excludes all CPUs, and seals their buffers, until [`let_go`](Self::let_go). Returns the previous state of the
+    /// gate. Not for a context inside a hook.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if somebody else is reading.
+    /// [`Refusal::Busy`] if another reader is active.
     pub fn hold(&self) -> Result<State, Refusal> {
         let shared = &self.cpus.shared;
         if !shared.reading.try_take() {
             return Err(Refusal::Busy);
         }
         let before = self.gate.freeze(true);
-        // Between the freezing and the looks at `inside`, as each hook has its order between its own.
+        // Orders the freezing before the loads of `inside`, as each hook orders its store of `inside` before its load
+        // of the gate.
         fence(Ordering::SeqCst);
         for cpu_buffer in self.cpus.cpu_buffers() {
             let port = &self.cpus.port;
@@ -67,13 +68,13 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         Ok(before)
     }
 
-    /// The CPU buffers that are being held.
+    /// The CPU buffers of excluded CPUs.
     pub(super) fn held(&self) -> impl Iterator<Item = &'static CpuBuffer<P>> {
         let held = |cpu_buffer: &&CpuBuffer<P>| cpu_buffer.held.load(Ordering::Relaxed);
         self.cpus.cpu_buffers().iter().filter(held)
     }
 
-    /// Lets all CPUs record again.
+    /// Permits all CPUs to record again.
     pub fn let_go(&self) {
         let shared = &self.cpus.shared;
         self.cpus.locked(|| {
@@ -82,21 +83,20 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
                 let lent = cpu_buffer.lent.take();
                 cpu_buffer.writer.stream().buffer().take_losses_back(lent);
             }
-            // What each CPU lost meanwhile it tells before its next event.
+            // Each CPU reports its losses since then before its next event.
             self.gate.call_attention();
             self.gate.freeze(false);
         });
         shared.reading.release();
     }
 
-    /// Empties all CPU buffers, and does `each` with every one. What comes meanwhile is forgotten like
-    /// the rest.
+    /// Clears all CPU buffers, and calls `each` with every one. Events that come meanwhile are dropped, too.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] while a reader is at work, or a record is reserved.
+    /// [`Refusal::Busy`] while a reader is active, or a record is reserved.
     pub fn clear_with(&self, each: impl Fn(&CpuBuffer<P>)) -> Result<(), Refusal> {
         self.hold()?;
-        // What a CPU is filling must not be forgotten under its hands; while CPUs are held none reserves anything.
+        // A record that is being filled must not be dropped; while CPUs are excluded none reserves a record.
         let reserved = |cpu_buffer: &CpuBuffer<P>| cpu_buffer.writer.stream().is_reserved();
         if self.cpus.cpu_buffers().iter().any(reserved) {
             self.let_go();
@@ -122,13 +122,13 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         Ok(())
     }
 
-    /// The table of functions, which only a CPU that is alone has.
+    /// The profile table, which exists only with a single CPU.
     fn profile(&self) -> Option<&'static Profile<P>> {
         let cpu_buffer = self.cpus.cpu_buffers().first()?;
         cpu_buffer.writer.profile()
     }
 
-    /// The ring of items that is this stream: their numbers come behind those of the CPUs.
+    /// The ring of items with this stream number: these follow the numbers of the CPUs.
     fn ring(&self, stream: u16) -> Option<&'static Ring<P>> {
         let cpu_buffers = self.cpus.cpu_buffers();
         let cpu_buffer = usize::from(stream).checked_sub(cpu_buffers.len())?;
@@ -137,7 +137,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             .map(|cpu_buffer| &cpu_buffer.ring)
     }
 
-    /// The `n`th packet of all, the metadata first, then each CPU's, while held.
+    /// The `n`th packet of all, the metadata first, then each CPU's, while they are excluded.
     fn packet(&self, n: u32) -> Option<&'static [u8]> {
         let Some(mut n) = n.checked_sub(1) else {
             // SAFETY: the metadata is sealed.
@@ -145,7 +145,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         };
         for cpu_buffer in self.held() {
             let stream = cpu_buffer.writer.stream();
-            // SAFETY: the CPU buffer is sealed, and its CPU held off.
+            // SAFETY: the CPU buffer is sealed, and its CPU excluded.
             if let Some(packet) = unsafe { stream.buffer().packet(n) } {
                 return Some(packet);
             }
@@ -329,8 +329,8 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         self.ready().is_ok()
     }
 
-    /// This CPU's packet at once; the others close theirs with their next event or tick. For those
-    /// that have none for long all are stopped for a moment.
+    /// Closes this CPU's packet at once; the others close theirs at their next event or tick. If some have had none for
+    /// more than a second, excludes all CPUs briefly.
     fn flush(&self) -> bool {
         let (shared, cpu_buffers) = (&self.cpus.shared, self.cpus.cpu_buffers());
         let buffer = |cpu_buffer: &'static CpuBuffer<P>| cpu_buffer.writer.stream().buffer();
@@ -376,8 +376,8 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             return ring.waiting(n);
         }
         let cpu_buffer = self.cpus.cpu_buffers().get(usize::from(stream))?;
-        // SAFETY: in stream mode the link is the only reader, and it is in one place at a time; it
-        // releases no packet that it still looks at.
+        // SAFETY: in stream mode the link is the only reader, and it runs in one context at a time; it releases no
+        // packet that it still reads.
         unsafe { cpu_buffer.writer.stream().buffer().waiting(n) }
     }
 
@@ -408,11 +408,11 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     }
 
     fn sealed_facts(&self) -> &[u8] {
-        // SAFETY: what is added to sealed metadata stands behind what is read.
+        // SAFETY: additions to sealed metadata are written behind what is read.
         unsafe { self.cpus.shared.metadata.packet() }
     }
 
-    /// In the stream of this CPU.
+    /// Records it in this CPU's stream.
     fn wall_clock(&self, ticks: u64, ns: u64, uncertainty: u32) -> bool {
         let cpus = self.cpus;
         let recorded = cpus.inside(self.gate, |cpu_buffer| {

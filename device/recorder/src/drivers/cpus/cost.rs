@@ -1,9 +1,9 @@
-//! What recording costs on the first CPU to record ([`crate::cost`]); on the others it is taken to be
+//! Measures the recording overhead on the first CPU that records ([`crate::cost`]); that of the others is assumed to be
 //! the same.
 //!
-//! It is measured while the recorder is set up, by a CPU that has its CPU buffer and before any other has
-//! one: others wait for the lock, so the gate may stand open for a moment. Interrupts are masked all
-//! the while, some ten microseconds on a fast processor.
+//! It is measured during the set-up, by a CPU that has its CPU buffer, before any other CPU has one: the others wait
+//! for the lock, so the gate may be open briefly. Interrupts are masked all the time, some ten microseconds on a fast
+//! processor.
 
 use kymo_wire::event::MetadataType;
 
@@ -14,7 +14,7 @@ use crate::gate::Gate;
 use crate::hot::Cursor;
 use crate::sync::Ordering;
 
-/// Where it is measured.
+/// The recorder under measurement.
 struct Here<'a, P: 'static> {
     port: &'a P,
     cpu_buffer: &'a CpuBuffer<P>,
@@ -49,14 +49,14 @@ impl<P: CpusPort> Bench for Here<'_, P> {
 }
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// Measures, and tells it in the metadata. For the CPU that sets the recorder up, with the lock, and
+    /// Measures the overhead and adds it to the metadata. For the CPU that sets the recorder up, with the lock held and
     /// interrupts masked.
     #[cold]
     pub(super) fn measure(&'static self, gate: &Gate, cpu_buffer: &CpuBuffer<P>) {
         let Some(hooks) = self.port.hooks() else {
             return;
         };
-        // Else hooks would begin a packet.
+        // Otherwise hooks would begin a packet.
         cpu_buffer.changes.set(gate.changes());
         let here = Here {
             port: &self.port,
@@ -68,7 +68,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !metadata.has_room_for_costs() {
             return;
         }
-        // Events of CPUs without a CPU buffer are none while nothing is recorded.
+        // The gate is forced open, so this would count events of CPUs without a CPU buffer, though nothing is recorded.
         let homeless = self.shared.homeless.load(Ordering::Relaxed);
         let profile = cpu_buffer.writer.profile();
         if let Some(profile) = profile {

@@ -1,5 +1,5 @@
-//! Items of several CPUs: a ring each, in its [`CpuBuffer`], under the same gate and clock as its events; and
-//! records that a CPU fills in place.
+//! Items of several CPUs: a ring for each in its [`CpuBuffer`], with the same gate and clock as its events; and records
+//! that a CPU fills in place.
 
 use core::sync::atomic::Ordering;
 
@@ -8,15 +8,15 @@ use crate::gate::Gate;
 use crate::items::{Cursor, Drained, Item, Moment, Ring, Timed};
 use crate::sync::add;
 
-/// The memory of all rings: `kymo_cpu_items` in C.
+/// Memory of all rings: `kymo_cpu_items` in C.
 #[repr(C)]
 #[derive(Debug)]
 pub struct CpuItems {
-    /// The packets of the first CPU, then those of the next; aligned to a packet.
+    /// The packets of the first CPU, followed by those of the others; aligned to a packet.
     pub memory: *mut u8,
-    /// How many packets each CPU has.
+    /// Number of packets per CPU.
     pub packets: u32,
-    /// How many CPUs have any.
+    /// Number of CPUs with packets.
     pub cpus: u32,
 }
 
@@ -32,7 +32,7 @@ impl CpuItems {
 }
 
 impl<P: CpusPort> CpuBuffer<P> {
-    /// Produces items inside, or counts them.
+    /// Produces items, or counts them as lost, while inside.
     fn produce(&self, gate: &Gate, port: &P, items: &[Item]) {
         let state = gate.state_in_order();
         if !state.open() {
@@ -54,7 +54,7 @@ impl<P: CpusPort> CpuBuffer<P> {
         });
     }
 
-    /// Counts items: in the ring, or where there is none among the events.
+    /// Counts lost items: in the ring, or with the events where there is no ring.
     fn lose(&self, items: usize) {
         match self.ring.usable() {
             true => self.ring.lose(items),
@@ -75,7 +75,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Gives this CPU its items behind `cursor`.
+    /// Copies this CPU's items behind `cursor`.
     pub fn drain(&'static self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
         let was = self.port.mask();
         let cpu_buffer = self.cpu_buffer();
@@ -85,8 +85,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         })
     }
 
-    /// Reserves a record of so many bytes in this CPU's stream, and returns where they go; null if it is
-    /// not to be recorded now, or cannot be (then it is counted).
+    /// Reserves a record of `length` bytes in this CPU's stream and returns the address of its data; null if nothing is
+    /// to be recorded now, or if it is not possible (which is counted).
     #[inline(never)]
     pub fn reserve(&'static self, gate: &Gate, length: usize) -> *mut u8 {
         if !gate.open() {
@@ -105,8 +105,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         data.unwrap_or(core::ptr::null_mut())
     }
 
-    /// Finishes a reserved record, with this type; 0 is none: it is taken back, or where something was
-    /// recorded since, or by another CPU than that which reserved it, stays as unfinished.
+    /// Finishes a reserved record, with this type; 0 discards it: it is removed, or remains unfinished if something was
+    /// recorded since, or if this is another CPU than the one that reserved it.
     ///
     /// # Safety
     /// `data` came from [`reserve`](Self::reserve), is not null, and is used for the last time.
@@ -114,7 +114,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         let was = self.port.mask();
         let holds = |cpu_buffer: &&CpuBuffer<P>| cpu_buffer.writer.stream().buffer().holds(data);
         if let Some(cpu_buffer) = self.cpu_buffer().filter(holds) {
-            // A fault's handler may have interrupted a hook.
+            // A fault handler may have interrupted a hook.
             let again = cpu_buffer.inside.load(Ordering::Relaxed);
             cpu_buffer.inside.store(true, Ordering::SeqCst);
             let stream = cpu_buffer.writer.stream();
@@ -122,7 +122,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 // SAFETY: by this function's contract.
                 unsafe { stream.commit_block(data, kind) };
             } else if again || gate.state_in_order().frozen() {
-                // Under a reader, or an interrupted hook, nothing can be taken back.
+                // While a reader is active, or a hook interrupted, nothing can be removed.
                 stream.buffer().unpin(data, false);
             } else {
                 // SAFETY: by this function's contract.
@@ -131,7 +131,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             cpu_buffer.inside.store(again, Ordering::Release);
         } else if let Some(cpu_buffer) = self.cpu_buffers().iter().find(holds) {
             const { assert!(P::FINISHED_ELSEWHERE) };
-            // SAFETY: by this function's contract. Nobody else writes to the record while it is not finished.
+            // SAFETY: by this function's contract. No other context writes to the record while it is not finished.
             unsafe {
                 cpu_buffer
                     .writer

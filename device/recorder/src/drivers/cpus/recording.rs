@@ -1,4 +1,4 @@
-//! Recording is turned on and off, for all CPUs.
+//! Turns recording on and off for all CPUs.
 
 use kymo_wire::event::Cause;
 
@@ -9,7 +9,7 @@ use crate::sync::{Ordering, fence};
 use crate::{Edge, Event};
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// The stopper was entered or left while recording is on: its outermost return turns that off.
+    /// Handles an entry or exit of the stopper while recording is on: its outermost exit turns recording off.
     pub(super) fn follow_stopper(
         &self,
         cpu_buffer: &CpuBuffer<P>,
@@ -22,8 +22,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Turns recording on or off, inside, and marks it in this CPU's stream: the mark of on is made
-    /// before others can record, that of off when none can any more.
+    /// Turns recording on or off, while inside, and marks it in this CPU's stream: the mark for "on" is recorded before
+    /// other CPUs can record, that for "off" when none can any more.
     pub(super) fn turn_inside(
         &self,
         cpu_buffer: &CpuBuffer<P>,
@@ -65,9 +65,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         cpu_buffer.turning.store(false, Ordering::Release);
     }
 
-    /// Waits until every other CPU has seen the gate as it is now: it is outside of its hook, or
-    /// waits there for the lock that this one has, and looks at the gate again. Interrupts are masked, so not for
-    /// long: what a CPU that was stopped in its hook has begun to record may stand behind the mark of off.
+    /// Waits until every other CPU has seen the current state of the gate: it has left its hook, or waits there for the
+    /// lock that this CPU holds, and will check the gate again. Interrupts are masked, so the wait is short: if a CPU
+    /// was stopped in its hook, the event that it was recording may come after the mark for "off".
     fn wait_for_others(&self, own: &CpuBuffer<P>) {
         fence(Ordering::SeqCst);
         let start = self.port.counter_in_order();

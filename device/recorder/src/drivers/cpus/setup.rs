@@ -1,4 +1,4 @@
-//! Setting up: the recorder by the first CPU, and each CPU by itself.
+//! Set-up: of the recorder by the first CPU, and of each CPU by itself.
 
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Fault, SetupError};
@@ -11,14 +11,13 @@ use crate::identity::{build_id_of, functions, mode, retained};
 use crate::retained::Retained;
 use crate::sync::Ordering;
 
-/// What two CPUs' memory must not share, in bytes.
+/// Alignment of each CPU's memory in bytes, so that no two CPUs share a cache line.
 pub const LINE: usize = 128;
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// The CPU that calls this records from now on as `number`; the first one sets the recorder up.
-    /// False if the program gave no buffer to a CPU of this number (its events are counted), or
-    /// something is wrong with the configuration.
-    /// `items` is the memory for items, if the program wants any.
+    /// Starts recording of the calling CPU as number `number`; the first one sets the recorder up. Returns false if
+    /// there is no buffer for a CPU of this number (its events are counted), or the configuration is invalid. `items`
+    /// is the memory for items, if the program uses any.
     pub fn start(
         &'static self,
         gate: &Gate,
@@ -46,7 +45,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 if let (Ok(()), Some(cpu_buffer)) = (result, take_place()) {
                     self.measure(gate, cpu_buffer);
                 }
-                // Behind what was measured: that is no call of the program's.
+                // After the measurement: its calls are not the program's.
                 #[cfg(feature = "duration")]
                 if result.is_ok() {
                     self.set_up_duration(gate, config);
@@ -87,8 +86,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
         }
         for (i, cpu_buffer) in self.cpu_buffers.iter().take(count as usize).enumerate() {
-            // SAFETY: the program gives `count` buffers of this size to the recorder, one after the
-            // other.
+            // SAFETY: the program gives `count` buffers of this size to the recorder, contiguous.
             unsafe {
                 let buffer = config.buffer.cast::<u8>().wrapping_add(i * size as usize);
                 cpu_buffer.writer.stream().set_up(
@@ -99,7 +97,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     functions(config),
                 )?;
             }
-            // SAFETY: it describes its promotions truly. Every CPU asks for its own thread itself.
+            // SAFETY: it describes its promotions truly. Every CPU calls `current_thread` for itself.
             unsafe { cpu_buffer.writer.set_up(config) };
             cpu_buffer.writer.stream().set_mode(mode(config));
             if config.slot_count != 0 {
@@ -117,7 +115,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             cpu_buffer.writer.allow_fast(config.clock.is_none());
         }
         if let (Some(clock), Some(rate)) = (config.clock, &rate) {
-            // All begin at one moment, so that CPUs that read one counter have one time.
+            // All begin with the same reading, so that CPUs that read one counter have the same time.
             // SAFETY: the program gives a function that may be called from any context.
             let raw = unsafe { clock() };
             for cpu_buffer in &self.cpu_buffers {
@@ -165,7 +163,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// How the program's clock counts; `None` if the processors' counter is the clock.
+    /// Properties of the program's clock; `None` if the processors' counter is the clock.
     fn rate(&self, config: &Config) -> Result<Option<Rate>, SetupError> {
         match config.clock {
             None if self.port.counter_hz() == 0 && config.clock_hz == 0 => {
@@ -184,7 +182,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Ticks a second.
+    /// Frequency of the clock in Hz.
     pub(super) fn hz(&self, config: &Config) -> u64 {
         match config.clock_hz {
             0 => self.port.counter_hz(),
@@ -192,12 +190,12 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// The bits of the counter behind the clock.
+    /// Number of bits of the clock's counter.
     pub(super) fn clock_bits(&self, config: &Config) -> u32 {
         config.clock.map_or(64, |_| config.clock_bits)
     }
 
-    /// Keeps trigger and stopper over a reboot, where that is possible.
+    /// Saves trigger and stopper for the next boot, where that is possible.
     pub(super) fn keep_sets(&self, gate: &Gate) {
         if let Some(config) = self.shared.config.get() {
             retained(config).store(gate.sets(self.shared.once.get()), build_id_of(config));

@@ -1,8 +1,7 @@
-//! The list of all thread buffers there have been, and a reader's choice among them.
+//! List of all thread buffers ever created, and a reader's choice of some of them.
 //!
-//! There may be tens of thousands, each in memory of its own, so that to look at one takes as long as to record
-//! several events. What a reader has to do while all threads are held off it does with those that it chose
-//! before.
+//! There may be tens of thousands, each in its own memory, so that examining one takes as long as recording several
+//! events. While all threads are excluded, a reader accesses only those that it has chosen before.
 
 use core::cell::Cell;
 
@@ -11,8 +10,7 @@ use kymo_wire::event::METADATA_STREAM;
 use super::{ThreadBuffer, ThreadPort};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 
-/// The thread buffers of all threads there have been. A thread buffer is never taken out: what a thread recorded
-/// outlives it.
+/// List of the thread buffers of all threads so far. A thread buffer is never removed: its events outlive the thread.
 #[derive(Debug)]
 pub struct ThreadBuffers<P> {
     first: AtomicPtr<ThreadBuffer<P>>,
@@ -20,7 +18,7 @@ pub struct ThreadBuffers<P> {
 }
 
 impl<P: ThreadPort> ThreadBuffers<P> {
-    /// None yet.
+    /// An empty list.
     pub const fn new() -> Self {
         Self {
             first: AtomicPtr::new(core::ptr::null_mut()),
@@ -28,7 +26,7 @@ impl<P: ThreadPort> ThreadBuffers<P> {
         }
     }
 
-    /// Takes the number of the next stream; `None` when there are no more numbers.
+    /// Allocates the next stream number; `None` when there are no more numbers.
     pub fn number(&self) -> Option<u16> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         if number < u32::from(METADATA_STREAM) {
@@ -39,7 +37,7 @@ impl<P: ThreadPort> ThreadBuffers<P> {
         }
     }
 
-    /// Gives a number back that is not used, if no other has been given since.
+    /// Returns an unused number, if no other has been allocated since.
     pub fn return_number(&self, number: u16) {
         let next = u32::from(number) + 1;
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -48,21 +46,21 @@ impl<P: ThreadPort> ThreadBuffers<P> {
             .compare_exchange(next, number.into(), success, failure);
     }
 
-    /// Forgets all thread buffers: in the child of a fork, which has its parent's list.
+    /// Empties the list: in the child of a fork, which has its parent's list.
     ///
     /// # Safety
-    /// Nobody else is at work in this process.
+    /// No other thread of this process is active.
     pub unsafe fn forget(&self) {
         self.first.store(core::ptr::null_mut(), Ordering::Relaxed);
         self.count.store(0, Ordering::Relaxed);
     }
 
-    /// How many numbers have been given.
+    /// Number of stream numbers allocated.
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Puts a thread buffer into the list.
+    /// Adds a thread buffer.
     pub fn add(&self, thread_buffer: &'static ThreadBuffer<P>) {
         let mut first = self.first.load(Ordering::Relaxed);
         loop {
@@ -80,8 +78,8 @@ impl<P: ThreadPort> ThreadBuffers<P> {
         }
     }
 
-    /// Chooses thread buffers for a reader to come back to, who then need not look at all of them: the newest first.
-    /// For one reader at a time; the choice holds until the next one.
+    /// Chooses thread buffers that a reader will access later, so that it need not examine all of them: the newest
+    /// first. For one reader at a time; the choice is valid until the next one.
     pub fn choose(&self, pick: impl Fn(&'static ThreadBuffer<P>) -> bool) -> Chosen<P> {
         let newest = self.first.load(Ordering::Acquire);
         let (mut first, mut last) = (None, None::<&'static ThreadBuffer<P>>);
@@ -100,7 +98,7 @@ impl<P: ThreadPort> ThreadBuffers<P> {
         Chosen { first, newest }
     }
 
-    /// Those that were added since a choice was made.
+    /// The thread buffers that were added since a choice was made.
     pub fn since(
         &self,
         chosen: &Chosen<P>,
@@ -121,7 +119,7 @@ impl<P: ThreadPort> ThreadBuffers<P> {
     ) -> impl Iterator<Item = &'static ThreadBuffer<P>> + use<P> {
         let mut next = first;
         core::iter::from_fn(move || {
-            // SAFETY: what is in the list came from a `&'static ThreadBuffer`; it is only shared.
+            // SAFETY: every entry of the list came from a `&'static ThreadBuffer`; it is only shared.
             let thread_buffer: &'static ThreadBuffer<P> = unsafe { next.as_ref() }?;
             next = thread_buffer.next.load(Ordering::Acquire);
             Some(thread_buffer)
@@ -138,12 +136,12 @@ impl<P: ThreadPort> Default for ThreadBuffers<P> {
 impl<P> ThreadBuffer<P> {
     /// The next older thread buffer of the list.
     pub fn older(&self) -> Option<&'static Self> {
-        // SAFETY: what is in the list came from a `&'static ThreadBuffer`; it is only shared.
+        // SAFETY: every entry of the list came from a `&'static ThreadBuffer`; it is only shared.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 }
 
-/// ThreadBuffers in a row, for one user at a time: one that has been put in is taken out again before it is put in anywhere.
+/// FIFO of thread buffers, for one user at a time. A thread buffer can be in one queue only, once.
 #[derive(Debug)]
 pub struct Queue<P: 'static> {
     first: Cell<Option<&'static ThreadBuffer<P>>>,
@@ -152,7 +150,7 @@ pub struct Queue<P: 'static> {
 }
 
 impl<P: 'static> Queue<P> {
-    /// Nothing in it.
+    /// An empty queue.
     pub const fn new() -> Self {
         Self {
             first: Cell::new(None),
@@ -161,19 +159,19 @@ impl<P: 'static> Queue<P> {
         }
     }
 
-    /// Forgets them all.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.first.set(None);
         self.last.set(None);
         self.length.set(0);
     }
 
-    /// How many thread buffers there are.
+    /// Number of thread buffers.
     pub fn length(&self) -> u32 {
         self.length.get()
     }
 
-    /// Puts a thread buffer behind the others.
+    /// Appends a thread buffer.
     pub fn push(&self, thread_buffer: &'static ThreadBuffer<P>) {
         thread_buffer
             .behind
@@ -188,7 +186,7 @@ impl<P: 'static> Queue<P> {
         self.length.set(self.length.get() + 1);
     }
 
-    /// Takes the first one out.
+    /// Removes the first one.
     pub fn pop(&self) -> Option<&'static ThreadBuffer<P>> {
         let thread_buffer = self.first.get()?;
         // SAFETY: it is null, or came from a `&'static ThreadBuffer`; it is only shared.
@@ -208,21 +206,21 @@ impl<P: 'static> Default for Queue<P> {
     }
 }
 
-/// ThreadBuffers that a reader has [chosen](ThreadBuffers::choose).
+/// The thread buffers that a reader has [chosen](ThreadBuffers::choose).
 #[derive(Debug)]
 pub struct Chosen<P: 'static> {
     first: Option<&'static ThreadBuffer<P>>,
-    /// The newest thread buffer there was.
+    /// The newest thread buffer at that time.
     newest: *const ThreadBuffer<P>,
 }
 
 impl<P: 'static> Chosen<P> {
-    /// Whether there are none.
+    /// Whether the choice is empty.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// The thread buffers, the newest first.
+    /// The chosen thread buffers, newest first.
     pub fn iter(&self) -> impl Iterator<Item = &'static ThreadBuffer<P>> + use<P> {
         let mut next = self.first;
         core::iter::from_fn(move || {
