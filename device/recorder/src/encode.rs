@@ -72,7 +72,7 @@ pub struct Stream<T> {
     /// How many of the active interrupts began before this packet, or at an unknown time: only the exits of the others
     /// need no number.
     isr_before: Cell<u8>,
-    /// Which events the writer records with nothing but a record.
+    /// Which events the writer records directly.
     pub(crate) direct: Cell<u8>,
     /// Time of the last record that the slow path knows of, in ticks.
     last: Cell64,

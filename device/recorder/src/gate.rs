@@ -483,13 +483,13 @@ impl Gate {
     }
 
     /// A counter that changes whenever events may have been missed because the gate was closed, other than by a reader.
-    /// (Recorders of a single processor don't keep it.)
+    /// (Recorders of microcontrollers don't keep it.)
     #[inline(always)]
     pub fn changes(&self) -> u32 {
         counted(&self.changes)
     }
 
-    /// A counter that changes whenever recording is turned on or off. (Recorders of a single processor don't keep it.)
+    /// A counter that changes whenever recording is turned on or off. (Recorders of microcontrollers don't keep it.)
     #[inline(always)]
     pub fn turns(&self) -> u32 {
         counted(&self.turns)

@@ -84,8 +84,7 @@ pub struct Hot {
     pub gate: Gate,
 }
 
-// SAFETY: the cells of the cursor are for one context at a time, who sees to it is the driver's
-// business; the gate has atomics only.
+// SAFETY: the cells of the cursor are for one context at a time, which the driver ensures; the gate has atomics only.
 unsafe impl Sync for Hot {}
 
 /// Word indices of the fields of a [`Hot`], for assembly: the offset in bytes is the index times the size of a word.
@@ -205,7 +204,7 @@ impl Cursor {
     #[inline(always)]
     pub(crate) fn restore(&self, saved: Saved) {
         let this: *const Self = self;
-        // SAFETY: as above; every field may be changed by who shares it.
+        // SAFETY: as above; every field may be changed by the context that uses it.
         unsafe { this.cast_mut().cast::<Saved>().write(saved) };
         self.close();
     }

@@ -270,8 +270,8 @@ impl<T: Target> Ring<T> {
     }
 
     /// Produces items that share one time and stay together: within one packet, with no other item of the ring in
-    /// between. More than [`CAPACITY`](Self::CAPACITY) items, or none, can't be stored: they are counted as discarded.
-    /// `moment` is called only if something has to be done first.
+    /// between. More than [`CAPACITY`](Self::CAPACITY) items can't be stored: they are counted as discarded. `moment`
+    /// is called only if something has to be done first.
     #[inline(always)]
     pub fn produce(&self, now: u64, items: &[Item], moment: impl Fn() -> Moment) {
         if !(Self::admits(items) && self.put(now, items)) {

@@ -83,7 +83,7 @@ impl<T: Target> Writer<T> {
     pub const PROMOTED_OFFSET: usize = core::mem::offset_of!(Self, promoted);
     /// Offset of the table, or of its address (on bare metal with 32-bit words).
     pub const TABLE_OFFSET: usize = core::mem::offset_of!(Self, profile);
-    /// Tells a reader of memory where the state of the table is, of a writer at this offset in the recorder
+    /// Location of the table's state for readers of memory, for a writer at this offset in the recorder
     /// ([`Kept::table`](crate::config::Kept::table)).
     pub const fn table_place(writer: usize) -> Option<(u8, u32)> {
         if !cfg!(feature = "profile") {

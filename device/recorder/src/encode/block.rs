@@ -3,8 +3,9 @@
 //! A reserved record is in the stream from the start, as a complete record whose type says that it is not finished
 //! ([`UNFINISHED`]). Other events are recorded behind it meanwhile, and no context ever waits; a reader that comes too
 //! early sees that a record was being written, and its length, and skips it. Committing is one store, of the type.
-//! Discarding removes the record, and its time, if it is the last one; otherwise it remains unfinished (even if the
-//! records behind it have been discarded themselves, where they were recorded just as this one was being reserved).
+//! Discarding removes the record, with the `time` record that was written for it, if it is the last one; otherwise it
+//! remains unfinished. (It also remains so if it is the last one again because nested reservations behind it have been
+//! discarded, and more than one of them was open at once: only the last two reservations can be removed.)
 //!
 //! A record that is being filled must not be overwritten, so a packet with a reserved record keeps its slot: when the
 //! ring wraps around to it, events are discarded (and counted) until the program commits the record. In mode *stream*

@@ -55,8 +55,8 @@ impl Depth {
 pub(crate) struct Tries(u8);
 
 impl Tries {
-    /// No more interrupts than that preempt the steps of one event. So the clock's readings are all far from the last
-    /// time, as those of a clock that counts down.
+    /// Most attempts per event. So many interrupts never preempt the steps of one event: if all attempts fail, the
+    /// clock is far from its last time at every reading, as one that counts down is.
     const MOST: u8 = 20;
 
     /// Whether the next attempt would exceed the limit.
