@@ -14,7 +14,7 @@ use core::cell::Cell;
 use crate::bits64::Cell64;
 use crate::sync::{AtomicU32, Ordering, add};
 
-/// Number of tick periods between two readings from which on the later one counts as late.
+/// Number of tick periods between two readings above which the later one counts as late.
 pub const LATE_TICKS: u32 = 8;
 
 /// Properties of a counter.

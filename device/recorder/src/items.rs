@@ -88,8 +88,8 @@ pub const SYNC: u64 = 1 << (TIME_BITS - 1);
 
 /// A ring of packets of items, with the position of its next item.
 ///
-/// `kymo.h` has the same structure (`kymo_ring_t`): programs on bare metal define their rings with `at` at the sentinel
-/// slot of the first packet, so that a producer in assembly needs no set-up.
+/// `kymo_items.h` has the same structure (`kymo_ring_t`): programs on bare metal define their rings with `at` at the
+/// sentinel slot of the first packet, so that a producer in assembly needs no set-up.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Ring<T> {

@@ -4,9 +4,9 @@
 //! case, [`encode`] in all cases) into the packets ([`buffer`]) of its CPU or thread, and updates the profile table
 //! ([`profile`]). A host requests both over the link ([`link`]).
 //!
-//! The recorder does not allocate, never blocks, and depends only on `kymo-wire`. Traits supply what differs by
-//! processor and system, so that the same code runs on a Cortex-M, in a Linux process, and as many instances side by
-//! side in a test:
+//! The recorder does not allocate, and depends only on `kymo-wire`. Hooks don't wait for each other, except where
+//! recording on several CPUs is turned on or off. Traits supply what differs by processor and system, so that the same
+//! code runs on a Cortex-M, in a Linux process, and as many instances side by side in a test:
 //!
 //! - [`single`]: one processor whose interrupts can be masked; one stream.
 //! - `cpus` (where the processor has compare-and-swap): processors that run one program; one stream for each.

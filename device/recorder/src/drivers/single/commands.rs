@@ -13,7 +13,7 @@ use crate::items::Work;
 use crate::link::Control;
 use crate::profile::Profile;
 
-/// Age of the last record, in ticks, from which on the fast path is closed: so far that the slow path would be taken
+/// Age of the last record, in ticks, above which a tick closes the fast path: so far that the slow path would be taken
 /// anyway, and much less than the counter's wraparound interval.
 const FAR: usize = 1 << 16;
 
