@@ -68,7 +68,7 @@ KYMO_WRAP void *__wrap_aligned_alloc(size_t alignment, size_t size)
 	return result;
 }
 
-/* The results are the error number, and where the memory is. */
+/* The results are the error number, and the address of the memory. */
 KYMO_WRAP int __wrap_posix_memalign(void **pointer, size_t alignment, size_t size)
 {
 	kymo_entry_args(KYMO_ITEM_POSIX_MEMALIGN_ENTRY, (uintptr_t)pointer, alignment, size);
