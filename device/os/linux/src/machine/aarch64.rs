@@ -1,5 +1,5 @@
-//! AArch64. The word is in the initial-exec model, as on x86-64; the counter is the generic timer's,
-//! which runs at one speed by its definition.
+//! AArch64. The thread-local word uses the initial-exec model, as on x86-64. The counter is the generic timer's, whose
+//! frequency is constant by definition.
 
 use core::arch::asm;
 use core::ffi::c_long;
@@ -9,8 +9,8 @@ pub const MEMBARRIER: c_long = 283;
 pub const TGKILL: c_long = 131;
 pub const STATX: c_long = 291;
 
-/// A library is looked at again after so many ticks, as a power of two: some microseconds, less than it takes to unload
-/// it and load another.
+/// Interval between checks whether a library was unloaded: a power of two of ticks, some microseconds. Shorter than the
+/// time to unload a library and load another.
 pub const UNLOAD_TICKS: u32 = 9;
 
 #[inline(always)]
@@ -31,7 +31,7 @@ pub fn thread_buffer() -> *const u8 {
     value
 }
 
-/// Where the thread's word is.
+/// Returns the address of the thread's word.
 pub fn word() -> *mut u8 {
     let value;
     // SAFETY: it reads registers, and a table that the linker made.
@@ -49,7 +49,7 @@ pub fn word() -> *mut u8 {
     value
 }
 
-/// Where the stack is.
+/// Returns the stack pointer.
 #[inline(always)]
 pub fn stack() -> *mut u8 {
     let value;
@@ -76,7 +76,7 @@ pub fn set_thread_buffer(value: *const u8) {
     }
 }
 
-/// The generic timer.
+/// Reads the generic timer.
 #[inline(always)]
 pub fn counter() -> u64 {
     let value;

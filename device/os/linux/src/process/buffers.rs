@@ -1,4 +1,4 @@
-//! The thread buffer of each thread: found by a word of the thread, made at its first event.
+//! Thread buffer of each thread: found by a thread-local word, created at the thread's first event.
 
 use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::threads::ThreadBuffer;
@@ -11,7 +11,7 @@ use crate::port::Linux;
 use crate::{sys, thread};
 
 impl Process {
-    /// The calling thread's thread buffer, if it has one.
+    /// Returns the calling thread's buffer, if it has one.
     #[inline(always)]
     pub(crate) fn existing_buffer(&self) -> Option<&'static ThreadBuffer<Linux>> {
         let thread_buffer = thread::get().cast::<ThreadBuffer<Linux>>();
@@ -23,7 +23,7 @@ impl Process {
         }
     }
 
-    /// The calling thread's thread buffer; made if it has none.
+    /// Returns the calling thread's buffer, creating it if necessary.
     #[inline(always)]
     pub(crate) fn thread_buffer(&self) -> Option<&'static ThreadBuffer<Linux>> {
         match self.existing_buffer() {
@@ -32,11 +32,13 @@ impl Process {
         }
     }
 
-    /// The calling thread's thread buffer, made now. Signals wait for it: what their handlers call has no place before.
+    /// Creates the calling thread's buffer, with signals blocked: events of their handlers cannot be recorded before it
+    /// exists.
     #[cold]
     fn attach(&self) -> Option<&'static ThreadBuffer<Linux>> {
         sys::without_signals(|| {
-            // A handler has come before that, and has made it; or what makes it has called a hook.
+            // A signal handler may have run before the signals were blocked, and have created the buffer. Or the code
+            // that creates it called a hook.
             if let Some(thread_buffer) = self.existing_buffer() {
                 return Some(thread_buffer);
             }
@@ -61,7 +63,8 @@ impl Process {
         })
     }
 
-    /// A thread buffer in a region of its own: the region's header, the thread buffer, its profile table, its packets.
+    /// Creates a thread buffer in a region of its own: the region's header, the thread buffer, its profile table, its
+    /// packets.
     fn new_buffer(&self) -> Option<&'static ThreadBuffer<Linux>> {
         let config = self.config.get()?;
         let sizes = self.sizes.get();
@@ -73,7 +76,7 @@ impl Process {
         let calls = thread_buffer_bytes + slot_bytes + frame_bytes;
         let front = calls + self.duration_bytes();
         let bytes = front.checked_add(sizes.buffer as usize)?;
-        // Before the memory, so that none is taken in vain; a number that is not used is given again.
+        // Before the memory, so that no memory is allocated in vain; an unused number is assigned again.
         let number = self.new_number()?;
         let Ok(memory) = self.recording.take(bytes) else {
             self.thread_buffers.return_number(number);

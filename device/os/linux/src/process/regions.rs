@@ -1,5 +1,4 @@
-//! What the headers of regions say of the buffers in them, for a reader of the file
-//! ([`kymo_wire::process_file`]).
+//! Region headers, which describe the buffers in a process file to its readers ([`kymo_wire::process_file`]).
 
 use core::mem::offset_of;
 
@@ -14,7 +13,7 @@ use crate::recording::{publish, put};
 use crate::sys;
 
 impl Process {
-    /// A region for metadata: its memory, and how many bytes of it a packet of so many can use.
+    /// Creates a region for metadata. Returns its memory, and how many of its bytes packets of `bytes` bytes can use.
     pub(super) fn metadata_memory(&self, bytes: u32) -> Option<(*mut u8, u32)> {
         let whole = (region::BYTES + bytes as usize).next_multiple_of(64);
         let memory = self.recording.take(whole).ok()?;
@@ -25,7 +24,7 @@ impl Process {
     }
 }
 
-/// Describes a thread buffer's region, for a reader of the file: what is behind `front` holds packets.
+/// Describes a thread buffer's region to readers of the file; the memory from offset `front` on holds packets.
 pub(super) fn describe(
     memory: *mut u8,
     thread_buffer: &ThreadBuffer<Linux>,
@@ -56,7 +55,7 @@ pub(super) fn describe(
     publish(memory, region::EVENTS);
 }
 
-/// Says in the header of a thread buffer's region which thread it belongs to.
+/// Records in the header of a thread buffer's region which thread owns it.
 pub(crate) fn belong(thread_buffer: &ThreadBuffer<Linux>) {
     let thread_buffer = core::ptr::from_ref(thread_buffer).cast::<u8>().cast_mut();
     let memory = thread_buffer.wrapping_sub(region::BYTES);

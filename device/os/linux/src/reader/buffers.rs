@@ -1,4 +1,4 @@
-//! The thread buffers of all threads, while they are held.
+//! Iterates over the thread buffers of all threads while they are frozen.
 
 use kymo_recorder::threads::ThreadBuffer;
 
@@ -7,7 +7,7 @@ use crate::port::Linux;
 use crate::sys;
 
 impl View<'_> {
-    /// Does this with each thread buffer that may be read.
+    /// Calls `what` for each thread buffer that may be read.
     pub(super) fn each_buffer(&self, what: impl Fn(&ThreadBuffer<Linux>)) {
         let thread_buffers = self.process.thread_buffers.iter();
         thread_buffers
@@ -16,9 +16,10 @@ impl View<'_> {
     }
 }
 
-/// Waits until a thread buffer's thread is outside; false if it stays inside too long, in nanoseconds.
+/// Waits until a thread buffer's thread has left its hook; returns false if that takes more than `patience`
+/// nanoseconds.
 pub(super) fn outside(thread_buffer: &ThreadBuffer<Linux>, patience: u64) -> bool {
-    // Of many thread buffers few are inside, and all threads wait for this.
+    // The common case is checked first: of many threads few are in a hook, and all threads wait for this.
     if !thread_buffer.inside() {
         return true;
     }

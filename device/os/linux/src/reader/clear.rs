@@ -1,4 +1,4 @@
-//! Emptying all thread buffers.
+//! Clears all thread buffers.
 
 use core::sync::atomic::Ordering;
 
@@ -12,13 +12,13 @@ use super::{PATIENCE, View, outside};
 use crate::port::Linux;
 
 impl View<'_> {
-    /// Empties all thread buffers. What came meanwhile is forgotten like the rest; if recording was turned
-    /// on meanwhile, it begins at the end of this, and the trace says so then. Their mode is this from now on, if
-    /// there is one.
+    /// Clears all thread buffers, including the events that are recorded meanwhile. If recording is turned on
+    /// meanwhile, it begins at the end of this call, and the trace says so. If `mode` is given, the buffers have that
+    /// mode from then on.
     #[inline(never)]
     pub(super) fn clear_with(&self, mode: Option<Mode>) -> Result<(), Refusal> {
         let process = self.process;
-        // What a thread is filling must not be forgotten under its hands.
+        // A record that a thread is filling must not be discarded.
         let reserved =
             |thread_buffer: &ThreadBuffer<Linux>| thread_buffer.writer().stream().is_reserved();
         self.begin(true).map_err(|_| Refusal::Busy)?;
@@ -59,8 +59,8 @@ impl View<'_> {
         }
         self.gate.freeze(false);
         self.tell_threads();
-        // Who is outside now sees the gate open from now on, and has counted what it refused. That
-        // goes for thread buffers that were made meanwhile too.
+        // A thread that is outside a hook now sees the gate open from now on, and has counted the events that it
+        // refused before. That also holds for thread buffers that were created meanwhile.
         let cleared = |thread_buffer: &&ThreadBuffer<Linux>| {
             thread_buffer.readable() || thread_buffer.writer().stream().buffer().kept() == 0
         };
