@@ -1,4 +1,4 @@
-//! Tells which hooks the library has (`kymo_assembly`: those in `device/arch`).
+//! Selects the hooks of the library (`kymo_assembly`: those in `device/arch`).
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");

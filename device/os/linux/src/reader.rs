@@ -1,8 +1,8 @@
-//! Reading what all threads recorded, while they are held off; and what the link may ask.
+//! Reads the recordings of all threads while they are frozen, and implements the link's commands.
 //!
-//! One reader at a time ([`Process::reading`]). It freezes the gate, lays a barrier on all threads,
-//! waits until each thread buffer's thread is outside its hook, and seals the thread buffers. From then on until it
-//! lets go, packets and tables stay as they are.
+//! There is one reader at a time ([`Process::reading`]). It freezes the gate, imposes a memory barrier on all threads,
+//! waits until the thread of each thread buffer has left its hook, and seals the thread buffers. From then until the
+//! reader releases them, packets and tables do not change.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
@@ -28,36 +28,36 @@ mod clear;
 
 use buffers::outside;
 
-/// How long a reader waits for a thread to leave its hook, in nanoseconds. A hook takes less than
-/// a microsecond, but its thread may be waiting for a processor, on a busy machine for long.
+/// Timeout for a thread to leave its hook, in nanoseconds. A hook takes less than a microsecond, but its thread may be
+/// waiting for a processor, on a busy machine for long.
 const PATIENCE: u64 = 10_000_000_000;
 
-/// The same for who can do without and come again.
+/// Timeout for callers that can try again later.
 const SHORT_PATIENCE: u64 = 1_000_000;
 
-/// What a reader remembers while it reads.
+/// State of a reader.
 #[derive(Debug)]
 pub struct Reader {
-    /// The thread buffer that the last packet came from.
+    /// The thread buffer that contains the last packet.
     place: Cell<Place>,
-    /// All threads' tables in one.
+    /// The sum of all threads' tables.
     merged: Profile<Linux>,
     /// The memory of `merged`.
     memory: Cell<(*mut u8, usize)>,
-    /// A thread's thread buffer could not be read.
+    /// Whether a thread buffer could not be read.
     left_out: Cell<bool>,
-    /// When the gate was frozen.
+    /// Time at which the gate was frozen.
     frozen_at: Cell<u64>,
-    /// The clock's rate as it was known then: a later measurement would not be the same.
+    /// The clock's frequency as known at that time: a later measurement would differ.
     hz: Cell<u64>,
-    /// What all streams had recorded when packets were last to be closed for a stream.
+    /// The bytes that all streams had recorded at the last request to close packets for a stream.
     seen: Cell<u32>,
-    /// When they last were.
+    /// Time at which packets were last closed.
     flushed_at: Cell<u64>,
 }
 
 impl Reader {
-    /// Nothing is being read.
+    /// Creates the state of an inactive reader.
     pub const fn new() -> Self {
         Self {
             place: Cell::new(Place::START),
@@ -73,7 +73,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// Nothing is being read, in the child of a fork.
+    /// Resets the state, in the child of a fork.
     pub fn forget(&self) {
         self.place.set(Place::START);
         self.merged.take_away();
@@ -84,7 +84,7 @@ impl Reader {
     }
 }
 
-/// A thread buffer, and how many packets precede its own.
+/// A thread buffer, and the number of packets before its own.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     number: u32,
@@ -102,9 +102,9 @@ impl Place {
 
 /// One of a process's streams.
 enum Numbered {
-    /// What happened in a thread.
+    /// Events of a thread.
     Events(&'static Buffer<Linux>),
-    /// What it, or a handler in it, produced.
+    /// Items that a thread, or a handler in it, produced.
     Items(&'static Ring<Linux>),
 }
 
@@ -117,8 +117,8 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Holds all threads off, and seals what they recorded, until [`let_go`](Self::let_go). Returns
-    /// what the gate was before.
+    /// Freezes all threads and seals their buffers, until [`let_go`](Self::let_go). Returns the state of the gate
+    /// before.
     ///
     /// # Errors
     /// `EBUSY` if another reader is active.
@@ -127,16 +127,16 @@ impl View<'_> {
         Ok(self.hold_off())
     }
 
-    /// Makes this the reader. Of threads that have ended nothing is undone then, in all thread buffers or in those in which
-    /// there is something.
+    /// Makes the caller the reader, and recovers the buffers of exited threads: all of them, or only those that hold
+    /// something.
     #[inline(never)]
     fn begin(&self, all: bool) -> Result<(), Errno> {
         let process = self.process;
         if !process.reading.take() {
             return Err(sys::EBUSY);
         }
-        // A thread may be taking the thread buffer of one that has ended; from now on none does. One that does not come to an
-        // end with it has the list in its hands: it stays as it is.
+        // A thread may be taking over the buffer of an exited thread; from now on none does. If a thread fails to
+        // finish that in time, it holds the list, which must not change.
         if process.ended.lock.with(|| ()).is_none() {
             process.reading.release();
             return Err(sys::EBUSY);
@@ -146,11 +146,11 @@ impl View<'_> {
         Ok(())
     }
 
-    /// [`hold`](Self::hold) for who is the reader.
+    /// [`hold`](Self::hold) for a caller that is the reader already.
     #[inline(never)]
     fn hold_off(&self) -> State {
         let process = self.process;
-        // While all are held off there is nothing to be done about ended threads.
+        // While all threads are frozen, nothing happens to the buffers of exited threads.
         let chosen = process.thread_buffers.choose(|thread_buffer| {
             thread_buffer.set_readable(thread_buffer.has_ended());
             !thread_buffer.has_ended()
@@ -162,9 +162,9 @@ impl View<'_> {
         process.reader.left_out.set(false);
         for thread_buffer in process.thread_buffers.since(&chosen).chain(chosen.iter()) {
             let is_own = core::ptr::eq(thread_buffer, own);
-            // Of the threads of its parent a fork has only the one that forked.
+            // Of its parent's threads a fork has only the one that forked.
             let nobody = thread_buffer.process() != here && !is_own;
-            // A handler that has interrupted a hook waits for it in vain.
+            // A handler that has interrupted a hook would wait for it in vain.
             let readable = nobody || outside(thread_buffer, if is_own { 0 } else { PATIENCE });
             if readable {
                 // SAFETY: the gate is frozen, all threads know, and this one is outside.
@@ -191,7 +191,7 @@ impl View<'_> {
         before
     }
 
-    /// Makes every thread see the gate as it is now, or this one see that it is inside.
+    /// Makes every thread see the current state of the gate, or makes this thread see that the other is inside.
     fn tell_threads(&self) {
         if self.process.port.fenced() {
             fence(Ordering::SeqCst);
@@ -200,11 +200,11 @@ impl View<'_> {
         }
     }
 
-    /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and lets them go on at
-    /// once; of threads that have ended nobody has to be held off for that. False if another reader is active, or a
-    /// thread does not leave its hook.
+    /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and unfreezes the threads at once. Buffers
+    /// of exited threads do not need the freeze. Returns false if another reader is active, or if a thread does not
+    /// leave its hook.
     ///
-    /// What other threads want to record in that moment, some ten microseconds, is lost and counted.
+    /// Events of other threads during that time, some ten microseconds, are lost and counted.
     #[inline(never)]
     fn close_packets(&self) -> bool {
         let process = self.process;
@@ -235,7 +235,7 @@ impl View<'_> {
         all
     }
 
-    /// The stream with this number: a thread's events, or items.
+    /// Returns the stream with this number: a thread's events, or items.
     fn stream(&self, number: u16) -> Option<Numbered> {
         let thread_buffer = self.process.numbers.thread_buffer(number)?;
         let buffer = thread_buffer.writer().stream().buffer();
@@ -245,7 +245,7 @@ impl View<'_> {
         thread_buffer.items().ring(number).map(Numbered::Items)
     }
 
-    /// The thread buffer whose events are the stream with this number, if it may be read.
+    /// Returns the thread buffer whose events are the stream with this number, if it may be read.
     fn buffer_of_events(&self, number: u32) -> Option<&'static ThreadBuffer<Linux>> {
         let number = u16::try_from(number).ok()?;
         let thread_buffer = self.process.numbers.thread_buffer(number)?;
@@ -253,14 +253,14 @@ impl View<'_> {
         (events && thread_buffer.readable()).then_some(thread_buffer)
     }
 
-    /// Lets the threads record again; returns whether one of them was left out.
+    /// Unfreezes the threads; returns whether one of them was omitted.
     pub fn let_go(&self) -> bool {
         let process = self.process;
         let reader = &process.reader;
         reader.merged.take_away();
         let (memory, bytes) = reader.memory.replace((core::ptr::null_mut(), 0));
         if !memory.is_null() {
-            // SAFETY: it came from `map`, and the table was taken away from it.
+            // SAFETY: it came from `map`, and the table has been detached from it.
             unsafe { sys::unmap(memory, bytes) };
         }
         process.with_metadata(|metadata| metadata.seal(false));
@@ -271,8 +271,8 @@ impl View<'_> {
         left_out
     }
 
-    /// The `n`th packet of all, the metadata first, then each thread's items and events, while
-    /// held.
+    /// Returns the `n`th packet of all: the metadata first, then each thread's items and events. Only while the threads
+    /// are frozen.
     pub fn packet(&self, n: u32) -> Option<&[u8]> {
         let process = self.process;
         let Some(n) = n.checked_sub(1) else {
@@ -294,7 +294,7 @@ impl View<'_> {
                 let stream = thread_buffer.writer().stream().buffer();
                 let items = thread_buffer.items();
                 let n = n - place.before;
-                // SAFETY: the thread buffer is sealed, and its thread held off.
+                // SAFETY: the thread buffer is sealed, and its thread frozen.
                 let packet = unsafe {
                     match n.checked_sub(items.kept()) {
                         None => items.packet(n),
@@ -312,7 +312,7 @@ impl View<'_> {
         }
     }
 
-    /// Adds all threads' tables up.
+    /// Computes the sum of all threads' tables.
     fn merge(&self) -> Result<(), Errno> {
         let thread_buffers = || {
             self.process
@@ -324,14 +324,14 @@ impl View<'_> {
             .filter_map(|thread_buffer| thread_buffer.writer().profile())
             .map(Profile::functions)
             .sum();
-        // Half empty, so that every function finds a place near its own.
+        // Half empty, so that every function finds a slot near its hash.
         let slots = functions.saturating_mul(2).max(64);
         let slot_bytes = slots as usize * size_of::<Slot>();
         let bytes = slot_bytes + 4 * size_of::<Frame>();
         let memory = sys::map(bytes)?;
         let reader = &self.process.reader;
         reader.memory.set((memory, bytes));
-        // SAFETY: the memory is new, large enough, and taken away before it is given back.
+        // SAFETY: the memory is new, large enough, and detached before it is freed.
         let set_up = unsafe {
             let frames = memory.add(slot_bytes).cast();
             reader.merged.set_up(memory.cast(), slots, frames, 2, 2)
@@ -351,7 +351,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// How long recording has been on, in ticks, up to the freezing.
+    /// Returns how long recording has been on, in ticks, up to the freeze.
     fn recorded(&self) -> u64 {
         let process = self.process;
         let before = process.recorded.load();
@@ -433,7 +433,7 @@ impl Control for View<'_> {
                 .once
                 .load(Ordering::Relaxed)
                 .then_some(state.spent()),
-            // The clock has as many bits as its times.
+            // The clock is as wide as timestamps, so it does not wrap around.
             clock_gaps: 0,
             setup_error: process.fault.get(),
             stuck: stuck.then_some("thread_stuck"),
@@ -479,7 +479,7 @@ impl Control for View<'_> {
 
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
         self.ready()?;
-        // Before the thread buffers' are, for those of threads that begin meanwhile.
+        // Set before the mode of the thread buffers, for threads that start meanwhile.
         let before = self.process.mode();
         self.process.set_mode(mode);
         let changed = self.clear_with(Some(mode));
@@ -533,8 +533,8 @@ impl Control for View<'_> {
         self.ready().is_ok()
     }
 
-    /// Closing packets stops all threads for a moment, so it is done when none of them has recorded
-    /// anything lately, which costs nothing; or else at most once a second.
+    /// Closing packets stops all threads briefly. So it is done when none of them has recorded anything lately, which
+    /// costs nothing, and otherwise at most once a second.
     fn flush(&self) -> bool {
         let (reader, now) = (&self.process.reader, self.now());
         let thread_buffers = || self.process.thread_buffers.iter();
@@ -556,14 +556,14 @@ impl Control for View<'_> {
     }
 
     fn streams(&self) -> u16 {
-        // There are no more numbers than that.
+        // The number of streams is limited to that.
         u16::try_from(self.process.thread_buffers.count()).unwrap_or(u16::MAX)
     }
 
     fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
         match self.stream(stream)? {
-            // SAFETY: in stream mode the link is the only reader, and one thread at a time is at it; it
-            // releases no packet that it still looks at.
+            // SAFETY: in stream mode the link is the only reader, and one thread at a time uses it; it releases no
+            // packet that it still reads.
             Numbered::Events(buffer) => unsafe { buffer.waiting(n) },
             Numbered::Items(ring) => ring.waiting(n),
         }
@@ -579,7 +579,7 @@ impl Control for View<'_> {
 
     fn release(&self, stream: u16) {
         match self.stream(stream) {
-            // SAFETY: as above; the link releases what it has seen waiting.
+            // SAFETY: as above; the link releases a packet that `waiting` returned.
             Some(Numbered::Events(buffer)) => unsafe { buffer.release() },
             Some(Numbered::Items(ring)) => ring.release(),
             None => {}
@@ -595,12 +595,12 @@ impl Control for View<'_> {
     }
 
     fn sealed_facts(&self) -> &[u8] {
-        // SAFETY: what is added to sealed metadata stands behind what is read.
+        // SAFETY: data that is added to sealed metadata is stored after the part that is read.
         unsafe { self.process.metadata.packet() }
     }
 
     fn wall_clock(&self, _: u64, _: u64, _: u32) -> bool {
-        // The threads record it themselves, and know it better.
+        // The threads record it themselves, with better precision.
         true
     }
 
