@@ -1,5 +1,5 @@
-/* Signals preempt threads in the moment in which the recorder takes memory for them: what the handlers call is
- * recorded all the same. Prints how many calls there were. */
+/* Signals preempt threads while the recorder allocates their memory: the handlers' calls must be recorded all the same.
+ * Prints the number of calls. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

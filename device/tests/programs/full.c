@@ -1,5 +1,5 @@
-/* A buffer that keeps the oldest events becomes full: what is recorded after that is lost, and each is
- * counted once. What the recorder says of itself is written into a file. */
+/* A buffer that keeps the oldest events becomes full: later events are lost, and each is counted once. Writes the
+ * recorder's own status into a file. */
 #include "kymo.h"
 
 #include "file.h"

@@ -1,6 +1,6 @@
-/* A signal at every instruction of the hooks, one after the other, whose handler leaves by siglongjmp: see
- * `stepped.c`. Between them calls of `after`, and of `deep` farther down the stack, that nothing disturbs. Prints
- * what was called, and how often a handler jumped; saves to the file that is named. */
+/* A signal at every instruction of the hooks, one after the other, whose handler leaves by siglongjmp: see `stepped.c`.
+ * In between there are undisturbed calls of `after`, and of `deep` farther down the stack. Prints the calls, and how
+ * often a handler jumped; saves to the file in its argument. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* A program that is compiled with -pg for a Cortex-M4, with interrupts between any two instructions, whose handlers are
- * profiled too. Its hooks are its own: they look whether every exit is that of the newest entry. */
+ * profiled too. It defines its own hooks, which check that every exit matches the newest entry. */
 #include "kymo.h"
 
 /* A hook takes longer than preempt.h thinks. */

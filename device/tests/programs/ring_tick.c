@@ -1,5 +1,5 @@
-/* A ring of items while interrupts that preempt anywhere do what kymo.h asks, kymo_tick(), and turn recording off and
- * on: no item may be lost without being counted, and each must have its time. */
+/* A ring of items while interrupts that preempt anywhere call kymo_tick(), as kymo.h requires, and turn recording off
+ * and on. Every lost item must be counted, and every item must have its timestamp. */
 #include <kymo_items.h>
 
 #include "strike.h"

@@ -1,6 +1,6 @@
-/* A signal at every instruction of the hooks, one after the other: the processor traps after each
- * instruction, and the handler of the trap has calls of its own, once in each call of `leaf`, an
- * instruction later each time. Prints what was called, as `everything.c` does. */
+/* A signal at every instruction of the hooks, one after the other: the processor traps after each instruction, and the
+ * trap's handler makes calls of its own, once in each call of `leaf`, one instruction later each time. Prints the
+ * calls, as `everything.c` does. */
 #include <signal.h>
 #include <stdio.h>
 

@@ -1,7 +1,6 @@
-/* Two interrupts that preempt anywhere: SysTick and, above it, timer 0 of QEMU's mps2 boards, each
- * after a time that changes with every one of them. The emulator executes instruction by instruction
- * and counts time in instructions (-singlestep -icount), so they come between any two instructions
- * sooner or later; strike_seen() tells between which. */
+/* Two interrupts that preempt anywhere: SysTick and, above it, timer 0 of QEMU's mps2 boards, each after a time that
+ * varies. The emulator executes instruction by instruction and counts time in instructions (-singlestep -icount), so in
+ * time they come between any two instructions; strike_seen() records between which. */
 #ifndef STRIKE_H
 #define STRIKE_H
 

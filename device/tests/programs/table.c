@@ -1,7 +1,6 @@
-/* The table of functions against the trace of the same run: both are written into files. Functions call
- * each other, also themselves, and two interrupts preempt anywhere; the handlers call what the thread
- * calls. The higher one says that it is an interrupt; the lower one does with TOLD, and is no more than a
- * function without. */
+/* Compares the profile table with the trace of the same run: both are written into files. Functions call each other and
+ * themselves, and two interrupts preempt anywhere; the handlers call the same functions as the thread. The higher
+ * interrupt is recorded as such; the lower one only with TOLD, otherwise it is just a function. */
 #include "kymo.h"
 
 #include "file.h"

@@ -1,5 +1,5 @@
-/* A thread that becomes unprivileged, before the recorder is set up (EARLY) or after: its masking is ignored, so the
- * recorder refuses it. */
+/* A thread that becomes unprivileged, before the recorder is set up (EARLY) or after. It cannot mask interrupts, so the
+ * recorder refuses its events. */
 #include "kymo.h"
 
 #include "strike.h"

@@ -1,4 +1,4 @@
-//! Programs for a Cortex-M that an emulator executes: built, run to their end, and what they said.
+//! Programs for a Cortex-M in an emulator: builds them, runs them to their end, and returns their output.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

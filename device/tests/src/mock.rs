@@ -1,4 +1,4 @@
-//! Processors that exist only in tests.
+//! Mock processors.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;

@@ -1,5 +1,5 @@
-//! The hooks of x86-64 in assembly: a signal at each of their instructions, and the same calls as the
-//! hooks in Rust.
+//! The x86-64 hooks in assembly: a signal at each of their instructions, and a comparison with the hooks in Rust for
+//! the same calls.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 

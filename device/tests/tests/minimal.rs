@@ -1,4 +1,4 @@
-//! The smallest recorder on a processor that exists only here: what it leaves in memory.
+//! The smallest recorder on a mock processor: the contents of its memory.
 
 use kymo_device_tests::layout::{Small, SmallBig};
 use kymo_device_tests::{Kind, Layouts, Mock, Packet, UNKNOWN, config, hot, leak, packets};

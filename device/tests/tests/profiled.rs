@@ -1,4 +1,4 @@
-//! Programs that are compiled with `-pg` (`c/wrap/pg.c`): on Linux, and on a Cortex-M4 that an emulator executes.
+//! Programs that are compiled with `-pg` (`c/wrap/pg.c`): on Linux, and on a Cortex-M4 in an emulator.
 
 #[path = "common/programs.rs"]
 mod common;

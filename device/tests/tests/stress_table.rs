@@ -1,5 +1,5 @@
-//! The table of functions while interrupts preempt between any two instructions of the hooks: it must say
-//! of every function, to the tick, what the trace of the same run says.
+//! The profile table while interrupts preempt between any two instructions of the hooks: it must agree with the trace
+//! of the same run for every function, to the tick.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! A thread's thread buffer: signals at every point of a hook, and readers.
+//! The buffer of a thread: signals at every point of a hook, and readers.
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;

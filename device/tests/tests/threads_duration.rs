@@ -1,4 +1,4 @@
-//! Duration mode of a thread: signals at every point of its hooks, jumps, readers, and calls whose end nobody sees.
+//! Duration mode of a thread: signals at every point of its hooks, jumps, readers, and calls whose exit is never seen.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Items of several CPUs, and records that a CPU fills in place.
+//! Items of several CPUs, and user records that a CPU fills in place.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;

@@ -1,5 +1,4 @@
-//! Several CPUs that run one program: what each records, readers that hold all of them off, turning on
-//! and off.
+//! Several CPUs that run one program: their recordings, readers that freeze all of them, turning recording on and off.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex};

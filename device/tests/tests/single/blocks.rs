@@ -1,4 +1,4 @@
-//! Records filled in place, with interrupts in between.
+//! User records filled in place, with interrupts in between.
 
 use std::rc::Rc;
 

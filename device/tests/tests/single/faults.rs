@@ -1,4 +1,4 @@
-//! Programs that describe themselves wrongly, and interrupts where nothing is kept any more.
+//! Programs with wrong configurations, and interrupts when no more data can be stored.
 
 use std::cell::{Cell, UnsafeCell};
 use std::rc::Rc;

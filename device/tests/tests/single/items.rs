@@ -1,4 +1,4 @@
-//! Items beside the events of one processor.
+//! Items in addition to the events of one processor.
 
 use std::cell::Cell;
 use std::rc::Rc;

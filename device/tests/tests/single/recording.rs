@@ -1,4 +1,4 @@
-//! What has to be right at the moment at which recording is turned on, and when all is forgotten.
+//! State that must be right when recording is turned on, and when the recording is cleared.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
