@@ -292,9 +292,10 @@ impl Measure {
 
     /// Returns the uncertainty of a whole call's overhead: two standard deviations. The standard deviation of one call
     /// is at most half of the range of the calls, which is estimated as twice the excess of the longest call over the
-    /// average. It is at least one tick, because even identical calls differ in their position relative to the clock's
-    /// ticks (also if the measurement did not show it). The result is 5/2 times that of this average alone, because
-    /// what is subtracted and added consists of three averages of the same number of calls: √(1 + 2² + 1) is less.
+    /// average. The range is at least one tick, because even identical calls differ in their position relative to the
+    /// clock's ticks (also if the measurement did not show it). The result is 5/2 times that of this average alone,
+    /// because what is subtracted and added consists of three averages of the same number of calls: √(1 + 2² + 1) is
+    /// less.
     fn doubt(self, sums: &Sums) -> i64 {
         let unit = i64::from(Cost::UNIT);
         let average = self.average(sums.before.wrapping_add(sums.after));

@@ -40,8 +40,8 @@
 //!    `sending=1`, and after all is acknowledged `sending=0 pieces=N`. The buffer then returns to its previous mode.
 //!    All other commands except dumps are executed meanwhile. The target waits at most one second for packets in which
 //!    the program is filling a record; a following `reserved=N` is the number of streams whose last packets are
-//!    missing. A target without a stream refuses the command, unless this command ended the last stream: its reply may
-//!    have been lost.
+//!    missing. A target without a stream refuses the command, because data may be missing, unless this command ended
+//!    the last stream.
 //!
 //! When the host is gone (silent for [`DUMP_TIMEOUT_MS`], or a host sends `identify`), the target stops sending. The
 //! buffer stays in stream mode and keeps the unacknowledged packets; the next `stream on` continues with them.

@@ -264,7 +264,7 @@ typedef enum rtems_record_fetch_status {
 	RTEMS_RECORD_FETCH_INVALID_ITEM_COUNT
 } rtems_record_fetch_status;
 
-/* Returns the number of items for which one fetch surely has room. */
+/* Returns a number of items with which one fetch returns everything that the ring holds. */
 #ifdef KYMO_LINUX
 extern const uint32_t kymo_items_packets __attribute__((weak));
 #endif

@@ -83,8 +83,8 @@ impl ThreadPort for Linux {
     /// the kernel saves, and a hook after a jump is less far below, or above. That holds only within the thread's own
     /// stack, whose upper end is known. Above it is a handler's alternate stack, which the kernel does not report while
     /// it is disarmed (`SS_AUTODISARM`). (A handler must not switch stacks in other ways and return to the hook, as
-    /// threads do that a program switches itself.) A clock that is a function may be instrumented, so that any hook may
-    /// call hooks.
+    /// threads do that a program switches itself.) If the clock is read by a function call, that function may be
+    /// instrumented, so that any hook may call hooks.
     fn has_left(&self, there: *mut u8) -> bool {
         let (here, there) = (machine::stack() as usize, there as usize);
         let end = stack_end();

@@ -1,4 +1,4 @@
-//! Reads the recordings of all threads while they are frozen, and implements the link's commands.
+//! Reads the recordings of all threads while recording is frozen, and implements the link's commands.
 //!
 //! There is one reader at a time ([`Process::reading`]). It freezes the gate, imposes a memory barrier on all threads,
 //! waits until the thread of each thread buffer has left its hook, and seals the thread buffers. From then until the
@@ -117,8 +117,8 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Freezes all threads and seals their buffers, until [`let_go`](Self::let_go). Returns the state of the gate
-    /// before.
+    /// Freezes recording in all threads and seals their buffers, until [`let_go`](Self::let_go). Returns the state of
+    /// the gate before.
     ///
     /// # Errors
     /// `EBUSY` if another reader is active.
@@ -150,7 +150,7 @@ impl View<'_> {
     #[inline(never)]
     fn hold_off(&self) -> State {
         let process = self.process;
-        // While all threads are frozen, nothing happens to the buffers of exited threads.
+        // While recording is frozen, nothing happens to the buffers of exited threads.
         let chosen = process.thread_buffers.choose(|thread_buffer| {
             thread_buffer.set_readable(thread_buffer.has_ended());
             !thread_buffer.has_ended()
@@ -200,7 +200,7 @@ impl View<'_> {
         }
     }
 
-    /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and unfreezes the threads at once. Buffers
+    /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and unfreezes recording at once. Buffers
     /// of exited threads do not need the freeze. Returns false if another reader is active, or if a thread does not
     /// leave its hook.
     ///
@@ -253,7 +253,7 @@ impl View<'_> {
         (events && thread_buffer.readable()).then_some(thread_buffer)
     }
 
-    /// Unfreezes the threads; returns whether one of them was omitted.
+    /// Unfreezes recording; returns whether a thread was omitted.
     pub fn let_go(&self) -> bool {
         let process = self.process;
         let reader = &process.reader;
@@ -271,8 +271,8 @@ impl View<'_> {
         left_out
     }
 
-    /// Returns the `n`th packet of all: the metadata first, then each thread's items and events. Only while the threads
-    /// are frozen.
+    /// Returns the `n`th packet of all: the metadata first, then each thread's items and events. Only while recording
+    /// is frozen.
     pub fn packet(&self, n: u32) -> Option<&[u8]> {
         let process = self.process;
         let Some(n) = n.checked_sub(1) else {
@@ -294,7 +294,7 @@ impl View<'_> {
                 let stream = thread_buffer.writer().stream().buffer();
                 let items = thread_buffer.items();
                 let n = n - place.before;
-                // SAFETY: the thread buffer is sealed, and its thread frozen.
+                // SAFETY: the thread buffer is sealed, and its thread does not record.
                 let packet = unsafe {
                     match n.checked_sub(items.kept()) {
                         None => items.packet(n),
@@ -533,8 +533,8 @@ impl Control for View<'_> {
         self.ready().is_ok()
     }
 
-    /// Closing packets stops all threads briefly. So it is done when none of them has recorded anything lately, which
-    /// costs nothing, and otherwise at most once a second.
+    /// Closing packets stops recording in all threads briefly. So it is done when none of them has recorded anything
+    /// lately, which costs nothing, and otherwise at most once a second.
     fn flush(&self) -> bool {
         let (reader, now) = (&self.process.reader, self.now());
         let thread_buffers = || self.process.thread_buffers.iter();

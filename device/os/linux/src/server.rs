@@ -97,7 +97,7 @@ impl Server {
         }
         let mut made = sockets::listen_at(name.bytes());
         if made == Err(sockets::EADDRINUSE) && !child && !with_process {
-            // The name is in use by the parent, of which this is a program of its own.
+            // The parent process uses the name, and this process runs another program.
             let _ = write!(name, ".{}", sys::process());
             made = sockets::listen_at(name.bytes());
         }
@@ -324,7 +324,7 @@ impl Process {
         if let Some(host) = file_in(held)
             && sockets::send_all(host, bytes).is_err()
         {
-            // Another thread may be reading from it, so the serving thread closes it.
+            // Only shut down here, so that nothing is read from it any more; the serving thread closes it.
             sockets::end(host);
         }
     }

@@ -1,4 +1,5 @@
-//! Several CPUs that run one program: their recordings, readers that freeze all of them, turning recording on and off.
+//! Several CPUs that run one program: their recordings, readers that freeze recording on all of them, turning recording
+//! on and off.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex};

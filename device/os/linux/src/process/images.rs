@@ -165,7 +165,7 @@ impl Process {
     #[inline(never)]
     fn follow_library(&self, address: usize) {
         if !self.images.knows(address, self.port.now()) {
-            // If a handler interrupted this thread here, the image is recorded after the handler, or at the next call.
+            // A handler that interrupts this lookup skips its own: the next call in its image is soon enough.
             self.images.lock.with(|| self.look_at_image(address));
         }
     }

@@ -1,5 +1,5 @@
-//! Detects child processes made by the system call `clone`, of which the C library does not report: the kernel wipes
-//! their gate.
+//! Detects child processes made by the system call `clone`, which the C library does not report: the kernel wipes their
+//! gate.
 //!
 //! Such a child has its parent's buffers, mapped from a file that both would write to, and nothing calls [`forked`] in
 //! it. So the gate is in a page that the kernel fills with zeros in every child (`MADV_WIPEONFORK`). A zero gate is

@@ -1,4 +1,4 @@
-//! Iterates over the thread buffers of all threads while they are frozen.
+//! Iterates over the thread buffers of all threads while recording is frozen.
 
 use kymo_recorder::threads::ThreadBuffer;
 
