@@ -20,7 +20,7 @@
 //!
 //! | offset | type | field |
 //! |---|---|---|
-//! | 0 | u16 | version, 4; 3 of programs with compact records is the same |
+//! | 0 | u16 | version: 4; 3 is equal for programs with compact records |
 //! | 2 | u8 | bytes of an address |
 //! | 3 | u8 | shape: 0 compact, 1 wide |
 //! | 4 | u8 | `function_shift` to use if it is 0 in `kymo_config` |

@@ -18,7 +18,7 @@ static HOT: Hot = Hot::new(&raw const HOT);
 #[unsafe(export_name = "kymo_recorder")]
 static RECORDER: Minimal<CortexM> = Minimal::new(CortexM::new());
 
-/// An ELF note, aligned as one must be.
+/// An ELF note, with the required alignment.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
 

@@ -105,7 +105,7 @@ unsafe fn describe(number: usize, name: *const c_char, kind: MetadataType) {
 /// kept part ends with a whole character. (Not `CStr`, which calls a function that the program may not have otherwise.)
 ///
 /// # Safety
-/// It is NUL-terminated, and stays.
+/// `name` is NUL-terminated, and does not change.
 #[inline(always)]
 unsafe fn text<'a>(name: *const c_char) -> &'a [u8] {
     let name = name.cast::<u8>();
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn kymo_dump_text(put: unsafe extern "C" fn(*const c_char,
 /// Does the same with the recording that RAM still holds after a reset, before RAM is initialized.
 ///
 /// # Safety
-/// `put` may be called with a text and its length, and nothing of the program runs yet.
+/// `put` may be called with a text and its length, and the program does not run yet.
 #[cfg(not(any(target_os = "linux", target_arch = "aarch64")))]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_dump_survivors(

@@ -33,7 +33,7 @@ fn recorder() -> &'static Single<Processor> {
     Processor::somewhere(&RECORDER)
 }
 
-/// An ELF note, aligned as one must be.
+/// An ELF note, with the required alignment.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
 
@@ -249,7 +249,7 @@ pub fn dump_text(put: &mut dyn FnMut(&[u8])) -> bool {
 /// Does the same with the recording that RAM still holds after a reset.
 ///
 /// # Safety
-/// As of [`kymo_recorder::survivors::dump_text`].
+/// Same as [`kymo_recorder::survivors::dump_text`].
 pub unsafe fn dump_survivors(put: &mut dyn FnMut(&[u8])) -> bool {
     // SAFETY: by this function's contract.
     unsafe { kymo_recorder::survivors::dump_text::<Processor>(&raw const HOT, config(), put) }
@@ -319,7 +319,7 @@ pub fn landed(ring: &'static Ring) {
 /// Does the same for `kymo_ring_put`, which has picked up the item and unmasked interrupts before the call.
 ///
 /// # Safety
-/// The ring is there for good.
+/// `ring` is static.
 #[cfg(all(kymo_assembly, target_arch = "arm"))]
 unsafe extern "C" fn put_landed(ring: *const Ring, id: u32, data: usize) {
     // SAFETY: by this function's contract; only the address of the counter is taken.
@@ -343,7 +343,7 @@ pub fn reserve(length: usize) -> *mut u8 {
 /// Finishes a reserved record with this type; 0 discards it.
 ///
 /// # Safety
-/// As of [`Single::commit`].
+/// Same as [`Single::commit`].
 pub unsafe fn commit(data: *mut u8, kind: u16) {
     // SAFETY: by this function's contract.
     unsafe { recorder().commit(&HOT, data, kind) };

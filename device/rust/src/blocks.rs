@@ -91,7 +91,7 @@ pub unsafe extern "C" fn kymo_commit(record: *mut c_void, kind: u16) {
 /// Discards a reserved record.
 ///
 /// # Safety
-/// As of `kymo_commit`.
+/// Same as `kymo_commit`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_discard(record: *mut c_void) {
     // SAFETY: by this function's contract.

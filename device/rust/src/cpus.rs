@@ -28,7 +28,7 @@ static GATE: &Gate = &HOT.0.gate;
 #[unsafe(export_name = "kymo_recorder")]
 static RECORDER: Cpus<Aarch64, MAX_CPUS> = Cpus::new(Aarch64::new());
 
-/// An ELF note, aligned as one must be.
+/// An ELF note, with the required alignment.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
 
@@ -92,7 +92,7 @@ pub fn reserve(length: usize) -> *mut u8 {
 /// Finishes a reserved record with this type; 0 discards it.
 ///
 /// # Safety
-/// As of [`Cpus::commit`].
+/// Same as [`Cpus::commit`].
 pub unsafe fn commit(data: *mut u8, kind: u16) {
     // SAFETY: by this function's contract.
     unsafe { RECORDER.commit(GATE, data, kind) };

@@ -80,7 +80,7 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-/// An ELF note, aligned as one must be.
+/// An ELF note, with the required alignment.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
 
@@ -355,7 +355,7 @@ pub fn reserve(length: usize) -> *mut u8 {
 /// Finishes a reserved record with this type; 0 discards it.
 ///
 /// # Safety
-/// As of [`Process::commit`].
+/// Same as [`Process::commit`].
 pub unsafe fn commit(data: *mut u8, kind: u16) {
     // SAFETY: by this function's contract.
     unsafe { PROCESS.commit(GATE, data, kind) };

@@ -21,7 +21,7 @@ const _: () = assert!(Ring::<CortexM>::PACKET == 1024 && Ring::<CortexM>::LANDIN
 /// that leaves room; lr: PRIMASK.
 ///
 /// # Safety
-/// As of [`SinglePort::put_items`](kymo_recorder::single::SinglePort::put_items).
+/// Same as [`SinglePort::put_items`](kymo_recorder::single::SinglePort::put_items).
 #[cfg(target_has_atomic = "32")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn put_items(

@@ -84,7 +84,7 @@ impl Process {
     /// Finishes a record that the calling thread reserved, with this type; 0 discards it.
     ///
     /// # Safety
-    /// As of [`ThreadBuffer::commit`](kymo_recorder::threads::ThreadBuffer::commit).
+    /// Same as [`ThreadBuffer::commit`](kymo_recorder::threads::ThreadBuffer::commit).
     pub unsafe fn commit(&self, gate: &Gate, data: *mut u8, kind: u16) {
         if let Some(thread_buffer) = self.thread_buffer() {
             // SAFETY: by this function's contract.
