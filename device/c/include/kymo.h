@@ -582,10 +582,10 @@ bool kymo_cpu_start(uint16_t number);
 /* Writes the whole recording, packets unchanged, to `path`: one file that `kymo show`, `kymo export` and the other
  * subcommands read. Returns 0, or -1 with errno. Runs by itself at exit if the environment variable KYMO_OUTPUT names a
  * file; if a signal, _exit() or exec ends the program, that file holds the recording all the same (book/linux.md). A
- * forked child has a file of its own. EBUSY if a dump is in progress, or if a thread's recording is missing in the file
- * because the thread did not leave its hook for ten seconds. (A signal handler that leaves by siglongjmp may abandon a
- * hook that it interrupted. The recorder notices that at the thread's next call that is not much deeper in the stack,
- * or when the thread saves; the event of that hook counts as lost.) EFAULT if `path` is NULL. */
+ * forked child has a file of its own. EBUSY if a dump or a stream is in progress, or if a thread's recording is missing
+ * in the file because the thread did not leave its hook for ten seconds. (A signal handler that leaves by siglongjmp
+ * may abandon a hook that it interrupted. The recorder notices that at the thread's next call that is not much deeper
+ * in the stack, or when the thread saves; the event of that hook counts as lost.) EFAULT if `path` is NULL. */
 int kymo_save(const char *path);
 #endif
 

@@ -215,8 +215,8 @@ pub fn process() -> &'static Process {
 /// Error of [`save`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveError {
-    /// The system's error number. Also `EBUSY` if another dump is in progress, or if a thread's recording is missing
-    /// because the thread does not leave its hook.
+    /// The system's error number. Also `EBUSY` if a dump or a stream is in progress, or if a thread's recording is
+    /// missing because the thread does not leave its hook.
     pub errno: i32,
 }
 

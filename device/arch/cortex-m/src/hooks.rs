@@ -71,7 +71,7 @@ pub const EXIT_NAMED: u64 = Shape::other_header(ByteOrder::Little, EventId::Exit
 /// arguments, are the slow path.
 ///
 /// Use `counting` if the recorder counts calls ([`Cursor::depth`](kymo_recorder::hot::Cursor::depth)) and has a
-/// stopper, and `plain` if it has neither: then an entry takes 24 instructions and an exit 21.
+/// stopper, and `plain` if it has neither: then an entry takes 24 instructions and an exit 20.
 #[macro_export]
 macro_rules! hooks {
     (counting, $hot:path, $enter:path, $exit:path, $change:path $(, table: $($table:path),*)?) => {
@@ -86,7 +86,7 @@ macro_rules! hooks {
     };
     // With duration mode ([`kymo_recorder::duration`]). The gate's word is the address of the program's structure.
     // `$long_enter` and `$long_exit` are its slow path; the latter takes a time instead of the call site. A call that
-    // is filtered out takes 19 instructions at its entry and 25 at its exit, none of them masked.
+    // is shorter than the threshold takes 19 instructions at its entry and 25 at its exit, none of them masked.
     //
     // r0: function; r1: call site, at the exit then the start; r2: the structure; r3: scratch; r12: the frame.
     (

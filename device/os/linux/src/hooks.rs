@@ -18,7 +18,7 @@
 //! No instruction of a hook is restarted or takes partial effect when a signal arrives, and x86-64 does not reorder
 //! stores. So a reader on another processor that sees the thread outside sees its record, too.
 //!
-//! Records are stored in pieces, and up to two bytes beyond their ends, where there is room for them
+//! Records are stored in pieces, and up to one byte beyond their ends, where there is room for it
 //! ([`Layout::fast_bytes`](kymo_wire::event::Layout::fast_bytes)). They are the short records of 64-bit targets, as
 //! [`kymo_wire::event`] defines them.
 //!
