@@ -133,7 +133,7 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 #define KYMO_HOOK_MEMORY_FREE(heap_, block_) kymo_sysview_heap_free((heap_), (block_))
 #endif
 
-/* ------------------------------------------------------------------ what no back end wants */
+/* ------------------------------------------------------------------ hooks without a back end */
 
 /* Compiles to no instruction and causes no warning about unused values, but the arguments must be valid. */
 #define KYMO_HOOK_NOTHING(first_, second_, third_) \

@@ -93,7 +93,7 @@ KYMO_SYSTEM void kymo_rtems_stream_thread(const kymo_rtems_stream_t *stream, uin
 	}
 }
 
-/* Sends the full timestamp, if the item's 22 bits are ambiguous, and at least twice a second. */
+/* Sends the full timestamp, if the item's 22 bits are ambiguous, or half a second after the last one. */
 KYMO_SYSTEM void kymo_rtems_stream_time(kymo_rtems_stream_t *stream, uint64_t time)
 {
 	uint64_t seconds = time / stream->hz;

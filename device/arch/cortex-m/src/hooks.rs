@@ -1,7 +1,7 @@
 //! The compiler's hooks in assembly, for Armv7-M and the Armv8-M mainline.
 //!
 //! They do the same as the portable hooks ([`kymo_recorder::hot`] describes that), in 28 instructions for an entry and
-//! 24 for an exit, of which 17 and 14 run with interrupts masked. They take 4 instructions when recording is off, and 8
+//! 24 for an exit, of which 16 and 13 run with interrupts masked. They take 4 instructions when recording is off, and 8
 //! (6) while waiting for a trigger. `cargo xtask bench recorder` counts them, and tests compare their records with
 //! those of the portable hooks.
 //!

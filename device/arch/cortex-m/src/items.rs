@@ -1,6 +1,6 @@
 //! Producers of items in assembly, for Armv7-M and the Armv8-M mainline.
 //!
-//! One item (a 10-bit id and 22 bits of the clock, then a word) takes 12 instructions, 9 of them with interrupts
+//! One item (a 10-bit id and 22 bits of the clock, then a word) takes 12 instructions, 8 of them with interrupts
 //! masked. A producer for a ring that only one interrupt level uses takes 9, with nothing masked. The producers know
 //! only the address of a ring's next item ([`kymo_recorder::items`]). A closed gate and the end of a packet both show
 //! when an item is stored in the *sentinel slot* at the end of a packet. The producer then takes the item out, makes
