@@ -33,7 +33,7 @@ impl<const BYTES: usize, const PACKETS: usize> Packets<BYTES, PACKETS> {
                 BYTES >= MIN_PACKET as usize && BYTES <= MAX_PACKET as usize,
                 "a packet has 128 to 524288 bytes"
             );
-            assert!(PACKETS > 0, "there is at least one packet");
+            assert!(PACKETS >= 2, "there are at least two packets");
             assert!(
                 PACKETS <= u32::MAX as usize / BYTES,
                 "all packets together have less than 4 GiB"
