@@ -195,7 +195,7 @@ fn trigger_and_stopper_are_kept_over_a_reboot() {
     let first = bench.trace("first", &[]);
 
     // Recording goes on with an entry of that function and off with an exit of it, each time. In
-    // between other threads may run, and they are recorded too; and an interrupt may strike between
+    // between other threads may run, and they are recorded too; and an interrupt may preempt between
     // the one and the other, and another thread, which turns recording off again, follow it.
     let show = lines(&mut bench.look("show", &first));
     let events: Vec<&Value> = show.iter().filter(|line| line["type"] == "event").collect();

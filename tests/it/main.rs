@@ -27,3 +27,4 @@ mod sysview;
 mod transports;
 mod truth;
 mod unsafe_code;
+mod zephyr_app;

@@ -82,8 +82,7 @@ fn every_folder_at_the_top_says_what_it_is() {
     let mut folders: Vec<&str> = files
         .iter()
         .filter_map(|file| Some(file.split_once('/')?.0))
-        // The recorder's bench is about to become a folder of device.
-        .filter(|folder| !folder.starts_with('.') && *folder != "bench")
+        .filter(|folder| !folder.starts_with('.'))
         .collect();
     folders.dedup();
     let missing = |folder: &&str| !run::root().join(folder).join("README.md").is_file();

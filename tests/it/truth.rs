@@ -310,7 +310,7 @@ fn promoted(log: &[Entry], functions: &BTreeMap<String, u64>) -> Vec<Entry> {
         })
     };
     let mut entries: Vec<Entry> = log.iter().filter_map(translate).collect();
-    // An interrupt that strikes in the middle of a switch interrupts no thread: one has been told to
+    // An interrupt that preempts in the middle of a switch interrupts no thread: one has been told to
     // be out, and the other not yet to be in.
     let mut switching = false;
     for entry in &mut entries {

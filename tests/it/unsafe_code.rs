@@ -17,7 +17,7 @@ const ALLOWED: [&str; 12] = [
     "device/rust/tests/",
     "device/tests/",
     "demos/",
-    "bench/",
+    "device/bench/",
     "host/coresight-c/src/",
     "host/read/src/bytes.rs",
 ];

@@ -1,12 +1,11 @@
-//! What a target's clock was compared with: its periodic tick, and the clock of a host.
+//! Comparisons of a target's clock with its periodic tick, and with the clock of a host.
 //!
-//! A clock whose rate is configured wrongly spoils every time and duration of a trace, and nothing in the
-//! trace shows it. Both comparisons are recorded as they were measured; what follows from them is worked out
-//! by the reader of the trace.
+//! A clock whose frequency is configured wrongly falsifies every timestamp and duration of a trace, and nothing in the
+//! trace shows it. Both comparisons are recorded as they were measured; the reader of the trace evaluates them.
 
 use crate::event::ByteOrder;
 
-/// The clock compared with the program's calls of `kymo_tick()`: the value of a
+/// Comparison of the clock with the program's calls of `kymo_tick()`: the value of a
 /// [`MetadataType::TickCheck`](crate::event::MetadataType::TickCheck).
 ///
 /// | offset | type | field |
@@ -16,20 +15,19 @@ use crate::event::ByteOrder;
 /// | 12 | u32 | `hz` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TickCheck {
-    /// How far the clock went from the first call to the last one (or from set-up on, if there was none), in
-    /// ticks of the clock.
+    /// Ticks of the clock between the first call and the last one (or since set-up, if there was none).
     pub clock: u64,
-    /// How many calls there were behind the first.
+    /// Number of calls after the first.
     pub count: u32,
-    /// How many the program promises in a second.
+    /// Calls per second according to the program.
     pub hz: u32,
 }
 
 impl TickCheck {
-    /// The size of the record's value.
+    /// Size of the record's value in bytes.
     pub const BYTES: usize = 16;
 
-    /// The record's value.
+    /// Encodes the record's value.
     pub fn encode(&self, order: ByteOrder) -> [u8; Self::BYTES] {
         let mut value = [0; Self::BYTES];
         let (clock, rest) = value.split_at_mut(8);
@@ -59,7 +57,7 @@ impl TickCheck {
     }
 }
 
-/// The clock compared with a host's between two moments: the value of a
+/// Comparison of the clock with a host's over an interval: the value of a
 /// [`MetadataType::HostCheck`](crate::event::MetadataType::HostCheck).
 ///
 /// | offset | type | field |
@@ -69,19 +67,19 @@ impl TickCheck {
 /// | 16 | u64 | `uncertainty` |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCheck {
-    /// How far the target's clock went, in ticks.
+    /// Ticks of the target's clock in the interval.
     pub clock: u64,
-    /// How many nanoseconds passed by the host's clock.
+    /// Nanoseconds of the host's clock in the interval.
     pub ns: u64,
-    /// By how many nanoseconds that may be wrong, either way.
+    /// Uncertainty of `ns` in nanoseconds, in either direction.
     pub uncertainty: u64,
 }
 
 impl HostCheck {
-    /// The size of the record's value.
+    /// Size of the record's value in bytes.
     pub const BYTES: usize = 24;
 
-    /// The record's value.
+    /// Encodes the record's value.
     pub fn encode(&self, order: ByteOrder) -> [u8; Self::BYTES] {
         let mut value = [0; Self::BYTES];
         let fields = [self.clock, self.ns, self.uncertainty];

@@ -1,43 +1,41 @@
-//! What recording costs, as a target has measured it on itself.
+//! Overhead of recording, as a target has measured it on itself.
 //!
-//! Every event takes time that the traced program would otherwise have had: some of it *before* the
-//! moment that stands in its record (the call of the hook and its checks), some *after* (encoding,
-//! storing, the way back). So between two neighbouring events of one context the trace shows what
-//! the program did, and in addition what the first of them took after its moment and the second
-//! before its own. A reader that knows both can subtract them ([`Cost`]).
+//! Every event takes time from the traced program: some of it *before* the timestamp in its record is taken (the call
+//! of the hook and its checks), some *after* (encoding, storing, the return). So the interval between two consecutive
+//! events of one context contains the program's own work, the first event's overhead after its timestamp, and the
+//! second event's overhead before its timestamp. A reader that knows both can subtract them ([`Cost`]).
 //!
-//! Records that come late after the one before them have other forms, which take another way
-//! through the encoder; so a cost says from which distance on it holds ([`Cost::from_bits`]).
+//! Records that come long after the previous one have other forms, and take another path through the encoder. So each
+//! overhead has a minimum distance from which it applies ([`Cost::from_bits`]).
 //!
-//! A target only calls each of its hooks some times and tells what that took in all, as it is
-//! ([`Sums`], in the metadata record of type [`MetadataType::Measured`](crate::event::MetadataType::Measured)):
-//! code is scarce there. What a call of the hook costs, and how sure that is, a reader works out of it
-//! ([`costs`]).
+//! A target only calls each of its hooks several times and records the total times without processing ([`Sums`], in the
+//! metadata record of type [`MetadataType::Measured`](crate::event::MetadataType::Measured)), because code is scarce
+//! there. The reader computes the overhead of a call of the hook, and its uncertainty ([`costs`]).
 
 use crate::event::{ByteOrder, Form, Layout};
 
-/// What is being recorded.
+/// Kind of event whose overhead was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Recorded {
-    /// A function is entered.
+    /// Entry to a function.
     Enter = 0,
-    /// A function is left.
+    /// Exit from a function.
     Exit = 1,
-    /// An interrupt handler begins.
+    /// Start of an interrupt handler.
     IsrEnter = 2,
-    /// An interrupt handler ends.
+    /// End of an interrupt handler.
     IsrExit = 3,
-    /// A function is left, and the record says which ([`EventId::ExitNamed`](crate::event::EventId)).
+    /// Exit from a function that is recorded with the function ([`EventId::ExitNamed`](crate::event::EventId)).
     ExitNamed = 4,
     /// A thread loses its processor.
     SwitchedOut = 5,
-    /// A thread gets one.
+    /// A thread gets a processor.
     SwitchedIn = 6,
 }
 
 impl Recorded {
-    /// The one with this number.
+    /// Returns the kind with this number.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Enter),
@@ -52,35 +50,33 @@ impl Recorded {
     }
 }
 
-/// What one record costs. Times are in parts of a tick of the target's clock, because they are
-/// averages.
+/// Overhead of one record. Times are in fractions of a tick of the target's clock, because they are averages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Of what.
+    /// The kind of event.
     pub recorded: Recorded,
-    /// It holds for records that come 2^this ticks or more after the record before (0: for all),
-    /// unless there is another cost with a larger number that holds too.
+    /// The overhead applies to records that come at least 2^`from_bits` ticks after the previous record (0: to all),
+    /// unless another overhead with a larger number applies, too.
     pub from_bits: u8,
-    /// How much [`before`](Self::before) and [`after`](Self::after) may each be wrong, either way,
-    /// in 1/[`UNIT`](Self::UNIT) ticks.
+    /// Uncertainty of [`before`](Self::before) and of [`after`](Self::after), in either direction, in
+    /// 1/[`UNIT`](Self::UNIT) ticks.
     pub uncertainty: u16,
-    /// From the first instruction that is there for the sake of the hook's call to the moment that
-    /// is recorded, in 1/[`UNIT`](Self::UNIT) ticks.
+    /// Time from the first instruction that exists only for the hook's call to the timestamp, in 1/[`UNIT`](Self::UNIT)
+    /// ticks.
     pub before: u32,
-    /// From the moment that is recorded to the hook's return, in 1/[`UNIT`](Self::UNIT) ticks.
+    /// Time from the timestamp to the hook's return, in 1/[`UNIT`](Self::UNIT) ticks.
     pub after: u32,
 }
 
 impl Cost {
-    /// So many parts has a tick.
+    /// Fractions per tick.
     pub const UNIT: u32 = 256;
 
-    /// How targets told it before they told [`Sums`]: `u8 recorded, u8 from_bits, u16 uncertainty,
-    /// u32 before, u32 after`.
+    /// Size of the older encoding, which targets used before [`Sums`]: `u8 recorded, u8 from_bits, u16 uncertainty, u32
+    /// before, u32 after`.
     pub const BYTES: usize = 12;
 
-    /// Reads a part of the value of such a metadata record; `None` if it is shorter, or of something
-    /// unknown.
+    /// Reads one overhead from the value of such a metadata record; `None` if it is too short, or of an unknown kind.
     pub fn decode(order: ByteOrder, value: &[u8]) -> Option<Self> {
         let value: &[u8; Self::BYTES] = value.first_chunk()?;
         let [recorded, from_bits, u0, u1, b0, b1, b2, b3, a0, a1, a2, a3] = *value;
@@ -104,33 +100,33 @@ const fn word(order: ByteOrder, bytes: [u8; 4]) -> u32 {
     }
 }
 
-/// What several calls of one hook took, in ticks. They wrap at 2^32.
+/// Total time of several calls of one hook, in ticks. The sums wrap at 2^32.
 ///
-/// Each call took a part of reading the clock beside, and what it takes to call something at all: what
-/// that is, [`Base`] shows.
+/// The time of each call includes a part of reading the clock, and the time that any call takes: [`Base`] provides
+/// both.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sums {
-    /// From before the calls to the moments that they recorded.
+    /// Sum of the times from before the calls to their timestamps.
     pub before: u32,
-    /// From these moments to the calls' return.
+    /// Sum of the times from the timestamps to the calls' return.
     pub after: u32,
-    /// What the longest of them took, both parts together.
+    /// The longest time of one call, both parts together.
     pub most: u32,
 }
 
 impl Sums {
-    /// How it is laid out: `u32 before, u32 after, u32 most`.
+    /// Size of the encoding: `u32 before, u32 after, u32 most`.
     const BYTES: usize = 12;
 
-    /// Of no call yet.
+    /// Sums of no calls.
     pub const NOTHING: Self = Self {
         before: 0,
         after: 0,
         most: 0,
     };
 
-    /// A call took so many ticks before the moment that it recorded, and after that.
+    /// Adds a call that took `before` ticks before its timestamp, and `after` ticks after it.
     #[inline(always)]
     pub fn add(&mut self, before: u32, after: u32) {
         self.before = self.before.wrapping_add(before);
@@ -149,20 +145,20 @@ impl Sums {
     }
 }
 
-/// What measuring takes beside the hooks, in ticks: sums of as many calls.
+/// Overhead of the measurement itself, in ticks: sums of the same number of calls.
 ///
-/// Compilers call hooks in one way; the code that measures is compiled in one way today and in another
-/// tomorrow, but calls everything in the same way. So it also calls a function that does as good as
-/// nothing, and one that does the same and in addition calls that, as compilers call hooks. So what
-/// measuring takes can be taken off, and the compilers' call be put in its place.
+/// Compilers call hooks in one fixed way. How the measuring code is compiled varies, but it calls everything in the
+/// same way. So it also calls a function that does almost nothing, and one that does the same and in addition calls the
+/// former, as compilers call hooks. With both a reader can subtract the overhead of the measurement, and add that of
+/// the compilers' call instead.
 ///
-/// Of such calls the moment that counts is a tick before they begin.
+/// The timestamp of such calls counts as one tick before they begin.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// The calls of nothing.
+    /// Calls of the function that does nothing.
     pub nothing: u32,
-    /// Those of what calls nothing.
+    /// Calls of the function that calls it.
     pub calling: u32,
 }
 
@@ -170,13 +166,13 @@ pub struct Base {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Pair {
-    /// None: what gives the [`Base`].
+    /// None: measures the [`Base`].
     Nothing = 0,
-    /// At a function's entry and exit.
+    /// Entry and exit of a function.
     Function = 1,
-    /// At the beginning and the end of an interrupt's handler.
+    /// Start and end of an interrupt handler.
     Interrupt = 2,
-    /// Where a thread loses its processor, and gets it again.
+    /// A thread loses its processor, and gets it again.
     Switch = 3,
 }
 
@@ -191,26 +187,26 @@ impl Pair {
     }
 }
 
-/// How a pair is measured: as a [number](Self::number) both in a target's plan and in what it tells.
+/// How a pair is measured. Encoded as a [number](Self::number) both in a target's plan and in its records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measure {
-    /// Which one.
+    /// The pair of hooks.
     pub pair: Pair,
-    /// How many calls [`Sums`] are of, as a power of two.
+    /// Number of calls in [`Sums`], as a power of two.
     pub calls: u8,
-    /// The part of a hook's cost, one in so many, that may be hidden behind what the program does, or
-    /// hide as much of that; 0 where a processor does one thing after the other.
+    /// Reciprocal of the part of a hook's overhead that out-of-order execution may hide behind the program's work, or
+    /// vice versa; 0 if a processor executes in order.
     pub hidden: u8,
-    /// A call is open before each hook. Else an exit says which function it leaves.
+    /// Whether a call is open before each hook. Otherwise an exit is recorded with its function.
     pub open: bool,
-    /// So many ticks lie between the record before and each of the hooks, as a power of two.
+    /// Ticks between the previous record and each of the hooks, as powers of two.
     pub from_bits: [u8; 2],
 }
 
 impl Measure {
-    /// Nothing, and a function's entry and exit: near to the record before, so late that they need the longer
-    /// form, so late that there is a record of the time before them, and such that the exit says
-    /// which function it leaves; an interrupt; and where the program tells of switches, a switch.
+    /// Returns all measurements: the base; a function's entry and exit soon after the previous record, so late that
+    /// they need the longer form, so late that a timestamp record precedes them, and such that the exit is recorded
+    /// with its function; an interrupt; and a thread switch, if the program reports switches.
     pub const fn all(layout: Layout, calls: u8, hidden: u8) -> [Self; 7] {
         const fn bits(layout: Layout, form: Form) -> u8 {
             layout.shape.time_bits(form) as u8
@@ -248,8 +244,8 @@ impl Measure {
         ]
     }
 
-    /// As one number, from the lowest bits on: `u8 pair, u4 calls, u4 hidden`, and for both hooks
-    /// `u5 from_bits, u1 open, u2 1`.
+    /// Encodes the measurement as one number, from the lowest bits on: `u8 pair, u4 calls, u4 hidden`, and for each
+    /// hook `u5 from_bits, u1 open, u2 1`.
     pub const fn number(self) -> u32 {
         let [first, second] = self.from_bits;
         let open = (2 + self.open as u32) << Self::OPEN_AT;
@@ -260,13 +256,13 @@ impl Measure {
             | (second as u32 | open) << Self::HOOKS_AT[1]
     }
 
-    /// Where in the number the bits of the hooks are.
+    /// Positions of the hooks' bits in the number.
     pub const HOOKS_AT: [u32; 2] = [16, 24];
 
-    /// Where among these that of [`open`](Self::open) is.
+    /// Position of [`open`](Self::open) among a hook's bits.
     pub const OPEN_AT: u32 = 5;
 
-    /// The opposite of [`number`](Self::number).
+    /// Decodes a [`number`](Self::number).
     const fn from_number(number: u32) -> Self {
         let [_, how, first, second] = number.to_le_bytes();
         Self {
@@ -278,7 +274,7 @@ impl Measure {
         }
     }
 
-    /// What is recorded: `None` of nothing, and of the entry that is known from another pair.
+    /// Returns the kinds of events; `None` for the base, and for the entry that another pair measures.
     const fn recorded(self) -> [Option<Recorded>; 2] {
         match self.pair {
             Pair::Nothing => [None; 2],
@@ -289,16 +285,17 @@ impl Measure {
         }
     }
 
-    /// What came of a sum for one call, in parts of a tick.
+    /// Returns the average of a sum for one call, in fractions of a tick.
     fn average(self, sum: u32) -> i64 {
         (i64::from(sum) * i64::from(Cost::UNIT)) >> self.calls
     }
 
-    /// How far the cost of a whole call may be from the truth: two standard deviations. That of one
-    /// call is at most half of what the calls differed by, which is twice as much as the longest of them
-    /// is above the average; and a tick where nothing differs but how the call lies to the clock's ticks
-    /// (also if that has not shown). It is 5/2 times what comes of this average alone, because what is
-    /// taken off and put in its place is made of three averages of as many calls: √(1 + 2² + 1) is less.
+    /// Returns the uncertainty of a whole call's overhead: two standard deviations. The standard deviation of one call
+    /// is at most half of the range of the calls, which is estimated as twice the excess of the longest call over the
+    /// average. The range is at least one tick, because even identical calls differ in their position relative to the
+    /// clock's ticks (also if the measurement did not show it). The result is 5/2 times that of this average alone,
+    /// because what is subtracted and added consists of three averages of the same number of calls: √(1 + 2² + 1) is
+    /// less.
     fn doubt(self, sums: &Sums) -> i64 {
         let unit = i64::from(Cost::UNIT);
         let average = self.average(sums.before.wrapping_add(sums.after));
@@ -306,7 +303,8 @@ impl Measure {
         ((2 * above).max(unit) * 5 / 2) >> (self.calls / 2)
     }
 
-    /// The cost of the first or second hook. `None` if it recorded nothing, or the clock stood still.
+    /// Computes the overhead of the first or second hook. Returns `None` if it recorded nothing, or if the clock did
+    /// not count.
     fn cost(self, hook: usize, measured: &Measured) -> Option<Cost> {
         let base = [measured.base.nothing, measured.base.calling];
         let [nothing, calling] = base.map(|sum| {
@@ -314,11 +312,11 @@ impl Measure {
             (sum != 0).then(|| self.average(sum) - unit)
         });
         let (nothing, calling) = (nothing?, calling?);
-        // What does nothing does so in both, and once more where it is called: so this is such a call. Then
-        // there is left what it takes to read the clock, and to call as the code that measures does.
+        // Both functions do nothing, and the second one also calls the first: the difference is such a call. The
+        // remainder is the time to read the clock, and to call in the way of the measuring code.
         let call = (calling - nothing).max(0);
         let reading = nothing - call;
-        // Less than nothing: there was no record.
+        // A negative time means that there was no record.
         let part = |sum: u32| {
             i32::try_from(sum).ok()?;
             let part = (self.average(sum) - reading / 2).max(0);
@@ -330,8 +328,8 @@ impl Measure {
             0 => 0,
             parts => (i64::from(before) + i64::from(after)) / i64::from(parts),
         };
-        // A call is five instructions or more, with those of what does nothing; compilers may need one more in
-        // one place than in another. For either part half of the doubt.
+        // A call is at least five instructions, including those of the empty function; compilers may need one more in
+        // one place than in another. Each part gets half of the uncertainty.
         let doubt = (self.doubt(sums) + call / 5 + hidden) / 2;
         Some(Cost {
             recorded: self.recorded()[hook]?,
@@ -343,15 +341,15 @@ impl Measure {
     }
 }
 
-/// What a target measured of one [`Pair`]: so it is laid out in the metadata record.
+/// Measurement of one [`Pair`] by a target, in the layout of the metadata record.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Measured<T = Sums> {
-    /// How: the [number](Measure::number) of a [`Measure`].
+    /// The [number](Measure::number) of a [`Measure`].
     pub measure: u32,
-    /// What is to be taken off.
+    /// The overhead of the measurement, to be subtracted.
     pub base: Base,
-    /// What the two hooks took.
+    /// The times of the two hooks.
     pub hooks: [T; 2],
 }
 
@@ -374,8 +372,8 @@ impl Measured {
     }
 }
 
-/// What a target told of its costs, by the value of one metadata record. There is none of hooks that
-/// recorded nothing where they were measured.
+/// Computes the overheads from the value of one metadata record. Hooks that recorded nothing during the measurement
+/// yield none.
 pub fn costs(order: ByteOrder, value: &[u8]) -> impl Iterator<Item = Cost> {
     let measured = Measured::decode(order, value).into_iter();
     let hooks = measured.flat_map(|measured| [(0, measured), (1, measured)]);
@@ -400,7 +398,7 @@ mod tests {
         from_bits: [0; 2],
     };
 
-    /// A value as targets write it.
+    /// A value as targets encode it.
     fn value(order: ByteOrder, measured: &Measured) -> Vec<u8> {
         let Measured {
             measure,
@@ -418,7 +416,7 @@ mod tests {
             .collect()
     }
 
-    /// Of calls that took so many ticks each.
+    /// Sums of calls, each of which took the ticks that `calls` returns.
     fn sums(measure: Measure, calls: impl Fn(u32) -> [u32; 2]) -> Sums {
         let mut sums = Sums::NOTHING;
         for call in 0..1 << measure.calls {
@@ -428,7 +426,8 @@ mod tests {
         sums
     }
 
-    /// Where nothing takes two ticks, and a call `call` more. (And the tick from the moment before.)
+    /// Base for an empty function that takes two ticks, and a call that takes `call` more. (Plus the tick after the
+    /// timestamp.)
     fn base(measure: Measure, call: u32) -> Base {
         let sum = |ticks| sums(measure, |_| [u32::MAX, 1 + ticks]).after;
         Base {
@@ -437,7 +436,7 @@ mod tests {
         }
     }
 
-    /// What is worked out of one hook's calls.
+    /// Computes the overhead from one hook's calls.
     fn cost(measure: Measure, call: u32, calls: impl Fn(u32) -> [u32; 2]) -> Option<Cost> {
         let measured = Measured {
             measure: measure.number(),
@@ -513,10 +512,10 @@ mod tests {
     #[test]
     fn what_measuring_takes_is_taken_off_and_a_compilers_call_put_in_its_place() {
         let cost = cost(MANY, 1, |_| [20, 30]).unwrap();
-        // Nothing's call takes one of the two ticks that it took to measure it.
+        // The empty function's call takes one of the two ticks of its measurement.
         assert_eq!(cost.before, 20 * Cost::UNIT - Cost::UNIT / 2);
         assert_eq!(cost.after, 30 * Cost::UNIT - Cost::UNIT / 2);
-        // It may still be that no call has met the tick that makes a difference.
+        // It is still possible that no call has met the tick that makes a difference.
         let doubt = Cost::UNIT * 5 / 2 / 8 + Cost::UNIT / 5;
         assert_eq!(u32::from(cost.uncertainty), doubt / 2);
     }
@@ -538,7 +537,7 @@ mod tests {
             hidden: 4,
             ..MANY
         };
-        // A call takes more than the whole of nothing: that much is missing where it was measured.
+        // A call takes more than the whole empty function: that much is missing where it was measured.
         let cost = cost(measure, 4, |_| [8, 18]).unwrap();
         assert_eq!((cost.before, cost.after), (9 * Cost::UNIT, 19 * Cost::UNIT));
         let doubt = 28 * Cost::UNIT / 4 + 4 * Cost::UNIT / 5 + Cost::UNIT * 5 / 2 / 4;

@@ -1,11 +1,10 @@
-//! How records are laid out.
+//! Layout of event records.
 //!
-//! A *packet* is a self-contained run of events of one stream (one CPU, or one thread of a Linux
-//! process): a [`PacketHeader`], then event records without padding between them. A *record* is an
-//! event header (which kind, and the low bits of the clock) followed by its payload. Enters and
-//! exits are nearly all there is, most of them come soon after the record before, and an exit is
-//! nearly always that of the function entered last; so there are several [forms](Form) of header,
-//! told apart by their first bits, and the usual records are a few bytes long:
+//! A *packet* is a self-contained run of events of one stream (one CPU, or one thread of a Linux process): a
+//! [`PacketHeader`], then event records without padding between them. A *record* is an event header (the kind of event,
+//! and the low bits of the clock) followed by its payload. Nearly all records are enters and exits. Most of these come
+//! soon after the previous record, and an exit is nearly always that of the function entered last. So there are several
+//! [forms](Form) of header, distinguished by their first bits, and the usual records are a few bytes long:
 //!
 //! | first bits | form | compact: bytes (time, function bits) | wide |
 //! |---|---|---|---|
@@ -16,65 +15,62 @@
 //! | 0, 3, id | other | 3 (16, -) + payload | 3 (16, -) + payload |
 //! | 0, 3, 31 | time | 8 (56, -) | 8 (56, -) |
 //!
-//! The first bit, the next two and the next five are CTF's `id`, each of them; the last that is read
-//! is the event's ([`EventId`]).
+//! The first bit, the next two and the next five are each a field `id` of CTF; the last one that is read is the event's
+//! ([`EventId`]).
 //!
-//! A time is the low bits of the stream's clock, as CTF defines partial clock updates: the reader
-//! takes the next moment at which the clock had these low bits. So a record may only use a form
-//! whose time field is wider than the distance from the record before it; the encoder puts an
-//! [`EventId::Time`] record in between where none is.
+//! A timestamp is the low bits of the stream's clock, as CTF defines partial clock updates: the reader takes the next
+//! time at which the clock has these low bits. So a record may only use a form whose time field is wider than the
+//! distance from the previous record. If there is none, the encoder puts an [`EventId::Time`] record in between.
 //!
-//! Bit fields fill a record from its least significant bit on little-endian targets and from its
-//! most significant bit on big-endian ones (CTF 1.8, section 4.1.2), so that on either a record of
-//! a [`Shape`] is one integer store. Every record starts at a byte.
+//! Bit fields fill a record from its least significant bit on little-endian targets and from its most significant bit
+//! on big-endian ones (CTF 1.8, section 4.1.2), so that on either a record of a [`Shape`] is one integer store. Every
+//! record starts at a byte.
 //!
-//! A *function* is not an address but its distance from the start of the program's text, in
-//! multiples of the granularity of code addresses ([`Layout::function`]). One whose number is too
-//! large for the short form takes the long one; what lies outside of that is recorded with its whole
-//! address ([`EventId::EnterFar`]).
+//! A *function* is not an address but its distance from the start of the program's text, in units of the alignment of
+//! code addresses ([`Layout::function`]). A function whose number is too large for the short form takes the long one;
+//! beyond its range the whole address is recorded ([`EventId::EnterFar`]).
 //!
 //! # Exits without a function
 //!
-//! A reader knows which function an exit leaves when it has seen the enter. So the target counts
-//! the calls that were entered *in this packet, in this run of one thread* and have not been left:
-//! an exit of one of these is unnamed, any other exit says which function it leaves
-//! ([`EventId::ExitNamed`]). The count begins at 0 in every packet, at every change of the thread
+//! A reader knows the function of an exit if it has seen the enter. So the target counts the open calls that were
+//! entered *in this packet, in this run of one thread*. The exit of one of these is unnamed; any other exit records its
+//! function ([`EventId::ExitNamed`]). The count restarts at 0 in every packet, at every change of the thread
 //! ([`EventId::SwitchedIn`], [`EventId::SwitchedOut`], [`EventId::Context`] with another thread), at a
-//! [`EventId::Longjmp`] and when recording is turned on. A reader keeps a stack that it clears at the
-//! same places: an enter pushes, an unnamed exit pops. Interrupt handlers nest, and change nothing.
+//! [`EventId::Longjmp`] and when recording is turned on. A reader keeps a stack that it clears at the same points: an
+//! enter pushes, an unnamed exit pops. Interrupt handlers nest, and change nothing.
 //!
 //! # Duration mode
 //!
-//! In packets with [`PacketHeader::FLAG_CALLS`] there are no enters and exits: a call is one record, at its end
-//! ([`EventId::Call`]), if it took long enough. So calls stand in the order of their ends, a callee before its caller,
-//! and a reader who wants them nested sorts them by their beginnings.
+//! Packets with [`PacketHeader::FLAG_CALLS`] have no enters and exits: a call is one record, at its end
+//! ([`EventId::Call`]), if it took long enough. So calls are in the order of their ends, a callee before its caller,
+//! and a reader that needs them nested sorts them by their starts.
 //!
-//! In packets with [`PacketHeader::FLAG_NESTED`] no exit is named: the reader keeps a stack for each
-//! thread, over packets, and an exit that finds it empty has no name.
+//! In packets with [`PacketHeader::FLAG_NESTED`] no exit is named: the reader keeps a stack for each thread, across
+//! packets, and an exit that finds it empty has no name.
 
 pub use crate::layout::{ByteOrder, Layout, WordSize};
 pub use crate::packet::{METADATA_STREAM, PACKET_MAGIC, PacketHeader};
 
-/// What the type and the data of an [`EventId::Block`] are aligned to, in bytes.
+/// Alignment of the type and the data of an [`EventId::Block`], in bytes.
 pub const BLOCK_ALIGN: usize = 4;
 
-/// The type of an [`EventId::Block`] that is not, or not yet, what the program meant it to be.
+/// Type of an [`EventId::Block`] that the program has not finished, or has discarded.
 pub const UNFINISHED: u16 = 0;
 
-/// How a record begins: what its first bits say, and how it shares its bits.
+/// Form of a record: the meaning of its first bits, and its bit layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Form {
-    /// An exit soon after the record before.
+    /// An exit soon after the previous record.
     ExitShort,
-    /// An enter of a near function soon after the record before.
+    /// An enter of a near function soon after the previous record.
     EnterShort,
-    /// An exit later.
+    /// An exit long after the previous record.
     ExitLong,
-    /// An enter later, or of a function further off.
+    /// An enter long after the previous record, or of a function farther away.
     EnterLong,
     /// Any other event: its [`EventId`] and a payload.
     Other,
-    /// Only a time, of 56 bits: at 1 GHz these turn over in two years.
+    /// Only a timestamp, of 56 bits: at 1 GHz it wraps around in two years.
     Time,
 }
 
@@ -89,7 +85,7 @@ impl Form {
         Self::Time,
     ];
 
-    /// The form of the record that begins with the byte `first`.
+    /// Returns the form of the record that begins with the byte `first`.
     pub const fn of(order: ByteOrder, first: u8) -> Self {
         let (exit, tag) = match order {
             ByteOrder::Little => (first & 1, first >> 1 & 3),
@@ -105,8 +101,8 @@ impl Form {
         }
     }
 
-    /// The [`EventId`], as a number, of a record of the form [`Other`](Self::Other) or
-    /// [`Time`](Self::Time) that begins with the byte `first`.
+    /// Returns the [`EventId`], as a number, of a record of the form [`Other`](Self::Other) or [`Time`](Self::Time)
+    /// that begins with the byte `first`.
     pub const fn other_id(order: ByteOrder, first: u8) -> u8 {
         match order {
             ByteOrder::Little => first >> 3,
@@ -115,25 +111,25 @@ impl Form {
     }
 }
 
-/// How records share their bits.
+/// Bit layout of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// For microcontrollers: clocks up to some hundred MHz with an event every few microseconds;
-    /// 8192 places for functions in the short form (128 KiB of code, if functions are aligned to 16
-    /// bytes), 131072 in the long one (256 KiB of Thumb code that is not aligned).
+    /// For microcontrollers: clocks up to some hundred MHz with an event every few microseconds. The short form has
+    /// 8192 function numbers (128 KiB of code, if functions are aligned to 16 bytes), the long form 131072 (256 KiB of
+    /// Thumb code without alignment).
     Compact,
     /// For processors with a GHz clock and megabytes of code.
     Wide,
 }
 
 impl Shape {
-    /// The shape that suits the machine this is compiled for.
+    /// Shape that suits the machine that this is compiled for.
     pub const NATIVE: Self = match WordSize::NATIVE {
         WordSize::Bits32 => Self::Compact,
         WordSize::Bits64 => Self::Wide,
     };
 
-    /// The bytes of a record's header, which of enters and exits is all there is.
+    /// Returns the size of a record's header in bytes; enters and exits have nothing else.
     #[inline(always)]
     pub const fn bytes(self, form: Form) -> usize {
         match (self, form) {
@@ -150,7 +146,7 @@ impl Shape {
         }
     }
 
-    /// The bits of the clock in a record.
+    /// Returns the width of the clock in a record in bits.
     #[inline(always)]
     pub const fn time_bits(self, form: Form) -> u32 {
         match form {
@@ -163,7 +159,7 @@ impl Shape {
         }
     }
 
-    /// The bits of the function in a record; 0 where there is none.
+    /// Returns the width of the function in a record in bits; 0 if there is none.
     #[inline(always)]
     pub const fn function_bits(self, form: Form) -> u32 {
         match (self, form) {
@@ -175,7 +171,7 @@ impl Shape {
         }
     }
 
-    /// The bits of the function where it is a field of its own ([`EventId::ExitNamed`],
+    /// Returns the width in bits of a function that is a field of its own ([`EventId::ExitNamed`],
     /// [`EventId::EnterFrom`]).
     pub const fn named_bits(self) -> u32 {
         match self {
@@ -184,7 +180,7 @@ impl Shape {
         }
     }
 
-    /// `compact` or `wide`, as metadata and the link write it.
+    /// Returns `compact` or `wide`, as in metadata and on the link.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Compact => "compact",
@@ -192,7 +188,7 @@ impl Shape {
         }
     }
 
-    /// The opposite of [`name`](Self::name).
+    /// Parses a [`name`](Self::name).
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "compact" => Some(Self::Compact),
@@ -201,8 +197,8 @@ impl Shape {
         }
     }
 
-    /// An enter or exit as the integer of [`bytes`](Self::bytes) bytes that the target stores in its
-    /// own byte order.
+    /// Encodes an enter or exit as the integer of [`bytes`](Self::bytes) bytes that the target stores in its own byte
+    /// order.
     ///
     /// `time` may have more bits than fit, `function` may not; it is 0 in an exit.
     #[inline(always)]
@@ -216,7 +212,7 @@ impl Shape {
         };
         let time = time & mask(self.time_bits(form));
         match order {
-            // The two bits stand behind the first one, which is the lowest.
+            // The two bits follow the first one, which is the lowest.
             ByteOrder::Little => {
                 let tag = if tag_bits == 1 { 1 } else { tag << 1 };
                 tag | time << tag_bits | (function as u64) << (tag_bits + self.time_bits(form))
@@ -228,29 +224,29 @@ impl Shape {
         }
     }
 
-    /// The header of any other record ([`Form::Other`]) as such an integer, of [`OTHER_BYTES`] bytes in
-    /// any shape.
+    /// Encodes the header of any other record ([`Form::Other`]) as such an integer, of [`OTHER_BYTES`] bytes in any
+    /// shape.
     #[inline(always)]
     pub const fn other_header(order: ByteOrder, id: EventId, time: u64) -> u64 {
         header(order, id, time, OTHER_BITS)
     }
 
-    /// A [`Form::Time`] record: 8 bytes in any shape.
+    /// Encodes a [`Form::Time`] record: 8 bytes in any shape.
     #[inline(always)]
     pub const fn time_record(order: ByteOrder, time: u64) -> u64 {
         header(order, EventId::Time, time, TIME_BITS)
     }
 }
 
-/// The bytes of the header of a record of the form [`Form::Other`], in any shape. Three bytes more of time
-/// would spare those that come late the 8 of a `time` record; but more than three in eight would have to
-/// come late for that to pay, and on a fast clock, too, most stand among calls.
+/// Size of the header of a record of the form [`Form::Other`] in bytes, in any shape. Three more bytes of time would
+/// avoid the 8 bytes of a `time` record before a late one. But that would pay only if more than three in eight came
+/// late, and most come among calls, even with a fast clock.
 pub const OTHER_BYTES: usize = 3;
 
-/// The bits of the clock in such a header: what the id leaves.
+/// Width of the clock in such a header in bits: the rest after the id.
 pub const OTHER_BITS: u32 = OTHER_BYTES as u32 * 8 - 8;
 
-/// The bits of the clock in a [`Form::Time`] record.
+/// Width of the clock in a [`Form::Time`] record in bits.
 pub const TIME_BITS: u32 = 56;
 
 const fn mask(bits: u32) -> u64 {
@@ -266,87 +262,87 @@ const fn header(order: ByteOrder, id: EventId, time: u64, time_bits: u32) -> u64
     }
 }
 
-/// The kinds of events, as their `id` in the metadata. Some have the same name and differ in form.
+/// Kinds of events, with their `id` in the metadata. Some have the same name and differ in form.
 ///
-/// The payload is given in the order of its fields; `word` is 4 or 8 bytes ([`WordSize`]), `function`
-/// has [`Shape::named_bits`], every field starts at a byte.
+/// The payload is given in the order of its fields; `word` is 4 or 8 bytes ([`WordSize`]), `function` has
+/// [`Shape::named_bits`], every field starts at a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum EventId {
-    /// A function was entered ([`Form::EnterShort`]): `function`, in the bits behind the time.
+    /// Entry to a function ([`Form::EnterShort`]): `function`, in the bits after the time.
     Enter = 0,
-    /// The function entered last was left ([`Form::ExitShort`], [`Form::ExitLong`]). No payload.
+    /// Exit from the function entered last ([`Form::ExitShort`], [`Form::ExitLong`]). No payload.
     Exit = 1,
-    /// As [`Enter`](Self::Enter), in the form [`Form::EnterLong`].
+    /// Like [`Enter`](Self::Enter), in the form [`Form::EnterLong`].
     EnterLong = 2,
-    /// A function was left whose enter is not in this packet: `function`.
+    /// Exit from a function whose enter is not in this packet: `function`.
     ExitNamed = 4,
-    /// A function outside the range of `function` was entered. `word address`: run-time address.
+    /// Entry to a function outside the range of `function`. `word address`: run-time address.
     EnterFar = 5,
-    /// One such was left whose enter is not in this packet. `word address`.
+    /// Exit from such a function, whose enter is not in this packet. `word address`.
     ExitFar = 6,
-    /// A function was entered from a known place. `function, word caller`: the return address.
+    /// Entry to a function with its call site. `function, word caller`: the return address.
     EnterFrom = 7,
-    /// The same outside the range of `function`. `word address, word caller`.
+    /// Likewise outside the range of `function`. `word address, word caller`.
     EnterFarFrom = 8,
-    /// Thread or priority changed without a recorded switch. `word thread, i16 priority, u16 mode`.
+    /// Change of thread or priority without a recorded switch. `word thread, i16 priority, u16 mode`.
     Context = 9,
     /// A thread got the CPU. `word thread`.
     SwitchedIn = 10,
-    /// The same for a thread near to the one that the packet's header names, if it names one.
-    /// `i16 thread_offset`: the distance from there in units of 4 bytes.
+    /// Likewise for a thread near the one in the packet's header, if that is not 0. `i16 thread_offset`: the distance
+    /// from there in units of 4 bytes.
     SwitchedInNear = 11,
-    /// The thread that ran lost the CPU. No payload.
+    /// The running thread lost the CPU. No payload.
     SwitchedOut = 12,
-    /// Another thread than the one that is known to run lost the CPU. `word thread`. In the stream of a thread, of
-    /// that thread: it has ended.
+    /// A thread other than the running one lost the CPU. `word thread`. In the stream of a thread, with that thread: it
+    /// has ended.
     SwitchedOutNamed = 13,
-    /// An interrupt handler began. `u8 irq`: the number as the architecture counts (on Cortex-M the
-    /// exception number, 15 = SysTick, 16 = IRQ 0; on Linux the signal).
+    /// An interrupt handler began. `u8 irq`: the architecture's number (on Cortex-M the exception number, 15 = SysTick,
+    /// 16 = IRQ 0; on Linux the signal).
     IsrEnter = 14,
-    /// The same with a number above 255. `u16 irq`.
+    /// Likewise with a number above 255. `u16 irq`.
     IsrEnterWide = 15,
     /// The innermost interrupt handler ended. No payload.
     IsrExit = 16,
-    /// An interrupt handler ended whose beginning is not known, or not as the innermost. `u16 irq`.
+    /// An interrupt handler ended whose start is unknown, or that is not the innermost. `u16 irq`.
     IsrExitNamed = 17,
-    /// The program says something. `u32 value`.
+    /// A marker of the program. `u32 value`.
     Marker = 18,
-    /// The same with a name. `word name, u32 value`: `name` is the address of a constant,
-    /// NUL-terminated string in the program's image.
+    /// A marker with a name. `word name, u32 value`: `name` is the address of a constant, NUL-terminated string in the
+    /// program's image.
     NamedMarker = 19,
-    /// Something to know once. `u16 type, u16 length, u8 value[length]`: a [`MetadataType`].
+    /// Data that is recorded once. `u16 type, u16 length, u8 value[length]`: a [`MetadataType`].
     Metadata = 20,
-    /// The clock's extension to 64 bits is uncertain from here back to the record before: at
-    /// least this time passed, maybe whole turns of the counter more. `u64 ticks`: the least time.
+    /// The clock's extension to 64 bits is uncertain between the previous record and this one: at least this time
+    /// passed, maybe plus whole wraparounds of the counter. `u64 ticks`: the minimum time.
     ClockGap = 21,
     /// Recording was turned on or off. `u8 on, u8 cause`: a [`Cause`].
     Recording = 22,
     /// `setjmp` is about to be called. `word jmp_buf`: the address of its buffer.
     Setjmp = 23,
-    /// `longjmp` is about to be called: the calls that were entered since the last
-    /// [`Setjmp`](Self::Setjmp) of this thread with the same buffer are left. `word jmp_buf`.
+    /// `longjmp` is about to be called: it abandons the calls entered since the last [`Setjmp`](Self::Setjmp) of this
+    /// thread with the same buffer. `word jmp_buf`.
     Longjmp = 24,
-    /// The time of day at this record's time. `u64 ns, u32 uncertainty`: nanoseconds since 1970 in
-    /// UTC, and by how many they may be wrong, either way; 0 if that is not known.
+    /// The wall-clock time at this record's timestamp. `u64 ns, u32 uncertainty`: nanoseconds since 1970 UTC, and their
+    /// uncertainty in either direction; 0 if that is unknown.
     WallClock = 25,
-    /// What the program itself put into the stream. `u16 type, u16 length, u8 data[length]`, where
-    /// `type` is aligned to [`BLOCK_ALIGN`] bytes in the packet. Of type [`UNFINISHED`]: what the
-    /// program was still writing, or gave up; its data means nothing.
+    /// A record of the program's own. `u16 type, u16 length, u8 data[length]`, where `type` is aligned to
+    /// [`BLOCK_ALIGN`] bytes in the packet. With type [`UNFINISHED`] the program was still writing it, or discarded it;
+    /// its data is invalid.
     Block = 26,
     /// A whole call that ends here, in duration mode: `function, u32 duration, u32 self_time, word thread`, times in
-    /// ticks. The self time is the duration less that of all calls that it made, recorded or not.
+    /// ticks. The self time is the duration minus that of all callees, recorded or not.
     Call = 27,
-    /// The same of a function outside the range of `function`, or of a longer call: `word address, u64 duration, u64
+    /// Likewise for a function outside the range of `function`, or for a longer call: `word address, u64 duration, u64
     /// self_time, word thread`.
     CallFar = 28,
-    /// A call that has not ended yet, as far as it has come; a reader of the recording asked for it. The payload is
-    /// that of [`CallFar`](Self::CallFar).
+    /// A call that has not ended yet, with its duration so far; written when a reader requests the recording. The
+    /// payload is that of [`CallFar`](Self::CallFar).
     CallOpen = 29,
-    /// A call that was found to be over: its exit was never seen (a jump left it, say). The payload is that of
-    /// [`CallFar`](Self::CallFar).
+    /// A call that was found to be over, although its exit was never seen (a jump abandoned it, for example). The
+    /// payload is that of [`CallFar`](Self::CallFar).
     CallLost = 30,
-    /// Only a time: what follows lies further away than its own time field reaches. No payload.
+    /// Timestamp record: the time to the next record is longer than that record's time field covers. No payload.
     Time = 31,
 }
 
@@ -386,13 +382,13 @@ impl EventId {
         Self::Time,
     ];
 
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|id| *id as u8 == number)
     }
 
-    /// The name in the metadata and in every output. Kinds that differ in form alone share it; their
-    /// fields have different names where they mean different things.
+    /// Returns the name in the metadata and in every output. Kinds that differ only in form share it; their fields have
+    /// different names if they mean different things.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Enter | Self::EnterLong => "enter",
@@ -423,41 +419,41 @@ impl EventId {
     }
 }
 
-/// What a [`EventId::Metadata`] record tells.
+/// Content of an [`EventId::Metadata`] record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum MetadataType {
     /// The name of a thread: `word thread`, then the name in UTF-8.
     ThreadName = 1,
-    /// The build id of the program (the ELF note of that name), 20 bytes as a rule.
+    /// The build id of the program (the ELF note of that name), usually 20 bytes.
     BuildId = 2,
-    /// The clock: `u64` ticks a second, `u32` bits of the counter that is extended to 64.
+    /// The clock: `u64` frequency in ticks per second, `u32` width in bits of the counter that is extended to 64.
     Clock = 3,
     /// The name of an interrupt: `u16 irq, u16 reserved`, then the name in UTF-8.
     IsrName = 4,
-    /// What recording costs, as targets told it before they told [`Measured`](Self::Measured): one
-    /// [`Cost`](crate::cost::Cost) after the other.
+    /// The overhead of recording, in the encoding before [`Measured`](Self::Measured): a sequence of
+    /// [`Cost`](crate::cost::Cost)s.
     Cost = 5,
-    /// What the target measured of two of its own hooks: a [`Measured`](crate::cost::Measured).
+    /// The target's measurement of two of its own hooks: a [`Measured`](crate::cost::Measured).
     Measured = 6,
-    /// An ELF file (a program or a shared library) lies in memory from here on: `word image`, a number that no
-    /// other record of this type has, `word start`, the lowest address of its segments, `word bytes` up to
-    /// the highest, then its build id, if it has one. Of libraries only those with functions that were called.
+    /// An ELF file (a program or a shared library) is in memory from here on: `word image`, a number that is unique
+    /// among records of this type; `word start`, the lowest address of its segments; `word bytes`, the size up to the
+    /// highest; then its build id, if it has one. Of libraries only those with functions that were called.
     Image = 7,
     /// A part of an image's path: `word image`, `u8 part`, counting from 0, then bytes of the path.
     ImagePath = 8,
-    /// An image has been found to be unloaded: `word image`.
+    /// An image was found to be unloaded: `word image`.
     ImageUnloaded = 9,
-    /// The target's clock compared with its periodic tick: a [`TickCheck`](crate::clock_check::TickCheck). The
-    /// target brings it up to date in its place.
+    /// Comparison of the target's clock with its periodic tick: a [`TickCheck`](crate::clock_check::TickCheck). The
+    /// target updates the record in place.
     TickCheck = 10,
-    /// The target's clock compared with a host's: a [`HostCheck`](crate::clock_check::HostCheck), which that host
+    /// Comparison of the target's clock with a host's: a [`HostCheck`](crate::clock_check::HostCheck), which that host
     /// adds.
     HostCheck = 11,
 }
 
 impl MetadataType {
-    /// The type with this number.
+    /// Returns the type with this number.
     pub const fn from_number(number: u16) -> Option<Self> {
         match number {
             1 => Some(Self::ThreadName),
@@ -476,20 +472,20 @@ impl MetadataType {
     }
 }
 
-/// Why recording was turned on or off ([`EventId::Recording`]).
+/// Reason why recording was turned on or off ([`EventId::Recording`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Cause {
-    /// The build says so.
+    /// The configuration: on from the start.
     Build = 0,
-    /// The trigger was entered, or the stopper was left.
+    /// Entry to the trigger, or exit from the stopper.
     Function = 1,
-    /// A command over the link, or a call of the program's.
+    /// A command over the link, or a call by the program.
     Command = 2,
 }
 
 impl Cause {
-    /// The cause with this number.
+    /// Returns the cause with this number.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Build),
@@ -499,7 +495,7 @@ impl Cause {
         }
     }
 
-    /// The name in every output.
+    /// Returns the name in every output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Build => "build",

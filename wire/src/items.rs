@@ -1,22 +1,21 @@
-//! Items: events of the shape that RTEMS records, in a stream of their own.
+//! Items: fixed-size records of the shape that RTEMS records, in a stream of their own.
 //!
-//! An *item* is an id of 10 bits, the low 22 bits of the clock, and one word of data: 8 bytes on a
-//! 32-bit target, 12 on a 64-bit one. Programs that use RTEMS's producer interface keep their
-//! events, ids and conventions (an entry has the caller, then arguments), and a hook of twelve
-//! instructions. Their packets have [`ITEM_STREAM`] for `stream_id`.
+//! An *item* is a 10-bit id, the low 22 bits of the clock, and one word of data: 8 bytes on a 32-bit target, 12 on a
+//! 64-bit one. Programs that use RTEMS's producer interface keep their events, ids and conventions (an entry has the
+//! caller, then arguments), and a hook of twelve instructions. The packets have [`ITEM_STREAM`] as `stream_id`.
 //!
 //! | bytes | field |
 //! |---|---|
-//! | packet header | as in any stream ([`PacketHeader`](crate::packet::PacketHeader)), then `u32 items_before`: how many items were produced before this packet, kept or not |
+//! | packet header | as in any stream ([`PacketHeader`](crate::packet::PacketHeader)), then `u32 items_before`: number of items produced before this packet, kept or not |
 //! | item | `id` (10 bits), `timestamp` (22 bits), `word data` |
-//! | item with id [`TIME`] | `id` (10 bits), `timestamp` (54 bits) in the place of time and data; on 64-bit targets 4 bytes follow that mean nothing |
+//! | item with id [`TIME`] | `id` (10 bits), `timestamp` (54 bits) instead of time and data; on 64-bit targets followed by 4 unused bytes |
 //!
-//! Bit fields fill from the least significant bit on little-endian targets, from the most
-//! significant one on big-endian ones, as everywhere.
+//! Bit fields fill from the least significant bit on little-endian targets, from the most significant one on big-endian
+//! ones, as everywhere.
 //!
-//! Packets have a fixed size, a power of two ([`packet_bytes`]), and lie at multiples of it, so
-//! that a producer sees by the low bits of its pointer that one is full. The place of one item at
-//! the end of each is never content: see the recorder's `items`.
+//! Packets have a fixed size, a power of two ([`packet_bytes`]), and are aligned to it, so that a producer detects a
+//! full one by the low bits of its pointer. The last slot of each packet is the *sentinel slot* and never holds
+//! content: see the recorder's `items`.
 
 use core::fmt;
 
@@ -25,23 +24,23 @@ use crate::packet::ITEM_STREAM;
 
 mod names;
 
-/// The bits of an item's id.
+/// Width of an item's id in bits.
 pub const ID_BITS: u32 = 10;
 
-/// The bits of the clock in an item.
+/// Width of the clock in an item in bits.
 pub const TIME_BITS: u32 = 22;
 
-/// The bits of the clock in an item that is only a time ([`TIME`]).
+/// Width of the clock in an item that is only a timestamp ([`TIME`]) in bits.
 pub const LONG_TIME_BITS: u32 = 54;
 
-/// The first of the ids that are the program's own; there are 512 of either kind.
+/// First of the user ids; there are 512 user ids and 512 system ids.
 pub const USER: u16 = 512;
 
 /// The highest id.
 pub const LAST: u16 = 1023;
 
-/// Only a time: the item behind it is further away than its own time reaches. One of the ids that
-/// RTEMS leaves unused.
+/// Timestamp only: the time to the next item is longer than that item's timestamp covers. One of the ids that RTEMS
+/// leaves unused.
 pub const TIME: u16 = 511;
 
 /// Ids of RTEMS's system events that the recorder itself produces.
@@ -73,7 +72,7 @@ pub mod id {
     pub const RETURN_1: u16 = 143;
 }
 
-/// The size of a packet of items, and what its address is a multiple of.
+/// Size and alignment of a packet of items in bytes.
 pub const fn packet_bytes(word: WordSize) -> usize {
     match word {
         WordSize::Bits32 => 1024,
@@ -81,22 +80,22 @@ pub const fn packet_bytes(word: WordSize) -> usize {
     }
 }
 
-/// The size of an item.
+/// Size of an item in bytes.
 pub const fn item_bytes(word: WordSize) -> usize {
     4 + word.bytes()
 }
 
-/// The bytes of a packet's header.
+/// Size of a packet's header in bytes.
 pub const fn header_bytes(layout: Layout) -> usize {
     layout.header_bytes() + 4
 }
 
-/// What of the clock stands in an item.
+/// Returns the low bits of a time that an item stores.
 pub const fn time_bits(time: u64) -> u32 {
     time as u32 & ((1 << TIME_BITS) - 1)
 }
 
-/// The first word of an item, as an integer in the target's order.
+/// Encodes the first word of an item, as an integer in the target's order.
 #[inline(always)]
 pub const fn head(order: ByteOrder, id: u16, time: u64) -> u32 {
     let (id, time) = ((id & LAST) as u32, time_bits(time));
@@ -106,7 +105,7 @@ pub const fn head(order: ByteOrder, id: u16, time: u64) -> u32 {
     }
 }
 
-/// Id and time of the first word of an item: the opposite of [`head`].
+/// Decodes the id and time of an item's first word: the inverse of [`head`].
 pub const fn split(order: ByteOrder, head: u32) -> (u16, u32) {
     match order {
         ByteOrder::Little => ((head & LAST as u32) as u16, head >> ID_BITS),
@@ -114,7 +113,7 @@ pub const fn split(order: ByteOrder, head: u32) -> (u16, u32) {
     }
 }
 
-/// A [`TIME`] item, as the integers of its first and second four bytes in the target's order.
+/// Encodes a [`TIME`] item as the integers of its first and second four bytes in the target's order.
 pub const fn long_time(order: ByteOrder, time: u64) -> [u32; 2] {
     match order {
         ByteOrder::Little => [head(order, TIME, time), (time >> TIME_BITS) as u32],
@@ -122,7 +121,7 @@ pub const fn long_time(order: ByteOrder, time: u64) -> [u32; 2] {
     }
 }
 
-/// The time of a [`TIME`] item, of which the words are given as [`long_time`] does, behind one at
+/// Decodes the full time of a [`TIME`] item from its words, in the order of [`long_time`], after an item at time
 /// `last`.
 pub const fn from_long_time(order: ByteOrder, last: u64, [head, low]: [u32; 2]) -> u64 {
     let (_, time) = split(order, head);
@@ -133,12 +132,12 @@ pub const fn from_long_time(order: ByteOrder, last: u64, [head, low]: [u32; 2]) 
     last.wrapping_add(time.wrapping_sub(last) & ((1 << LONG_TIME_BITS) - 1))
 }
 
-/// The name of an event, as RTEMS's tools show it; of the program's own `USER_0` and so on.
+/// Name of an event, as in RTEMS's tools; `USER_0` and so on for user events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Name(pub u16);
 
 impl Name {
-    /// The opposite: the id of a name.
+    /// Parses a name.
     pub fn parse(name: &str) -> Option<Self> {
         let numbered = |prefix: &str, first: u16| {
             let number: u16 = name.strip_prefix(prefix)?.parse().ok()?;
@@ -169,8 +168,8 @@ impl fmt::Display for Name {
     }
 }
 
-/// Writes the class of streams of items, as a part of the metadata ([`crate::metadata`]), with all
-/// events there are: a stream may hold any.
+/// Writes the class of item streams, as a part of the metadata ([`crate::metadata`]), with all existing events, because
+/// a stream may hold any.
 pub(crate) fn describe(out: &mut impl fmt::Write, word: WordSize, context: &str) -> fmt::Result {
     write!(
         out,
@@ -209,10 +208,10 @@ pub(crate) fn describe(out: &mut impl fmt::Write, word: WordSize, context: &str)
     Ok(())
 }
 
-/// Whether the data of an event is an address of code: a return address, or a function.
+/// Returns whether the data of an event is a code address: a return address, or a function.
 pub const fn is_code(id: u16) -> bool {
-    // Those that RTEMS's own tool looks up: CALLER, FUNCTION_ENTRY and _EXIT, ISR_DISABLE and
-    // _ENABLE, LINE, THREAD_DISPATCH_DISABLE and _ENABLE.
+    // The ids that RTEMS's own tool looks up: CALLER, FUNCTION_ENTRY and _EXIT, ISR_DISABLE and _ENABLE, LINE,
+    // THREAD_DISPATCH_DISABLE and _ENABLE.
     matches!(id, 35 | 63 | 64 | 87 | 88 | 101 | 278 | 279)
 }
 

@@ -1,13 +1,12 @@
-//! What all records of a target have in common: byte order, width of an address, how functions are
-//! numbered.
+//! Properties common to all records of a target: byte order, width of an address, numbering of functions.
 //!
-//! It is a property of the program, not of a record: packets don't say it. The ELF's note does
-//! ([`note`](crate::note)), the link's `identify`, and the metadata.
+//! They are properties of the program, not of a record, so packets do not contain them. The ELF note
+//! ([`note`](crate::note)), the link's `identify`, and the metadata do.
 
 use crate::event::{Form, OTHER_BYTES, Shape};
 use crate::packet::PacketHeader;
 
-/// The order of bytes, and with it of bits, in everything that a target writes.
+/// Order of bytes, and also of bits, in everything that a target writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
     /// Least significant first.
@@ -17,14 +16,14 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// That of the machine this is compiled for.
+    /// Byte order of the machine that this is compiled for.
     pub const NATIVE: Self = if cfg!(target_endian = "big") {
         Self::Big
     } else {
         Self::Little
     };
 
-    /// `le` or `be`, as metadata and the link write it.
+    /// Returns `le` or `be`, as in metadata and on the link.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Little => "le",
@@ -32,7 +31,7 @@ impl ByteOrder {
         }
     }
 
-    /// The opposite of [`name`](Self::name).
+    /// Parses a [`name`](Self::name).
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "le" => Some(Self::Little),
@@ -42,7 +41,7 @@ impl ByteOrder {
     }
 }
 
-/// How wide a target's addresses are.
+/// Width of a target's addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WordSize {
     /// 4 bytes.
@@ -52,7 +51,7 @@ pub enum WordSize {
 }
 
 impl WordSize {
-    /// That of the machine this is compiled for.
+    /// Word size of the machine that this is compiled for.
     pub const NATIVE: Self = if cfg!(target_pointer_width = "64") {
         Self::Bits64
     } else {
@@ -72,7 +71,7 @@ impl WordSize {
         self.bytes() as u32 * 8
     }
 
-    /// The word size of so many bits.
+    /// Returns the word size with this many bits.
     pub const fn from_bits(bits: u32) -> Option<Self> {
         match bits {
             32 => Some(Self::Bits32),
@@ -82,23 +81,23 @@ impl WordSize {
     }
 }
 
-/// What the packets of a target look like: all that a reader must know besides the bytes.
+/// Layout of a target's packets: everything that a reader needs besides the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// How records share their bits.
+    /// The bit layout of records.
     pub shape: Shape,
     /// The width of an address.
     pub word: WordSize,
     /// The order of bytes.
     pub order: ByteOrder,
-    /// Functions are numbered by multiples of `1 << function_shift` bytes: what code addresses are
-    /// multiples of (1 for Thumb, 2 for AArch64), or more where the program is linked so.
+    /// Functions are numbered in units of `1 << function_shift` bytes: the alignment of code addresses (1 for Thumb, 2
+    /// for AArch64), or more if the program is linked so.
     pub function_shift: u8,
 }
 
 impl Layout {
-    /// That of the machine this is compiled for, for programs that align functions no more than the
-    /// architecture does.
+    /// Layout of the machine that this is compiled for, for programs that align functions no more than the architecture
+    /// does.
     pub const NATIVE: Self = Self {
         shape: Shape::NATIVE,
         word: WordSize::NATIVE,
@@ -112,9 +111,9 @@ impl Layout {
         },
     };
 
-    /// The number of the function at `address` where the text starts at `text_base`, if it has one
-    /// of at most `bits` bits: its distance in multiples of `1 << function_shift`. `None` if it
-    /// begins between two of these, or is out of range.
+    /// Returns the number of the function at `address`, its distance from `text_base` in units of `1 <<
+    /// function_shift`, if it fits into `bits` bits. Returns `None` if the address is between two units, or out of
+    /// range.
     #[inline(always)]
     pub const fn function(self, bits: u32, address: u64, text_base: u64) -> Option<u32> {
         let distance = match self.word {
@@ -129,7 +128,7 @@ impl Layout {
         }
     }
 
-    /// The address of a function: the opposite of [`function`](Self::function).
+    /// Returns the address of a function: the inverse of [`function`](Self::function).
     pub const fn address(self, function: u32, text_base: u64) -> u64 {
         let address = text_base.wrapping_add((function as u64) << self.function_shift);
         match self.word {
@@ -138,14 +137,13 @@ impl Layout {
         }
     }
 
-    /// The bytes of a packet header.
+    /// Size of a packet header in bytes.
     pub const fn header_bytes(self) -> usize {
         PacketHeader::WORD_OFFSET + self.word.bytes()
     }
 
-    /// How many bytes the recorder's fast path may write at once: the longest record is an entry in the
-    /// long form, or an exit that says which function it leaves
-    /// ([`EventId::ExitNamed`](crate::event::EventId::ExitNamed)), whose function is stored by 4 bytes.
+    /// Maximum number of bytes that the recorder's fast path writes at once: an entry in the long form, or an exit that
+    /// records its function ([`EventId::ExitNamed`](crate::event::EventId::ExitNamed)), which is stored with 4 bytes.
     pub const fn fast_bytes(self) -> usize {
         let (entry, exit) = (self.shape.bytes(Form::EnterLong), OTHER_BYTES + 4);
         if entry > exit { entry } else { exit }

@@ -1,13 +1,12 @@
-//! What a Kymo target and its host agree on.
+//! Wire formats shared by a Kymo target and its host.
 //!
-//! Three things cross from one to the other: the *packets* of events that a target keeps in its
-//! buffer ([`packet`], [`event`]), the *frames and commands* of the link that carries them
-//! ([`link`]), and the target's own *profile table* ([`profile`]). Each is defined here once, for
-//! both sides, with no allocation and no dependency, so that the recorder in a Cortex-M0 and the
-//! reader on a workstation cannot drift apart.
+//! Three kinds of data cross the link: the *packets* of events that a target keeps in its buffer ([`packet`],
+//! [`event`]), the *frames and commands* of the link that carries them ([`link`]), and the target's own *profile table*
+//! ([`profile`]). Each is defined here once, for both sides, without allocation and dependencies, so that the recorder
+//! in a Cortex-M0 and the reader on a workstation cannot diverge.
 //!
-//! The packets are plain Common Trace Format 1.8: [`metadata`] writes the description that lets
-//! any CTF reader take them.
+//! The packets are plain Common Trace Format 1.8: [`metadata`] writes the description with which any CTF reader reads
+//! them.
 #![no_std]
 #![forbid(unsafe_code)]
 

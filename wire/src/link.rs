@@ -1,66 +1,60 @@
 //! Frames and commands between a target and the host.
 //!
-//! The link is a byte stream that the target's own console may share: a UART, a TCP connection.
-//! *Commands* are text lines, so that a person at a terminal can give them, and the replies to
-//! them are text lines too. *Data* (dumps) and everything a program asks travels in frames.
+//! The link is a byte stream that the target's own console may share: a UART, a TCP connection. *Commands* are text
+//! lines, so that a person at a terminal can type them, and their replies are text lines, too. *Data* (dumps) and all
+//! requests of a program travel in frames.
 //!
-//! A frame is `00 COBS(content, CRC-32 of the content) 00`. Text never contains a zero byte and COBS
-//! ([`cobs`]) takes them out of the frame, so a zero byte always tells where a frame begins or
-//! ends, whatever was lost or damaged before; and console text between frames stays readable.
+//! A frame is `00 COBS(content, CRC-32 of the content) 00`. Text never contains a zero byte, and COBS ([`cobs`])
+//! removes zero bytes from the frame. So a zero byte always marks the start or end of a frame, whatever was lost or
+//! damaged before, and console text between frames remains readable.
 //!
-//! A conversation:
+//! A session:
 //!
-//! 1. The host, not knowing who is there, sends one line: `identify\r`. A Kymo target answers with
-//!    a line `kymo identify: protocol=3 word=32 ... #xxxxxxxx` ([`Identity`]), whose last word is a checksum,
-//!    because a console may have written in the middle of it. Nothing else is sent before that.
-//!    A target takes this line in the middle of a frame as well, and forgets the frame: a zero byte
-//!    may have come from a plug or from a host that ended too early. (So a person whose commands are not
-//!    heard any more types it, with either end of line.)
-//! 2. From then on the host sends commands in frames ([`FrameKind::Command`]), with a request
-//!    number, and the target answers each with a frame ([`FrameKind::Reply`]).
-//! 3. A dump command is answered by a reply that says how many bytes and frames will follow, and what the
-//!    target's clock shows (`ticks=`, by which the host knows a target that starts again meanwhile), then
-//!    that many [`FrameKind::Data`], then [`FrameKind::End`]. What did not arrive whole is asked
-//!    for again (`resend FIRST LAST`); `done` ends the dump. From dump to `done` the target keeps the
-//!    data still: events that happen meanwhile are counted as discarded. A target that hears
-//!    nothing for [`DUMP_TIMEOUT_MS`] goes on by itself.
+//! 1. The host, which does not know the target yet, sends one line: `identify\r`. A Kymo target replies with a line
+//!    `kymo identify: protocol=3 word=32 ... #xxxxxxxx` ([`Identity`]). Its last word is a checksum, because a console
+//!    may have written into the middle of the line. Nothing else is sent before that. A target accepts this line in the
+//!    middle of a frame as well, and discards the frame: a zero byte may come from plugging in a cable, or from a host
+//!    that ended too early. (So a person whose commands are ignored can type this line, with either end of line.)
+//! 2. From then on the host sends commands in frames ([`FrameKind::Command`]), with a request number, and the target
+//!    replies to each with a frame ([`FrameKind::Reply`]).
+//! 3. The reply to a dump command contains the number of bytes and frames that follow, and the target's clock
+//!    (`ticks=`, by which the host detects a target that restarts meanwhile). Then come that many [`FrameKind::Data`],
+//!    then [`FrameKind::End`]. The host requests frames that did not arrive intact again (`resend FIRST LAST`); `done`
+//!    ends the dump. From dump to `done` the target does not change the data: events that occur meanwhile are counted
+//!    as discarded. A target that receives nothing for [`DUMP_TIMEOUT_MS`] ends the dump by itself.
 //!
-//! A *stream* is sent while everything goes on recording:
+//! A *stream* is sent while recording continues:
 //!
-//! 1. `stream on` puts the buffer into stream mode (which empties it, unless that is its mode
-//!    already: then what was not taken yet comes first) and is answered with `window=` packets.
-//! 2. From then on the target sends packets as [`FrameKind::Data`] with the number of that request:
-//!    first the metadata, which comes again whenever there is more of it, then the packets of each
-//!    stream as they are closed. Each packet begins with a piece of its own, all pieces but its last
-//!    have [`DATA_BYTES`], and pieces are numbered from 0 through the whole session, so that the host
-//!    puts packets together by the sizes in their heads.
-//! 3. The host says `ack NUMBER` now and then, and at least every second: the target keeps a packet
-//!    until all of it is acknowledged, and has at most a window of them on the way. An `ack` is not
-//!    answered, unless there is no stream any more. What did not arrive is asked for again
-//!    (`resend FIRST LAST`). An `ack` that says nothing new, when nothing was sent since the last one,
-//!    means that the pieces from there on were lost.
-//! 4. What finds no room meanwhile is discarded and counted in the packets' heads.
-//! 5. `stream off` lets the target send what was recorded up to then. Each time it is asked, it
-//!    answers `sending=1`, and when all is acknowledged `sending=0 pieces=N`; the buffer then goes back
-//!    to the mode that it had before. All other commands but dumps are obeyed meanwhile. Packets in
-//!    which the program is filling a record are waited for, a second at most: `reserved=N` behind that
-//!    says of how many streams the last ones did not come. A target that knows of no stream refuses, unless
-//!    it was this that ended the last one: there may be more.
+//! 1. `stream on` puts the buffer into stream mode. That empties the buffer, unless it is in stream mode already: then
+//!    the packets that were not sent yet come first. The reply contains `window=`, a number of packets.
+//! 2. From then on the target sends packets as [`FrameKind::Data`] with the number of that request: first the metadata,
+//!    which is sent again whenever it has grown, then the packets of each stream as they are closed. Each packet begins
+//!    with a new piece, all its pieces except the last have [`DATA_BYTES`], and pieces are numbered from 0 through the
+//!    whole session, so that the host reassembles packets by the sizes in their headers.
+//! 3. The host sends `ack NUMBER` repeatedly, at least every second. The target keeps a packet until all of it is
+//!    acknowledged, and has at most a window of packets in flight. There is no reply to an `ack`, unless the stream has
+//!    ended. The host requests lost pieces again (`resend FIRST LAST`). An `ack` that repeats the last number, when
+//!    nothing was sent since the last one, means that the pieces from that number on were lost.
+//! 4. Events for which there is no room meanwhile are discarded and counted in the packets' headers.
+//! 5. `stream off` makes the target send everything recorded up to then. Each time it is repeated, the target replies
+//!    `sending=1`, and after all is acknowledged `sending=0 pieces=N`. The buffer then returns to its previous mode.
+//!    All other commands except dumps are executed meanwhile. The target waits at most one second for packets in which
+//!    the program is filling a record; a following `reserved=N` is the number of streams whose last packets are
+//!    missing. A target without a stream refuses the command, because data may be missing, unless this command ended
+//!    the last stream.
 //!
-//! When the host is gone (nothing heard for [`DUMP_TIMEOUT_MS`], or somebody asks `identify`),
-//! nothing more is sent. The buffer stays in stream mode and keeps what was not acknowledged;
-//! the next `stream on` goes on with it.
+//! When the host is gone (silent for [`DUMP_TIMEOUT_MS`], or a host sends `identify`), the target stops sending. The
+//! buffer stays in stream mode and keeps the unacknowledged packets; the next `stream on` continues with them.
 //!
-//! `time` is answered by `ticks=`, what the clock shows. A target whose program calls `kymo_tick()` says behind
-//! that how the clock compares with it ([`TickCheck`](crate::clock_check::TickCheck)): `tick_hz=`, how many calls
-//! came (`tick_count=`), and how far the clock went in that time (`tick_clock=`).
+//! The reply to `time` contains `ticks=`, the value of the clock. A target whose program calls `kymo_tick()` adds a
+//! comparison of the clock with these calls ([`TickCheck`](crate::clock_check::TickCheck)): `tick_hz=`, the number of
+//! calls (`tick_count=`), and how far the clock advanced in that time (`tick_clock=`).
 //!
-//! To tell the target the time of day, the host asks `time` a few times, takes the answer that came
-//! back soonest, and says `wall_clock` with what its own clock showed half-way between question and
-//! answer; half of that round trip is how wrong it may be.
+//! To send the target the wall-clock time, the host sends `time` several times and uses the reply with the shortest
+//! round trip. It then sends `wall_clock` with the value of its own clock half-way between request and reply; half of
+//! the round trip is the uncertainty.
 //!
-//! An empty line does nothing; commands are whole words; what does not parse is refused with a
-//! message.
+//! An empty line does nothing; commands are whole words; input that does not parse is refused with a message.
 
 pub mod cobs;
 pub mod command;
@@ -87,13 +81,11 @@ pub use frame::{Frame, FrameKind};
 pub use identity::{Capabilities, Identity};
 pub use text::Text;
 
-/// The version of this protocol and of the packets that go with it: in `identify`, and as
-/// `tracer_minor` in metadata.
+/// Version of this protocol and of its packets: in `identify`, and as `tracer_minor` in metadata.
 pub const PROTOCOL: u32 = 3;
 
-/// Whether what has this version, and packets of this shape, is the same as of [`PROTOCOL`]. In
-/// version 2 [wide](Shape::Wide) packets were others: the headers of records that are no calls had 40
-/// bits of time.
+/// Returns whether data of this version, with packets of this shape, is the same as of [`PROTOCOL`]. In version 2
+/// [wide](Shape::Wide) packets were different: the headers of records other than calls had 40 bits of time.
 pub const fn is_understood(version: u32, shape: Shape) -> bool {
     match shape {
         Shape::Compact => matches!(version, 2 | PROTOCOL),
@@ -101,12 +93,11 @@ pub const fn is_understood(version: u32, shape: Shape) -> bool {
     }
 }
 
-/// How many bytes of a dump a [`FrameKind::Data`] frame carries, except the last.
+/// Number of bytes of a dump in a [`FrameKind::Data`] frame, except the last.
 pub const DATA_BYTES: usize = 240;
 
-/// How often a target that streams sends what there is of the newest packet, in milliseconds, where
-/// the host does not say.
+/// Default interval, in milliseconds, at which a streaming target sends the records in the newest packet.
 pub const FLUSH_MS: u32 = 100;
 
-/// After how long a silence, in milliseconds, a target ends a dump or stream by itself.
+/// Time of silence, in milliseconds, after which a target ends a dump or stream by itself.
 pub const DUMP_TIMEOUT_MS: u32 = 5_000;

@@ -1,9 +1,8 @@
-//! The CTF 1.8 metadata that describes a target's packets.
+//! Writes the CTF 1.8 metadata that describes a target's packets.
 //!
-//! One text for every consumer: the host writes it beside the packets it saves, so that a
-//! recording is a CTF trace directory that any CTF reader takes; and the host's own reader goes
-//! by it too, so what we write for others is what we read ourselves. The text is CTF 1.8 (TSDL)
-//! as `babeltrace2` 2.0 and Trace Compass read it.
+//! There is one text for every consumer. The host writes it next to the packets that it saves, so that a recording is a
+//! CTF trace directory for any CTF reader, and the host's own reader uses it, too. The text is CTF 1.8 (TSDL) as
+//! `babeltrace2` 2.0 and Trace Compass read it.
 
 use core::fmt::{self, Write};
 
@@ -12,35 +11,35 @@ use crate::items;
 use crate::link::PROTOCOL;
 use crate::packet::EVENT_STREAM;
 
-/// What the metadata says besides the layout of packets.
+/// Content of the metadata besides the layout of packets.
 #[derive(Clone, Copy, Debug)]
 pub struct Description<'a> {
-    /// How packets are laid out.
+    /// The layout of packets.
     pub layout: Layout,
-    /// Ticks a second.
+    /// Frequency of the clock in ticks per second.
     pub clock_hz: u64,
-    /// How many bits the counter has that the target extends to 64.
+    /// Width in bits of the counter that the target extends to 64 bits.
     pub clock_bits: u32,
-    /// When tick 0 was, in nanoseconds since 1970 in UTC, if that is known.
+    /// The time of tick 0 in nanoseconds since 1970 UTC, if it is known.
     pub origin_ns: Option<i64>,
     /// The run-time address of `function` 0.
     pub text_base: u64,
     /// The build id of the program; empty if it has none.
     pub build_id: &'a [u8],
-    /// What the trace was recorded from, for people (a link's name, a program's name).
+    /// The source of the trace, for people (a link's name, a program's name).
     pub target: &'a str,
-    /// What the program declares of events of its own, as the section `.kymo.events` of its ELF file has it: texts, each
-    /// with a zero behind it.
+    /// Declarations of the program's own events, as in the section `.kymo.events` of its ELF file: texts, each followed
+    /// by a zero byte.
     pub events: &'a [u8],
-    /// There are streams of items, which are described too: 80 KB of text.
+    /// Whether to describe streams of items, too: 80 KB of text.
     pub items: bool,
 }
 
-/// Writes the metadata of a trace, but for its named markers ([`write_markers`]), which go behind it.
+/// Writes the metadata of a trace, except its named markers ([`write_markers`]), which come after it.
 ///
-/// `functions` gives the names of functions, each with its `function` number
-/// ([`Layout::function`]); the numbers must rise from one to the next. Readers show them where a
-/// function has a number that fits the field. It is walked several times.
+/// `functions` yields the names of functions, each with its `function` number ([`Layout::function`]); the numbers must
+/// be in ascending order. Readers show the names if a function has a number that fits the field. The iterator is run
+/// several times.
 ///
 /// # Errors
 /// Only those of `out`.
@@ -177,8 +176,8 @@ pub fn write<'n>(
 
 /// Writes the part of the metadata that describes named markers.
 ///
-/// `names` gives the names that are known, each with the address that stands for it in the events, in any order and each
-/// address once. Readers show them where a marker has one of these addresses.
+/// `names` yields the known names, each with the address that represents it in the events, in any order and each
+/// address once. Readers show a name if a marker has its address.
 ///
 /// # Errors
 /// Only those of `out`.
@@ -211,8 +210,8 @@ fn event(out: &mut impl Write, id: EventId, fields: &str) -> fmt::Result {
     )
 }
 
-/// Writes what [`write()`] puts behind everything else if there are items: to be added to a text
-/// without, when the first come.
+/// Writes the description of items, which [`write()`] adds at the end if there are any. Append it to a text without it
+/// when the first items arrive.
 ///
 /// # Errors
 /// Only those of `out`.
@@ -220,7 +219,7 @@ pub fn write_items(out: &mut impl Write, layout: Layout) -> fmt::Result {
     items::describe(out, layout.word, CONTEXT)
 }
 
-/// The context of a packet of any stream, as the inside of a TSDL `struct`.
+/// Context of a packet of any stream, as the inside of a TSDL `struct`.
 const CONTEXT: &str = "\
     \t\tinteger { size = 4; align = 1; signed = false; } flags;\n\
     \t\tinteger { size = 4; align = 1; signed = false; } isr_depth;\n\
@@ -232,7 +231,7 @@ const CONTEXT: &str = "\
     \t\tuint32_t content_size;\n\
     \t\tuint32_t packet_size;\n\
     \t\tword_t thread;\n";
-/// What a clock says of its origin. Only with a known one do its times mean a date.
+/// Origin of the clock. Timestamps have a date only if it is known.
 struct Origin<'a>(&'a Description<'a>);
 
 impl fmt::Display for Origin<'_> {
@@ -249,7 +248,7 @@ impl fmt::Display for Origin<'_> {
     }
 }
 
-/// The forms of headers and what the types of their times are called.
+/// The forms of headers, and the names of their timestamps' types.
 const TIMES: [(Form, &str); 6] = [
     (Form::ExitShort, "exit_short"),
     (Form::EnterShort, "enter_short"),
@@ -259,7 +258,7 @@ const TIMES: [(Form, &str); 6] = [
     (Form::Time, "whole"),
 ];
 
-/// Writes the type of a function's number of so many bits: with the names of those that have one.
+/// Writes the type of a function number of `bits` bits, with the known names.
 fn function_type<'n>(
     out: &mut impl Write,
     name: &str,
@@ -283,7 +282,7 @@ fn function_type<'n>(
     writeln!(out, "}} := {name};")
 }
 
-/// The payload of an event as the inside of a TSDL `struct`.
+/// Returns the payload of an event as the inside of a TSDL `struct`.
 fn fields(id: EventId) -> &'static str {
     match id {
         EventId::Enter => " function_short_t function; ",

@@ -1,131 +1,131 @@
-//! The ELF note that a target's program carries: how to read what it left in RAM.
+//! The ELF note in a target's program: how to read its recording from RAM.
 //!
-//! Section `.note.kymo`, name `Kymo`, type [`NOTE_TYPE`]. With it, the symbols of the ELF and the
-//! bytes of the RAM (from a debugger, or a dump after a crash) a trace can be had without the
-//! program's help. The layout of packets is in the note, which says where everything else is:
+//! Section `.note.kymo`, name `Kymo`, type [`NOTE_TYPE`]. With it, the symbols of the ELF file and the bytes of the RAM
+//! (from a debugger, or a dump after a crash) a host can extract a trace without the program's help. The note contains
+//! the layout of packets, and the offsets to find everything else:
 //!
-//! - the place and size of the buffer, the clock and the numbering of functions are in the program's
-//!   `kymo_config`, a constant that stands in the ELF file;
-//! - the packets lie in the buffer one behind the other at multiples of `packet_size`, each with a
-//!   header whose `content_size` is right, except that of the newest, whose records reach up to the
-//!   address that the recorder keeps: in the symbol `kymo_hot`, or where several CPUs record, each
-//!   into its own `buffer_size` bytes of the buffer, in `kymo_recorder`, once for each;
-//! - names, build id and costs are one packet at `metadata`, always complete;
-//! - rings of items are a list that begins in `kymo_recorder` (of several CPUs: one for each). A ring
-//!   is a `kymo_ring_t` ([`ring`]);
-//! - the profile table is an array of `kymo_slot_t` ([`table`]), a constant of `kymo_config`. Its state (what did
-//!   not fit, for how long it has counted) lies in the last slots of that array, or in `kymo_recorder`;
-//! - calls that are open in duration mode are in `kymo_duration` ([`duration`]).
+//! - the program's `kymo_config`, a constant in the ELF file, holds the address and size of the buffer, the clock and
+//!   the numbering of functions;
+//! - the buffer holds consecutive packets at multiples of `packet_size`, each with a header whose `content_size` is
+//!   right, except in the newest packet. The newest packet's records reach up to the address that the recorder keeps:
+//!   in the symbol `kymo_hot`; or, if several CPUs record, each into its own `buffer_size` bytes of the buffer, in
+//!   `kymo_recorder`, once for each;
+//! - names, build id and overheads are one packet at `metadata`, always complete;
+//! - rings of items are a list that begins in `kymo_recorder` (with several CPUs: one list each). A ring is a
+//!   `kymo_ring_t` ([`ring`]);
+//! - the profile table is an array of `kymo_slot_t` ([`table`]), whose address is in `kymo_config`. Its state (losses,
+//!   the time for which it has counted) is in the last slots of that array, or in `kymo_recorder`;
+//! - `kymo_duration` holds the calls that are open in duration mode ([`duration`]).
 //!
 //! The value, in the byte order of the program:
 //!
 //! | offset | type | field |
 //! |---|---|---|
-//! | 0 | u16 | version, 4; 3 of programs with compact records is the same |
+//! | 0 | u16 | version: 4; 3 is equal for programs with compact records |
 //! | 2 | u8 | bytes of an address |
 //! | 3 | u8 | shape: 0 compact, 1 wide |
-//! | 4 | u8 | `function_shift` where `kymo_config` has 0 there |
-//! | 5 | u8 | how many slots at the end of the profile table's memory hold its state; 0: it is in `kymo_recorder` |
+//! | 4 | u8 | `function_shift` to use if it is 0 in `kymo_config` |
+//! | 5 | u8 | number of slots at the end of the profile table's memory that hold its state; 0: it is in `kymo_recorder` |
 //! | 6 | u16 | offset of `buffer` in `kymo_config` (word) |
 //! | 8 | u16 | offset of `buffer_size` in `kymo_config` (u32) |
 //! | 10 | u16 | offset of `packet_size` in `kymo_config` (u32) |
 //! | 12 | u16 | offset of `function_shift` in `kymo_config` (u32) |
 //! | 14 | u16 | offset of `text_base` in `kymo_config` (word) |
 //! | 16 | u32 | offset of `at` (word) in `kymo_hot`, or with a stride in `kymo_recorder`; or [`NOWHERE`] |
-//! | 20 | u32 | stride: so far from what one CPU has in `kymo_recorder` to what the next one has; 0 if there is only one |
+//! | 20 | u32 | stride: distance from one CPU's data in `kymo_recorder` to the next one's; 0 if there is only one |
 //! | 24 | u32 | offset of the first ring's address (word) in `kymo_recorder`, or [`NOWHERE`] |
 //! | 28 | u16 | offset of `clock_hz` in `kymo_config` (u64) |
 //! | 30 | u16 | offset of `metadata` in `kymo_config` (word) |
 //! | 32 | u16 | offset of `metadata_size` in `kymo_config` (u32) |
 //! | 34 | u16 | offset of `cpu_count` in `kymo_config` (u32) |
 //! | 36 | u16 | offset of the next ring's address in a ring (word) |
-//! | 38 | u16 | offset of `slots` (word, and behind it the u32 `slot_count`) in `kymo_config`; 0: the table cannot be found |
-//! | 40 | u32 | offset of the count of events that were discarded (u32) in `kymo_recorder`, or [`NOWHERE`] |
-//! | 44 | u32 | offset of the profile table's state in `kymo_recorder` where that is its place, or [`NOWHERE`] |
+//! | 38 | u16 | offset of `slots` (word, followed by the u32 `slot_count`) in `kymo_config`; 0: the table cannot be found |
+//! | 40 | u32 | offset of the count of discarded events (u32) in `kymo_recorder`, or [`NOWHERE`] |
+//! | 44 | u32 | offset of the profile table's state in `kymo_recorder` if it is there, or [`NOWHERE`] |
 //!
-//! A value of 44 bytes, of libraries before the profile table was described, ends there and has 0 at 5 and at 38.
+//! Libraries that predate the description of the profile table have a value of 44 bytes, with 0 at 5 and at 38.
 
 use crate::event::{ByteOrder, Layout, Shape, WordSize};
 
 /// `n_type` of the note.
 pub const NOTE_TYPE: u32 = 1;
 
-/// `n_name` of the note, padded as it stands in the file (`n_namesz` is 5).
+/// `n_name` of the note, with its padding in the file (`n_namesz` is 5).
 pub const NOTE_NAME: [u8; 8] = *b"Kymo\0\0\0\0";
 
-/// The whole note in bytes: `n_namesz`, `n_descsz`, `n_type`, name, value.
+/// Size of the whole note in bytes: `n_namesz`, `n_descsz`, `n_type`, name, value.
 pub const NOTE_BYTES: usize = VALUE + VALUE_BYTES;
 
-/// The value in bytes.
+/// Size of the value in bytes.
 pub const VALUE_BYTES: usize = 48;
 
-/// The shortest value that is read: it says nothing of the profile table.
+/// Size of the shortest value that is read, which does not describe the profile table.
 const SHORT_VALUE_BYTES: usize = 44;
 
-/// The version of the value and of the packets.
+/// Version of the value and of the packets.
 pub const NOTE_VERSION: u16 = 4;
 
-/// The version before that. Wide packets were others then ([`crate::link::is_understood`]).
+/// Previous version, in which wide packets were different ([`crate::link::is_understood`]).
 const NOTE_VERSION_BEFORE: u16 = 3;
 
-/// [`Note::at_offset`] of a program whose streams have no fixed place (threads on Linux), and
-/// [`Note::rings_offset`] of a recorder without items.
+/// [`Note::at_offset`] of a program whose streams have no fixed address (threads on Linux), and [`Note::rings_offset`]
+/// of a recorder without items.
 pub const NOWHERE: u32 = u32::MAX;
 
-/// Where the value begins.
+/// Offset of the value.
 const VALUE: usize = 12 + NOTE_NAME.len();
 
 pub mod duration;
 
-/// A ring of items in memory (`kymo_ring_t`): where its fields are, in a target's words or bytes.
+/// Offsets of the fields in a ring of items in memory (`kymo_ring_t`), in a target's words or in bytes.
 pub mod ring {
-    /// Where the next item goes: word 0.
+    /// Address of the next item: word 0.
     pub const AT_WORD: usize = 0;
-    /// Where its packets begin: word 1.
+    /// Address of its packets: word 1.
     pub const MEMORY_WORD: usize = 1;
-    /// How many packets there is room for, a u32 at word 2.
+    /// Number of packets that it has room for, a u32 at word 2.
     pub const PACKETS_WORD: usize = 2;
-    /// The number of the next packet, a u32 so many bytes behind word 2.
+    /// Number of the next packet, a u32 this many bytes after word 2.
     pub const SEQUENCE_BYTES: usize = 8;
-    /// Where the content of the newest packet ends, as an offset in its packets; [`OPEN`] while the
-    /// place of the next item says it. A u32 so many bytes behind word 2.
+    /// End of the newest packet's content, as an offset in its packets; [`OPEN`] while the address of the next item
+    /// determines it. A u32 this many bytes after word 2.
     pub const CONTENT_BYTES: usize = 12;
-    /// The newest packet is open.
+    /// Value for an open newest packet.
     pub const OPEN: u32 = u32::MAX;
 }
 
-/// A profile table in memory: where its fields are, in bytes. All are in the byte order of the target, words as wide
-/// as its addresses.
+/// Offsets in bytes of the fields in a profile table in memory. All fields are in the byte order of the target, words
+/// as wide as its addresses.
 pub mod table {
     use crate::event::WordSize;
 
-    /// A slot (`kymo_slot_t`).
+    /// Size of a slot (`kymo_slot_t`).
     pub const SLOT_BYTES: usize = 48;
     /// In a slot: the function's address, a word; 0 in a free slot.
     pub const ADDRESS: usize = 0;
-    /// In a slot: self time (u64), and behind it total, 2^64 - 1 less the shortest call (0: no call ended), and the
+    /// In a slot: self time (u64), followed by total, 2^64 - 1 minus the shortest call (0: no call ended), and the
     /// longest call.
     pub const TIMES: usize = 16;
-    /// In a slot's [`active`]: a call of the function ended that was a recursive one.
+    /// In a slot's [`active`]: a recursive call of the function has ended.
     pub const RECURSIVE: u32 = 1 << 31;
 
-    /// In a slot: the calls that ended, a u32.
+    /// In a slot: number of calls that ended, a u32.
     pub const fn count(word: WordSize) -> usize {
         word.bytes()
     }
 
-    /// In a slot: a bit for each thread in which the function may be open, and [`RECURSIVE`], a u32.
+    /// In a slot: one bit per thread in which the function may be open, and [`RECURSIVE`], a u32.
     pub const fn active(word: WordSize) -> usize {
         word.bytes() + 4
     }
 
-    /// In the state: calls whose begin or end was not seen, a u32.
+    /// In the state: calls whose start or end was not seen, a u32.
     pub const UNMATCHED: usize = 0;
     /// In the state: calls that were nested too deeply, a u32.
     pub const TOO_DEEP: usize = 4;
     /// In the state: calls without a slot, a u32.
     pub const NO_SLOT: usize = 8;
-    /// In the state: functions that were replaced, a u32.
+    /// In the state: number of functions that were replaced, a u32.
     pub const REPLACED: usize = 12;
 
     /// In the state: whether the table counts, a byte that is 0 or 1.
@@ -146,75 +146,73 @@ pub mod table {
         }
     }
 
-    /// In the state: how many slots functions may take, a u32.
+    /// In the state: number of slots for functions, a u32.
     pub const fn slot_count(word: WordSize) -> usize {
         slots(word) + 2 * word.bytes()
     }
 
-    /// In the state: the ticks for which the table has counted, a u64; while it counts, the time at which that
-    /// was 0.
+    /// In the state: ticks for which the table has counted, a u64; while it counts, the time at which that was 0.
     pub const fn recorded(word: WordSize) -> usize {
         slot_count(word) + 8
     }
 
-    /// In the state: the totals of the functions that were replaced, a u64.
+    /// In the state: totals of the functions that were replaced, a u64.
     pub const fn replaced_total(word: WordSize) -> usize {
         recorded(word) + 8
     }
 
-    /// The state as far as it is described here.
+    /// Size of the state as far as it is described here.
     pub const fn state_bytes(word: WordSize) -> usize {
         replaced_total(word) + 8
     }
 }
 
-/// What the note says. Offsets are in bytes.
+/// Content of the note. Offsets are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// How packets are laid out.
+    /// The layout of packets.
     pub layout: Layout,
-    /// Where the address of the buffer is in `kymo_config`.
+    /// Offset of the buffer's address in `kymo_config`.
     pub buffer_offset: u16,
-    /// Where the size of the buffer is in `kymo_config`: of one CPU's, where there are several.
+    /// Offset of the buffer's size in `kymo_config`: of one CPU's buffer, if there are several.
     pub buffer_size_offset: u16,
-    /// Where the size of a packet is in `kymo_config`.
+    /// Offset of a packet's size in `kymo_config`.
     pub packet_size_offset: u16,
-    /// Where the granularity of functions is in `kymo_config`; 0 there means that of
-    /// [`layout`](Self::layout).
+    /// Offset of the function shift in `kymo_config`; 0 there means that of [`layout`](Self::layout).
     pub function_shift_offset: u16,
-    /// Where the address of function 0 is in `kymo_config`.
+    /// Offset of the address of function 0 in `kymo_config`.
     pub text_base_offset: u16,
-    /// Where `kymo_hot` keeps the address up to which the newest packet's records reach; with a
-    /// [`stride`](Self::stride) it is `kymo_recorder`.
+    /// Offset in `kymo_hot` of the address up to which the newest packet's records reach; with a
+    /// [`stride`](Self::stride) in `kymo_recorder`.
     pub at_offset: u32,
-    /// So far it is in `kymo_recorder` from what one CPU has (`at`, rings, the count of discarded events)
-    /// to what the next one has; 0 where there is only one.
+    /// Distance in `kymo_recorder` from one CPU's data (`at`, rings, the count of discarded events) to the next one's;
+    /// 0 if there is only one.
     pub stride: u32,
-    /// Where `kymo_recorder` keeps the address of the first ring of items.
+    /// Offset in `kymo_recorder` of the address of the first ring of items.
     pub rings_offset: u32,
-    /// Where the ticks a second are in `kymo_config`; 0 there means that the metadata says it.
+    /// Offset of the clock's frequency in `kymo_config`; 0 there means that the metadata has it.
     pub clock_hz_offset: u16,
-    /// Where the address of the metadata is in `kymo_config`; null there means that there are none.
+    /// Offset of the metadata's address in `kymo_config`; null there means that there is none.
     pub metadata_offset: u16,
-    /// Where the size of the metadata is in `kymo_config`.
+    /// Offset of the metadata's size in `kymo_config`.
     pub metadata_size_offset: u16,
-    /// Where the number of CPUs is in `kymo_config`; 0 there means one.
+    /// Offset of the number of CPUs in `kymo_config`; 0 there means one.
     pub cpu_count_offset: u16,
-    /// Where a ring keeps the address of the next one.
+    /// Offset in a ring of the address of the next one.
     pub ring_next_offset: u16,
-    /// Where `kymo_recorder` counts the events of the first CPU that were discarded;
-    /// [`NOWHERE`] where packets say it at once.
+    /// Offset in `kymo_recorder` of the count of the first CPU's discarded events; [`NOWHERE`] if packets always
+    /// contain it.
     pub discarded_offset: u32,
-    /// Where the address of the profile table's slots is in `kymo_config`; 0 where the table cannot be found.
+    /// Offset of the address of the profile table's slots in `kymo_config`; 0 if the table cannot be found.
     pub slots_offset: u16,
-    /// How many slots at the end of that memory hold the table's state; 0 if it is in `kymo_recorder`.
+    /// Number of slots at the end of that memory that hold the table's state; 0 if it is in `kymo_recorder`.
     pub state_slots: u8,
-    /// Where the table's state is in `kymo_recorder`; [`NOWHERE`] if it is not there.
+    /// Offset of the table's state in `kymo_recorder`; [`NOWHERE`] if it is not there.
     pub state_offset: u32,
 }
 
 impl Note {
-    /// The note as it stands in the ELF file.
+    /// Encodes the note as in the ELF file.
     pub const fn to_bytes(&self) -> [u8; NOTE_BYTES] {
         let layout = self.layout;
         let mut out = [0; NOTE_BYTES];
@@ -263,8 +261,8 @@ impl Note {
         out
     }
 
-    /// Reads a note from its front; the byte order is that of the ELF file. `None` if it is too
-    /// short, another note, or of a version that is not known here.
+    /// Reads a note from the start of `bytes`; the byte order is that of the ELF file. `None` if it is too short,
+    /// another note, or of an unknown version.
     pub fn read(bytes: &[u8], order: ByteOrder) -> Option<Self> {
         let short: &[u8; VALUE + SHORT_VALUE_BYTES] = bytes.first_chunk()?;
         let fold = |value: u32, byte: &u8| value << 8 | u32::from(*byte);

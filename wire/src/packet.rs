@@ -1,9 +1,9 @@
-//! The head of a packet.
+//! Packet header.
 //!
-//! Everything that a reader must know of a packet before it looks at its records
-//! ([`event`](crate::event)): where it stands in its stream, when it was begun and by whom, how
-//! long it is, what was lost so far. It is written when the packet is begun and completed when it
-//! is closed, so a packet that was never closed still says all but its length.
+//! It holds everything that a reader needs before it reads the packet's records ([`event`](crate::event)): the packet's
+//! position in its stream, the time and the context in which it was begun, its length, and the losses so far. It is
+//! written when the packet is begun and completed when it is closed, so that a packet that was never closed lacks only
+//! its length.
 
 use crate::event::{ByteOrder, Layout};
 
@@ -13,14 +13,14 @@ pub const PACKET_MAGIC: u32 = 0xC1FC_1FC1;
 /// [`PacketHeader::stream`] of packets of event records ([`event`](crate::event)).
 pub const EVENT_STREAM: u8 = 0;
 
-/// [`PacketHeader::stream`] of packets of items: records of one size with a 10-bit id.
+/// [`PacketHeader::stream`] of packets of items: fixed-size records with a 10-bit id.
 pub const ITEM_STREAM: u8 = 1;
 
-/// `cpu_id` of the stream that holds what must never be overwritten: names of threads, build id,
-/// clock ([`EventId::Metadata`](crate::event::EventId::Metadata) records only).
+/// `cpu_id` of the stream with data that must never be overwritten: names of threads, build id, clock
+/// ([`EventId::Metadata`](crate::event::EventId::Metadata) records only).
 pub const METADATA_STREAM: u16 = 0xFFFF;
 
-/// The head of a packet: CTF's packet header (the magic number) and packet context.
+/// Packet header: CTF's packet header (the magic number) and packet context.
 ///
 /// | offset | type | field |
 /// |---|---|---|
@@ -36,16 +36,16 @@ pub const METADATA_STREAM: u16 = 0xFFFF;
 /// | 36 | u32 | `packet_size`, bits |
 /// | 40 | word | `thread` |
 ///
-/// What a stream never changes stands in front, so that a recorder prepares it once.
+/// Fields that are constant within a stream come first, so that a recorder prepares them once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PacketHeader {
-    /// What kind of records it holds.
+    /// The kind of records in the packet.
     pub stream: u8,
     /// [`FLAG_THREAD`](Self::FLAG_THREAD), [`FLAG_NESTED`](Self::FLAG_NESTED),
     /// [`FLAG_CALLS`](Self::FLAG_CALLS), [`FLAG_CUT`](Self::FLAG_CUT); in the metadata stream
     /// [`FLAG_FACTS`](Self::FLAG_FACTS).
     pub flags: u8,
-    /// How many interrupt handlers were being served when the packet was begun; 15 for more.
+    /// The number of active interrupt handlers when the packet was begun; 15 also for more.
     pub isr_depth: u8,
     /// The CPU (on Linux the stream's number), or [`METADATA_STREAM`].
     pub cpu: u16,
@@ -53,52 +53,51 @@ pub struct PacketHeader {
     pub sequence: u32,
     /// Events of this stream that could not be recorded, from its start to the packet's end.
     pub discarded: u32,
-    /// The clock when the packet was begun, in ticks.
+    /// The time at which the packet was begun, in ticks.
     pub begin: u64,
-    /// The clock at its last event, in ticks.
+    /// The time of its last event, in ticks.
     pub end: u64,
     /// The used part of the packet in bits, this header included.
     pub content_bits: u32,
-    /// The whole packet in bits.
+    /// The size of the packet in bits.
     pub packet_bits: u32,
-    /// The thread that ran when the packet was begun; 0 if none was known.
+    /// The thread that ran when the packet was begun; 0 if it was unknown.
     pub thread: u64,
 }
 
 impl PacketHeader {
-    /// In `flags`: the stream belongs to one thread of a process (`thread`, the same in all its
-    /// packets), and `cpu_id` is only the stream's number. Without it the stream is that of a CPU,
-    /// and `thread` is who ran there when the packet was begun.
+    /// In `flags`: the stream belongs to one thread of a process (`thread`, the same in all its packets), and `cpu_id`
+    /// is only the stream's number. Otherwise the stream is that of a CPU, and `thread` is the thread that ran there
+    /// when the packet was begun.
     pub const FLAG_THREAD: u8 = 1;
-    /// In `flags`: exits never say which function they leave
-    /// ([`event`](crate::event#exits-without-a-function)).
+    /// In `flags`: exits never record their function ([`event`](crate::event#exits-without-a-function)).
     pub const FLAG_NESTED: u8 = 2;
-    /// In `flags` of the [`METADATA_STREAM`]: `events_discarded` counts nothing but names and other facts. Without it,
-    /// events that no stream could tell of are among them.
+    /// In `flags` of the [`METADATA_STREAM`]: `events_discarded` counts only names and other metadata. Otherwise it
+    /// includes events that belong to no stream.
     pub const FLAG_FACTS: u8 = 2;
-    /// In `flags`: calls are records of their own, at their ends ([`event`](crate::event#duration-mode)).
+    /// In `flags`: each call is one record, at its end ([`event`](crate::event#duration-mode)).
     pub const FLAG_CALLS: u8 = 4;
-    /// In `flags`: the packet was longer on the target; its end did not arrive, and the sizes are
-    /// those of what is left. Only hosts set it, when they keep such a packet.
+    /// In `flags`: the packet was longer on the target; its end did not arrive, and the sizes are those of the
+    /// remaining part. Only hosts set it, when they keep such a packet.
     pub const FLAG_CUT: u8 = 8;
-    /// The greatest `isr_depth`, which also stands for more.
+    /// Maximum of `isr_depth`, which also stands for more.
     pub const MAX_ISR_DEPTH: u8 = 15;
-    /// The offset of `packet_seq_num`.
+    /// Offset of `packet_seq_num`.
     pub const SEQUENCE_OFFSET: usize = 8;
-    /// The offset of `events_discarded`.
+    /// Offset of `events_discarded`.
     pub const DISCARDED_OFFSET: usize = 12;
-    /// The offset of `timestamp_begin`.
+    /// Offset of `timestamp_begin`.
     pub const BEGIN_OFFSET: usize = 16;
-    /// The offset of `timestamp_end`.
+    /// Offset of `timestamp_end`.
     pub const END_OFFSET: usize = 24;
-    /// The offset of `content_size`.
+    /// Offset of `content_size`.
     pub const CONTENT_OFFSET: usize = 32;
-    /// The offset of `thread`, the last field and the only one whose size varies.
+    /// Offset of `thread`, the last field and the only one whose size varies.
     pub const WORD_OFFSET: usize = 40;
-    /// The size of the largest header.
+    /// Size of the largest header.
     pub const MAX_BYTES: usize = 48;
 
-    /// The byte that holds `flags` and `isr_depth`. Both are cut to what fits.
+    /// Encodes the byte of `flags` and `isr_depth`. Both are limited to their fields.
     pub const fn flags_byte(order: ByteOrder, flags: u8, isr_depth: u8) -> u8 {
         let depth = if isr_depth > Self::MAX_ISR_DEPTH {
             Self::MAX_ISR_DEPTH
@@ -111,8 +110,8 @@ impl PacketHeader {
         }
     }
 
-    /// Writes the header into the front of `out`, as `layout` says, and returns its size in bytes;
-    /// `None` if `out` is shorter than that.
+    /// Writes the header in this layout to the start of `out`, and returns its size in bytes; `None` if `out` is too
+    /// short.
     pub fn write(&self, layout: Layout, out: &mut [u8]) -> Option<usize> {
         let out = out.get_mut(..layout.header_bytes())?;
         let mut at = 0;
@@ -141,7 +140,7 @@ impl PacketHeader {
         Some(at)
     }
 
-    /// Reads [`begin`](Self::begin) alone out of the header at the front of `bytes`; `None` if they are too few.
+    /// Reads only [`begin`](Self::begin) from the header at the start of `bytes`; `None` if they are too few.
     pub fn read_begin(order: ByteOrder, bytes: &[u8]) -> Option<u64> {
         let begin = *bytes.get(Self::BEGIN_OFFSET..)?.first_chunk()?;
         Some(match order {
@@ -150,7 +149,7 @@ impl PacketHeader {
         })
     }
 
-    /// The same of the content's length, in bytes.
+    /// Reads only the content's length from the header, in bytes.
     pub fn read_content(order: ByteOrder, bytes: &[u8]) -> Option<usize> {
         let bits = *bytes.get(Self::CONTENT_OFFSET..)?.first_chunk()?;
         let bits = match order {
@@ -160,8 +159,7 @@ impl PacketHeader {
         Some(bits as usize / 8)
     }
 
-    /// Reads the header at the front of `bytes`; `None` if they are too few or do not begin with
-    /// [`PACKET_MAGIC`].
+    /// Reads the header at the start of `bytes`; `None` if they are too few or do not begin with [`PACKET_MAGIC`].
     pub fn read(layout: Layout, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..layout.header_bytes())?;
         let mut at = 0;

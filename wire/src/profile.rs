@@ -1,20 +1,20 @@
-//! The target's profile table as it crosses the link.
+//! The target's profile table on the wire.
 //!
-//! A target that has no room for a trace still knows, for every function, how often and how long
-//! it ran. The table is sent as a [`TableHeader`] and then one [`Entry`] a function, in no order,
-//! all in the byte order and word size of the target (the header begins with a magic number that
-//! tells the former and a byte that tells the latter). Times are ticks of the target's clock.
+//! A target without room for a trace can still record the number of calls and the time of every function. The table is
+//! sent as a [`TableHeader`] followed by one [`Entry`] per function, in no particular order. All numbers are in the
+//! byte order and word size of the target: the header begins with a magic number that shows the former, and contains a
+//! byte for the latter. Times are ticks of the target's clock.
 
 use crate::event::{ByteOrder, WordSize};
 
-/// The first four bytes of a table, in the byte order of the target: `KYPF` on a big-endian one.
+/// First four bytes of a table, in the byte order of the target: `KYPF` on a big-endian one.
 pub const TABLE_MAGIC: u32 = 0x4B59_5046;
 
-/// The version of the table's layout. Tables of version 1 are read too: they end behind the ticks recorded, and
-/// their targets replaced no function.
+/// Version of the table's layout. Tables of version 1 are read, too: they end after the recorded ticks, and their
+/// targets replaced no function.
 pub const TABLE_VERSION: u16 = 2;
 
-/// What precedes the entries.
+/// Header of the table, before the entries.
 ///
 /// | offset | type | field |
 /// |---|---|---|
@@ -33,43 +33,44 @@ pub const TABLE_VERSION: u16 = 2;
 /// | 64 | u64 | ticks of their totals (from version 2 on) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TableHeader {
-    /// The order of bytes of the whole table.
+    /// The byte order of the whole table.
     pub order: ByteOrder,
     /// The width of an address.
     pub word: WordSize,
-    /// How many entries follow.
+    /// The number of entries that follow.
     pub entries: u32,
-    /// How many the table can hold.
+    /// The number of entries that the table can hold.
     pub slots: u32,
-    /// Calls that are in no entry: every slot near their function's place was taken, or the function was replaced
-    /// since. So many calls may be missing from any entry.
+    /// Calls that are in no entry: every slot near their function's hash was in use, or the function was replaced
+    /// since. Any entry may lack up to this many calls.
     pub no_slot: u64,
     /// Calls that were not counted because the shadow stack of their thread was full, or there
     /// was no shadow stack left for the thread.
     pub too_deep: u64,
-    /// Exits without an entry on the shadow stack (entered before recording was on), entries closed
-    /// by the exit of a function further out (`longjmp`; these are in the entries' counts too), and
-    /// calls that were open when recording was turned off (these are not).
+    /// Exits without an entry on the shadow stack (entered before recording was on), entries closed by the exit of a
+    /// function further out (`longjmp`; the entries' counts include these), and calls that were open when recording was
+    /// turned off (the counts do not include these).
     pub unmatched: u64,
-    /// Ticks a second.
+    /// Frequency of the clock in ticks per second.
     pub clock_hz: u64,
-    /// For how many ticks the table has been recording.
+    /// Ticks for which the table has been recording.
     pub recorded: u64,
-    /// How often a function took the slot of another one, that with the lowest total near its place.
+    /// Number of times that a function took the slot of another one, namely the one with the lowest total near its
+    /// hash.
     pub replaced: u64,
-    /// The totals of the functions that were replaced, in ticks: so much may be missing from any entry's total.
+    /// Totals of the replaced functions, in ticks: any entry's total may lack up to this much.
     pub replaced_total: u64,
 }
 
 impl TableHeader {
-    /// The size in bytes.
+    /// Size in bytes.
     pub const BYTES: usize = 72;
 
-    /// The size of a header of version 1.
+    /// Size of a header of version 1.
     const BYTES_1: usize = 56;
 
-    /// How long the header at the front of these bytes is; `None` if they are too few to tell, or it is none that is
-    /// defined here.
+    /// Returns the length of the header at the start of these bytes; `None` if they are too few to tell, or not a
+    /// header defined here.
     pub fn length(bytes: &[u8]) -> Option<usize> {
         let bytes: &[u8; 8] = bytes.get(..8)?.try_into().ok()?;
         let order = Self::order(bytes)?;
@@ -80,14 +81,14 @@ impl TableHeader {
         }
     }
 
-    /// The order of the bytes of a table, by its magic number.
+    /// Returns the byte order of a table, by its magic number.
     fn order(bytes: &[u8; 8]) -> Option<ByteOrder> {
         [ByteOrder::Little, ByteOrder::Big]
             .into_iter()
             .find(|&order| get(bytes, 0, 4, order) == u64::from(TABLE_MAGIC))
     }
 
-    /// The header as bytes.
+    /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut out = Out::<{ Self::BYTES }>::new(self.order);
         out.put(TABLE_MAGIC.into(), 4);
@@ -110,8 +111,8 @@ impl TableHeader {
         out.bytes
     }
 
-    /// Reads the header at the front of `bytes`; `None` if they are too few, or the magic number,
-    /// version or word size is none that is defined here.
+    /// Reads the header at the start of `bytes`; `None` if they are too few, or if the magic number, version or word
+    /// size is not defined here.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..Self::length(bytes)?)?;
         let order = Self::order(bytes.first_chunk()?)?;
@@ -135,43 +136,43 @@ impl TableHeader {
     }
 }
 
-/// What the target knows of one function. Times are ticks.
+/// Profile of one function. Times are ticks.
 ///
 /// On the wire: `word address, u32 count, u64 total, u64 self, u64 min, u64 max`, without padding:
 /// 40 or 44 bytes. The highest bit of `total` is [`recursive`](Self::recursive).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// Where the function begins, at run time.
+    /// Start address of the function, at run time.
     pub address: u64,
-    /// Calls that ended.
+    /// Number of calls that ended.
     pub count: u32,
-    /// Time in the function and what it called, with recursion counted once, without the time in
-    /// which its thread did not run.
+    /// Time in the function and its callees, with recursion counted once, without the time in which its thread did not
+    /// run.
     pub total: u64,
-    /// Time in the function itself.
+    /// Time in the function itself, without callees.
     pub self_time: u64,
-    /// The shortest call.
+    /// Duration of the shortest call.
     pub min: u64,
-    /// The longest call.
+    /// Duration of the longest call.
     pub max: u64,
-    /// Some calls were made while the function ran already: then `total`, which counts their time
-    /// once, is not the sum of all calls.
+    /// Whether some calls were made while the function was active already: then `total`, which counts their time once,
+    /// is not the sum of all calls.
     pub recursive: bool,
 }
 
 impl Entry {
-    /// The bit of `total` that says [`recursive`](Self::recursive): no target counts so far.
+    /// Bit of `total` that means [`recursive`](Self::recursive): no target counts that far.
     pub const RECURSIVE: u64 = 1 << 63;
 
-    /// The size of the largest entry in bytes.
+    /// Size of the largest entry in bytes.
     pub const MAX_BYTES: usize = 44;
 
-    /// The size in bytes on a target with such addresses.
+    /// Returns the size in bytes on a target with this word size.
     pub const fn bytes(word: WordSize) -> usize {
         word.bytes() + 36
     }
 
-    /// The entry as bytes: the first [`bytes`](Self::bytes) of the array.
+    /// Encodes the entry: the first [`bytes`](Self::bytes) of the array.
     pub fn to_bytes(&self, word: WordSize, order: ByteOrder) -> [u8; Self::MAX_BYTES] {
         let mut out = Out::<{ Self::MAX_BYTES }>::new(order);
         out.put(self.address, word.bytes());
@@ -183,7 +184,7 @@ impl Entry {
         out.bytes
     }
 
-    /// Reads the entry at the front of `bytes`; `None` if they are too few.
+    /// Reads the entry at the start of `bytes`; `None` if they are too few.
     pub fn read(bytes: &[u8], word: WordSize, order: ByteOrder) -> Option<Self> {
         let bytes = bytes.get(..Self::bytes(word))?;
         let rest = word.bytes();
@@ -200,7 +201,7 @@ impl Entry {
     }
 }
 
-/// Reads `size` bytes at `at`, which the caller knows to be there.
+/// Reads `size` bytes at `at`; the caller guarantees that they exist.
 fn get(bytes: &[u8], at: usize, size: usize, order: ByteOrder) -> u64 {
     let fold = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
     let bytes = bytes[at..at + size].iter();

@@ -255,7 +255,7 @@ extern "C" fn interrupt() {
     board::end_interrupt(taken);
 }
 
-/// Something struck that is no interrupt.
+/// Something preempted that is no interrupt.
 extern "C" fn fault() -> ! {
     let (syndrome, address, at): (u64, u64, u64);
     // SAFETY: reading registers changes nothing.

@@ -64,7 +64,7 @@ global_asm!(
     "mov x30, xzr",
     "b {main}",
     ".ltorg",
-    // What an interrupt may destroy is saved; everything else that strikes is fatal.
+    // What an interrupt may destroy is saved; everything else that preempts is fatal.
     ".balign 2048",
     "vectors:",
     ".rept 5",

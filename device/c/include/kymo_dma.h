@@ -1,4 +1,4 @@
-/* A transport that hands over memory: one half of a buffer is filled while a DMA channel, or a USB endpoint, sends the other.
+/* Transport with a double buffer: one half is filled while a DMA channel or a USB endpoint sends the other.
  *
  *     static uint8_t halves[2][256];
  *     static kymo_dma_t dma = {.halves = {halves[0], halves[1]}, .size = 256, .start = start, .lock = lock, .unlock = unlock};
@@ -6,8 +6,8 @@
  *
  *     void dma_handler(void) { kymo_dma_done(&dma); }
  *
- * A half is not written to from start() to kymo_dma_done(). Whatever is there when the channel becomes free is sent, so that single
- * events leave at once and many leave in few transfers. */
+ * The transport does not write to a half between start() and kymo_dma_done(). Whenever the channel is free, all pending
+ * bytes are sent: a single event leaves at once, and many events share a transfer. */
 #ifndef KYMO_DMA_H
 #define KYMO_DMA_H
 
@@ -19,14 +19,15 @@ extern "C" {
 
 typedef struct kymo_dma {
 	uint8_t *halves[2];
-	uint32_t size; /* of a half */
-	/* Begins to send these bytes, which stay as they are until kymo_dma_done(). Where there is a data cache it writes them
-	 * back first. Called with the handler kept off. */
+	uint32_t size; /* of one half, in bytes */
+	/* Starts the transfer of these bytes, which do not change until kymo_dma_done(). If there is a data cache, it
+	 * must write them back first. Called with the handler masked. */
 	void (*start)(const uint8_t *bytes, uint32_t count);
-	/* Keep off the handler that calls kymo_dma_done(); NULL if the writer calls that itself. */
+	/* Mask and unmask the handler that calls kymo_dma_done(); NULL if the writer itself calls it. */
 	uintptr_t (*lock)(void);
 	void (*unlock)(uintptr_t was);
-	/* The transport's own: bytes in the half that is filled, which one that is, whether the other is being sent. */
+	/* Private to the transport: bytes in the half that is being filled, its index, and whether the other is being
+	 * sent. */
 	uint32_t filled;
 	uint8_t half;
 	bool busy;
@@ -34,7 +35,7 @@ typedef struct kymo_dma {
 
 #define KYMO_DMA_TRANSPORT(dma_, ...) {.write = kymo_dma_write, .room = kymo_dma_room, .context = (dma_), __VA_ARGS__}
 
-/* Begins a transfer, if there is none and there is something to send. */
+/* Starts a transfer, if none is in progress and bytes are pending. */
 KYMO_TRANSPORT_FUNCTION void kymo_dma_go_on(kymo_dma_t *dma)
 {
 	if (dma->busy || dma->filled == 0)
@@ -80,7 +81,7 @@ KYMO_TRANSPORT_FUNCTION int32_t kymo_dma_write(void *context, const uint8_t *byt
 	return (int32_t)some;
 }
 
-/* The transfer has ended: for the channel's interrupt handler. */
+/* Ends the transfer. The channel's interrupt handler calls it. */
 KYMO_TRANSPORT_FUNCTION void kymo_dma_done(kymo_dma_t *dma)
 {
 	uintptr_t was = kymo_dma_lock(dma);

@@ -1,4 +1,4 @@
-/* Events of a program's own with typed fields: declared once, written in place, described in the ELF file.
+/* User-defined events with typed fields: declared once, written in place, described in the ELF file.
  *
  *     #define SENSOR(FIELD) FIELD(u8, channel) FIELD(u8, state) FIELD(f32, volts)
  *     KYMO_EVENT(sensor, 7, SENSOR);
@@ -6,14 +6,14 @@
  *
  *     KYMO_RECORD(sensor, .channel = 3, .state = 1, .volts = 1.5f);
  *
- * An event is a record of kymo_reserve() (kymo.h) with the type that stands behind its name: its bytes are the fields, one behind
- * the other, and nothing else. What they mean stands in a section of the ELF file that is not loaded (.kymo.events):
- * names and labels cost no flash, no RAM and no instruction. `kymo` decodes such records with --elf.
+ * An event is a record of kymo_reserve() (kymo.h), whose type is the number after the event's name. Its bytes are the
+ * packed fields and nothing else. Their description is in a section of the ELF file that is not loaded (.kymo.events),
+ * so that names and labels cost no flash, no RAM and no instruction. `kymo` decodes such records with --elf.
  *
- * The expressions are not evaluated while nothing is recorded.
+ * The field expressions are not evaluated while nothing is recorded.
  *
- * Types of fields: u8 u16 u32 u64, i8 i16 i32 i64, x8 x16 x32 x64 (shown in hexadecimal), f32 f64, text8 text16 text32 text64
- * (bounded texts: char arrays; what is shorter ends with 0), bytes4 bytes8 bytes16 bytes32.
+ * Types of fields: u8 u16 u32 u64, i8 i16 i32 i64, x8 x16 x32 x64 (shown in hexadecimal), f32 f64, text8 text16 text32
+ * text64 (char arrays; shorter texts end with 0), bytes4 bytes8 bytes16 bytes32.
  */
 #ifndef KYMO_EVENT_H
 #define KYMO_EVENT_H
@@ -52,12 +52,12 @@ extern "C" {
 #define KYMO_EVENT_STRING(text_) KYMO_EVENT_STRING_(text_)
 #define KYMO_EVENT_STRING_(text_) #text_
 
-/* Puts a text into the section of descriptions. */
+/* Adds a text to the section of descriptions. */
 #define KYMO_EVENT_DESCRIBE(text_) \
 	__asm__(".pushsection .kymo.events,\"\",%progbits\n\t.asciz \"" text_ "\"\n\t.popsection")
 
-/* Declares an event, outside of functions: its name, its type (a number from 1 to 65535, or a macro that is one), and the macro
- * that lists its fields. It may stand in a header. */
+/* Declares an event, outside of functions. Arguments: its name, its type (a number from 1 to 65535, or a macro that
+ * expands to one), and the macro that lists its fields. May be used in a header. */
 #define KYMO_EVENT(name_, type_, fields_)                                                         \
 	struct kymo_event_##name_ {                                                               \
 		fields_(KYMO_EVENT_MEMBER)                                                        \
@@ -66,7 +66,7 @@ extern "C" {
 	KYMO_ASSERT((type_) >= 1 && (type_) <= 65535, "the type must be from 1 to 65535");        \
 	KYMO_EVENT_DESCRIBE(KYMO_EVENT_STRING(type_) " " #name_ fields_(KYMO_EVENT_TEXT))
 
-/* What the values of a field are called: "0=idle 1=busy". */
+/* Names the values of a field: "0=idle 1=busy". */
 #define KYMO_EVENT_LABELS(name_, field_, labels_) KYMO_EVENT_DESCRIBE(#name_ "." #field_ " " labels_)
 
 #ifdef __cplusplus
@@ -75,7 +75,7 @@ extern "C" {
 #define KYMO_EVENT_VALUE(name_, ...) (struct kymo_event_##name_){__VA_ARGS__}
 #endif
 
-/* Records an event with these fields; others are 0. (In C++ in their order.) */
+/* Records an event with these fields; omitted fields are 0. (In C++ in the order of their declaration.) */
 #define KYMO_RECORD(name_, ...)                                                                   \
 	do {                                                                                      \
 		struct kymo_event_##name_ *record_ = KYMO_EVENT_RESERVE(name_);                   \
@@ -85,13 +85,13 @@ extern "C" {
 		}                                                                                 \
 	} while (0)
 
-/* The same in steps, for fields that are not one expression each: NULL where nothing is recorded, else to be filled (all of it:
- * the memory may hold anything) and committed at once. */
+/* Record an event in two steps, for fields that are not one expression each. KYMO_EVENT_RESERVE returns NULL if nothing
+ * is recorded. Otherwise fill all of the record (its initial contents are undefined) and commit it at once. */
 #define KYMO_EVENT_RESERVE(name_) \
 	((struct kymo_event_##name_ *)kymo_reserve(sizeof(struct kymo_event_##name_)))
 #define KYMO_EVENT_COMMIT(name_, record_) kymo_commit((record_), kymo_event_type_##name_)
 
-/* Fills a field of texts, as much as it holds. */
+/* Fills a text field, truncating the text to the field's size. */
 #define KYMO_EVENT_SET_TEXT(field_, text_) kymo_event_set_text((field_), sizeof(field_), (text_))
 
 __attribute__((unused, no_instrument_function)) static inline void kymo_event_set_text(char *field, size_t size,

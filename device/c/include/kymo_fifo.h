@@ -1,5 +1,5 @@
-/* A transport whose bytes wait in a ring until an interrupt handler, or a thread, takes them: a UART whose transmitter
- * interrupts when it is empty, or anything that is fed byte by byte.
+/* Transport that queues bytes in a ring until an interrupt handler or a thread takes them. For a UART whose transmitter
+ * interrupts when it is empty, or any device that is fed byte by byte.
  *
  *     static uint8_t bytes[256];
  *     static kymo_fifo_t uart = KYMO_FIFO(bytes, sizeof bytes, uart_interrupt_on);
@@ -14,7 +14,7 @@
  *                     uart_interrupt_off();
  *     }
  *
- * One writer at a time, and one that takes; neither waits for the other. */
+ * One writer and one reader at a time; neither waits for the other. */
 #ifndef KYMO_FIFO_H
 #define KYMO_FIFO_H
 
@@ -27,11 +27,11 @@ extern "C" {
 
 typedef struct kymo_fifo {
 	kymo_rtt_channel_t ring;
-	/* Has the bytes taken; called when some were put in. NULL: they are taken without. */
+	/* Starts the reader; called after bytes were queued. NULL: the reader needs no start. */
 	void (*start)(void);
 } kymo_fifo_t;
 
-/* A FIFO in these bytes, of which it holds one less. */
+/* Initializes a FIFO in this memory, which holds size_ - 1 bytes. */
 #define KYMO_FIFO(memory_, size_, start_) {{NULL, (memory_), (size_), 0, 0, 0}, (start_)}
 
 #define KYMO_FIFO_TRANSPORT(fifo_, ...) {.write = kymo_fifo_write, .room = kymo_fifo_room, .context = (fifo_), __VA_ARGS__}
@@ -52,7 +52,7 @@ KYMO_TRANSPORT_FUNCTION int32_t kymo_fifo_write(void *context, const uint8_t *by
 	return (int32_t)some;
 }
 
-/* The next byte to go; -1 if there is none. */
+/* Takes the next byte; -1 if there is none. */
 KYMO_TRANSPORT_FUNCTION int kymo_fifo_next(kymo_fifo_t *fifo)
 {
 	return kymo_rtt_read(&fifo->ring);

@@ -1,31 +1,31 @@
-/* Hooks for what a kernel does: threads, interrupts, locks, semaphores, mutexes, queues, timers, idle time, system calls,
- * memory, network packets, and events of the user's own.
+/* Kernel hooks: threads, interrupts, locks, semaphores, mutexes, queues, timers, idle time, system calls, memory,
+ * network packets, and user events.
  *
- * A kernel, its port or a driver calls these macros where things happen; a back end says what becomes of them:
+ * A kernel, its port or a driver calls these macros when the events occur. A back end determines what they do:
  *
- *   KYMO_HOOKS_KYMO     libkymo.a records them: threads and interrupts as such, the rest as named markers
- *   KYMO_HOOKS_SYSVIEW  libkymo_sysview.a sends them to SystemView
- *   KYMO_HOOKS_FILE     your own: the name of a header, in quotes, that defines the macros which it wants
+ *     KYMO_HOOKS_KYMO     libkymo.a records them: threads and interrupts as such, the rest as named markers
+ *     KYMO_HOOKS_SYSVIEW  libkymo_sysview.a sends them to SystemView
+ *     KYMO_HOOKS_FILE     your own: the name of a header, in quotes, that defines the macros which it needs
  *
- * Define one of them for the compiler (-DKYMO_HOOKS_KYMO). Without one, and for each macro that a header of yours does not
- * define, nothing is compiled: no instruction, and the arguments are not evaluated.
+ * Define one of them for the compiler (-DKYMO_HOOKS_KYMO). Without a back end, and for each macro that your header does
+ * not define, the hooks compile to nothing: no instruction, and the arguments are not evaluated.
  *
- * Most hooks come to three macros, for events with no number, one and two; a header of yours defines these to have them all, or
- * single hooks besides:
+ * Most hooks expand to three macros, for events with no, one or two numbers. Your header can define these to receive
+ * all of them, or define single hooks:
  *
- *   KYMO_HOOK_EVENT0(NUMBER, event)
- *   KYMO_HOOK_EVENT1(NUMBER, event, name, value)
- *   KYMO_HOOK_EVENT2(NUMBER, event, name, value, second_name, second_value)
+ *     KYMO_HOOK_EVENT0(NUMBER, event)
+ *     KYMO_HOOK_EVENT1(NUMBER, event, name, value)
+ *     KYMO_HOOK_EVENT2(NUMBER, event, name, value, second_name, second_value)
  *
- * NUMBER tells events apart; `event` and the names are identifiers, to be made texts of (#event).
+ * NUMBER identifies the event; `event` and the names are identifiers, for use as strings (#event).
  *
- * Threads and other objects are named by a number that tells them apart: their address. */
+ * Threads and other objects are identified by a unique number: their address. */
 #ifndef KYMO_HOOKS_H
 #define KYMO_HOOKS_H
 
 #include <stdint.h>
 
-/* Hooks that are one event each, with no number, one or two: X1(NUMBER, event, name). */
+/* Hooks that are one event each, with no, one or two numbers: X1(NUMBER, event, name). */
 #define KYMO_HOOK_EVENTS(X0, X1, X2)                 \
 	X0(0, interrupts_masked)                     \
 	X0(1, interrupts_unmasked)                   \
@@ -61,8 +61,8 @@
 #elif defined(KYMO_HOOKS_KYMO)
 #include "kymo.h"
 
-/* Of two numbers the second is a marker of its own, which has its name too. (In the recording a name is an address of
- * the program's, and takes no more room than a number.) */
+/* The second of two numbers is a marker of its own, with its own name. (In the recording a name is an address in the
+ * program, no larger than a number.) */
 #define KYMO_HOOK_EVENT0(number_, event_) kymo_named_marker(#event_, 0)
 #define KYMO_HOOK_EVENT1(number_, event_, name_, value_) kymo_named_marker(#event_, (uint32_t)(value_))
 #define KYMO_HOOK_EVENT2(number_, event_, name_, value_, second_name_, second_)                   \
@@ -100,8 +100,8 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 #elif defined(KYMO_HOOKS_SYSVIEW)
 #include "kymo_sysview.h"
 
-/* The module of these events: an element for the list in kymo_sysview_config.modules. (C alone.) It takes 1.2 KB of the ring at
- * the start of a recording. */
+/* Module of these events: an element for the list in kymo_sysview_config.modules. (C only.) It takes 1.2 KB of the ring
+ * at the start of a recording. */
 #define KYMO_HOOKS_FIRST_EVENT 514u
 #define KYMO_HOOKS_TEXT0(number_, event_) #number_ " " #event_,
 #define KYMO_HOOKS_TEXT1(number_, event_, name_) #number_ " " #event_ " " #name_ "=%x",
@@ -133,9 +133,9 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 #define KYMO_HOOK_MEMORY_FREE(heap_, block_) kymo_sysview_heap_free((heap_), (block_))
 #endif
 
-/* ------------------------------------------------------------------ what no back end wants */
+/* ------------------------------------------------------------------ hooks without a back end */
 
-/* No instruction, no warning that something is not used, and what is named must exist. */
+/* Compiles to no instruction and causes no warning about unused values, but the arguments must be valid. */
 #define KYMO_HOOK_NOTHING(first_, second_, third_) \
 	((void)sizeof(first_), (void)sizeof(second_), (void)sizeof(third_))
 
@@ -151,8 +151,8 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 
 /* ------------------------------------------------------------------ threads */
 
-/* Made; has a name and a priority; can run; cannot run any more, as the kernel numbers causes; gets the processor; loses it;
- * is gone. */
+/* In this order: a thread was created; has a name and a priority; is ready; is blocked (the kernel's own number of the
+ * cause); gets the processor; loses the processor; has ended. */
 #ifndef KYMO_HOOK_THREAD_CREATED
 #define KYMO_HOOK_THREAD_CREATED(thread_) KYMO_HOOK_NOTHING(thread_, 0, 0)
 #endif
@@ -182,7 +182,7 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 
 /* ------------------------------------------------------------------ interrupts */
 
-/* A handler begins; ends; ends in the scheduler. `irq` as the architecture counts. */
+/* An interrupt handler begins; ends; ends in the scheduler. `irq` is the architecture's number. */
 #ifndef KYMO_HOOK_ISR_ENTER
 #define KYMO_HOOK_ISR_ENTER(irq_) KYMO_HOOK_NOTHING(irq_, 0, 0)
 #endif
@@ -193,7 +193,7 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 #define KYMO_HOOK_ISR_EXIT_TO_SCHEDULER(irq_) KYMO_HOOK_ISR_EXIT(irq_)
 #endif
 
-/* The program masks interrupts, and lets them through again. */
+/* The program masks and unmasks interrupts. */
 #ifndef KYMO_HOOK_INTERRUPTS_MASKED
 #define KYMO_HOOK_INTERRUPTS_MASKED() KYMO_HOOK_EVENT0(0, interrupts_masked)
 #endif
@@ -203,7 +203,7 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 
 /* ------------------------------------------------------------------ locks, semaphores, mutexes, queues */
 
-/* A spin lock is waited for, taken, released. */
+/* A spin lock is waited for, acquired, released. */
 #ifndef KYMO_HOOK_LOCK_WAIT
 #define KYMO_HOOK_LOCK_WAIT(lock_) KYMO_HOOK_EVENT1(2, lock_wait, lock, lock_)
 #endif
@@ -214,7 +214,7 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 #define KYMO_HOOK_LOCK_RELEASED(lock_) KYMO_HOOK_EVENT1(4, lock_released, lock, lock_)
 #endif
 
-/* A call that may wait has two hooks: with its timeout when it begins, with its result when it returns. */
+/* A call that may wait has two hooks: one with its timeout when it begins, one with its result when it returns. */
 #ifndef KYMO_HOOK_SEMAPHORE_INIT
 #define KYMO_HOOK_SEMAPHORE_INIT(semaphore_, count_) \
 	KYMO_HOOK_EVENT2(5, semaphore_init, semaphore, semaphore_, count, count_)
@@ -260,7 +260,7 @@ __attribute__((unused, no_instrument_function)) static void kymo_hook_thread_nam
 
 /* ------------------------------------------------------------------ timers */
 
-/* A software timer is started, stopped; its function begins, ends. */
+/* A software timer is started, stopped; its callback begins, ends. */
 #ifndef KYMO_HOOK_TIMER_START
 #define KYMO_HOOK_TIMER_START(timer_, period_) KYMO_HOOK_EVENT2(18, timer_start, timer, timer_, period, period_)
 #endif

@@ -1,5 +1,5 @@
-/* The ids of system events, which are those of RTEMS's event records (version 10), as a list for
- * macros: X(name, id). What they mean is said in RTEMS's documentation. */
+/* Ids of system events: those of RTEMS's event records (version 10), as a list for macros: X(name, id). RTEMS's
+ * documentation says what they mean. */
 #ifndef KYMO_ITEM_IDS_H
 #define KYMO_ITEM_IDS_H
 

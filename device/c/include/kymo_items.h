@@ -1,24 +1,23 @@
-/* Kymo's recorder: items, which are events of the shape that RTEMS records.
+/* Items: fixed-size records of the shape that RTEMS records.
  *
- * An item is an id of 10 bits, a time, and one word of data: 8 bytes (12 on a 64-bit machine). Items
- * go into rings of their own beside the calls that the compiler's hooks record, and appear in the
- * same trace. Ids 0 to 511 are RTEMS's system events (kymo_item_ids.h), KYMO_ITEM_USER(0) to
- * KYMO_ITEM_USER(511) yours. kymo_rtems.h has all of this under RTEMS's own names.
+ * An item is a 10-bit id, a timestamp, and one word of data: 8 bytes (12 on a 64-bit machine). Items have rings of
+ * their own, separate from the calls that the compiler's hooks record, and appear in the same trace. Ids 0 to 511 are
+ * RTEMS's system events (kymo_item_ids.h); KYMO_ITEM_USER(0) to KYMO_ITEM_USER(511) are yours. kymo_rtems.h offers all
+ * of this under RTEMS's own names.
  *
- * To have them:
- *   1. Write KYMO_ITEMS(8); once, outside of functions: so many packets, 1 KiB each (4 KiB on a
- *      64-bit machine). At least 2. On Linux every thread that produces gets as many.
- *   2. Call kymo_produce() and the others from anywhere, interrupt handlers too. They record while
- *      the gate is open (kymo_on(), KYMO_START_ON, a trigger), as all hooks do, and count what
- *      cannot be kept.
+ * To record items:
+ * 1. Write KYMO_ITEMS(8); once, outside of functions. The argument is the number of packets, at least 2, of 1 KiB each
+ *    (4 KiB on a 64-bit machine). On Linux every thread that produces items gets that many.
+ * 2. Call kymo_produce() and the other producers from any context, interrupt handlers included. Like all hooks they
+ *    record while the gate is open (kymo_on(), KYMO_START_ON, a trigger), and count items that do not fit.
  *
- * What happens when a ring is full is said in kymo_config.flags, as for the event buffer.
+ * kymo_config.flags selects what happens when a ring is full, as for the event buffer.
  *
- * None of these functions allocates or waits.
+ * None of these functions allocates memory or waits.
  *
- * On bare AArch64, whose recorder is made for several processors, each CPU has a ring, and
- * KYMO_CPU_ITEMS(8, 4); stands for KYMO_ITEMS: for so many CPUs so many packets each. There are no
- * rings of one level of interrupts there (kymo_ring_t).
+ * On bare-metal AArch64, whose recorder supports several processors, each CPU has a ring, and KYMO_CPU_ITEMS(8, 4);
+ * replaces KYMO_ITEMS: the number of CPUs, and the number of packets of each. Rings for one interrupt level
+ * (kymo_ring_t) do not exist there.
  */
 #ifndef KYMO_ITEMS_H
 #define KYMO_ITEMS_H
@@ -36,8 +35,9 @@ enum kymo_item_id {
 #define KYMO_ITEM_ID(name, id) KYMO_ITEM_##name = id,
 	KYMO_ITEM_IDS(KYMO_ITEM_ID)
 #undef KYMO_ITEM_ID
-	/* Items are further apart than their own times reach; made by the recorder alone. What shares its time with
-	 * an item of this id is counted as lost; kymo_ring_put() does not look at it, and spoils the times behind it. */
+	/* Extends the time between items that are further apart than a timestamp reaches; only the recorder produces
+	 * it. The producers reject a group that contains this id, and count all of it as lost. kymo_ring_put() does not
+	 * check for it: such an item corrupts the timestamps after it. */
 	KYMO_ITEM_TIME = 511,
 	KYMO_ITEM_USER_0 = 512,
 	KYMO_ITEM_LAST = 1023
@@ -45,11 +45,11 @@ enum kymo_item_id {
 
 #define KYMO_ITEM_USER(n) (KYMO_ITEM_USER_0 + (n))
 
-/* A ring of fewer packets than two could hold nothing; here it does not compile. */
+/* Does not compile for fewer than two packets: such a ring could hold nothing. */
 #define KYMO_AT_LEAST_TWO(packets) ((packets) + 0 * sizeof(char[(packets) >= 2 ? 1 : -1]))
 
 typedef struct kymo_item {
-	uint32_t id; /* of more than 10 bits the low ones */
+	uint32_t id; /* the low 10 bits count */
 	uintptr_t data;
 } kymo_item_t;
 
@@ -58,14 +58,13 @@ typedef struct kymo_item {
 #define KYMO_ITEM_SIZE (4u + sizeof(uintptr_t))
 #define KYMO_ITEM_PACKET (sizeof(uintptr_t) == 4 ? 1024u : 4096u)
 
-/* So many items can be produced at once at most: what a packet holds. */
+/* Maximum number of items that can be produced at once: the capacity of a packet. */
 #define KYMO_ITEMS_AT_ONCE (sizeof(uintptr_t) == 4 ? 121u : 336u)
 
-/* A ring. Producers in assembly need `at` alone: with interrupts masked (whatever level uses the ring: kymo_tick()
- * and the gate close its packets, too) read the counter, store the item there (`id | now << 10`, data), move
- * `at` behind it, and when it has become a multiple of KYMO_ITEM_PACKET call
- * kymo_item_landed(ring). They call kymo_tick() at least every 2^21 ticks of the clock. All the rest
- * is the recorder's. */
+/* Ring of items. Producers in assembly use only `at`. With interrupts masked (at any interrupt level, because
+ * kymo_tick() and the gate close the ring's packets, too) they read the counter, store the item at `at` (`id | now <<
+ * 10`, data), advance `at`, and call kymo_item_landed(ring) when `at` has become a multiple of KYMO_ITEM_PACKET. They
+ * need kymo_tick() at least every 2^21 ticks of the clock. The other fields are private to the recorder. */
 typedef struct kymo_ring {
 	uint8_t *at;
 	uint8_t *memory;
@@ -79,15 +78,15 @@ typedef struct kymo_ring {
 } kymo_ring_t;
 
 #ifdef KYMO_LINUX
-/* Every thread that produces gets a ring of so many packets (without this: 64). */
+/* Gives every thread that produces items a ring of this many packets (default: 64). */
 #define KYMO_ITEMS(packets_)                                                                      \
 	extern const uint32_t kymo_items_packets;                                                 \
 	const uint32_t kymo_items_packets = (packets_)
 #elif defined(__aarch64__)
-/* The memory of the CPUs' rings. */
+/* Memory of the CPUs' rings. */
 typedef struct kymo_cpu_items {
 	void *memory;
-	uint32_t packets; /* of each CPU */
+	uint32_t packets; /* per CPU */
 	uint32_t cpus;
 } kymo_cpu_items_t;
 
@@ -97,15 +96,15 @@ typedef struct kymo_cpu_items {
 	extern const kymo_cpu_items_t kymo_cpu_items;                                             \
 	const kymo_cpu_items_t kymo_cpu_items = {kymo_cpu_items_memory, (packets_), (cpus_)}
 #else
-/* What kymo_ring_put() reads, if your linker script does not say otherwise. */
+/* Counter that kymo_ring_put() reads, unless your linker script defines the symbol. */
 #ifdef __arm__
 #define KYMO_COUNTER_SYMBOL __asm__(".weak kymo_counter\n\t.set kymo_counter, 0xE0001004");
 #else
 #define KYMO_COUNTER_SYMBOL
 #endif
 
-/* Defines a ring. `number_` tells its stream from others in the trace: 0 for the one of all items; for
- * a ring of one level of interrupts 256 times the level. */
+/* Defines a ring. `number_` identifies its stream in the trace: 0 for the default ring; 256 times the level for the
+ * ring of one interrupt level. */
 #define KYMO_RING(name_, number_, packets_)                                                       \
 	KYMO_COUNTER_SYMBOL                                                                       \
 	static uint8_t name_##_memory[KYMO_AT_LEAST_TWO(packets_) * KYMO_ITEM_PACKET]             \
@@ -120,53 +119,53 @@ typedef struct kymo_cpu_items {
 			     {0},                                                                 \
 			     NULL}
 
-/* The ring of all items that don't name another. */
+/* The default ring, for all items that do not name another. */
 #define KYMO_ITEMS(packets_) KYMO_RING(kymo_items, 0, packets_)
 
 extern kymo_ring_t kymo_items;
 
-/* Produces into this ring as kymo_produce_n() does into that of all items: into one that only one level
- * of interrupts uses, say. */
+/* Produces items in this ring, as kymo_produce_n() does in the default one. For example in a ring that only one
+ * interrupt level uses. */
 void kymo_ring_produce(kymo_ring_t *ring, const kymo_item_t *items, size_t count);
 
-/* One item, as fast as can be: on Armv7-M 12 instructions with interrupts masked. It looks at
- * nothing but the ring, so call kymo_tick() at least every 2^21 ticks of the clock, and let the clock
- * be the counter that it reads: DWT_CYCCNT, or what your linker script says (`kymo_counter =
- * 0x40028018;`), which must then be kymo_config.counter too. With another clock use the other producers: this
- * one would give a wrong time to items in a packet that another producer has begun; all others are counted as lost. */
+/* Produces one item on the shortest path: 12 instructions with interrupts masked on Armv7-M. It checks nothing but the
+ * ring, so call kymo_tick() at least every 2^21 ticks of the clock. The clock must be the counter that it reads:
+ * DWT_CYCCNT, or the address that your linker script defines (`kymo_counter = 0x40028018;`), which must then be
+ * kymo_config.counter too. With another clock use the other producers: this one would give wrong timestamps to items in
+ * a packet that another producer has begun; all others are counted as lost. */
 void kymo_ring_put(kymo_ring_t *ring, uint32_t id, uintptr_t data);
 
-/* See kymo_ring_t. Called with interrupts masked it leaves them so for all of a packet's change; else they are masked
- * in it for some steps only. */
+/* Changes to the next packet; see kymo_ring_t. If called with interrupts masked, they stay masked for the whole change;
+ * otherwise only for some steps of it. */
 void kymo_item_landed(kymo_ring_t *ring);
 #endif
 
 /* ------------------------------------------------------------------ producers */
 
-/* One item. */
+/* Produces one item. */
 void kymo_produce(uint32_t id, uintptr_t data);
 
-/* Items that share one time and stay together: no other item comes between them, whatever interrupts,
- * and all are in one packet. At most KYMO_ITEMS_AT_ONCE; more are not recorded, and counted. */
+/* Produce items that share one timestamp and stay together: in one packet, with no other item between them, whatever
+ * interrupts. At most KYMO_ITEMS_AT_ONCE; a larger group is not recorded, and counted. */
 void kymo_produce_2(uint32_t id_0, uintptr_t data_0, uint32_t id_1, uintptr_t data_1);
 void kymo_produce_n(const kymo_item_t *items, size_t count);
 
-/* The same where the caller has masked interrupts already: they stay so. */
+/* For callers that have masked interrupts already: they stay masked. */
 #define kymo_produce_critical kymo_produce
 #define kymo_produce_2_critical kymo_produce_2
 #define kymo_produce_n_critical kymo_produce_n
 
-/* An item, and behind it `count` words (at most 16, the rest is left out) with the ids from
- * `first_id` on, all of one time. */
+/* Produces an item, followed by `count` words (at most 16, the rest is dropped) with ids from `first_id` on, all with
+ * one timestamp. */
 void kymo_produce_list(uint32_t id, uintptr_t data, uint32_t first_id, const uintptr_t *words,
 		       size_t count);
 
 /* ------------------------------------------------------------------ places, calls */
 
-/* Where the calling function was called from. */
+/* Return address of the enclosing function. */
 #define KYMO_CALLER ((uintptr_t)__builtin_return_address(0))
 
-/* This place in the program. */
+/* Address of this place in the program. */
 #define KYMO_HERE                                                                                 \
 	(__extension__({                                                                          \
 		__label__ kymo_here_;                                                             \
@@ -174,7 +173,7 @@ void kymo_produce_list(uint32_t id, uintptr_t data, uint32_t first_id, const uin
 		(uintptr_t)&&kymo_here_;                                                          \
 	}))
 
-/* An item with `data_`, then the other arguments as items with ids from `first_` on. */
+/* Produces an item with `data_`, followed by the other arguments as items with ids from `first_` on. */
 #define KYMO_LIST(id_, data_, first_, ...)                                                        \
 	do {                                                                                      \
 		const uintptr_t kymo_words_[] = {__VA_ARGS__};                                    \
@@ -182,15 +181,15 @@ void kymo_produce_list(uint32_t id, uintptr_t data, uint32_t first_id, const uin
 				  sizeof(kymo_words_) / sizeof(uintptr_t));                       \
 	} while (0)
 
-/* LINE: this place. With another item or two, or with up to ten words as ARG_0 and so on. */
+/* LINE with this address. Followed by one or two more items, or by up to ten words as ARG_0 and so on. */
 #define kymo_line() kymo_produce(KYMO_ITEM_LINE, KYMO_HERE)
 #define kymo_line_2(id_1, data_1) kymo_produce_2(KYMO_ITEM_LINE, KYMO_HERE, id_1, data_1)
 #define kymo_line_3(id_1, data_1, id_2, data_2)                                                   \
 	KYMO_3(KYMO_ITEM_LINE, KYMO_HERE, id_1, data_1, id_2, data_2)
 #define kymo_line_args(...) KYMO_LIST(KYMO_ITEM_LINE, KYMO_HERE, KYMO_ITEM_ARG_0, __VA_ARGS__)
 
-/* CALLER: where this function was called from, and LINE: this place. With another item or two, or with
- * up to ten words as ARG_0 and so on. */
+/* CALLER with the enclosing function's return address, and LINE with this address. Followed by one or two more items,
+ * or by up to ten words as ARG_0 and so on. */
 #define kymo_caller()                                                                             \
 	kymo_produce_2(KYMO_ITEM_CALLER, KYMO_CALLER, KYMO_ITEM_LINE, KYMO_HERE)
 #define kymo_caller_3(id_2, data_2)                                                               \
@@ -210,7 +209,7 @@ void kymo_produce_list(uint32_t id, uintptr_t data, uint32_t first_id, const uin
 				 sizeof(kymo_words_) / sizeof(uintptr_t));                        \
 	} while (0)
 
-/* What kymo_caller_args() calls: of more than ten words the rest is left out. */
+/* Implements kymo_caller_args(). At most ten words; the rest is dropped. */
 static inline KYMO_NO_INSTRUMENT void kymo_caller_list(uintptr_t caller, uintptr_t line,
 						       const uintptr_t *words, size_t count)
 {
@@ -232,8 +231,8 @@ static inline KYMO_NO_INSTRUMENT void kymo_caller_list(uintptr_t caller, uintptr
 		kymo_produce_n(kymo_items_, 3);                                                   \
 	} while (0)
 
-/* A function is entered, or left: the id with the function's caller, then up to ten arguments as
- * ARG_0 and so on, or results as RETURN_0 and so on. */
+/* Entry to or exit from a function: the id with the function's return address, followed by up to ten arguments as ARG_0
+ * and so on, or results as RETURN_0 and so on. */
 #define kymo_entry(id_) kymo_produce((id_), KYMO_CALLER)
 #define kymo_entry_args(id_, ...) KYMO_LIST(id_, KYMO_CALLER, KYMO_ITEM_ARG_0, __VA_ARGS__)
 #define kymo_exit(id_) kymo_produce((id_), KYMO_CALLER)
@@ -241,14 +240,13 @@ static inline KYMO_NO_INSTRUMENT void kymo_caller_list(uintptr_t caller, uintptr
 
 /* ------------------------------------------------------------------ system events */
 
-/* Interrupts were masked, or are about to be unmasked, by the function that says so: with its
- * caller. */
+/* The enclosing function has masked interrupts, or is about to unmask them. Records its return address. */
 #define kymo_interrupt_disabled() kymo_produce_critical(KYMO_ITEM_ISR_DISABLE, KYMO_CALLER)
 #define kymo_interrupt_enabling() kymo_produce_critical(KYMO_ITEM_ISR_ENABLE, KYMO_CALLER)
 
 #define KYMO_SYSTEM static inline KYMO_NO_INSTRUMENT
 
-/* An interrupt handler begins, or ends. (kymo_isr_enter() tells the call stacks of it.) */
+/* An interrupt handler begins, or ends. (Call stacks need kymo_isr_enter().) */
 KYMO_SYSTEM void kymo_interrupt_entry(uintptr_t vector)
 {
 	kymo_produce(KYMO_ITEM_INTERRUPT_ENTRY, vector);
@@ -258,7 +256,7 @@ KYMO_SYSTEM void kymo_interrupt_exit(uintptr_t vector)
 	kymo_produce(KYMO_ITEM_INTERRUPT_EXIT, vector);
 }
 
-/* A lock is asked for, was got, was given back. */
+/* A lock is requested, acquired, released. */
 KYMO_SYSTEM void kymo_lock_acquire_entry(const void *lock)
 {
 	kymo_produce(KYMO_ITEM_ISR_LOCK_ACQUIRE_ENTRY, (uintptr_t)lock);
@@ -272,7 +270,7 @@ KYMO_SYSTEM void kymo_lock_release(const void *lock)
 	kymo_produce(KYMO_ITEM_ISR_LOCK_RELEASE, (uintptr_t)lock);
 }
 
-/* Something was taken from a zone of memory, or given back to it. */
+/* Memory was allocated from a zone, or freed to it. */
 KYMO_SYSTEM void kymo_zone_alloc(const void *zone, const void *pointer)
 {
 	kymo_produce_2(KYMO_ITEM_UMA_ALLOC_ZONE, (uintptr_t)zone, KYMO_ITEM_UMA_ALLOC_PTR,
@@ -284,20 +282,19 @@ KYMO_SYSTEM void kymo_zone_free(const void *zone, const void *pointer)
 		       (uintptr_t)pointer);
 }
 
-/* A packet of the network goes in or out: one of KYMO_ITEM_ETHER_INPUT, ETHER_OUTPUT, IP_INPUT,
- * IP_OUTPUT, IP6_INPUT, IP6_OUTPUT, TCP_INPUT, TCP_OUTPUT, UDP_INPUT, UDP_OUTPUT; its buffer, and how
- * many bytes. */
+/* A network packet is received or sent. `id` is one of KYMO_ITEM_ETHER_INPUT, ETHER_OUTPUT, IP_INPUT, IP_OUTPUT,
+ * IP6_INPUT, IP6_OUTPUT, TCP_INPUT, TCP_OUTPUT, UDP_INPUT, UDP_OUTPUT; then the packet's buffer, and its length in
+ * bytes. */
 KYMO_SYSTEM void kymo_network(uint32_t id, const void *buffer, size_t length)
 {
 	kymo_produce_2(id, (uintptr_t)buffer, KYMO_ITEM_LENGTH, length);
 }
 
-/* Text under an id that is repeated for each word of it: KYMO_ITEM_ARCH, BSP, MULTILIB, TOOLS,
- * VERSION_CONTROL_KEY. Character k of a word is in its bits 8k and up, on every machine. At most
- * KYMO_ITEMS_AT_ONCE words of it. */
+/* Records a text, with one item of this id per word: KYMO_ITEM_ARCH, BSP, MULTILIB, TOOLS, VERSION_CONTROL_KEY.
+ * Character k of a word is in its bits 8k to 8k + 7, on every machine. At most KYMO_ITEMS_AT_ONCE words. */
 void kymo_text(uint32_t id, const char *text);
 
-/* What the program runs on; NULL leaves out. */
+/* Describes the target; NULL omits a text. */
 KYMO_SYSTEM void kymo_target(const char *arch, const char *multilib, const char *bsp,
 			     const char *version, const char *tools)
 {
@@ -308,41 +305,40 @@ KYMO_SYSTEM void kymo_target(const char *arch, const char *multilib, const char 
 	kymo_text(KYMO_ITEM_TOOLS, tools);
 }
 
-/* A block of memory: ADDRESS, LENGTH (in bytes), then its words as MEMORY, the last filled up with
- * zeros. A block of more than 16 words comes in several such pieces, each whole in itself and of one
- * time. */
+/* Records a block of memory: ADDRESS, LENGTH (in bytes), then its words as MEMORY, the last one padded with zeros. A
+ * block of more than 16 words is recorded in several such groups, each complete and with one timestamp. */
 void kymo_memory(const void *address, size_t length);
 
-/* A set of registers as it was saved: ADDRESS, LENGTH, then the registers as REGISTERS. */
+/* Records a set of saved registers: ADDRESS, LENGTH, then the registers as REGISTERS. */
 void kymo_registers(const void *saved, size_t length);
 
 /* ------------------------------------------------------------------ reading */
 
-/* An item with its whole time. */
+/* Item with a full timestamp. */
 typedef struct kymo_timed_item {
 	uint64_t time; /* ticks */
 	uintptr_t data;
 	uint16_t id;
 } kymo_timed_item_t;
 
-/* How far a reader has come. All zero at first. */
+/* Position of a reader. All zero at first. */
 typedef struct kymo_items_cursor {
 	uint64_t reserved_time;
 	uint32_t reserved[6];
 } kymo_items_cursor_t;
 
 typedef struct kymo_drained {
-	size_t count;  /* so many items were given */
-	uint32_t lost; /* so many were lost in front of them, since the last call: overwritten or not recorded */
+	size_t count;  /* number of items returned */
+	uint32_t lost; /* number lost before them, since the last call: overwritten or not recorded */
 	bool more;     /* there is more to read */
 } kymo_drained_t;
 
-/* Gives the items behind `cursor`, at most `count`, in order, and moves it behind them: while all go on
- * producing, with a buffer of any size. Every item that was produced is given once or counted as lost
- * once. On Linux those of the calling thread.
+/* Reads up to `count` items after `cursor`, in order, and advances the cursor, while other contexts continue to
+ * produce. `items` may have any size. Every item that was produced is returned once or counted as lost once. On Linux
+ * it reads the items of the calling thread.
  *
- * One call takes a bounded time. Where interrupts produce faster than this reads, `more` may never be
- * false: let a loop around it end by itself. */
+ * One call takes a bounded time. If interrupts produce items faster than this reads them, `more` may never become
+ * false: limit the loop around it. */
 kymo_drained_t kymo_items_drain(kymo_items_cursor_t *cursor, kymo_timed_item_t *items,
 				size_t count);
 

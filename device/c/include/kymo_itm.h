@@ -1,11 +1,12 @@
-/* A transport through the ITM of a Cortex-M3 and larger: bytes leave by the pin SWO, without memory or interrupt, and a debug probe
- * gives them to the host. `context` is the stimulus port:
+/* Transport through the ITM of a Cortex-M3 or larger: bytes leave by the SWO pin, without memory or interrupt, and a
+ * debug probe passes them to the host. `context` is the stimulus port:
  *
  *     static kymo_transport_t swo = {.write = kymo_itm_write, .context = KYMO_ITM_PORT(0), .patience = 100000};
  *
- * The debugger configures ITM and SWO, and turns the port on; while it has not, nobody is at the other end, and an event costs the
- * look at two registers. One writer at a time for each port. The ITM has room for one word as a rule: events of your own that have
- * to be whole want kymo_transport_send(), with a lock around it, or an event of at most four bytes. */
+ * The debugger configures ITM and SWO, and enables the port. Until then the transport reports KYMO_TRANSPORT_GONE, and
+ * an event costs the reads of two registers. Each port may have one writer at a time. The ITM usually buffers one word:
+ * to send events of your own whole, use kymo_transport_send() with a lock around it, or keep an event within four
+ * bytes. */
 #ifndef KYMO_ITM_H
 #define KYMO_ITM_H
 
@@ -18,10 +19,10 @@ extern "C" {
 #define KYMO_ITM_PORT(number_) ((void *)(uintptr_t)(number_))
 
 #define KYMO_ITM_STIMULUS(port_) (4u * (uint32_t)(port_))
-#define KYMO_ITM_ENABLED 0xE00u /* TER: a bit for each port */
+#define KYMO_ITM_ENABLED 0xE00u /* TER: one bit per port */
 #define KYMO_ITM_CONTROL 0xE80u /* TCR: bit 0 is ITMENA */
 
-/* How registers are reached, by their offsets; a simulation defines these three. */
+/* Access to registers by their offsets; a simulation defines these three. */
 #ifndef KYMO_ITM_READ
 #define KYMO_ITM_BASE 0xE0000000u
 #define KYMO_ITM_READ(offset_) (*(volatile uint32_t *)(KYMO_ITM_BASE + (offset_)))
@@ -35,7 +36,7 @@ KYMO_TRANSPORT_FUNCTION int32_t kymo_itm_write(void *context, const uint8_t *byt
 	if ((KYMO_ITM_READ(KYMO_ITM_CONTROL) & 1) == 0 || (KYMO_ITM_READ(KYMO_ITM_ENABLED) >> port & 1) == 0)
 		return KYMO_TRANSPORT_GONE;
 	uint32_t done = 0;
-	/* A stimulus port reads as 1 where it takes another write. */
+	/* A stimulus port reads as 1 when it accepts a write. */
 	while (done < count && (KYMO_ITM_READ(KYMO_ITM_STIMULUS(port)) & 1) != 0) {
 		uint32_t word;
 		if (count - done >= sizeof word) {

@@ -1,4 +1,4 @@
-/* A transport through a file descriptor (a file, a pipe, a terminal, a socket), and one that is a TCP server with one client at a
+/* Transport over a file descriptor (a file, a pipe, a terminal, a socket), and over a TCP server with one client at a
  * time.
  *
  *     static kymo_transport_t pipe = {.write = kymo_fd_write, .read = kymo_fd_read, .context = KYMO_FD(fd)};
@@ -8,8 +8,8 @@
  *
  *     kymo_server_open(&server, INADDR_LOOPBACK, 4000);
  *
- * Sockets never block; other descriptors do, unless they have O_NONBLOCK. (A pipe whose reader has gone sends SIGPIPE: ignore
- * that.) A second client of the server waits until the first one has gone. */
+ * Sockets never block; other descriptors do, unless they have O_NONBLOCK. (Writing to a pipe without a reader raises
+ * SIGPIPE: ignore that signal.) A second client waits until the first one has disconnected. */
 #ifndef KYMO_POSIX_H
 #define KYMO_POSIX_H
 
@@ -27,7 +27,7 @@ extern "C" {
 
 #define KYMO_FD(fd_) ((void *)(intptr_t)(fd_))
 
-/* What the result of a system call is to a transport. */
+/* Converts the result of a system call to that of a transport. */
 KYMO_TRANSPORT_FUNCTION int32_t kymo_fd_result(ssize_t result)
 {
 	if (result >= 0)
@@ -50,19 +50,20 @@ KYMO_TRANSPORT_FUNCTION int32_t kymo_fd_read(void *context, uint8_t *bytes, uint
 	ssize_t result = recv(fd, bytes, count, MSG_DONTWAIT);
 	if (result < 0 && errno == ENOTSOCK)
 		result = read(fd, bytes, count);
-	/* Its end: the writer has gone. */
+	/* End of file: the writer is gone. */
 	return result == 0 && count > 0 ? KYMO_TRANSPORT_GONE : kymo_fd_result(result);
 }
 
 typedef struct kymo_server {
-	int listener, client; /* the client plus one; 0: none */
-	uint16_t port;        /* where it listens */
+	int listener, client; /* file descriptors; `client` is one higher, 0: none */
+	uint16_t port;        /* the port it listens on */
 } kymo_server_t;
 
 #define KYMO_SERVER_TRANSPORT(server_, ...) \
 	{.write = kymo_server_write, .read = kymo_server_read, .context = (server_), __VA_ARGS__}
 
-/* Listens at an address of this machine (INADDR_LOOPBACK, INADDR_ANY) and a port (0: any that is free). False with errno. */
+/* Listens on an address of this machine (INADDR_LOOPBACK, INADDR_ANY) and a port (0: any free port). Returns false,
+ * with errno, if that fails. */
 KYMO_TRANSPORT_FUNCTION bool kymo_server_open(kymo_server_t *server, uint32_t host, uint16_t port)
 {
 	struct sockaddr_in address;
@@ -85,7 +86,7 @@ KYMO_TRANSPORT_FUNCTION bool kymo_server_open(kymo_server_t *server, uint32_t ho
 	return true;
 }
 
-/* The result of a read or a write, after which a client may have gone. */
+/* Closes the client's connection if a read or a write failed. */
 KYMO_TRANSPORT_FUNCTION int32_t kymo_server_result(kymo_server_t *server, int32_t result)
 {
 	if (result < 0) {
@@ -103,7 +104,7 @@ KYMO_TRANSPORT_FUNCTION int32_t kymo_server_write(void *context, const uint8_t *
 	return kymo_server_result(server, kymo_fd_write(KYMO_FD(server->client - 1), bytes, count));
 }
 
-/* It also lets the next client in. */
+/* Also accepts the next client. */
 KYMO_TRANSPORT_FUNCTION int32_t kymo_server_read(void *context, uint8_t *bytes, uint32_t count)
 {
 	kymo_server_t *server = (kymo_server_t *)context;

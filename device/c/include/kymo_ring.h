@@ -1,5 +1,5 @@
-/* RTT's rings: one writer and one reader, of which each moves its own index alone, so that neither waits for the other. For
- * kymo_rtt.h and kymo_fifo.h. */
+/* RTT's rings, for one writer and one reader. Each moves only its own index, so that neither waits for the other. Used
+ * by kymo_rtt.h and kymo_fifo.h. */
 #ifndef KYMO_RING_H
 #define KYMO_RING_H
 
@@ -18,12 +18,12 @@ typedef struct kymo_rtt_channel {
 	const char *name;
 	uint8_t *memory;
 	uint32_t size;
-	uint32_t write; /* where the next byte goes; the reader's is the other one */
+	uint32_t write; /* index of the next byte to write; `read` is the reader's index */
 	uint32_t read;
-	uint32_t flags; /* 0: what does not fit is left out */
+	uint32_t flags; /* 0: data that does not fit is dropped */
 } kymo_rtt_channel_t;
 
-/* So many bytes can be written now. (A reader whose index makes no sense leaves room for none.) */
+/* Number of bytes that can be written now; 0 if the reader's index is out of range. */
 KYMO_RTT_FUNCTION uint32_t kymo_rtt_room(const kymo_rtt_channel_t *channel)
 {
 	uint32_t read = __atomic_load_n(&channel->read, __ATOMIC_ACQUIRE);
@@ -33,7 +33,7 @@ KYMO_RTT_FUNCTION uint32_t kymo_rtt_room(const kymo_rtt_channel_t *channel)
 	return read > write ? read - write - 1 : channel->size - 1 - (write - read);
 }
 
-/* Writes so many bytes, for which there is room. */
+/* Writes `count` bytes. The caller has checked that there is room. */
 KYMO_RTT_FUNCTION void kymo_rtt_put(kymo_rtt_channel_t *channel, const uint8_t *bytes, uint32_t count)
 {
 	uint32_t write = channel->write, behind = channel->size - write;
@@ -41,11 +41,11 @@ KYMO_RTT_FUNCTION void kymo_rtt_put(kymo_rtt_channel_t *channel, const uint8_t *
 	memcpy(channel->memory + write, bytes, first);
 	memcpy(channel->memory, bytes + first, count - first);
 	write = count < behind ? write + count : count - behind;
-	/* The bytes are there before the index says so. */
+	/* The bytes must be visible before the index is. */
 	__atomic_store_n(&channel->write, write, __ATOMIC_RELEASE);
 }
 
-/* Writes all of these bytes, or none if they do not fit. */
+/* Writes all of the bytes, or none if they do not fit. */
 KYMO_RTT_FUNCTION bool kymo_rtt_write(kymo_rtt_channel_t *channel, const uint8_t *bytes, size_t count)
 {
 	if (count > kymo_rtt_room(channel))
@@ -54,7 +54,7 @@ KYMO_RTT_FUNCTION bool kymo_rtt_write(kymo_rtt_channel_t *channel, const uint8_t
 	return true;
 }
 
-/* The next byte; -1 if there is none. */
+/* Reads the next byte; -1 if there is none. */
 KYMO_RTT_FUNCTION int kymo_rtt_read(kymo_rtt_channel_t *channel)
 {
 	uint32_t write = __atomic_load_n(&channel->write, __ATOMIC_ACQUIRE), read = channel->read;

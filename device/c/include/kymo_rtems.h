@@ -1,18 +1,17 @@
-/* RTEMS's interface for producing and fetching event records (rtems/record.h), on Kymo's recorder:
- * for code that uses it and is to be recorded elsewhere. Names, arguments and what is recorded are
- * RTEMS's. See kymo_items.h.
+/* RTEMS's interface for producing and fetching event records (rtems/record.h), on Kymo's recorder. For code that uses
+ * that interface and is to be recorded on another system. Names, arguments and records are RTEMS's. See kymo_items.h.
  *
- * Different from RTEMS:
- *   - rtems_record_prepare() masks nothing; what is added goes into the ring at
- *     rtems_record_commit(), with that time, sixteen items at once.
- *   - rtems_record_exit_2() records results, where RTEMS's macro records arguments.
- *   - An rtems_record_item is not packed on a 64-bit machine.
- *   - On Linux a process has no interrupts: rtems_record_interrupt_disable() records only (neither
- *     signals nor other threads are held back), and what is fetched is the calling thread's.
- *   - rtems_record_fetch(), and rtems_record_drain() as in RTEMS until 2024, lose nothing in silence. On
- *     bare AArch64 they are not here: each CPU drains its own ring (kymo_items_drain()).
- *   - rtems_record_dump() and the server of records are not here: the host gets the items with the rest
- *     of the trace, and RTEMS's own client by kymo_rtems_stream.h.
+ * Differences from RTEMS:
+ * - rtems_record_prepare() masks nothing; the added items enter the ring in rtems_record_commit(), with the timestamp
+ *   of that call, up to sixteen items at once.
+ * - rtems_record_exit_2() records results, where RTEMS's macro records arguments.
+ * - An rtems_record_item is not packed on a 64-bit machine.
+ * - On Linux a process has no interrupts: rtems_record_interrupt_disable() only records (it blocks neither signals nor
+ *   other threads), and the fetch functions return the calling thread's items.
+ * - rtems_record_fetch() and rtems_record_drain() (as in RTEMS until 2024) count every item that they lose. They do not
+ *   exist on bare-metal AArch64, where each CPU drains its own ring (kymo_items_drain()).
+ * - rtems_record_dump() and the record server do not exist: the host receives the items with the rest of the trace, and
+ *   RTEMS's own client receives them by kymo_rtems_stream.h.
  */
 #ifndef KYMO_RTEMS_H
 #define KYMO_RTEMS_H
@@ -25,7 +24,7 @@ extern "C" {
 
 /* ------------------------------------------------------------------ events, items */
 
-/* Ten names of user events in a row, and a hundred. */
+/* Names of ten, and of a hundred, consecutive user events. */
 #define KYMO_RTEMS_TEN(n)                                                                         \
 	RTEMS_RECORD_USER_##n##0, RTEMS_RECORD_USER_##n##1, RTEMS_RECORD_USER_##n##2,             \
 		RTEMS_RECORD_USER_##n##3, RTEMS_RECORD_USER_##n##4, RTEMS_RECORD_USER_##n##5,     \
@@ -56,7 +55,7 @@ typedef enum rtems_record_event {
 #define RTEMS_RECORD_LAST RTEMS_RECORD_USER_511
 #define RTEMS_RECORD_USER(index) (RTEMS_RECORD_USER_0 + (index))
 
-/* What rtems_record_item.event holds of an item that was fetched. */
+/* Layout of rtems_record_item.event in a fetched item. */
 #define RTEMS_RECORD_EVENT_BITS 10
 #define RTEMS_RECORD_TIME_BITS 22
 #define RTEMS_RECORD_TIME_EVENT(time, event) (((time) << RTEMS_RECORD_EVENT_BITS) | (event))
@@ -65,7 +64,7 @@ typedef enum rtems_record_event {
 
 typedef unsigned long rtems_record_data;
 
-/* The same in memory as kymo_item_t. */
+/* Same memory layout as kymo_item_t. */
 typedef struct rtems_record_item {
 	uint32_t event;
 	rtems_record_data data;
@@ -87,7 +86,7 @@ KYMO_SYSTEM void rtems_record_produce_n_critical(const rtems_record_item *items,
 	kymo_produce_n_critical((const kymo_item_t *)items, n);
 }
 
-/* Items that are put together one by one. */
+/* Group of items that is assembled one by one. */
 typedef struct rtems_record_context {
 	size_t count;
 	rtems_record_item items[16];
@@ -97,7 +96,7 @@ KYMO_SYSTEM void rtems_record_prepare(rtems_record_context *context)
 {
 	context->count = 0;
 }
-/* A seventeenth item goes into the ring with those before it, and begins a new group. */
+/* A seventeenth item first commits the sixteen before it, and begins a new group. */
 KYMO_SYSTEM void rtems_record_add(rtems_record_context *context, rtems_record_event event,
 				  rtems_record_data data)
 {
@@ -113,7 +112,7 @@ KYMO_SYSTEM void rtems_record_commit(rtems_record_context *context)
 {
 	rtems_record_produce_n(context->items, context->count);
 }
-/* RTEMS's second argument is the processor; it is not looked at. */
+/* RTEMS's second argument is the processor; it is ignored here. */
 #define rtems_record_prepare_critical(context, cpu_self) rtems_record_prepare(context)
 KYMO_SYSTEM void rtems_record_commit_critical(rtems_record_context *context)
 {
@@ -141,7 +140,7 @@ KYMO_SYSTEM void rtems_record_commit_critical(rtems_record_context *context)
 #define rtems_record_line_arg_10(d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)                          \
 	kymo_line_args(d0, d1, d2, d3, d4, d5, d6, d7, d8, d9)
 
-/* CALLER and LINE, then what is given. */
+/* CALLER and LINE, followed by the arguments. */
 #define rtems_record_caller() kymo_caller()
 #define rtems_record_caller_3(event, data) kymo_caller_3(event, data)
 #define rtems_record_caller_4(event_0, data_0, event_1, data_1)                                   \
@@ -197,10 +196,10 @@ KYMO_SYSTEM void rtems_record_commit_critical(rtems_record_context *context)
 
 /* ------------------------------------------------------------------ interrupts */
 
-/* A function of its own, whose return address is the place that called it. */
+/* Keeps the function out of line, so that its return address is the place of the call. */
 #define KYMO_RTEMS_CALLED static KYMO_NO_INSTRUMENT __attribute__((noinline, unused))
 
-/* Masks interrupts and records ISR_DISABLE with the place of the call. The level before. */
+/* Masks interrupts and records ISR_DISABLE with the place of the call. Returns the previous level. */
 KYMO_RTEMS_CALLED uint32_t rtems_record_interrupt_disable(void)
 {
 	uint32_t level;
@@ -224,7 +223,7 @@ KYMO_RTEMS_CALLED uint32_t rtems_record_interrupt_disable(void)
 	return level;
 }
 
-/* Records ISR_ENABLE with the place of the call and restores what rtems_record_interrupt_disable()
+/* Records ISR_ENABLE with the place of the call and restores the level that rtems_record_interrupt_disable()
  * returned. */
 KYMO_RTEMS_CALLED void rtems_record_interrupt_enable(uint32_t level)
 {
@@ -243,7 +242,7 @@ KYMO_RTEMS_CALLED void rtems_record_interrupt_enable(uint32_t level)
 /* ------------------------------------------------------------------ reading */
 
 #if !defined(__aarch64__) || defined(KYMO_LINUX)
-/* How far fetches and drains have come: one in a program (on Linux in a thread), as in RTEMS. */
+/* Position of fetches and drains: one per program (on Linux per thread), as in RTEMS. */
 #ifdef KYMO_LINUX
 __attribute__((weak)) __thread kymo_items_cursor_t kymo_rtems_cursor;
 #else
@@ -265,7 +264,7 @@ typedef enum rtems_record_fetch_status {
 	RTEMS_RECORD_FETCH_INVALID_ITEM_COUNT
 } rtems_record_fetch_status;
 
-/* With room for so many items one fetch gives all that there are. */
+/* Returns a number of items with which one fetch returns everything that the ring holds. */
 #ifdef KYMO_LINUX
 extern const uint32_t kymo_items_packets __attribute__((weak));
 #endif
@@ -279,7 +278,7 @@ KYMO_SYSTEM size_t rtems_record_get_item_count_for_fetch(void)
 	return packets * KYMO_ITEMS_AT_ONCE + 2;
 }
 
-/* `count` items at `items` are what is fetched into: at least 3. */
+/* Sets the memory for fetches: `count` items at `items`, at least 3. */
 KYMO_SYSTEM void rtems_record_fetch_initialize(rtems_record_fetch_control *control,
 					       rtems_record_item *items, size_t count)
 {
@@ -289,9 +288,9 @@ KYMO_SYSTEM void rtems_record_fetch_initialize(rtems_record_fetch_control *contr
 	control->internal.storage_item_count = count;
 }
 
-/* Fetches the next items: PROCESSOR, PER_CPU_OVERFLOW with how many are missing (if any are), then
- * items in order, with their time. CONTINUE says that there are more. A buffer of any size will do
- * while all go on producing: every item is fetched once or counted as missing once. */
+/* Fetches the next items: PROCESSOR, PER_CPU_OVERFLOW with the number of lost items (if any), then items in order, with
+ * their timestamps. CONTINUE means that there are more. The memory may have any size, and other contexts may continue
+ * to produce: every item is fetched once or counted as lost once. */
 KYMO_RTEMS_CALLED rtems_record_fetch_status rtems_record_fetch(rtems_record_fetch_control *control)
 {
 	rtems_record_item *items = control->internal.storage_items;
@@ -312,7 +311,8 @@ KYMO_RTEMS_CALLED rtems_record_fetch_status rtems_record_fetch(rtems_record_fetc
 		before = kymo_rtems_cursor;
 		drained = kymo_items_drain(&kymo_rtems_cursor, some, room);
 		if (drained.lost != 0 && end > 2) {
-			/* The loss stands before all items of a fetch: this one was behind these. */
+			/* A fetch reports its loss before all of its items, but this loss is after these items: leave
+			 * it to the next fetch. */
 			kymo_rtems_cursor = before;
 			drained.more = true;
 			break;
@@ -338,8 +338,7 @@ KYMO_RTEMS_CALLED rtems_record_fetch_status rtems_record_fetch(rtems_record_fetc
 
 typedef void (*rtems_record_drain_visitor)(const rtems_record_item *items, size_t count, void *arg);
 
-/* Calls the visitor with all that was produced since the last time, in pieces of which each is what
- * a fetch gives. */
+/* Calls the visitor with all items produced since the last call, in pieces of the form that a fetch returns. */
 KYMO_RTEMS_CALLED void rtems_record_drain(rtems_record_drain_visitor visitor, void *arg)
 {
 	rtems_record_item items[32];

@@ -1,25 +1,25 @@
-/* RTEMS's stream of records, version 10, made of Kymo's items (kymo_items.h, kymo_rtems.h): for RTEMS's own client,
- * rtems-record-lttng, and everything else that reads such streams. `kymo` reads it, too, but it gets the items with the
- * rest of the trace and needs none of this.
+/* RTEMS's record stream, version 10, made of Kymo's items (kymo_items.h, kymo_rtems.h). For RTEMS's own client,
+ * rtems-record-lttng, and other readers of such streams. `kymo` reads it as well, but does not need it: it receives the
+ * items with the rest of the trace.
  *
- * A server sends the stream to whoever connects, without end:
+ * A server sends the stream to each client, without end:
  *
  *     static kymo_rtems_stream_t stream;
  *
- *     kymo_rtems_stream_begin(&stream, send, NULL, CLOCK_HZ);      when the client is there
- *     kymo_rtems_stream_go_on(&stream);                            again and again, from one context
+ *     kymo_rtems_stream_begin(&stream, send, NULL, CLOCK_HZ);      when the client has connected
+ *     kymo_rtems_stream_go_on(&stream);                            repeatedly, from one context
  *
- * `send` gets a few bytes at a time, and waits until there is room for them: a stream of which bytes are missing cannot be
- * read. Items are lost meanwhile where their ring is full, which the stream says.
+ * `send` receives a few bytes at a time, and must wait until there is room for them: a stream with missing bytes cannot
+ * be read. Items are lost meanwhile if their ring is full, and the stream reports that.
  *
  *     rtems-record-lttng -H 192.0.2.1 -p 1234 -o DIRECTORY
  *
- * A fatal-error handler writes all that there is on the console, in a block of base64 that RTEMS's client finds in a log (-t -b),
- * and `kymo`, too:
+ * A fatal-error handler writes all items to the console, in a block of base64 that RTEMS's client (-t -b) and `kymo`
+ * find in a log:
  *
  *     kymo_rtems_dump_base64(send, NULL, CLOCK_HZ);
  *
- * For one processor; on Linux the items are those of the calling thread. Times count from when the clock was 0. */
+ * For one processor; on Linux the items are those of the calling thread. Timestamps count from the clock's value 0. */
 #ifndef KYMO_RTEMS_STREAM_H
 #define KYMO_RTEMS_STREAM_H
 
@@ -39,20 +39,20 @@ extern "C" {
 #define KYMO_RTEMS_FORMAT (sizeof(uintptr_t) == 4 ? 0x11111111u : 0x22222222u)
 #endif
 
-/* Sends bytes, all of them. */
+/* Sends all of the bytes. */
 typedef void (*kymo_rtems_send_t)(const void *bytes, size_t count, void *argument);
 
 typedef struct kymo_rtems_stream {
 	kymo_rtems_send_t send;
 	void *argument;
 	uint64_t hz;
-	uint64_t last;   /* the last item's time, in ticks */
-	uint64_t synced; /* that of the last pair of uptimes */
+	uint64_t last;   /* timestamp of the last item, in ticks */
+	uint64_t synced; /* timestamp of the last pair of uptime items */
 	bool is_synced;
 	kymo_items_cursor_t cursor;
 } kymo_rtems_stream_t;
 
-/* An item with the lower 22 bits of its time. */
+/* Sends an item with the lower 22 bits of its timestamp. */
 KYMO_SYSTEM void kymo_rtems_stream_item(const kymo_rtems_stream_t *stream, uint32_t id, uint64_t time, uintptr_t data)
 {
 	uint32_t time_event = (uint32_t)time << 10 | (id & 1023);
@@ -61,7 +61,7 @@ KYMO_SYSTEM void kymo_rtems_stream_item(const kymo_rtems_stream_t *stream, uint3
 	stream->send(&data, sizeof data, stream->argument);
 }
 
-/* Who sends: what a client needs before all items. The stream begins with the oldest item that there is. */
+/* Sends the header that a client needs before all items. The stream begins with the oldest item in the ring. */
 KYMO_SYSTEM void kymo_rtems_stream_begin(kymo_rtems_stream_t *stream, kymo_rtems_send_t send, void *argument, uint64_t hz)
 {
 	static const kymo_items_cursor_t oldest;
@@ -80,7 +80,7 @@ KYMO_SYSTEM void kymo_rtems_stream_begin(kymo_rtems_stream_t *stream, kymo_rtems
 	kymo_rtems_stream_item(stream, KYMO_ITEM_FREQUENCY, 0, (uintptr_t)hz);
 }
 
-/* Names a thread, before its items are sent: what THREAD_SWITCH_IN says, and at most 31 bytes. */
+/* Names a thread, before its items are sent. `id` is the value in THREAD_SWITCH_IN; the name has at most 31 bytes. */
 KYMO_SYSTEM void kymo_rtems_stream_thread(const kymo_rtems_stream_t *stream, uintptr_t id, const char *name)
 {
 	kymo_rtems_stream_item(stream, KYMO_ITEM_THREAD_ID, 0, id);
@@ -93,7 +93,7 @@ KYMO_SYSTEM void kymo_rtems_stream_thread(const kymo_rtems_stream_t *stream, uin
 	}
 }
 
-/* The whole time, where 22 bits do not tell it, and twice a second. */
+/* Sends the full timestamp, if the item's 22 bits are ambiguous, or half a second after the last one. */
 KYMO_SYSTEM void kymo_rtems_stream_time(kymo_rtems_stream_t *stream, uint64_t time)
 {
 	uint64_t seconds = time / stream->hz;
@@ -109,7 +109,7 @@ KYMO_SYSTEM void kymo_rtems_stream_time(kymo_rtems_stream_t *stream, uint64_t ti
 	stream->last = time;
 }
 
-/* Sends what has been produced since. False if there is no more now. */
+/* Sends the items produced since the last call. Returns false if there are no more at present. */
 KYMO_SYSTEM bool kymo_rtems_stream_go_on(kymo_rtems_stream_t *stream)
 {
 	kymo_timed_item_t items[8];
@@ -128,7 +128,7 @@ KYMO_SYSTEM bool kymo_rtems_stream_go_on(kymo_rtems_stream_t *stream)
 	return drained.more;
 }
 
-/* Base64 of what is sent, in lines. */
+/* Encodes the sent bytes as base64, in lines. */
 typedef struct kymo_rtems_base64 {
 	kymo_rtems_send_t send;
 	void *argument;
@@ -172,7 +172,7 @@ KYMO_SYSTEM void kymo_rtems_base64_send(const void *bytes, size_t count, void *a
 	}
 }
 
-/* Writes all items that there are as text. Nothing of the program may produce meanwhile. */
+/* Writes all items in the ring as text. The program must not produce items meanwhile. */
 KYMO_SYSTEM void kymo_rtems_dump_base64(kymo_rtems_send_t send, void *argument, uint64_t hz)
 {
 	static const char begin[] = "\n*** BEGIN OF RECORDS BASE64 ***\n";

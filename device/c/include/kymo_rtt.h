@@ -1,16 +1,16 @@
-/* RTT: bytes that a debugger fetches from memory while the program runs (J-Link, OpenOCD, pyOCD, probe-rs).
+/* RTT: byte channels that a debugger reads from memory while the program runs (J-Link, OpenOCD, pyOCD, probe-rs).
  *
- * Debuggers look for a control block in RAM: by its symbol, _SEGGER_RTT, or by the text that it begins with. It names
- * rings, up to the host and down from it; a writer moves its own index alone, so neither waits for the other.
+ * Debuggers find a control block in RAM by its symbol, _SEGGER_RTT, or by the text at its start. The block lists rings,
+ * up to the host and down from it. Writer and reader each move only their own index, so neither waits for the other.
  *
- *   1. Write KYMO_RTT; once, outside of functions, and call kymo_rtt_init() before anything else here.
- *   2. Give rings to the channels that you use, by kymo_rtt_up() and kymo_rtt_down(): channel 0 is the terminal by habit, and
- *      channel 1 SystemView's ("SysView").
+ * 1. Write KYMO_RTT; once, outside of functions, and call kymo_rtt_init() before any other function of this file.
+ * 2. Assign rings to the channels that you use, with kymo_rtt_up() and kymo_rtt_down(). By convention channel 0 is the
+ *    terminal, and channel 1 is SystemView's ("SysView").
  *
- * A program that has SEGGER's RTT already, or another one, must not have two blocks: leave this file out, and give kymo a
- * channel of that one (SEGGER_RTT_ConfigUpBuffer() and SEGGER_RTT_WriteSkipNoLock()).
+ * A program must not have two control blocks. If it already has SEGGER's RTT, or another implementation, do not use
+ * this file; use a channel of that implementation (SEGGER_RTT_ConfigUpBuffer() and SEGGER_RTT_WriteSkipNoLock()).
  *
- * One writer at a time for each ring.
+ * Each ring may have one writer at a time.
  */
 #ifndef KYMO_RTT_H
 #define KYMO_RTT_H
@@ -21,7 +21,7 @@
 extern "C" {
 #endif
 
-/* How many channels there are; the same in all files. */
+/* Number of channels each way; the same in all source files. */
 #ifndef KYMO_RTT_CHANNELS
 #define KYMO_RTT_CHANNELS 3
 #endif
@@ -38,8 +38,9 @@ extern kymo_rtt_t _SEGGER_RTT;
 
 #define KYMO_RTT kymo_rtt_t _SEGGER_RTT
 
-/* Makes the block one that debuggers find, unless it is one already. The text is put together backwards, so that neither
- * flash nor a copy of it looks like a block, and comes last: then all else is right. */
+/* Initializes the control block, unless it is initialized already. The identifying text is stored backwards, so that
+ * debuggers do not mistake it, in flash or in a copy, for a control block. It is written last, when the rest of the
+ * block is valid. */
 KYMO_RTT_FUNCTION void kymo_rtt_init(void)
 {
 	static const char backwards[] = "TTR REGGES";
@@ -60,7 +61,7 @@ KYMO_RTT_FUNCTION void kymo_rtt_init(void)
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
-/* Gives a channel a ring, which holds size - 1 bytes. NULL if there is no such channel. */
+/* Assigns a ring to a channel; it holds size - 1 bytes. Returns NULL if there is no such channel. */
 KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_ring(kymo_rtt_channel_t *channels, unsigned number, const char *name,
 						    void *memory, uint32_t size)
 {
@@ -76,7 +77,7 @@ KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_ring(kymo_rtt_channel_t *channels
 	return channel;
 }
 
-/* The same of a channel up to the host, and of one down from it. */
+/* Assign a ring to a channel up to the host, or down from it. */
 KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_up(unsigned number, const char *name, void *memory, uint32_t size)
 {
 	return kymo_rtt_ring(_SEGGER_RTT.up, number, name, memory, size);
@@ -87,8 +88,8 @@ KYMO_RTT_FUNCTION kymo_rtt_channel_t *kymo_rtt_down(unsigned number, const char 
 	return kymo_rtt_ring(_SEGGER_RTT.down, number, name, memory, size);
 }
 
-/* Writes all of these bytes, waiting for the host to take what is in the way: kymo_config.send. A host that takes nothing while
- * this looks `patience` times has gone: the rest is left out, and 0 returned. */
+/* Writes all of the bytes and waits for the host to make room: for kymo_config.send. If there is no room `patience`
+ * times in a row, the host counts as disconnected: the rest is dropped, and false returned. */
 KYMO_RTT_FUNCTION bool kymo_rtt_send(kymo_rtt_channel_t *channel, const uint8_t *bytes, size_t count, uint32_t patience)
 {
 	for (uint32_t looks = 0; count > 0 && looks < patience; looks++) {

@@ -1,11 +1,11 @@
-/* A transport to a file on the machine of the debugger, or of QEMU (-semihosting): for Arm's A and M profiles and RISC-V.
+/* Transport to a file on the machine of the debugger, or of QEMU (-semihosting). For Arm's A and M profiles and RISC-V.
  *
  *     static kymo_transport_t file = {.write = kymo_semihosting_write};
  *
  *     file.context = kymo_semihosting_open("dump.txt", 8);
  *
- * Each write stops the processor until the debugger has done it (milliseconds on a board), and without a debugger it is a fault, or
- * forever: for dumps and for QEMU. ":tt" is the debugger's console. */
+ * Each write stops the processor until the debugger has executed it (milliseconds on a board); without a debugger it
+ * faults or hangs. Meant for dumps and for QEMU. ":tt" is the debugger's console. */
 #ifndef KYMO_SEMIHOSTING_H
 #define KYMO_SEMIHOSTING_H
 
@@ -17,13 +17,13 @@ extern "C" {
 
 enum { KYMO_SEMIHOSTING_OPEN = 1, KYMO_SEMIHOSTING_CLOSE = 2, KYMO_SEMIHOSTING_WRITE = 5 };
 
-/* Has the debugger do `operation` with these numbers. */
+/* Requests `operation` of the debugger, with these arguments. */
 KYMO_TRANSPORT_FUNCTION intptr_t kymo_semihosting(uintptr_t operation, const uintptr_t *numbers)
 {
 #if defined(__riscv)
 	register uintptr_t a0 __asm__("a0") = operation;
 	register const uintptr_t *a1 __asm__("a1") = numbers;
-	/* Three instructions of 32 bits, on one page. */
+	/* Semihosting requires these three uncompressed instructions, on one page. */
 	__asm__ volatile(".option push\n\t.option norvc\n\t.balign 16\n\tslli x0, x0, 0x1f\n\tebreak\n\tsrai x0, x0, 7\n\t.option pop"
 			 : "+r"(a0)
 			 : "r"(a1)
@@ -48,8 +48,8 @@ KYMO_TRANSPORT_FUNCTION intptr_t kymo_semihosting(uintptr_t operation, const uin
 #endif
 }
 
-/* Opens, and empties, a file whose name has `length` bytes: `context` of a transport. (A file that cannot be opened takes
- * nothing.) */
+/* Creates or truncates a file whose name has `length` bytes. Returns the `context` of a transport. (If the file cannot
+ * be opened, the transport accepts nothing.) */
 KYMO_TRANSPORT_FUNCTION void *kymo_semihosting_open(const char *path, size_t length)
 {
 	const uintptr_t numbers[] = {(uintptr_t)path, 5 /* "wb" */, length};
@@ -67,7 +67,7 @@ KYMO_TRANSPORT_FUNCTION int32_t kymo_semihosting_write(void *context, const uint
 	if ((intptr_t)context < 0)
 		return KYMO_TRANSPORT_GONE;
 	const uintptr_t numbers[] = {(uintptr_t)context, (uintptr_t)bytes, count};
-	/* It returns how many bytes were not written. */
+	/* The operation returns the number of bytes that were not written. */
 	intptr_t left = kymo_semihosting(KYMO_SEMIHOSTING_WRITE, numbers);
 	if (left < 0 || (uintptr_t)left >= count)
 		return count == 0 ? 0 : KYMO_TRANSPORT_GONE;

@@ -1,8 +1,8 @@
-/* Transports: how bytes leave a target and how they arrive, whatever carries them.
+/* Transports: byte pipes between a target and the host.
  *
  * A transport is one structure of function pointers. kymo_rtt.h, kymo_fifo.h, kymo_dma.h, kymo_gpio.h, kymo_itm.h,
- * kymo_semihosting.h and kymo_posix.h define the functions for what their names say; for a USB stack or any other byte pipe
- * write `write`, and `read` if it goes both ways:
+ * kymo_semihosting.h and kymo_posix.h define the functions for the devices in their names. For a USB stack or any other
+ * byte pipe define `write`, and `read` if the pipe is bidirectional:
  *
  *     KYMO_NO_INSTRUMENT static int32_t usb_write(void *unused, const uint8_t *bytes, uint32_t count)
  *     {
@@ -16,10 +16,11 @@
  *
  *     static kymo_transport_t usb = {.write = usb_write, .read = usb_read, .patience = 100000};
  *
- * Kymo's link, which may wait: kymo_transport_send() in kymo_config.send, kymo_transport_receive() where you poll. SystemView's
- * stream and events of your own, which may not: kymo_transport_emit().
+ * Kymo's link may wait: use kymo_transport_send() for kymo_config.send, and kymo_transport_receive() where you poll.
+ * SystemView's stream and events of your own must not wait: use kymo_transport_emit().
  *
- * What could not be sent is counted in the structure. Nothing here is linked, and what is not called takes no room. */
+ * The structure counts the bytes that could not be sent. All functions are static: those that are not called take no
+ * space. */
 #ifndef KYMO_TRANSPORT_H
 #define KYMO_TRANSPORT_H
 
@@ -34,33 +35,35 @@ extern "C" {
 
 #define KYMO_TRANSPORT_FUNCTION __attribute__((unused, no_instrument_function)) static
 
-/* What `write` and `read` return when nobody is at the other end. */
+/* Result of `write` and `read` when the other end is not connected. */
 #define KYMO_TRANSPORT_GONE (-1)
 
 typedef struct kymo_transport {
-	/* Takes the first of these bytes, as many as there is room for, and returns how many: 0 if there is none now. It does
-	 * not wait for the other end. */
+	/* Takes as many of the bytes as there is room for, from the first on, and returns their number: 0 if there is
+	 * no room now. Does not wait for the other end. */
 	int32_t (*write)(void *context, const uint8_t *bytes, uint32_t count);
-	/* How many bytes `write` would take now, or KYMO_TRANSPORT_GONE. NULL: it takes all, or none. */
+	/* Returns how many bytes `write` would take now, or KYMO_TRANSPORT_GONE. NULL: `write` takes all bytes, or
+	 * none. */
 	int32_t (*room)(void *context);
-	/* Gives up to `count` bytes that have arrived, and returns how many. NULL: nothing arrives. */
+	/* Returns up to `count` bytes that have arrived, and their number. NULL: the transport only sends. */
 	int32_t (*read)(void *context, uint8_t *bytes, uint32_t count);
-	/* Keep other writers off while an event is written: other threads, and interrupt handlers. What lock() returns is
-	 * given to unlock(). NULL: there is one writer, or its caller has done so. */
+	/* Exclude other writers (threads and interrupt handlers) while an event is written. unlock() receives the
+	 * result of lock(). NULL: there is one writer, or the caller excludes the others. */
 	uintptr_t (*lock)(void);
 	void (*unlock)(uintptr_t was);
-	/* The time of an event, read after lock(): the times in the stream never step back. NULL: the caller says it. */
+	/* Returns an event's timestamp; called after lock(), so that timestamps in the stream never decrease. NULL: the
+	 * caller supplies the timestamp. */
 	uint32_t (*clock)(void);
-	/* For the functions above. */
+	/* Argument of write, room and read. */
 	void *context;
-	/* How many times in a row kymo_transport_send() looks for room before the rest is lost. 0: it does not wait. */
+	/* Number of consecutive attempts of kymo_transport_send() before it drops the rest. 0: it does not wait. */
 	uint32_t patience;
-	/* What was lost: calls of send and emit, and their bytes. */
+	/* Losses: number of calls of send and emit that lost bytes, and number of bytes. */
 	uint32_t lost_writes, lost_bytes;
 } kymo_transport_t;
 
-/* Sends all of these bytes, and waits for room. False if the other end has gone, or has not taken anything for `patience`
- * looks: the rest is lost. For one caller at a time. */
+/* Sends all of the bytes, waiting for room. Returns false, and drops the rest, if the other end is gone or has taken
+ * nothing in `patience` attempts. For one caller at a time. */
 KYMO_TRANSPORT_FUNCTION bool kymo_transport_send(kymo_transport_t *transport, const uint8_t *bytes, size_t count)
 {
 	for (uint32_t looks = 0; count > 0;) {
@@ -79,9 +82,9 @@ KYMO_TRANSPORT_FUNCTION bool kymo_transport_send(kymo_transport_t *transport, co
 	return true;
 }
 
-/* Sends an event whole, or not at all if there is no room for it, without waiting; other writers are kept off by lock().
- * Where it is sent, `*stamp`, a field of it, gets the time first; NULL: it has its time, or none. From any context that lock()
- * keeps off. */
+/* Sends a whole event without waiting, or drops it if there is no room; lock() excludes other writers. If there is
+ * room, stores the timestamp in `*stamp`, a field of the event, before sending. NULL: the event has a timestamp
+ * already, or none. Callable from any context that lock() excludes. */
 KYMO_TRANSPORT_FUNCTION bool kymo_transport_emit(kymo_transport_t *transport, const void *event, uint32_t count, uint32_t *stamp)
 {
 	uintptr_t was = transport->lock != NULL ? transport->lock() : 0;
@@ -100,7 +103,7 @@ KYMO_TRANSPORT_FUNCTION bool kymo_transport_emit(kymo_transport_t *transport, co
 	return sent;
 }
 
-/* Gives all bytes that have arrived to `take`: kymo_link_receive() or kymo_sysview_receive(). */
+/* Passes all bytes that have arrived to `take`: kymo_link_receive() or kymo_sysview_receive(). */
 KYMO_TRANSPORT_FUNCTION void kymo_transport_receive(kymo_transport_t *transport, void (*take)(uint8_t byte))
 {
 	uint8_t bytes[32];

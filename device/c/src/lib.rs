@@ -3,17 +3,16 @@
 
 pub use kymo_rust::{abi, jumps};
 
-/// Nothing in the recorder panics; if something does, the program must not go on recording
-/// nonsense.
+/// Stops the program. The recorder never panics; if it does, the program must not continue to record corrupt data.
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     kymo_rust::abort()
 }
 
-// Rust's own arithmetic (64-bit division where the processor has none) comes compiled for programs
-// that unwind, and names the function that would do it. Nothing here unwinds, so nobody calls it. It
-// is weak, for programs that bring the real one. On x86-64 nothing asks for it.
+// The personality function for unwinding, which Rust's precompiled arithmetic names (64-bit division for processors
+// that lack it). Nothing here unwinds, so it is never called. It is weak, for programs that bring the real one. On
+// x86-64 nothing references it.
 #[cfg(all(target_os = "linux", not(target_arch = "x86_64")))]
 core::arch::global_asm!(
     ".pushsection .text",

@@ -1,14 +1,13 @@
 /* Records malloc, calloc, realloc, free, aligned_alloc and posix_memalign: sizes, results, callers.
  *
- * Compile this with the program and link with
- *   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free
- *   -Wl,--wrap=aligned_alloc,--wrap=posix_memalign
- * (those that you want to see; leave out the others' functions with -DKYMO_WRAP_NO_ALIGNED if the C
- * library has no aligned_alloc or posix_memalign). It is a file of its own, and not in libkymo.a, so that
- * programs that don't wrap have none of it.
+ * Compile this file with the program and link with
+ *     -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free
+ *     -Wl,--wrap=aligned_alloc,--wrap=posix_memalign
+ * or those of the options that you need. If the C library has no aligned_alloc or posix_memalign, compile with
+ * -DKYMO_WRAP_NO_ALIGNED. The file is not part of libkymo.a, so that programs that wrap nothing contain none of it.
  *
- * They are items, as RTEMS records them (kymo_items.h): an entry with the caller and the arguments, an
- * exit with the caller and the result. The recorder never allocates, so none of this comes back here.
+ * The functions record items, as RTEMS does (kymo_items.h): an entry with the caller and the arguments, an exit with
+ * the caller and the result. The recorder never allocates, so there is no recursion.
  */
 #include <kymo_items.h>
 
@@ -68,7 +67,7 @@ KYMO_WRAP void *__wrap_aligned_alloc(size_t alignment, size_t size)
 	return result;
 }
 
-/* The results are the error number, and where the memory is. */
+/* The results are the error number, and the address of the memory. */
 KYMO_WRAP int __wrap_posix_memalign(void **pointer, size_t alignment, size_t size)
 {
 	kymo_entry_args(KYMO_ITEM_POSIX_MEMALIGN_ENTRY, (uintptr_t)pointer, alignment, size);

@@ -1,16 +1,18 @@
-/* Records programs that are compiled with -pg, for gprof or ftrace, in the place of -finstrument-functions: link this file beside
- * libkymo.a, compiled without -pg. For x86-64 under Linux (with -mfentry or not), AArch64 under Linux (by
- * GCC, without pointer authentication), and Cortex-M3 and larger.
+/* Records programs that are compiled with -pg, for gprof or ftrace, instead of -finstrument-functions: link this file,
+ * compiled without -pg, together with libkymo.a. For x86-64 Linux (with or without -mfentry), AArch64 Linux (GCC,
+ * without pointer authentication), and Cortex-M3 and larger.
  *
- * The compiler calls mcount, _mcount, __fentry__ or __gnu_mcount_nc where a function is entered, and nothing where it returns. So this puts
- * another return address into the place of the caller's, and keeps that on a stack of its own; the function returns here, and
- * from here to its caller. What looks at return addresses is confused by that: C++ exceptions, and debuggers' backtraces.
+ * The compiler calls mcount, _mcount, __fentry__ or __gnu_mcount_nc at a function's entry, and nothing at its exit. So
+ * this file replaces the function's return address, and keeps the original on a stack of its own; the function returns
+ * here, and from here to its caller. That breaks code which inspects return addresses: C++ exceptions, and debuggers'
+ * backtraces.
  *
- * What longjmp leaves is found with the next return of a function further out. Calls deeper than KYMO_PG_DEPTH are not
- * recorded, and counted in kymo_pg_too_deep.
+ * Calls abandoned by longjmp are detected at the next return of a function further out. Calls deeper than KYMO_PG_DEPTH
+ * are not recorded, and counted in kymo_pg_too_deep.
  *
- * On a Cortex-M with threads, compile this with -DKYMO_PG_THREADS=N, and define kymo_pg_thread(), which says which one runs, from 0
- * to N - 1; in a handler, which it interrupted. Link a program for Linux without -pg, or it profiles itself besides. */
+ * On a Cortex-M with threads, compile this file with -DKYMO_PG_THREADS=N, and define kymo_pg_thread(), which returns
+ * the running thread, from 0 to N - 1; in a handler, the interrupted thread. Link a program for Linux without -pg, or
+ * it also profiles itself. */
 #include "kymo.h"
 
 #ifndef KYMO_PG_DEPTH
@@ -21,8 +23,8 @@ typedef struct kymo_pg_stack {
 	uint32_t depth;
 	struct kymo_pg_frame {
 		uintptr_t function;
-		uintptr_t back;  /* where it returns to */
-		uintptr_t place; /* where the stack pointer stands when it returns; on AArch64 what the frame pointer is then */
+		uintptr_t back;  /* the original return address */
+		uintptr_t place; /* the stack pointer after the return; on AArch64 the frame pointer after it */
 	} frames[KYMO_PG_DEPTH];
 } kymo_pg_stack_t;
 
@@ -44,8 +46,8 @@ void kymo_pg_return(void);
 uintptr_t kymo_pg_enter(uintptr_t function, uintptr_t back, uintptr_t place);
 uintptr_t kymo_pg_exit(uintptr_t place);
 
-/* A function was entered that returns to `back`; where it is to return to. (Handlers that come in between leave `depth` as they
- * found it.) */
+/* Records the entry of a function that returns to `back`, and returns the address that replaces `back`. (Interrupt
+ * handlers in between restore `depth` to its value before.) */
 KYMO_NO_INSTRUMENT uintptr_t kymo_pg_enter(uintptr_t function, uintptr_t back, uintptr_t place)
 {
 	kymo_pg_stack_t *of = CURRENT;
@@ -63,12 +65,13 @@ KYMO_NO_INSTRUMENT uintptr_t kymo_pg_enter(uintptr_t function, uintptr_t back, u
 	return (uintptr_t)kymo_pg_return;
 }
 
-/* A function returned with its stack pointer at `place`; where to. */
+/* Records the exit of a function that returned with its stack pointer at `place`, and returns its original return
+ * address. */
 KYMO_NO_INSTRUMENT uintptr_t kymo_pg_exit(uintptr_t place)
 {
 	kymo_pg_stack_t *of = CURRENT;
 	uint32_t at = of->depth;
-	/* Those above were left by longjmp. Without the frame there is no way back. */
+	/* longjmp abandoned the frames above. Without the frame the return address is lost. */
 	do {
 		if (at == 0)
 			__builtin_trap();
@@ -82,7 +85,7 @@ KYMO_NO_INSTRUMENT uintptr_t kymo_pg_exit(uintptr_t place)
 }
 
 #if defined(__x86_64__)
-/* Arguments may be in these: in the kernel's order, and eight of SSE. */
+/* Registers that may hold arguments: in the kernel's order, and eight of SSE. */
 #define KYMO_PG_SAVE                                                                                                   \
 	"pushq %rax\n pushq %rdi\n pushq %rsi\n pushq %rdx\n pushq %rcx\n pushq %r8\n pushq %r9\n pushq %r10\n"         \
 	"movq %rsp, %r11\n subq $144, %rsp\n andq $-16, %rsp\n movq %r11, 128(%rsp)\n"                                  \
@@ -95,23 +98,23 @@ KYMO_NO_INSTRUMENT uintptr_t kymo_pg_exit(uintptr_t place)
 	"popq %rax\n"
 
 __asm__(".pushsection .text\n"
-	/* At the very beginning, but for endbr64. */
+	/* Called at the start of the function, after endbr64 at most. */
 	".globl __fentry__\n .type __fentry__,@function\n"
 	"__fentry__:\n" KYMO_PG_SAVE
-	/* A call of five bytes, or of six: with a prefix, or by way of a table. */
+	/* The call has five bytes, or six: with a prefix, or through a table. */
 	"movq 64(%r11), %rdi\n subq $5, %rdi\n"
 	"cmpb $0xe8, (%rdi)\n jne 1f\n cmpb $0x67, -1(%rdi)\n jne 2f\n 1: subq $1, %rdi\n"
 	"2: cmpl $0xfa1e0ff3, -4(%rdi)\n jne 3f\n subq $4, %rdi\n 3:\n"
 	"movq 72(%r11), %rsi\n leaq 80(%r11), %rdx\n call kymo_pg_enter\n"
 	"movq 128(%rsp), %r11\n movq %rax, 72(%r11)\n" KYMO_PG_RESTORE "ret\n"
 	".size __fentry__, .-__fentry__\n"
-	/* Somewhere in the function, which has a frame pointer then. */
+	/* Called within the function, which then has a frame pointer. */
 	".globl mcount\n .type mcount,@function\n"
 	"mcount:\n" KYMO_PG_SAVE
 	"movq 64(%r11), %rdi\n movq 8(%rbp), %rsi\n leaq 16(%rbp), %rdx\n call kymo_pg_enter\n"
 	"movq %rax, 8(%rbp)\n" KYMO_PG_RESTORE "ret\n"
 	".size mcount, .-mcount\n"
-	/* Values are returned in these. */
+	/* Registers that may hold results. */
 	".globl kymo_pg_return\n .type kymo_pg_return,@function\n"
 	"kymo_pg_return:\n"
 	"subq $8, %rsp\n pushq %rax\n pushq %rdx\n movq %rsp, %r11\n subq $48, %rsp\n andq $-16, %rsp\n"
@@ -123,8 +126,9 @@ __asm__(".pushsection .text\n"
 	".popsection\n");
 
 #elif defined(__aarch64__)
-/* It is called behind the prologue, as any function is: x29 is where that keeps the caller's frame pointer and the return address.
- * The first is what it was when the function returns, so that it stands for the place. Values are returned in x0, x1, q0 to q3. */
+/* Called after the prologue, like any function: x29 points to the saved frame pointer of the caller and the return
+ * address. The caller's frame pointer is restored when the function returns, so it identifies the frame. Results are in
+ * x0, x1, q0 to q3. */
 __asm__(".pushsection .text\n"
 	".globl _mcount\n .type _mcount,%function\n"
 	"_mcount:\n"
@@ -140,8 +144,9 @@ __asm__(".pushsection .text\n"
 	".popsection\n");
 
 #elif defined(__ARM_ARCH_PROFILE) && __ARM_ARCH_PROFILE == 'M' && __ARM_ARCH >= 7
-/* Finds what the function has done before it called __gnu_mcount_nc: pushed registers, and made room. `at` is where it pushed LR for
- * that call, `sp` the stack then; both as they were when the function began. Returns where it keeps LR; NULL if nowhere. */
+/* Decodes what the function did before it called __gnu_mcount_nc: registers that it pushed, and stack that it reserved.
+ * `at` points to the push of LR for that call, and `sp` is the stack pointer at that point; both are set to their
+ * values at the function's start. Returns the address where the function saved LR; NULL if it did not. */
 KYMO_NO_INSTRUMENT static uintptr_t *before(const uint16_t **at, uintptr_t *sp, uintptr_t back)
 {
 	const uint16_t *code = *at;
@@ -181,11 +186,11 @@ KYMO_NO_INSTRUMENT static uintptr_t *before(const uint16_t **at, uintptr_t *sp, 
 			continue;
 		}
 		uintptr_t *kept = (uintptr_t *)top + __builtin_popcount(pushed & 0x3fff);
-		/* What looked like code may have been something else before the function. */
+		/* The bytes may have been data before the function instead of code. */
 		if (*kept != back)
 			return NULL;
 		*sp = (uintptr_t)(kept + 1);
-		/* Arguments of a function that takes any number. */
+		/* The pushed arguments of a variadic function. */
 		if ((code[-1] & 0xfff0) == 0xb400 && (code[-1] & 8) != 0) {
 			code--;
 			*sp += 4u * (uint32_t)__builtin_popcount(*code & 0xf);
@@ -195,7 +200,8 @@ KYMO_NO_INSTRUMENT static uintptr_t *before(const uint16_t **at, uintptr_t *sp, 
 	}
 }
 
-/* The function has pushed LR for this call, which is `back`; the return address for it. */
+/* Handles the entry of a function that has pushed LR, which is `back`, for this call. Returns the address to store in
+ * its place. */
 __attribute__((used)) KYMO_NO_INSTRUMENT static uintptr_t enter(uintptr_t at, uintptr_t back, uintptr_t sp)
 {
 	const uint16_t *code = (const uint16_t *)at;
@@ -207,7 +213,7 @@ __attribute__((used)) KYMO_NO_INSTRUMENT static uintptr_t enter(uintptr_t at, ui
 	return back;
 }
 
-/* It is called six bytes behind the push, and pops. */
+/* Called six bytes after the push of LR, which it pops. */
 __asm__(".pushsection .text\n .syntax unified\n .thumb\n .balign 4\n"
 	".globl __gnu_mcount_nc\n .type __gnu_mcount_nc,%function\n .thumb_func\n"
 	"__gnu_mcount_nc:\n"

@@ -1,32 +1,33 @@
-//! Hooks for what a kernel does: threads, interrupts, locks, semaphores, mutexes, queues, timers, idle time, system calls, memory,
-//! network packets, and events of the user's own. What `kymo_hooks.h` is for C, for kernels in Rust.
+//! Kernel hooks: threads, interrupts, locks, semaphores, mutexes, queues, timers, idle time, system calls, memory,
+//! network packets, and user events. For kernels in Rust; the counterpart of `kymo_hooks.h`.
 //!
-//! A kernel calls the methods of [`Hooks`] where things happen; a back end implements the trait and says what becomes of them.
-//! Kymo's recorder is one (`kymo::kernel::Kymo`), SystemView's stream another (`kymo_sysview::Recorder`), `()` is none. A method that
-//! a back end does not define does nothing, and costs nothing once it is inlined.
+//! A kernel calls the methods of [`Hooks`] when the events occur. A back end implements the trait: Kymo's recorder
+//! (`kymo::kernel::Kymo`), SystemView's stream (`kymo_sysview::Recorder`), or `()`, which records nothing. A method
+//! that a back end does not define does nothing, and costs nothing once it is inlined.
 //!
-//! Most hooks come to [`Hooks::event`] with an [`Event`] and at most two numbers.
+//! Most hooks call [`Hooks::event`] with an [`Event`] and at most two numbers.
 #![no_std]
 #![forbid(unsafe_code)]
 
 use core::ffi::CStr;
 
-/// What a hook is called, and its numbers.
+/// Description of a hook and its numbers.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Tells it from others, from 0 on.
+    /// Identifies the event, from 0 on.
     pub number: u32,
-    /// Its name.
+    /// The event's name.
     pub name: &'static str,
     /// The names of its numbers, at most two.
     pub fields: &'static [&'static str],
-    /// The same for recorders that have one number to a name: the event's name, and with the second number's behind it.
+    /// Names for recorders with one number per name: the event's name, and the event's name followed by the second
+    /// number's.
     pub labels: &'static [&'static CStr],
-    /// The same as SystemView's descriptions of modules have it: `6 semaphore_take semaphore=%x timeout=%u`.
+    /// The event in the syntax of SystemView's module descriptions: `6 semaphore_take semaphore=%x timeout=%u`.
     pub description: &'static str,
 }
 
-/// A text that ends with 0.
+/// Converts a text that ends with a zero byte.
 const fn label(text: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(text.as_bytes()) {
         Ok(text) => text,
@@ -34,7 +35,7 @@ const fn label(text: &'static str) -> &'static CStr {
     }
 }
 
-/// The labels of an event with these fields.
+/// Defines the labels of an event with these fields.
 macro_rules! labels {
     ($method:ident) => {
         &[label(concat!(stringify!($method), "\0"))]
@@ -50,7 +51,7 @@ macro_rules! labels {
     };
 }
 
-/// The formats of an event's fields.
+/// Defines the formats of an event's fields.
 macro_rules! formats {
     () => {
         ""
@@ -63,7 +64,7 @@ macro_rules! formats {
     };
 }
 
-/// The events, and the hooks that come to one.
+/// Defines the events, and a hook for each.
 macro_rules! events {
     ($($(#[$doc:meta])* $number:literal $name:ident $method:ident($($field:ident),*);)+) => {
         $(
@@ -77,18 +78,19 @@ macro_rules! events {
             };
         )+
 
-        /// All of them, by their numbers.
+        /// All events, by their numbers.
         pub const EVENTS: &[Event] = &[$($name),+];
 
-        /// What a kernel tells a recorder. Threads and other objects are named by a number that tells them apart: their address.
+        /// Interface between a kernel and a recorder. Threads and other objects are identified by a unique number:
+        /// their address.
         pub trait Hooks {
-            /// One of [`EVENTS`], with as many numbers as it has fields.
+            /// Records one of [`EVENTS`], with as many numbers as it has fields.
             #[inline]
             fn event(&self, event: &'static Event, numbers: &[usize]) {
                 let _ = (event, numbers);
             }
 
-            /// A thread was made.
+            /// A thread was created.
             #[inline]
             fn thread_created(&self, thread: usize) {
                 let _ = thread;
@@ -100,13 +102,13 @@ macro_rules! events {
                 let _ = (thread, priority, name);
             }
 
-            /// A thread can run.
+            /// A thread is ready to run.
             #[inline]
             fn thread_ready(&self, thread: usize) {
                 let _ = thread;
             }
 
-            /// A thread cannot run any more, as the kernel numbers causes.
+            /// A thread is blocked; `cause` is the kernel's own number.
             #[inline]
             fn thread_blocked(&self, thread: usize, cause: u32) {
                 let _ = (thread, cause);
@@ -124,7 +126,7 @@ macro_rules! events {
                 let _ = thread;
             }
 
-            /// A thread is gone.
+            /// A thread has ended.
             #[inline]
             fn thread_ended(&self, thread: usize) {
                 let _ = thread;
@@ -134,43 +136,43 @@ macro_rules! events {
             #[inline]
             fn idle(&self) {}
 
-            /// An interrupt handler begins; `irq` as the architecture counts.
+            /// An interrupt handler begins; `irq` is the architecture's number.
             #[inline]
             fn isr_enter(&self, irq: u16) {
                 let _ = irq;
             }
 
-            /// It ends.
+            /// An interrupt handler ends.
             #[inline]
             fn isr_exit(&self, irq: u16) {
                 let _ = irq;
             }
 
-            /// It ends in the scheduler.
+            /// An interrupt handler ends in the scheduler.
             #[inline]
             fn isr_exit_to_scheduler(&self, irq: u16) {
                 self.isr_exit(irq);
             }
 
-            /// A software timer's function begins.
+            /// A software timer's callback begins.
             #[inline]
             fn timer_enter(&self, timer: usize) {
                 let _ = timer;
             }
 
-            /// It ends.
+            /// A software timer's callback ends.
             #[inline]
             fn timer_exit(&self, timer: usize) {
                 let _ = timer;
             }
 
-            /// A block is taken from a heap.
+            /// A block is allocated from a heap.
             #[inline]
             fn memory_alloc(&self, heap: usize, block: usize, size: usize) {
                 let _ = (heap, block, size);
             }
 
-            /// It is given back.
+            /// A block is freed.
             #[inline]
             fn memory_free(&self, heap: usize, block: usize) {
                 let _ = (heap, block);
@@ -190,39 +192,39 @@ macro_rules! events {
 events! {
     /// The program masks interrupts.
     0 INTERRUPTS_MASKED interrupts_masked();
-    /// It lets them through again.
+    /// The program unmasks interrupts.
     1 INTERRUPTS_UNMASKED interrupts_unmasked();
     /// A spin lock is waited for.
     2 LOCK_WAIT lock_wait(lock);
-    /// A spin lock was taken.
+    /// A spin lock was acquired.
     3 LOCK_TAKEN lock_taken(lock);
     /// A spin lock is released.
     4 LOCK_RELEASED lock_released(lock);
-    /// A semaphore is set up.
+    /// A semaphore is initialized.
     5 SEMAPHORE_INIT semaphore_init(semaphore, count);
-    /// A semaphore is to be taken; the call may wait.
+    /// A call that takes a semaphore begins; it may wait.
     6 SEMAPHORE_TAKE semaphore_take(semaphore, timeout);
-    /// That call returns.
+    /// The call that takes a semaphore returns.
     7 SEMAPHORE_TAKEN semaphore_taken(semaphore, result);
     /// A semaphore is given.
     8 SEMAPHORE_GIVE semaphore_give(semaphore);
-    /// A mutex is set up.
+    /// A mutex is initialized.
     9 MUTEX_INIT mutex_init(mutex);
-    /// A mutex is to be locked; the call may wait.
+    /// A call that locks a mutex begins; it may wait.
     10 MUTEX_LOCK mutex_lock(mutex, timeout);
-    /// That call returns.
+    /// The call that locks a mutex returns.
     11 MUTEX_LOCKED mutex_locked(mutex, result);
     /// A mutex is unlocked.
     12 MUTEX_UNLOCK mutex_unlock(mutex);
-    /// A queue is set up.
+    /// A queue is initialized.
     13 QUEUE_INIT queue_init(queue, size);
-    /// Something is to be put into a queue; the call may wait.
+    /// A call that puts an element into a queue begins; it may wait.
     14 QUEUE_PUT queue_put(queue, timeout);
-    /// That call returns.
+    /// The call that puts an element into a queue returns.
     15 QUEUE_PUT_DONE queue_put_done(queue, result);
-    /// Something is to be got from a queue; the call may wait.
+    /// A call that gets an element from a queue begins; it may wait.
     16 QUEUE_GET queue_get(queue, timeout);
-    /// That call returns.
+    /// The call that gets an element from a queue returns.
     17 QUEUE_GOT queue_got(queue, result);
     /// A software timer is started.
     18 TIMER_START timer_start(timer, period);
@@ -230,17 +232,17 @@ events! {
     19 TIMER_STOP timer_stop(timer);
     /// A system call begins.
     20 SYSCALL_ENTER syscall_enter(number);
-    /// It returns.
+    /// A system call returns.
     21 SYSCALL_EXIT syscall_exit(number, result);
     /// A network packet is sent.
     22 PACKET_SEND packet_send(interface, size);
     /// A network packet was received.
     23 PACKET_RECEIVE packet_receive(interface, size);
-    /// An event of the user's own.
+    /// An event defined by the user.
     24 USER user(id, value);
 }
 
-/// No recorder.
+/// Back end that records nothing.
 impl Hooks for () {}
 
 #[cfg(test)]

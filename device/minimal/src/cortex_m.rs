@@ -1,4 +1,4 @@
-//! The hooks, the functions of `kymo.h`, and what they work on.
+//! The hooks and the functions of `kymo.h`, with their state.
 
 use kymo_arch_cortex_m::CortexM;
 use kymo_recorder::Edge;
@@ -9,44 +9,44 @@ use kymo_recorder::minimal::Minimal;
 use kymo_wire::event::Layout;
 use kymo_wire::note::NOTE_BYTES;
 
-/// What hooks look at first: in `.data`, so that nothing is recorded until start-up code has copied
-/// that. A debugger that reads RAM finds the end of the newest packet there: see `.note.kymo`.
+/// State that the hooks check first. In `.data`, so that nothing is recorded until start-up code has copied that
+/// section. A debugger that reads RAM finds the end of the newest packet in it: see `.note.kymo`.
 #[unsafe(export_name = "kymo_hot")]
 static HOT: Hot = Hot::new(&raw const HOT);
 
-/// Everything else: in `.bss`.
+/// The rest of the recorder's state, in `.bss`.
 #[unsafe(export_name = "kymo_recorder")]
 static RECORDER: Minimal<CortexM> = Minimal::new(CortexM::new());
 
-/// An ELF note, aligned as one must be.
+/// An ELF note, with the required alignment.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
 
-/// How to read the packets.
+/// Describes the memory of the recorder, so that packets can be read.
 #[used]
 #[unsafe(link_section = ".note.kymo")]
 static NOTE: Note = Note(note(Layout::NATIVE, Kept::HOT));
 
 // SAFETY: `kymo.h` has the same declaration; a test of the larger library compares the structures.
 unsafe extern "C" {
-    /// The program's.
+    /// Defined by the program.
     static kymo_config: Config;
 }
 
-/// The program's configuration.
+/// Returns the program's configuration.
 #[inline(always)]
 fn config() -> &'static Config {
     // SAFETY: the program defines it, as a constant.
     unsafe { &kymo_config }
 }
 
-/// What the hook at entries leaves to this.
+/// Slow path of the entry hook in assembly.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_enter(function: usize, _call_site: usize) {
     RECORDER.slow_call(&HOT, config(), Edge::Enter, code(function));
 }
 
-/// The same of exits.
+/// Slow path of the exit hook in assembly.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_exit(function: usize, _call_site: usize) {
     RECORDER.slow_call(&HOT, config(), Edge::Exit, code(function));
@@ -75,13 +75,13 @@ pub extern "C" fn kymo_on() {
     RECORDER.turn(&HOT, config(), true);
 }
 
-/// Turns recording off; then all packets in the buffer are complete.
+/// Turns recording off. All packets in the buffer are complete afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_off() {
     RECORDER.turn(&HOT, config(), false);
 }
 
-/// Keeps the clock's upper bits.
+/// Extends the clock beyond the counter's width.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_tick() {
     RECORDER.tick(&HOT, config());

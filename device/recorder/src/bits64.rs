@@ -15,26 +15,26 @@ struct Aligned4(u64);
 pub(crate) struct Cell64(Cell<Aligned4>);
 
 impl Cell64 {
-    /// With this number.
+    /// A cell with this value.
     pub const fn new(value: u64) -> Self {
         Self(Cell::new(Aligned4(value)))
     }
 
-    /// The number.
+    /// Returns the value.
     #[inline(always)]
     pub fn get(&self) -> u64 {
         self.0.get().0
     }
 
-    /// Changes it.
+    /// Sets the value.
     #[inline(always)]
     pub fn set(&self, value: u64) {
         self.0.set(Aligned4(value));
     }
 }
 
-/// A number divided by another one (by 1 if that is 0), and what is left: slowly where the processor has no such
-/// instruction, for those who do this seldom. (What compilers call for it is ten times as long.)
+/// Quotient and remainder of a division (by 1 instead of 0). Slow on processors without such an instruction, for
+/// callers that need it seldom. (The compiler's routine is ten times as long.)
 pub(crate) fn divide(number: u64, by: u64) -> (u64, u64) {
     let by = by.max(1);
     match size_of::<usize>() {
@@ -62,7 +62,7 @@ fn divide_bits(number: u64, by: u64) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    /// As 32-bit processors do it.
+    /// The division of 32-bit processors.
     fn slowly(number: u64, by: u64) -> (u64, u64) {
         divide_bits(number, by.max(1))
     }

@@ -1,21 +1,21 @@
-//! The buffer: packets of one stream in a piece of memory.
+//! Packet buffer of one stream.
 //!
-//! The memory is cut into *places* of one size, which packets take in turn. A packet's header is
-//! written when it is begun, and completed (end, size, losses so far) when it is closed; what stands
-//! between is its writer's business: a [`Stream`](crate::encode::Stream) of events, or items of one
-//! size. A packet that is read is as long as its content; its place is only where it lies.
+//! The memory is divided into *slots* of one size (`places` in the code), which packets use in rotation. A packet's
+//! header is written when the packet is begun, and completed (end time, size, losses so far) when it is closed. The
+//! writer defines the content: a [`Stream`](crate::encode::Stream) of events, or items of one size. A reader gets a
+//! packet without the unused rest of its slot.
 //!
-//! When all places are taken,
-//! - *overwrite* gives the oldest packet's place to the new one,
+//! When all slots are in use, the mode decides:
+//! - *overwrite* reuses the slot of the oldest packet,
 //! - *fixed* begins no more packets,
-//! - *stream* begins one as soon as a reader has taken the oldest. It reads while the writer writes,
-//!   on another processor maybe. They share two numbers: [`closed`](Buffer::closed), which only the
-//!   writer stores (with release: the packet is whole before), and `taken`, which only the reader
-//!   stores (with release: it is done with the packet before). The writer looks at `taken` when it
-//!   needs a place, never else; nobody waits, and no packet is seen before it is closed.
+//! - *stream* begins one as soon as a reader has consumed the oldest. The reader runs while the writer runs, maybe on
+//!   another processor. They share two counters: [`closed`](Buffer::closed), which only the writer stores (with release
+//!   ordering, after the packet is complete), and `taken`, which only the reader stores (with release ordering, after
+//!   its last access to the packet). The writer loads `taken` only when it needs a slot. Neither ever waits, and no
+//!   packet is visible before it is closed.
 //!
-//! There is one writer, which is never interrupted by another (who guarantees that is the business
-//! of [`single`](crate::single) and `threads`), so nothing here is locked.
+//! There is one writer, which no other writer interrupts: [`single`](crate::single) and the other drivers guarantee
+//! that, so nothing here is locked.
 
 use core::cell::Cell;
 use core::ops::Deref;
@@ -39,44 +39,44 @@ use pins::Pins;
 
 /// The packets of one stream.
 ///
-/// All methods but the counters and those that say so are for the one writer, or for a reader while
-/// the writer is held off.
+/// All methods except the counters, and those that say so, are for the one writer, or for a reader while the writer is
+/// excluded.
 ///
-/// (In this order what is used most takes the shortest instructions of a small processor.)
+/// (Small processors access the first fields with the shortest instructions, so the most used ones come first.)
 #[cfg_attr(target_pointer_width = "32", repr(C))]
 #[derive(Debug)]
 pub struct Buffer<T> {
-    /// All places have held a packet.
+    /// Whether every slot has held a packet.
     round: Cell<bool>,
     mode: Cell<Mode>,
-    /// Where the next one will.
+    /// Offset of the next packet's slot.
     next: Cell<u32>,
-    /// Where the newest packet begins.
+    /// Offset of the newest packet.
     start: AtomicU32,
-    /// How many packets have been begun: the number of the next one.
+    /// Number of packets begun, which is the number of the next one.
     begun: AtomicU32,
-    /// Records that could not be written.
+    /// Number of records that could not be written.
     discarded: AtomicU32,
-    /// The header's word with stream, flags and cpu, but for the interrupts.
+    /// The header's word with stream, flags and CPU, without the depth of interrupts.
     identity: Cell<u32>,
-    /// The size of a place.
+    /// Size of a slot.
     packet_bytes: Cell<u32>,
-    /// The content of all packets that have been closed.
+    /// Bytes of all packets that have been closed.
     bytes: AtomicU32,
     memory: Memory<T>,
-    /// What is being filled in place.
+    /// Reservations of packets whose records are being filled in place.
     pins: Pins,
-    /// How many packets have been closed.
+    /// Number of packets closed.
     closed: Line<AtomicU32>,
-    /// How many packets a reader has taken.
+    /// Number of packets that a reader has consumed.
     taken: Line<AtomicU32>,
-    /// Where the reader's next packet lies.
+    /// Offset of the reader's next packet.
     reading: Line<Cell<u32>>,
 }
 
-/// Something on a cache line of its own, where several processors may share memory: what one of them
-/// stores for the other, once a packet, must not disturb what each stores for itself. (Of the targets
-/// with 32 bits none has several here, and all have little RAM.)
+/// A value on a cache line of its own, where several processors may share memory: one processor stores it for the other
+/// once a packet, which must not disturb the fields that each uses alone. (32-bit targets here have a single processor
+/// and little RAM.)
 #[derive(Debug)]
 #[cfg_attr(target_pointer_width = "64", repr(align(128)))]
 struct Line<T>(T);
@@ -90,24 +90,24 @@ impl<T> Deref for Line<T> {
     }
 }
 
-/// Where the records of a packet that has been begun go.
+/// Memory for the records of a packet that has been begun.
 #[derive(Clone, Copy, Debug)]
 pub struct Room {
-    /// The first one.
+    /// Address of the first record.
     pub first: *mut u8,
-    /// The end of the packet's place.
+    /// End of the packet's slot.
     pub end: *mut u8,
 }
 
-/// The largest packet. Records of the fast path are less than 4096 ticks a byte apart, so that a
-/// packet spans less than half a turn of 32 bits of the clock: then its times can be told from these
-/// bits ([`Cursor::last`](crate::hot::Cursor::last)).
+/// Size of the largest packet. Records of the fast path are less than 4096 ticks per byte apart, so a packet spans less
+/// than half a wraparound of 32 bits of the clock: its times can be derived from these bits
+/// ([`Cursor::last`](crate::hot::Cursor::last)).
 pub const MAX_PACKET: u32 = 1 << 19;
 
-/// Whether a buffer of `bytes` can have packets of `packet_bytes`.
+/// Checks that a buffer of `bytes` can have packets of `packet_bytes`.
 ///
 /// # Errors
-/// Which of the two is out of range.
+/// Reports which of the two is out of range.
 pub fn check_sizes(bytes: u32, packet_bytes: u32) -> Result<(), SetupError> {
     if !(MIN_PACKET..=MAX_PACKET).contains(&packet_bytes) || !packet_bytes.is_multiple_of(8) {
         return Err(Fault::PacketSize.of(packet_bytes as usize));
@@ -121,10 +121,10 @@ pub fn check_sizes(bytes: u32, packet_bytes: u32) -> Result<(), SetupError> {
 impl<T: Target> Buffer<T> {
     const HEADER: u32 = T::LAYOUT.header_bytes() as u32;
 
-    /// Where the count of discarded records is, in bytes from the beginning: 4 bytes.
+    /// Offset of the count of discarded records: 4 bytes.
     pub const DISCARDED_OFFSET: usize = core::mem::offset_of!(Self, discarded);
 
-    /// Without memory: no packet can be begun. All zero.
+    /// A buffer without memory, in which no packet can be begun. All zero.
     pub const fn new() -> Self {
         Self {
             memory: Memory::empty(),
@@ -144,9 +144,8 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Gives the buffer its memory. It is empty if it never had any, else it is to be
-    /// [cleared](Self::clear). `stream` is what its packets hold
-    /// ([`PacketHeader::stream`]), `cpu` the number of their stream.
+    /// Gives the buffer its memory. It is empty the first time; later, the caller [clears](Self::clear) it. `stream` is
+    /// the kind of its packets ([`PacketHeader::stream`]), `cpu` the number of their stream.
     ///
     /// # Errors
     /// When the sizes are unusable; the buffer has no memory then.
@@ -178,19 +177,19 @@ impl<T: Target> Buffer<T> {
         Ok(())
     }
 
-    /// How many packets there is room for.
+    /// Number of slots.
     #[inline(never)]
     fn places(&self) -> u32 {
         let places = self.memory.length().checked_div(self.packet_bytes.get());
         places.unwrap_or(0)
     }
 
-    /// The thread in the newest packet's header. (Before there is one, anything.)
+    /// The thread in the newest packet's header. (Unspecified before the first packet.)
     #[inline(always)]
     pub(crate) fn head_thread(&self) -> usize {
         let place = self.memory.address(self.start.load(Ordering::Relaxed));
         let at = place.wrapping_add(PacketHeader::WORD_OFFSET);
-        // SAFETY: there is memory, whose places have room for a header.
+        // SAFETY: there is memory, whose slots have room for a header.
         unsafe {
             match (T::LAYOUT.word, T::LAYOUT.order) {
                 (WordSize::Bits32, ByteOrder::Little) => at.cast::<u32>().read().to_le() as usize,
@@ -205,7 +204,7 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Adds or takes away what all packets from now on say of their calls.
+    /// Sets or clears the flag, in all packets from now on, that says that they hold records of calls.
     #[cfg(feature = "duration")]
     pub(crate) fn set_calls(&self, calls: bool) {
         let bit = Self::flags(PacketHeader::FLAG_CALLS, 0);
@@ -213,7 +212,7 @@ impl<T: Target> Buffer<T> {
         self.identity.set(if calls { others | bit } else { others });
     }
 
-    /// What all packets from now on say of themselves ([`PacketHeader::flags`]).
+    /// Sets the flags of all packets from now on ([`PacketHeader::flags`]).
     pub fn set_flags(&self, flags: u8) {
         let others = self.identity.get() & !Self::flags(u8::MAX, 0);
         self.identity.set(others | Self::flags(flags, 0));
@@ -227,7 +226,7 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Flags and interrupts as they stand in the header's word.
+    /// Flags and depth of interrupts, positioned for the header's word.
     #[inline(always)]
     fn flags(flags: u8, isr_depth: u8) -> u32 {
         let byte = PacketHeader::flags_byte(T::LAYOUT.order, flags, isr_depth);
@@ -237,14 +236,14 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Forgets all packets and counts from the beginning again. No reader is at work.
+    /// Drops all packets and resets the counters. The caller excludes readers.
     #[inline(never)]
     pub fn clear(&self) {
         self.start.store(0, Ordering::Relaxed);
         self.next.set(0);
         self.round.set(false);
         self.reading.set(0);
-        // (Each by itself: a loop over them takes twice the code.)
+        // (One by one: a loop over them takes twice the code.)
         self.begun.store(0, Ordering::Relaxed);
         self.closed.store(0, Ordering::Relaxed);
         self.taken.store(0, Ordering::Relaxed);
@@ -252,7 +251,7 @@ impl<T: Target> Buffer<T> {
         self.bytes.store(0, Ordering::Relaxed);
     }
 
-    /// What happens when the buffer is full. To be changed while it is empty.
+    /// Sets what happens when the buffer is full. Call it while the buffer is empty.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.set(mode);
     }
@@ -267,23 +266,22 @@ impl<T: Target> Buffer<T> {
         add(&self.discarded, records);
     }
 
-    /// How many records could not be written. Anybody may ask.
+    /// Number of records that could not be written. Any context may call it.
     pub fn discarded(&self) -> u32 {
         self.discarded.load(Ordering::Relaxed)
     }
 
-    /// How many packets have been begun. Anybody may ask.
+    /// Number of packets begun. Any context may call it.
     pub fn begun(&self) -> u32 {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// How many packets have been closed. Anybody may ask.
+    /// Number of packets closed. Any context may call it.
     pub fn closed(&self) -> u32 {
         self.closed.load(Ordering::Relaxed)
     }
 
-    /// How many bytes all packets have had, modulo 2^32, if the newest one's records reach to `at`.
-    /// Anybody may ask.
+    /// Bytes of all packets so far, modulo 2^32, if the newest one's records end at `at`. Any context may call it.
     pub fn bytes(&self, at: *const u8) -> u32 {
         let closed = self.bytes.load(Ordering::Relaxed);
         let start = self.memory.address(self.start.load(Ordering::Relaxed));
@@ -294,23 +292,23 @@ impl<T: Target> Buffer<T> {
         closed.wrapping_add(content as u32)
     }
 
-    /// The size of a packet's place.
+    /// Size of a packet's slot.
     pub fn packet_bytes(&self) -> u32 {
         self.packet_bytes.get()
     }
 
-    /// Whether a packet has been begun and not closed. Anybody may ask.
+    /// Whether a packet has been begun and not closed. Any context may call it.
     #[inline(always)]
     pub fn is_open(&self) -> bool {
         self.begun() != self.closed()
     }
 
-    /// Begins a packet at `now`, where none is open; `None` if there is no place for it. `thread` and
-    /// `isr_depth` are what the header says of that moment.
+    /// Begins a packet at `now`, while none is open; `None` if there is no free slot. The header records the running
+    /// `thread` and `isr_depth`.
     #[inline(always)]
     pub fn begin(&self, now: u64, thread: usize, isr_depth: u8) -> Option<Room> {
         let begun = self.begun.load(Ordering::Relaxed);
-        // Packets are not given up, or not all?
+        // Where all packets, or reserved ones, must be preserved, a slot has to be free.
         let start = if self.mode.get() != Mode::Overwrite || self.is_pinned() {
             self.free_start(begun)?
         } else {
@@ -325,7 +323,7 @@ impl<T: Target> Buffer<T> {
         };
         self.memory.written(start);
         let place = self.memory.address(start);
-        // SAFETY: a place has room for a header, and places are multiples of 8.
+        // SAFETY: a slot has room for a header, and offsets of slots are multiples of 8.
         unsafe { header.begin::<T>(place) };
         self.start.store(start, Ordering::Relaxed);
         self.begun.store(begun.wrapping_add(1), Ordering::Relaxed);
@@ -335,7 +333,7 @@ impl<T: Target> Buffer<T> {
         })
     }
 
-    /// Chooses the next packet's place, which is that of the oldest one when all are taken.
+    /// Advances to the next packet's slot, which is the oldest packet's when all are in use.
     #[inline(always)]
     fn move_on(&self, start: u32) {
         let next = start + self.packet_bytes.get();
@@ -347,7 +345,7 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Where the next packet goes if that place is free, where packets are not given up, or not all.
+    /// Offset of the next packet's slot if that is free, where all packets, or reserved ones, must be preserved.
     #[inline(never)]
     fn free_start(&self, begun: u32) -> Option<u32> {
         let mode = self.mode.get();
@@ -357,13 +355,13 @@ impl<T: Target> Buffer<T> {
                 let taken = load_acquire(&self.taken);
                 begun.wrapping_sub(taken) < self.places()
             }
-            // (Once it is full nothing more goes in, so that what is kept has no holes.)
+            // (When the buffer is full recording ends, so that the kept events have no gaps.)
             Mode::Fixed => begun < self.places(),
         };
         free.then_some(self.next.get())
     }
 
-    /// Closes the packet that is open: its records end at `end`, the last was at `last`.
+    /// Closes the open packet: its records end at `end`, and the last one's time is `last`.
     #[inline(always)]
     pub fn close(&self, end: *mut u8, last: u64) {
         let start = self.start.load(Ordering::Relaxed);
@@ -371,7 +369,7 @@ impl<T: Target> Buffer<T> {
         let place = self.memory.address(start);
         let content = (end as usize).wrapping_sub(place as usize) as u32;
         let discarded = self.discarded.load(Ordering::Relaxed);
-        // SAFETY: a packet begins with a header, and places are multiples of 8.
+        // SAFETY: a packet begins with a header, and offsets of slots are multiples of 8.
         unsafe {
             Memory::<T>::put32(place, PacketHeader::DISCARDED_OFFSET, discarded);
             Header::end::<T>(place, last, content);
@@ -381,9 +379,9 @@ impl<T: Target> Buffer<T> {
         store_release(&self.closed, self.begun.load(Ordering::Relaxed));
     }
 
-    /// Tells, in packets that have been closed, what was lost since: for a reader that has the writer
-    /// held off. In stream mode, where closed packets are the reader's, an empty one is added for it,
-    /// if there is room.
+    /// Reports the losses since the newest packet was closed: for a reader that excludes the writer. Updates that
+    /// packet's header; in stream mode, where closed packets are the reader's, adds an empty packet instead, if there
+    /// is room.
     pub fn tell_losses(&self, now: u64, thread: usize, isr_depth: u8) {
         let discarded = self.discarded.load(Ordering::Relaxed);
         if self.is_open() || discarded == self.told() {
@@ -402,16 +400,16 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Counts so many, for who has undone what came since.
+    /// Restores the count, for a caller that has undone what was recorded since.
     #[cfg(feature = "cost")]
     pub(crate) fn set_discarded(&self, discarded: u32) {
         self.discarded.store(discarded, Ordering::Relaxed);
     }
 
-    /// Lets the header of the newest packet tell, in stream mode, of losses behind it that no packet could tell of
-    /// ([`tell_losses`](Self::tell_losses)) because there is no room: for a reader that holds the writer off and
-    /// takes nothing away, until it [takes them back](Self::take_losses_back). A later packet will tell of them in their
-    /// place. Returns how many they are.
+    /// In stream mode, lets the newest packet's header report losses behind it that no packet could report
+    /// ([`tell_losses`](Self::tell_losses)) because there is no room. For a reader that excludes the writer and
+    /// consumes nothing, until it [reverts this](Self::take_losses_back); a later packet then reports them instead.
+    /// Returns how many there are.
     #[inline(never)]
     pub fn lend_losses(&self) -> u32 {
         if self.mode.get() != Mode::Stream || self.is_open() || !self.has_any() {
@@ -423,7 +421,7 @@ impl<T: Target> Buffer<T> {
         untold
     }
 
-    /// Lets the header of the newest packet be again what it was before so many losses were lent to it.
+    /// Reverts the newest packet's header to its state before so many losses were lent to it.
     #[inline(never)]
     pub fn take_losses_back(&self, lent: u32) {
         if lent != 0 && self.has_any() {
@@ -431,20 +429,20 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Changes how many losses the newest packet tells of.
+    /// Changes how many losses the newest packet reports.
     fn add_told(&self, losses: u32) {
         let told = self.told().wrapping_add(losses);
         let newest = self.memory.address(self.start.load(Ordering::Relaxed));
-        // SAFETY: the newest packet begins with a header; the writer is held off.
+        // SAFETY: the newest packet begins with a header; the writer is excluded.
         unsafe { Memory::<T>::put32(newest, PacketHeader::DISCARDED_OFFSET, told) };
     }
 
-    /// Whether there has been a packet.
+    /// Whether any packet has been begun.
     fn has_any(&self) -> bool {
         self.begun() != 0 || self.round.get()
     }
 
-    /// How many of the records that could not be written a header tells of: that of the newest packet.
+    /// How many losses the newest packet's header reports.
     fn told(&self) -> u32 {
         if !self.has_any() {
             return 0;
@@ -454,17 +452,17 @@ impl<T: Target> Buffer<T> {
         unsafe { Memory::<T>::get32(newest, PacketHeader::DISCARDED_OFFSET) }
     }
 
-    /// How many places hold packets. Anybody may ask.
+    /// Number of slots in use. Any context may call it.
     pub fn used(&self) -> u32 {
         let (taken, places) = (self.taken.load(Ordering::Relaxed), self.places());
         match self.mode.get() {
-            // (Their numbers may have begun again at 0.)
+            // (The packet numbers may have wrapped around to 0.)
             Mode::Overwrite if self.round.get() => places,
             _ => self.begun().wrapping_sub(taken).min(places),
         }
     }
 
-    /// How many packets are kept, and not taken.
+    /// Number of packets that are kept and not consumed.
     pub fn kept(&self) -> u32 {
         let places = self.places();
         match self.mode.get() {
@@ -476,11 +474,11 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// The `n`th of the packets that are [kept](Self::kept), oldest first, as long as its content;
-    /// `None` behind the last.
+    /// The `n`th of the [kept](Self::kept) packets, oldest first, without the unused rest of its slot; `None` behind
+    /// the last.
     ///
     /// # Safety
-    /// No packet is open, and the writer is held off as long as the slice is used.
+    /// No packet is open, and the writer is excluded as long as the slice is used.
     pub unsafe fn packet(&self, n: u32) -> Option<&[u8]> {
         let (kept, places) = (self.kept(), self.places());
         if n >= kept {
@@ -492,7 +490,7 @@ impl<T: Target> Buffer<T> {
         unsafe { self.content(place * self.packet_bytes.get()) }
     }
 
-    /// In stream mode: the oldest packet that is closed and not yet taken, as long as its content.
+    /// In stream mode: the oldest packet that is closed and not consumed, without the unused rest of its slot.
     ///
     /// # Safety
     /// The caller is the only reader. The slice is not used after [`release`](Self::release).
@@ -501,8 +499,8 @@ impl<T: Target> Buffer<T> {
         unsafe { self.waiting(0) }
     }
 
-    /// In stream mode: the `n`th of the packets that are closed and not yet taken, oldest first, as
-    /// long as its content; `None` behind the newest.
+    /// In stream mode: the `n`th of the packets that are closed and not consumed, oldest first, without the unused rest
+    /// of its slot; `None` behind the newest.
     ///
     /// # Safety
     /// As [`next`](Self::next): the slice is not used after its packet's release.
@@ -513,18 +511,18 @@ impl<T: Target> Buffer<T> {
         }
         let behind = self.reading.get() / self.packet_bytes.get() + n;
         let place = behind % self.places();
-        // SAFETY: the writer leaves a closed packet alone until it is taken.
+        // SAFETY: the writer does not touch a closed packet until it is consumed.
         unsafe { self.content(place * self.packet_bytes.get()) }
     }
 
-    /// When the first of the packets began that are closed and do not [wait](Self::waiting), because a record
-    /// is being filled in it or before it; `None` if there is none.
+    /// Begin of the first closed packet that a reader can't get ([`waiting`](Self::waiting)) yet, because a record is
+    /// being filled in it or before it; `None` if there is none.
     ///
     /// # Safety
     /// As [`next`](Self::next).
     pub unsafe fn withheld(&self) -> Option<u64> {
         let taken = self.taken.load(Ordering::Relaxed);
-        // Before what is ready: what is closed meanwhile is not held back.
+        // Loaded before `ready`: so a packet closed in between is not taken for a withheld one.
         let closed = load_acquire(&self.closed).wrapping_sub(taken);
         let ready = self.ready().wrapping_sub(taken);
         if ready >= closed {
@@ -532,13 +530,13 @@ impl<T: Target> Buffer<T> {
         }
         let behind = self.reading.get() / self.packet_bytes.get() + ready;
         let at = behind % self.places() * self.packet_bytes.get();
-        // SAFETY: of a closed packet nobody writes the header, and its place is not given away until a
-        // reader has taken it.
+        // SAFETY: nobody writes the header of a closed packet, and its slot is not reused until a reader has consumed
+        // it.
         let header = unsafe { self.memory.slice(at, Self::HEADER) };
         PacketHeader::read_begin(T::LAYOUT.order, header)
     }
 
-    /// Gives the place of the packet that [`next`](Self::next) returned back to the writer.
+    /// Returns the slot of the packet that [`next`](Self::next) returned to the writer.
     ///
     /// # Safety
     /// The caller is the only reader, and `next` has returned a packet since this was last called.
@@ -550,6 +548,8 @@ impl<T: Target> Buffer<T> {
         store_release(&self.taken, taken.wrapping_add(1));
     }
 
+    /// The packet at this offset, without the unused rest of its slot.
+    ///
     /// # Safety
     /// At `at` is a packet that nobody writes to.
     unsafe fn content(&self, at: u32) -> Option<&[u8]> {

@@ -1,40 +1,40 @@
-//! A counter of at most 32 bits, extended to 64.
+//! Clock that extends a counter of at most 32 bits to 64.
 //!
-//! Every reading adds the distance from the reading before; that is right as long as the counter
-//! does not turn over twice unseen. A periodic tick sees to it. Where it failed to, because
-//! interrupts were off for long or the processor slept, nobody can tell how many turns were
-//! missed, and the recorder says so in the trace ([`Event::ClockGap`](crate::Event::ClockGap)): a
-//! time that is silently short by a turn would spoil every duration around it.
+//! Every reading adds the distance from the previous reading, which is correct as long as the counter does not wrap
+//! around twice in between. A periodic tick ensures that. Where it failed, because interrupts were masked for long or
+//! the processor slept, the number of missed wraparounds is unknown, and the recorder marks this in the trace
+//! ([`Event::ClockGap`](crate::Event::ClockGap)): a time that is short by a wraparound, without a mark, would falsify
+//! every duration around it.
 //!
-//! Where the counter is the timer of the tick itself (SysTick as both), it comes to the same place with each tick, and
-//! readings tell nothing of a turn between two of them. But then the tick does: each stands for a turn of its own.
+//! Where the counter is the timer of the tick itself (SysTick as both), it has the same value at each tick, and
+//! readings can't detect a wraparound between two of them. But the tick can: each one stands for a wraparound.
 
 use core::cell::Cell;
 
 use crate::bits64::Cell64;
 use crate::sync::{AtomicU32, Ordering, add};
 
-/// How many periods of the tick a reading may lie behind the last one before it counts as late.
+/// Number of tick periods between two readings above which the later one counts as late.
 pub const LATE_TICKS: u32 = 8;
 
-/// How a counter counts.
+/// Properties of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
-    /// Ticks a second.
+    /// Ticks per second.
     pub hz: u64,
-    /// After how many ticks it begins again at 0; 0 stands for 2^32.
+    /// Number of ticks after which it wraps around to 0; 0 stands for 2^32.
     pub turn: u32,
-    /// How often [`Clock::tick`] is called in a second; 0 for never.
+    /// How often [`Clock::tick`] is called per second; 0 for never.
     pub tick_hz: u32,
 }
 
 impl Rate {
-    /// Of a counter that begins again after so many ticks; 0 stands for 2^32.
+    /// The rate of a counter that wraps around after `turn` ticks; 0 stands for 2^32.
     pub const fn of_counter(hz: u64, turn: u32, tick_hz: u32) -> Self {
         Self { hz, turn, tick_hz }
     }
 
-    /// How many bits the counter has at least.
+    /// Number of bits that the counter has at least.
     pub const fn bits(&self) -> u32 {
         match self.turn {
             0 => 32,
@@ -42,19 +42,18 @@ impl Rate {
         }
     }
 
-    /// Whether the tick sees every turn, also when it comes a little late: there are at least four
-    /// ticks in one.
+    /// Whether ticks detect every wraparound, even if they come a little late: there are at least four ticks in each.
     pub fn sure(&self) -> bool {
         self.tick_hz != 0 && self.period() <= self.quarter()
     }
 
-    /// A quarter of a turn, rounded up.
+    /// A quarter of the wraparound interval, rounded up.
     fn quarter(&self) -> u32 {
         (self.turn.wrapping_sub(1) >> 2) + 1
     }
 
-    /// The period of the tick in ticks of the counter; without one longer than any. (To divide 64 bits takes a
-    /// kilobyte of code; with a clock of more than 4 GHz nothing is sure.)
+    /// Period of the tick in ticks of the counter; `u32::MAX` without a tick. (A 64-bit division takes a kilobyte of
+    /// code; clocks of more than 4 GHz get `u32::MAX`, so they are never sure.)
     fn period(&self) -> u32 {
         match u32::try_from(self.hz) {
             Ok(hz) => hz.checked_div(self.tick_hz).unwrap_or(u32::MAX),
@@ -62,50 +61,50 @@ impl Rate {
         }
     }
 
-    /// Whether the counter turns when the tick comes: both are one timer, whose period may be rounded.
+    /// Whether counter and tick are one timer: the periods are equal, except for rounding.
     fn turns_with_tick(&self) -> bool {
         self.tick_hz != 0 && self.turn != 0 && self.period().abs_diff(self.turn) <= 1
     }
 
-    /// The distance between readings from which on a turn may have been missed.
+    /// Distance between readings above which a wraparound may have been missed.
     fn late(&self) -> u32 {
         let (period, quarter) = (self.period(), self.quarter());
         if period > quarter {
-            // Nothing can be told from distances.
+            // Distances can't show it.
             return u32::MAX;
         }
-        // Eight times a quarter of a turn could be too much.
+        // Eight times a quarter of the wraparound interval could exceed 32 bits.
         period.min(quarter * 2 / LATE_TICKS) * LATE_TICKS
     }
 }
 
-/// There has been no tick yet.
+/// Flag: there has been no tick yet.
 const NOT_YET: u32 = 1;
 
-/// In the place of a distance: each tick stands for a turn of the counter ...
+/// Value instead of a distance: each tick stands for a wraparound of the counter ...
 const EACH_TURN: u32 = u32::MAX - 1;
 
-/// ... and since the last one, a reading has seen that it turned. (Distances are multiples of [`LATE_TICKS`].)
+/// ... and a reading since the last tick has already seen that one. (Distances are multiples of [`LATE_TICKS`].)
 const HAS_TURNED: u32 = u32::MAX - 3;
 
-/// The extension. For one context at a time. All zero until it is set up.
+/// The extended clock. For one context at a time. All zero until it is set up.
 #[derive(Debug)]
 pub struct Clock {
     total: Cell64,
     last: Cell<u32>,
-    /// What is to be added when the counter has turned: the turn, modulo 2^32.
+    /// What to add when the counter has wrapped around, modulo 2^32.
     turn: Cell<u32>,
-    /// The distance that counts as late, a multiple of [`LATE_TICKS`]; with [`NOT_YET`] no distance does. Or
-    /// [`EACH_TURN`] or [`HAS_TURNED`], which is no distance either.
+    /// Distance above which a reading is late, a multiple of [`LATE_TICKS`]; with [`NOT_YET`], no reading is. Or
+    /// [`EACH_TURN`] or [`HAS_TURNED`], which are no distances.
     late: Cell<u32>,
-    /// The doubtful time that has not been told yet; saturates.
+    /// Uncertain time that the trace does not have yet; saturates.
     gap: Cell<u32>,
-    /// How many readings were late.
+    /// Number of late readings.
     gaps: AtomicU32,
 }
 
 impl Clock {
-    /// Not set up: time stands still.
+    /// A clock that is not set up: its time is constant.
     pub const fn new() -> Self {
         Self {
             total: Cell64::new(0),
@@ -117,8 +116,8 @@ impl Clock {
         }
     }
 
-    /// Begins, which is to be done once: the first time that is [read](Self::advance) is the counter, so
-    /// the low bits of the time are the counter's as long as that has 32.
+    /// Starts the clock; call it once. The first time [read](Self::advance) equals the counter, so with a 32-bit
+    /// counter the low bits of the time always do.
     pub fn set_up(&self, rate: &Rate) {
         self.turn.set(rate.turn);
         self.late.set(match rate.turns_with_tick() {
@@ -132,7 +131,7 @@ impl Clock {
         self.turn.get()
     }
 
-    /// The time when the counter stands at `raw`.
+    /// The time for the counter value `raw`.
     #[inline(always)]
     pub fn advance(&self, raw: u32) -> u64 {
         let last = self.last.get();
@@ -154,8 +153,8 @@ impl Clock {
         total
     }
 
-    /// Says that the time has been `time` since: somebody else read the counter, often enough not to
-    /// miss a turn of its 32 bits.
+    /// Advances the clock to `time`, if that is later: other code has read the counter, often enough to see every
+    /// wraparound of its 32 bits.
     #[inline(always)]
     pub fn catch_up(&self, time: u64) {
         if time > self.total.get() {
@@ -164,8 +163,8 @@ impl Clock {
         }
     }
 
-    /// The periodic tick came, after it has been [read](Self::advance): from the first one on readings
-    /// can be late. Gives the time.
+    /// Handles the periodic tick, after the counter has been [read](Self::advance): readings can be late from the first
+    /// tick on. Returns the time.
     pub fn tick(&self) -> u64 {
         let late = self.late.get();
         let mut total = self.total.get();
@@ -173,7 +172,7 @@ impl Clock {
             u32::MAX => {}
             HAS_TURNED => self.late.set(EACH_TURN),
             EACH_TURN => {
-                // The tick before came in this turn, as far as readings tell: so there was another one between.
+                // Readings saw no wraparound since the previous tick, so there was one between them.
                 total = total.wrapping_add(self.turn.get().into());
                 self.total.set(total);
             }
@@ -182,29 +181,29 @@ impl Clock {
         total
     }
 
-    /// The counter does not count up, or not as it should: what it says is doubtful.
+    /// Marks the time as uncertain: the counter does not count up, or not as it should.
     pub fn doubt(&self) {
         self.gap.set(self.gap.get().max(1));
         add(&self.gaps, 1);
     }
 
-    /// Whether there is doubt that has not been told.
+    /// Whether there is uncertain time that the trace does not have yet.
     #[inline(always)]
     pub fn doubtful(&self) -> bool {
         self.gap.get() != 0
     }
 
-    /// The least time that passed over the doubtful spans since that was last [taken](Self::take_gap).
+    /// Lower bound of the uncertain time since the last [`take_gap`](Self::take_gap).
     pub fn gap(&self) -> u64 {
         self.gap.get().into()
     }
 
-    /// The least time that passed over the doubtful spans since this was last asked.
+    /// Returns and resets the lower bound of the uncertain time.
     pub fn take_gap(&self) -> u64 {
         self.gap.replace(0).into()
     }
 
-    /// How many readings were late, told in the trace or not. Anybody may ask at any time.
+    /// Number of late readings, whether marked in the trace or not. Any context may call it at any time.
     pub fn gaps(&self) -> u32 {
         self.gaps.load(Ordering::Relaxed)
     }
@@ -285,17 +284,18 @@ mod tests {
         assert!(!rate.sure());
     }
 
-    /// SysTick as clock and tick: each tick is a turn, wherever in it the counter is read, and however late the tick comes.
+    /// SysTick as clock and tick: each tick is a wraparound, at whatever value of the counter, and however late the
+    /// tick comes.
     #[test]
     fn each_tick_is_a_turn_where_both_are_one_timer() {
-        // The second has a rounded period.
+        // The second one has a rounded period.
         for (hz, turn, tick_hz) in [(25_000_000, 25_000, 1000), (12_000_000, 11_718, 1024)] {
             let clock = Clock::new();
             clock.set_up(&Rate::of_counter(hz, turn, tick_hz));
             let at = |time: u64| clock.advance((time % u64::from(turn)) as u32);
             assert_eq!(at(700), 700);
             let mut reload = 0;
-            // By how much the tick is late, and when something else is read before the next.
+            // Delay of the tick, and time of another reading before the next one.
             for (late, other) in [
                 (30, None),
                 (30, None),
@@ -316,7 +316,7 @@ mod tests {
                 }
             }
         }
-        // Others that tick as often do not.
+        // A timer of nearly the same period is not the counter's.
         let clock = Clock::new();
         clock.set_up(&Rate::of_counter(25_000_000, 25_000, 1002));
         clock.advance(5);

@@ -1,12 +1,12 @@
-//! What stands for the state of a part that is compiled out of a recorder (a feature of this crate): it takes no
-//! memory, is always nothing, and lets the compiler see that. The part's code stays as it is, so that every build
-//! compiles it.
+//! Placeholder for the state of a feature that is compiled out: it takes no memory, and always has a constant value,
+//! from which the compiler removes the feature's code. That code stays unchanged in the source, so every build checks
+//! it.
 
 use core::marker::PhantomData;
 
-/// A value that stands for none.
+/// A type with a constant for "no value".
 pub(crate) trait Nothing: Copy {
-    /// It.
+    /// The constant.
     const NOTHING: Self;
 }
 
@@ -18,17 +18,17 @@ impl<T> Nothing for *const T {
     const NOTHING: Self = core::ptr::null();
 }
 
-/// In place of a cell.
+/// Replaces a `Cell`.
 #[derive(Debug)]
 pub(crate) struct CompiledOut<T>(PhantomData<T>);
 
 impl<T: Nothing> CompiledOut<T> {
-    /// Forgets the value.
+    /// Ignores the value.
     pub const fn new(_: T) -> Self {
         Self(PhantomData)
     }
 
-    /// Nothing.
+    /// Returns the constant.
     #[inline(always)]
     pub fn get(&self) -> T {
         T::NOTHING

@@ -1,41 +1,42 @@
-//! Conditions of trigger and stopper: only when called from some code, only from the n-th time on, so many times at most.
+//! Conditions of trigger and stopper: act only when called from certain code, only from the n-th call on, only a
+//! limited number of times.
 //!
-//! Nothing looks at them but a call of the trigger while recording is off, and of the stopper while it is on.
+//! They are evaluated only at calls of the trigger while recording is off, and of the stopper while it is on.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::gate::code;
 use crate::retained;
 
-/// The word that says that the structure is one: `kymo.h` has it as `KYMO_CONDITIONS_MAGIC`.
+/// The word that identifies the structure: `KYMO_CONDITIONS_MAGIC` in `kymo.h`.
 pub const MAGIC: u32 = 0x4B79_436F;
 
-/// When trigger and stopper act: `kymo_conditions_t`, whose words and meanings `kymo.h` has. In `.data`, at the symbol
+/// Conditions of trigger and stopper: `kymo_conditions_t`, whose fields `kymo.h` documents. In `.data`, at the symbol
 /// `kymo_conditions`, so that a debugger can write them.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Conditions {
     magic: u32,
     reserved: u32,
-    /// Of the trigger.
+    /// The trigger's condition.
     pub trigger: Condition,
-    /// Of the stopper.
+    /// The stopper's condition.
     pub stopper: Condition,
 }
 
-/// When one of the two acts. All zero: always.
+/// Condition of one of the two. All zero: no restriction.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Condition {
-    /// The first address of the code that must have called it; 0: any.
+    /// First address of the code that must be the caller; 0: any caller.
     from: AtomicUsize,
-    /// The first address behind that code.
+    /// First address behind that code.
     end: AtomicUsize,
-    /// The first of these calls at which it acts.
+    /// Number of the first of these calls at which it acts.
     hit: AtomicU32,
-    /// How often it acts at most; 0: without limit.
+    /// How often it acts at most; 0: unlimited.
     times: AtomicU32,
-    /// How many of these calls there were.
+    /// Number of these calls so far.
     hits: AtomicU32,
     /// How often it has acted.
     acted: AtomicU32,
@@ -45,7 +46,7 @@ pub struct Condition {
 }
 
 impl Conditions {
-    /// None.
+    /// No conditions.
     pub const fn new() -> Self {
         Self {
             magic: MAGIC,
@@ -55,7 +56,7 @@ impl Conditions {
         }
     }
 
-    /// Does what a host asks; `None` if an address is wider than the target's.
+    /// Executes a host's request; `None` if an address is wider than the target's.
     pub(crate) fn ask(&self, asked: kymo_wire::link::Conditions) -> Option<()> {
         use kymo_wire::link::Conditions as Asked;
         let (condition, asked) = match asked {
@@ -71,7 +72,7 @@ impl Conditions {
         Some(())
     }
 
-    /// What of them is kept over a reboot.
+    /// The part that survives a reboot.
     pub(crate) fn kept(&self) -> [retained::Condition; 2] {
         [&self.trigger, &self.stopper].map(|condition| {
             let ([from, end], [hit, times, ..]) = condition.get();
@@ -80,7 +81,7 @@ impl Conditions {
         })
     }
 
-    /// Takes what was kept.
+    /// Restores the part that survived a reboot.
     pub(crate) fn take(&self, kept: &[retained::Condition; 2]) {
         for (condition, [from, end, hit, times, cold, cold_end]) in
             [&self.trigger, &self.stopper].into_iter().zip(*kept)
@@ -90,7 +91,7 @@ impl Conditions {
         }
     }
 
-    /// Counts calls from here on.
+    /// Restarts the counts.
     pub fn rearm(&self) {
         self.trigger.rearm();
         self.stopper.rearm();
@@ -117,8 +118,8 @@ impl Condition {
         }
     }
 
-    /// Acts if it is called from code from `from` up to `end` (0: from anywhere), from the `hit`th of these calls on, so
-    /// many `times` at most (0: without limit).
+    /// Sets the condition: acts only if called from code between `from` and `end` (`from` 0: from anywhere), from the
+    /// `hit`th of these calls on, at most `times` times (0: unlimited).
     pub fn set(&self, from: usize, end: usize, hit: u32, times: u32) {
         self.from.store(code(from), Ordering::Relaxed);
         self.end.store(code(end), Ordering::Relaxed);
@@ -139,7 +140,7 @@ impl Condition {
         [&self.cold, &self.cold_end].map(|place| place.load(Ordering::Relaxed))
     }
 
-    /// `from`, `end`, `hit`, `times`, and how many calls there were, and how often it has acted.
+    /// Returns `from`, `end`, `hit`, `times`, the number of calls, and how often it has acted.
     pub fn get(&self) -> ([usize; 2], [u32; 4]) {
         let load = |number: &AtomicU32| number.load(Ordering::Relaxed);
         let code = [&self.from, &self.end].map(|place| place.load(Ordering::Relaxed));
@@ -152,18 +153,19 @@ impl Condition {
         self.acted.store(0, Ordering::Relaxed);
     }
 
-    /// Whether there is any.
+    /// Whether there is any restriction.
     pub(crate) fn is_set(&self) -> bool {
         let ([from, _], [hit, times, ..]) = self.get();
         from != 0 || hit > 1 || times != 0
     }
 
-    /// It is called, to return to `caller`: whether it acts. Counts the call.
+    /// Counts a call that returns to `caller`, if it comes from the required code; returns whether it acts.
     #[cold]
     #[inline(never)]
     pub(crate) fn admits(&self, caller: usize) -> bool {
         let ([from, end], [hit, times, _, acted]) = self.get();
-        // A call that does not return may be the last instruction of its function, with the return address behind it.
+        // A call of a function that does not return may be the last instruction of its function, with the return
+        // address behind it.
         let within = |from, end| from < code(caller) && code(caller) <= end;
         let [cold, cold_end] = self.cold();
         if from != 0 && !within(from, end) && !(cold != 0 && within(cold, cold_end)) {
@@ -173,14 +175,14 @@ impl Condition {
         hits >= hit && (times == 0 || acted < times)
     }
 
-    /// It has acted.
+    /// Counts that it has acted.
     pub(crate) fn act(&self) {
         count(&self.acted);
     }
 }
 
-/// Counts one more, at most to the end; returns how many there are now. Where there is no compare-and-swap the caller
-/// has interrupts masked.
+/// Increments a saturating counter; returns the new value. On processors without compare-and-swap the caller has masked
+/// interrupts.
 fn count(number: &AtomicU32) -> u32 {
     let more = |count: u32| count.saturating_add(1);
     #[cfg(target_has_atomic = "32")]

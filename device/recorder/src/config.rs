@@ -1,7 +1,7 @@
-//! What the program says about itself: the structures of `kymo.h`.
+//! The program's configuration: the structures of `kymo.h`.
 //!
-//! All sizes come from here, at run time, so that the library is built once for every program. The
-//! C header has the words for users; a test compiles it and compares every offset with these.
+//! All sizes come from here, at run time, so that one build of the library serves every program. The C header has the
+//! documentation for users; a test compiles it and compares every offset with these.
 
 use core::ffi::c_void;
 use core::mem::offset_of;
@@ -20,31 +20,30 @@ pub const CONFIG_VERSION: u32 = 3;
 pub const START_ON: u32 = 1;
 /// [`Config::flags`]: when the buffer is full, keep the oldest events.
 pub const FIXED: u32 = 2;
-/// [`Config::flags`]: a reader takes packets out while all record; when it is late, what comes then
-/// is counted, not kept.
+/// [`Config::flags`]: a reader takes packets out while recording goes on. When it is late, new events are counted and
+/// not kept.
 pub const STREAM: u32 = 4;
 
-/// [`Config::flags`]: record with every entry where it was called from.
+/// [`Config::flags`]: record the call site with every entry.
 pub const CALL_SITES: u32 = 8;
 
-/// [`Config::flags`]: a single shot. Once the stopper has returned the trigger does nothing, until events are
-/// cleared or the trigger is set.
+/// [`Config::flags`]: single shot. After the stopper has returned the trigger has no effect, until events are cleared
+/// or the trigger is set.
 pub const ONCE: u32 = 16;
 
 /// A function of the program.
 pub type Function = unsafe extern "C" fn();
 
-/// What an entry and exit is recorded as ([`Promotion::kind`]): entry: the current thread got the
-/// processor; exit: nothing.
+/// [`Promotion::kind`]: records an entry as a switch to the current thread; an exit as nothing.
 pub const PROMOTE_SWITCHED_IN: u16 = 1;
-/// Entry: the current thread lost the processor; exit: nothing.
+/// [`Promotion::kind`]: records an entry as a switch away from the current thread; an exit as nothing.
 pub const PROMOTE_SWITCHED_OUT: u16 = 2;
-/// Entry and exit of an interrupt, besides the call.
+/// [`Promotion::kind`]: records entry and exit of an interrupt, besides the call.
 pub const PROMOTE_ISR: u16 = 3;
-/// Neither entry nor exit is recorded.
+/// [`Promotion::kind`]: records neither entry nor exit.
 pub const PROMOTE_NOTHING: u16 = 4;
 
-/// A function whose entry and exit mean something else.
+/// A function whose entry and exit are recorded as something else.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Promotion {
@@ -52,11 +51,11 @@ pub struct Promotion {
     pub function: Option<Function>,
     /// One of the `PROMOTE_` constants.
     pub kind: u16,
-    /// Of [`PROMOTE_ISR`]: the interrupt's number.
+    /// The interrupt's number, for [`PROMOTE_ISR`].
     pub irq: u16,
 }
 
-/// The program's side of the recorder: `kymo_config` in C. See `kymo.h` for each field.
+/// The program's configuration: `kymo_config` in C. See `kymo.h` for each field.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs, reason = "kymo.h documents them, for both languages")]
@@ -96,7 +95,7 @@ pub struct Config {
 unsafe impl Sync for Config {}
 
 impl Config {
-    /// Every field zero: what a C program leaves out of its initializer.
+    /// Every field zero, as of a C initializer that omits it.
     pub const EMPTY: Self = Self {
         version: 0,
         flags: 0,
@@ -129,8 +128,8 @@ impl Config {
         cpu_count: 0,
     };
 
-    /// This configuration. One that asks for several processors is an error when the program is compiled, if the
-    /// target's recorder masks the interrupts of one, which does not keep the others off.
+    /// Returns this configuration unchanged. Compilation fails for one with several processors if the target's recorder
+    /// excludes other writers by masking the interrupts of one, which does not exclude the other processors.
     pub const fn checked(self) -> Self {
         assert!(
             !ALONE || self.cpu_count <= 1,
@@ -140,7 +139,7 @@ impl Config {
     }
 }
 
-/// Where a recorder keeps what a reader of RAM looks for: [`kymo_wire::note`].
+/// Locations in a recorder that readers of RAM need: [`kymo_wire::note`].
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     /// [`Note::at_offset`].
@@ -158,7 +157,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Nowhere that is fixed.
+    /// No fixed locations.
     pub const NOWHERE: Self = Self {
         at: NOWHERE,
         stride: 0,
@@ -168,14 +167,14 @@ impl Kept {
         table: None,
     };
 
-    /// One stream's place in `kymo_hot`, without items.
+    /// The location of one stream in `kymo_hot`, without items.
     pub const HOT: Self = Self {
         at: (word::AT * size_of::<usize>()) as u32,
         ..Self::NOWHERE
     };
 }
 
-/// The note that tells how to read the recorder's packets from RAM ([`kymo_wire::note`]).
+/// The note that describes how to read the recorder's packets from RAM ([`kymo_wire::note`]).
 pub const fn note(layout: Layout, kept: Kept) -> [u8; NOTE_BYTES] {
     let (slots_offset, (state_slots, state_offset)) = match kept.table {
         Some(table) => (offset_of!(Config, slots) as u16, table),
@@ -204,12 +203,12 @@ pub const fn note(layout: Layout, kept: Kept) -> [u8; NOTE_BYTES] {
     .to_bytes()
 }
 
-/// What a reader of memory takes for granted ([`kymo_wire::note`]).
+/// Layout that readers of memory rely on ([`kymo_wire::note`]).
 const _: () =
     assert!(offset_of!(Config, slot_count) == offset_of!(Config, slots) + size_of::<*mut c_void>());
 
-/// The sizes that `kymo.h` gives to 32-bit programs. (A test compares every offset on the machine it
-/// runs on; and that the header says this on 32-bit machines too.)
+/// Sizes in `kymo.h` for 32-bit programs. (A test compares every offset on the host, and checks that the header asserts
+/// these sizes on 32-bit machines too.)
 #[cfg(target_pointer_width = "32")]
 const _: () = {
     assert!(size_of::<Config>() == 128);

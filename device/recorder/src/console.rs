@@ -1,4 +1,5 @@
-//! A recording as lines of text, for a console ([`kymo_wire::link::console`]): for fault handlers, and for programs without a link.
+//! Writes a recording as lines of text to a console ([`kymo_wire::link::console`]): for fault handlers, and for
+//! programs without a link.
 
 use kymo_wire::link::console::{BEGIN, LINE_BYTES, LINE_TEXT, MAX_LINES, write_end, write_line};
 use kymo_wire::link::crc::Crc32;
@@ -7,7 +8,7 @@ use kymo_wire::link::{Identity, Text};
 
 use crate::link::{Control, SCRATCH_BYTES, Subject};
 
-/// Lines in the making.
+/// Encoder for lines.
 pub(crate) struct Lines<'a> {
     put: &'a mut dyn FnMut(&[u8]),
     bytes: [u8; LINE_BYTES],
@@ -18,7 +19,7 @@ pub(crate) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Begins a dump: who recorded.
+    /// Begins a dump, with the identity of the recorder.
     pub(crate) fn begin(identity: &Identity, put: &'a mut dyn FnMut(&[u8])) -> Self {
         put(b"\r\n");
         put(BEGIN.as_bytes());
@@ -39,7 +40,7 @@ impl<'a> Lines<'a> {
         lines
     }
 
-    /// Ends it.
+    /// Ends the dump.
     pub(crate) fn finish(mut self) {
         self.flush();
         let mut room = [0; 100];
@@ -48,7 +49,7 @@ impl<'a> Lines<'a> {
         (self.put)(text.bytes());
     }
 
-    /// Goes on with these bytes.
+    /// Appends these bytes.
     pub(crate) fn add(&mut self, mut bytes: &[u8]) {
         self.crc.update(bytes);
         self.total = self.total.saturating_add(bytes.len() as u32);
@@ -68,7 +69,7 @@ impl<'a> Lines<'a> {
     }
 
     fn flush(&mut self) {
-        // (What is beyond the last number is not sent, and the end says that it is missing.)
+        // (Lines beyond the last number are not sent, and the end reports that they are missing.)
         if self.length > 0 && self.number < MAX_LINES {
             let mut room = [0; LINE_TEXT];
             let mut text = Text::new(&mut room);
@@ -81,7 +82,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Gives all that was recorded, line by line, to `put`. Buffers are held still.
+/// Passes the whole recording, line by line, to `put`. The buffers are frozen.
 pub(crate) fn write(control: &impl Control, put: &mut dyn FnMut(&[u8])) {
     let mut lines = Lines::begin(&control.identity(), put);
     let mut scratch = [0; SCRATCH_BYTES];

@@ -1,16 +1,14 @@
-//! What recording costs, measured by a recorder itself before it records.
+//! Recording overhead, which a recorder measures itself before it records.
 //!
-//! Every kind of hook is called some times as the program would call it, with the gate held open and
-//! the cursor pointing to a few bytes of stack (`Stream::divert`): so everything is as it is when it
-//! counts (the path in assembly, or the portable one, with tables and promotions), and nothing of it
-//! stays. The hook reads the clock as always; the clock is read before the call and after it too. What
-//! these parts took in all calls is told as it is ([`Sums`](kymo_wire::cost::Sums)), together with what
-//! calls of a function took that does nothing. What a hook costs, and how sure that is, the host works
-//! out of it.
+//! Every kind of hook is called several times in the same way as by the program, with the gate forced open and the
+//! cursor pointing to a few bytes of stack (`Stream::divert`). So everything is as in a real recording (the path in
+//! assembly or the portable one, tables and promotions), and the records are discarded. The hook reads the clock as
+//! always; the measurement reads it before and after the call, too. The sums of these parts over all calls are stored
+//! unprocessed ([`Sums`](kymo_wire::cost::Sums)), together with those of calls of a function that does nothing. The
+//! host computes the overhead of a hook, and its uncertainty, from them.
 //!
-//! Who measures (a `Bench`) sees to it that nothing else comes between, as far as that can be; and
-//! decides which calls count (a `Tally`): on a microcontroller all, where caches, other processors or a
-//! hypervisor disturb it those that were not disturbed.
+//! A `Bench` prevents disturbances as far as possible. A `Tally` decides which calls count: on a microcontroller all of
+//! them; where caches, other processors or a hypervisor interfere, only those that were not disturbed.
 
 use core::ffi::c_void;
 
@@ -24,36 +22,36 @@ pub(crate) use probe::{Bench, measure};
 #[cfg(all(feature = "cost", target_has_atomic = "ptr"))]
 pub(crate) use tally::Undisturbed;
 
-/// A hook as the compiler calls it: with a function, and a call site.
+/// A hook with the compiler's signature: function, call site.
 pub type Hook = unsafe extern "C" fn(*const c_void, *const c_void);
 
-/// What is called, in pairs:
-/// - a function that does nothing, and one that does the same and calls that, as compilers call hooks: so
-///   these two differ by what such a call takes (in assembly where an instruction counts);
+/// The functions to call, in pairs:
+/// - a function that does nothing, and one that does the same and calls it in the way that compilers call hooks: so the
+///   difference between the two is the overhead of such a call (in assembly where single instructions count);
 /// - the hooks at entries and exits, as compilers call them;
-/// - `kymo_isr_enter` and `kymo_isr_exit`, with an interrupt that is never in a trace in place of the function;
-/// - `kymo_switched_out` and `kymo_switched_in`, with the thread in place of it.
+/// - `kymo_isr_enter` and `kymo_isr_exit`, with an interrupt that never occurs in a trace instead of the function;
+/// - `kymo_switched_out` and `kymo_switched_in`, with the thread instead of the function.
 pub type Hooks = [[Hook; 2]; 4];
 
-/// Those of a target whose hooks nobody calls.
+/// Hooks for a target that calls none.
 #[cfg(feature = "cost")]
 pub(crate) const NO_HOOKS: Hooks = {
     unsafe extern "C" fn nothing(_: *const c_void, _: *const c_void) {}
     [[nothing; 2]; 4]
 };
 
-/// Defines `static HOOKS: Hooks`: those of the crate `kymo`, which a processor's crate has no other way to
-/// name. With the two functions that do nothing, where they are in assembly; and with what stands for the hook at
-/// entries, where compilers call it by an instruction more.
+/// Defines `static HOOKS: Hooks` with the hooks of the crate `kymo`, which a processor's crate can't name in another
+/// way. Optional arguments: the two functions that do nothing, where they are in assembly; and a replacement for the
+/// hook at entries, where compilers call it with one more instruction.
 #[macro_export]
 macro_rules! program_hooks {
     () => {
-        /// Does nothing: but for what [`calling`] does beside calling it.
+        /// Does nothing, except for what [`calling`] does besides the call.
         unsafe extern "C" fn nothing(_: *const core::ffi::c_void, _: *const core::ffi::c_void) {
             core::hint::black_box::<$crate::cost::Hook>(nothing);
         }
 
-        /// Calls it.
+        /// Calls [`nothing`].
         unsafe extern "C" fn calling(
             function: *const core::ffi::c_void,
             call_site: *const core::ffi::c_void,
@@ -70,9 +68,9 @@ macro_rules! program_hooks {
         $crate::program_hooks!($calls, __cyg_profile_func_enter);
     };
     ($calls:expr, $enter:expr) => {
-        // SAFETY: the crate `kymo` has them so; but for the last four, which take only one argument, and that
-        // is the number of an interrupt or a thread. All processors that Kymo knows pass it in the same register
-        // as an address, and one argument more does no harm.
+        // SAFETY: the crate `kymo` defines them with these signatures, except for the last four, which take only one
+        // argument: the number of an interrupt or a thread. All processors that Kymo supports pass it in the same
+        // register as an address, and an additional argument does no harm.
         unsafe extern "C" {
             fn __cyg_profile_func_enter(
                 function: *const core::ffi::c_void,

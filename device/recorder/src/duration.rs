@@ -1,32 +1,29 @@
-//! Duration mode: a call is one record, written at its end, if it took long enough.
+//! Duration mode: records each call as one record, at its end, if it took long enough.
 //!
-//! An entry pushes a frame onto the *shadow stack* of its thread (function, time), and touches no buffer. An exit
-//! takes the frame off: what took less than the threshold adds its duration to the frame of its caller, so that this
-//! one's self time is right, and leaves nothing else behind. What took longer goes to the slow path
-//! ([`single`](crate::single)), which looks at depth and filter, and writes one record
-//! ([`EventId::Call`](kymo_wire::event::EventId::Call)).
+//! An entry pushes a frame (function, time) onto the *shadow stack* of its thread, and does not touch the buffer. An
+//! exit pops the frame. A call shorter than the threshold only adds its duration to its caller's frame, so that the
+//! caller's self time is right. A longer call takes the slow path ([`single`](crate::single)), which checks depth and
+//! filter and writes one record ([`EventId::Call`](kymo_wire::event::EventId::Call)).
 //!
-//! Nobody masks interrupts for that. A handler finds the stack as the interrupted context left it, pushes above,
-//! and has taken everything off again when it returns; so a context that moves `top` finds it later where it was. An entry
-//! reserves the frame first and fills it then; one that is free, or not filled yet, has no function. Handlers' calls
-//! are callees of the function that they interrupted, as their time is none of its own.
+//! Hooks don't mask interrupts for that. A handler finds the stack as the interrupted context left it, pushes above,
+//! and has popped everything when it returns; so a context that moves `top` finds it unchanged after an interrupt. An
+//! entry reserves the frame first and fills it then; a frame that is free, or not filled yet, has no function. Calls of
+//! handlers count as callees of the function that they interrupt, so that their time is not part of its self time.
 //!
-//! Threads have a stack each, which [`Control::run`] changes; those of a Linux process a [`Control`] each, with one stack. A call
-//! that finds its stack full, or none left for its thread,
-//! is counted ([`Counts::too_deep`]), and so are its callees; `top` stands in a frame that takes no call until
-//! all of them have ended.
+//! Each thread has a stack; [`Control::run`] switches stacks. In a Linux process each thread has a [`Control`], with
+//! one stack. A call that finds its stack full, or no stack for its thread, is counted ([`Counts::too_deep`]), and so
+//! are its callees; `top` points to a frame that accepts no call until all of them have ended.
 //!
-//! An exit that does not find its function on top was not seen to be entered, or what is above it was left without
-//! an exit (by a jump, or while recording was disabled): the latter are recorded as
+//! If an exit does not find its function on top, either its entry was not seen, or the calls above it ended without an
+//! exit (by a jump, or while recording was disabled). The latter are recorded as
 //! [lost](kymo_wire::event::EventId::CallLost) if they took long enough.
 //!
-//! Where words have 32 bits a call may last longer than the counter takes to come round. So
-//! [`Control::age`] is called several times in such a turn, and gives the frames that it meets the upper half of their times;
-//! an exit then finds another function than its own on top, because the lowest bit is the other one, and takes
-//! the slow path.
+//! On 32-bit machines a call may outlast the wraparound of the counter. So [`Control::age`] is called several times in
+//! each wraparound, and stores the upper half of the times of the open frames. It marks these frames by inverting the
+//! lowest bit of their function, so that the exit finds another function on top and takes the slow path.
 //!
 //! The structure is the program's (`kymo_duration_t` in `kymo.h`, the symbol `kymo_duration`). Threshold, depth and
-//! filter are looked at where they stand, so that a debugger can write them while the program runs.
+//! filter are read from there at each use, so that a debugger can write them while the program runs.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -53,41 +50,42 @@ pub use settings::{Rule, Settings, WORDS as RETAINED_WORDS};
 
 use core::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// What the word `magic` of [`Settings`] holds in a program that has the structure.
+/// Value of the word `magic` of [`Settings`] in a program that has the structure.
 pub const MAGIC: u32 = 0x4B79_4475;
 
-/// An open call, or the first of each stack: what there is to know of the stack itself.
+/// An open call, or a stack's head: the first frame of each stack, which holds the stack's own state.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Frame {
-    /// The function as hooks pass it; with the other lowest bit if the frame [has aged](Control::age), 0 while there is none. Of
-    /// a stack always 0.
+    /// The function as hooks pass it, with the lowest bit inverted if the frame [has aged](Control::age); 0 if the
+    /// frame is free. Always 0 in a stack's head.
     function: AtomicUsize,
-    /// The durations of the calls that it made and that have ended.
+    /// Total duration of the calls that it made and that have ended.
     children: AtomicUsize,
-    /// When it began. Of a stack: its thread.
+    /// Begin of the call. In a stack's head: the thread.
     start: AtomicUsize,
-    /// Where 32 bits are not enough: `children` when it was last looked at. Of a stack: where it ends while it does not run.
+    /// On 32-bit machines: `children` at the last [`age`](Control::age). In a stack's head: the saved `top`, while the
+    /// stack does not run.
     counted: AtomicUsize,
-    /// For how long its thread has not run meanwhile. Of a stack: since when it does not.
+    /// How long the thread was switched out during the call. In a stack's head: the time at which it was switched out.
     away: AtomicUsize,
-    /// The upper half of `start`. Of a stack: its thread, once that runs [on another CPU](Control::mark_moved).
+    /// Upper half of `start`. In a stack's head: the thread, once that runs [on another CPU](Control::mark_moved).
     start_high: AtomicUsize,
-    /// The upper half of `children`.
+    /// Upper half of `children`.
     children_high: AtomicUsize,
-    /// Of a stack: how many calls are open that have no frame. Of a call: that it called `setjmp`, and with which
-    /// buffer ([`mark`](Self::mark)).
+    /// In a stack's head: number of open calls without a frame. In a call: mark that it has called `setjmp`, and with
+    /// which buffer ([`mark`](Self::mark)).
     deep: AtomicUsize,
 }
 
 impl Frame {
-    /// The size of a frame.
+    /// Size of a frame.
     pub const BYTES: usize = size_of::<Self>();
-    /// Where the function is.
+    /// Offset of the function.
     pub const FUNCTION_OFFSET: usize = offset_of!(Self, function);
-    /// Where the durations of its callees are.
+    /// Offset of the callees' total duration.
     pub const CHILDREN_OFFSET: usize = offset_of!(Self, children);
-    /// Where the time is at which it began.
+    /// Offset of the begin.
     pub const START_OFFSET: usize = offset_of!(Self, start);
 
     const fn new() -> Self {
@@ -103,7 +101,8 @@ impl Frame {
         }
     }
 
-    /// What says in `deep` that this very call has called `setjmp` with a buffer, and not one that had the frame before.
+    /// Value of `deep` for a call that has called `setjmp` with this buffer. It depends on function and time, so that
+    /// it does not match a call that used the frame before.
     fn mark(&self, buffer: usize) -> usize {
         let (function, start) = (
             self.function.load(Ordering::Relaxed),
@@ -118,7 +117,7 @@ impl Frame {
     }
 }
 
-/// Whether a frame that says `found` is of this function; `Some(true)` if it has aged.
+/// Whether `found`, from a frame, is this function; `Some(true)` if the frame has aged.
 fn is_of(found: usize, function: usize) -> Option<bool> {
     match found ^ function {
         0 => Some(false),
@@ -127,41 +126,41 @@ fn is_of(found: usize, function: usize) -> Option<bool> {
     }
 }
 
-/// What could not be followed. Each stays at 2^32 - 1.
+/// Counts of calls that could not be tracked. They saturate at 2^32 - 1.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Counts {
-    /// Calls without a frame: their stack was full, or there was none left for their thread.
+    /// Calls without a frame: their stack was full, or no stack was free for their thread.
     pub too_deep: AtomicU32,
     /// Exits without an entry, and entries without an exit of their own.
     pub unmatched: AtomicU32,
 }
 
-/// Duration mode of one processor, or one thread of a process: `kymo_duration_t`.
+/// Duration mode of one processor, CPU or thread of a process: `kymo_duration_t`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Control {
-    /// Where the next frame goes.
+    /// The next free frame.
     top: AtomicPtr<Frame>,
-    /// Where the running stack ends; null: nobody pushes but the slow path.
+    /// End of the running stack; null: only the slow path may push.
     limit: AtomicPtr<Frame>,
-    /// The register that counts the time.
+    /// Address of the clock's register.
     counter: AtomicPtr<u32>,
-    /// What the program and a debugger set.
+    /// Settings of the program and of a debugger.
     pub settings: Settings,
-    /// What could not be followed.
+    /// Counts of calls that could not be tracked.
     pub counts: Counts,
-    /// The memory of all stacks, one behind the other.
+    /// Memory of all stacks, which are contiguous.
     frames: *mut Frame,
     stacks: u32,
     depth: u32,
-    /// The first frame of the running stack; null if there is none for the thread.
+    /// Head of the running stack; null if the thread has none.
     running: AtomicPtr<Frame>,
-    /// How many calls are open that have no frame, of a thread without a stack.
+    /// Number of open calls of a thread without a stack; they have no frame.
     homeless: AtomicU32,
     /// Bits 30 and up of the time at which frames last aged.
     age: Cell<u32>,
-    /// Takes no call, and is where `top` stands where there is no room.
+    /// Dummy frames for `top` when there is no room: they accept no call, and match no exit.
     full: [Frame; 2],
 }
 
@@ -194,38 +193,38 @@ const _: () = assert!(
         && settings::ON == structure::ON
 );
 
-// SAFETY: what is not atomic is set before anybody else knows of it, or used by one context.
+// SAFETY: fields that are not atomic are set before any other context knows the structure, or used by one context.
 unsafe impl Sync for Control {}
 
-/// A call that has ended, or been found to.
+/// A call that has ended, or whose end was detected later.
 #[derive(Debug)]
 pub struct Ended {
     /// The function as hooks pass it.
     pub function: usize,
-    /// How long it took.
+    /// Its duration.
     pub duration: u64,
-    /// The same without the calls that it made.
+    /// Its self time: the duration without its callees.
     pub own: u64,
-    /// For how long its thread did not run.
+    /// How long its thread was switched out.
     pub away: u64,
     /// Whether its exit was seen.
     pub exited: bool,
-    /// Its frame, and the first of its stack.
+    /// Its frame, and its stack's head.
     frame: *mut Frame,
     head: *mut Frame,
 }
 
 impl Control {
-    /// Where `top` is.
+    /// Offset of `top`.
     pub const TOP_OFFSET: usize = offset_of!(Self, top);
-    /// Where the end of the running stack is.
+    /// Offset of the end of the running stack.
     pub const LIMIT_OFFSET: usize = offset_of!(Self, limit);
-    /// Where the counter's address is.
+    /// Offset of the counter's address.
     pub const COUNTER_OFFSET: usize = offset_of!(Self, counter);
-    /// Where the settings are.
+    /// Offset of the settings.
     pub const SETTINGS_OFFSET: usize = offset_of!(Self, settings);
 
-    /// With these stacks, each of so many frames of which it needs the first itself.
+    /// Creates the structure with these stacks, each of `depth` frames of which the first is its head.
     ///
     /// # Safety
     /// `frames` points to `stacks * depth` of them, all zero, which only this uses.
@@ -249,11 +248,11 @@ impl Control {
         }
     }
 
-    /// Gives the structure of the `n`th CPU its part of the frames of all.
+    /// Assigns to the structure of the `n`th CPU its part of the frames of all.
     ///
     /// # Safety
-    /// `control` is such a structure, of which nobody else knows yet. From `frames` on there are those of all CPUs, all zero, which
-    /// only they use.
+    /// `control` is such a structure, which no other context knows yet. From `frames` on there are those of all CPUs,
+    /// all zero, which only they use.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) unsafe fn place_frames(control: *mut Self, frames: *mut Frame, n: usize) {
         // SAFETY: by this function's contract.
@@ -263,7 +262,7 @@ impl Control {
         }
     }
 
-    /// Whether the program has given it memory that can be used.
+    /// Whether the program has given it usable memory.
     pub fn is_usable(&self) -> bool {
         self.settings.magic == MAGIC
             && !self.frames.is_null()
@@ -272,12 +271,12 @@ impl Control {
             && (2..=MAX_DEPTH).contains(&self.depth)
     }
 
-    /// The counter that hooks may read, or null.
+    /// Sets the counter that hooks may read; null: none.
     pub fn set_counter(&self, counter: *const u32) {
         self.counter.store(counter.cast_mut(), Ordering::Relaxed);
     }
 
-    /// Nothing is open; `thread` runs. With nobody else at it.
+    /// Drops all open calls; `thread` runs. The caller has exclusive access.
     pub fn reset(&self, thread: usize) {
         for n in 0..self.stacks {
             for i in 1..self.depth {
@@ -289,7 +288,7 @@ impl Control {
         self.set_up(thread);
     }
 
-    /// [`reset`](Self::reset) where all frames are free.
+    /// [`reset`](Self::reset) for frames that are all free.
     pub fn set_up(&self, thread: usize) {
         for n in 0..self.stacks {
             let head = self.stack(n);
@@ -311,14 +310,14 @@ impl Control {
         self.frames.wrapping_add(n as usize * self.depth as usize)
     }
 
-    /// `top` stands where no call finds room, and no exit a function.
+    /// Points `top` to the dummy frames, where no call finds room and no exit a function.
     fn block(&self) {
         let full: *const Frame = &raw const self.full[1];
         self.limit.store(null_mut(), Ordering::Relaxed);
         self.top.store(full.cast_mut(), Ordering::Relaxed);
     }
 
-    /// The stack that begins at `head` runs, up to `top`.
+    /// Makes the stack with this `head` run, with this `top`.
     fn resume(&self, head: *mut Frame, top: *mut Frame) {
         self.running.store(head, Ordering::Relaxed);
         self.top.store(top, Ordering::Relaxed);
@@ -326,7 +325,7 @@ impl Control {
             .store(head.wrapping_add(self.depth as usize), Ordering::Relaxed);
     }
 
-    /// This thread runs from `now` on (the low bits). With nobody else at it.
+    /// Switches to this thread at `now` (the low bits). The caller has exclusive access.
     pub fn run(&self, thread: usize, now: usize) {
         let before = self.running.load(Ordering::Relaxed);
         if !before.is_null() {
@@ -375,7 +374,7 @@ impl Control {
         }
     }
 
-    /// The thread of a stack has not run for so long.
+    /// Adds `time` to the switched-out times of a stack's calls.
     fn count_away(&self, head: *mut Frame, top: *mut Frame, time: usize) {
         if !self.settings.counts_cpu() {
             return;
@@ -390,7 +389,8 @@ impl Control {
         }
     }
 
-    /// The usual way into a call, at a time that `now` reads when its frame is reserved; false if it is for the slow path.
+    /// Usual case of an entry; calls `now` for the time after reserving the frame. Returns false if the slow path must
+    /// handle the entry.
     #[inline(always)]
     pub fn enter(&self, function: usize, now: impl FnOnce() -> usize) -> bool {
         let frame = self.top.load(Ordering::Relaxed);
@@ -411,15 +411,16 @@ impl Control {
         true
     }
 
-    /// The usual way out of a call at `now`, if it took less than the threshold; false if it is for the slow path.
+    /// Usual case of an exit at `now`: handles calls shorter than the threshold. Returns false if the slow path must
+    /// handle the exit.
     #[inline(always)]
     pub fn exit(&self, function: usize, now: usize) -> bool {
         let top = self.top.load(Ordering::Relaxed);
         self.exit_at(top, function, now)
     }
 
-    /// The same where the memory of all this may have been replaced by zeros, as in the child of a fork that a signal's
-    /// handler makes which interrupts a hook.
+    /// [`exit`](Self::exit) where this structure's memory may have been replaced by zeros: in the child of a fork in a
+    /// signal handler that interrupted a hook.
     #[inline(always)]
     pub fn exit_if_any(&self, function: usize, now: usize) -> bool {
         let top = self.top.load(Ordering::Relaxed);
@@ -443,7 +444,7 @@ impl Control {
         true
     }
 
-    /// The caller of a call made one that took so long.
+    /// Adds a call's duration to its caller's frame.
     #[inline(always)]
     fn charge(&self, frame: *mut Frame, duration: usize) {
         // SAFETY: in front of a frame there is another, or the head of its stack.
@@ -454,7 +455,7 @@ impl Control {
             .store(children.wrapping_add(duration), Ordering::Relaxed);
     }
 
-    /// Takes a frame off.
+    /// Pops a frame.
     #[inline(always)]
     fn pop(&self, frame: *mut Frame) {
         // SAFETY: it lies in the running stack.
@@ -463,7 +464,7 @@ impl Control {
         self.top.store(frame, Ordering::Relaxed);
     }
 
-    /// A call that found no room: whether its frame was pushed after all.
+    /// Slow path of an entry, for calls that find no room. Returns whether a frame was pushed after all.
     #[cold]
     pub fn enter_slowly(&self, function: usize, now: usize) -> bool {
         if self.enter(function, || now) {
@@ -491,7 +492,8 @@ impl Control {
         unsafe { self.running.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// The function was left at `now`, and that is not usual: gives the calls that end, the innermost first, to `ended`. With nobody else at it.
+    /// Slow path of an exit at `now`: passes the calls that end, innermost first, to `ended`. The caller has exclusive
+    /// access.
     #[cold]
     pub fn exit_slowly(&self, function: usize, now: u64, mut ended: impl FnMut(&Self, &Ended)) {
         let place = self.running.load(Ordering::Relaxed);
@@ -542,7 +544,7 @@ impl Control {
         }
     }
 
-    /// What a frame says at `now`; `None` if there is no call in it.
+    /// The call in a frame, as of `now`; `None` if there is none.
     fn call(&self, head: *mut Frame, frame: *mut Frame, now: u64) -> Option<Ended> {
         // SAFETY: it lies in a stack.
         let it = unsafe { &*frame };
@@ -554,7 +556,7 @@ impl Control {
         let aged = usize::BITS == 32 && function & 1 != CODE_BIT & 1;
         let (duration, children) = if aged {
             let whole = |high: &AtomicUsize, low: &AtomicUsize| {
-                // (Of a 64-bit machine nothing ages.)
+                // (On 64-bit machines frames don't age.)
                 ((load(high) as u64) << 32) | load(low) as u64
             };
             let start = whole(&it.start_high, &it.start);
@@ -581,13 +583,13 @@ impl Control {
     }
 }
 
-/// The most stacks.
+/// Largest number of stacks.
 pub const MAX_STACKS: u32 = 64;
 
-/// The most frames of a stack.
+/// Largest number of frames per stack.
 pub const MAX_DEPTH: u32 = 4096;
 
-/// Swaps as one context may where nobody comes in between.
+/// Non-atomic swap, for contexts that nothing interrupts.
 trait SwapRelaxed {
     fn swap_relaxed(&self, value: usize) -> usize;
 }

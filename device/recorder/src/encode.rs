@@ -1,22 +1,20 @@
-//! The encoder: events into the packets of one stream.
+//! The encoder: writes events into the packets of one stream.
 //!
-//! Which form a record takes ([`kymo_wire::event`] defines them), when a `time` record must come
-//! before it, when an exit must say which function it leaves, when the packet is full: for every kind
-//! of event and every target. The usual entries and exits are written by the fast path
-//! ([`Cursor`]); this does everything, and leaves the cursor so that the fast path can go on.
+//! For every kind of event and every target it decides which form a record takes ([`kymo_wire::event`] defines them),
+//! when a `time` record must precede it, when an exit must name its function, and when the packet is full. The fast
+//! path ([`Cursor`]) writes the usual entries and exits; this slow path can record every event, and leaves the cursor
+//! ready for the fast path.
 //!
-//! An event is recorded in three parts, because only some of it must not be interrupted, and that
-//! must be short. Its bytes are made first, but for the time. Then, undisturbed, the time is read and
-//! they are stored: if there is room, and the time is near to the last record's. If that could not
-//! be, `make_room` does one thing about it, undisturbed too (writes a `time`
-//! record, closes the packet, begins the next one), and the event is tried again. Who keeps others
-//! away meanwhile, and how, is a driver's business (`Driver`): of [`single`](crate::single) by
-//! masking interrupts for each of these steps, of `threads` and `cpus` once for all of them
-//! (`Alone`).
+//! An event is recorded in three steps, because only some of the work must not be interrupted, and that part must be
+//! short. First the encoder prepares the bytes, without the time. Then, uninterrupted, it reads the clock and stores
+//! them, if there is room and the time is near the last record's. Otherwise `make_room` makes one change, also
+//! uninterrupted (it writes a `time` record, or closes the packet and begins the next one), and the encoder tries
+//! again. A driver (`Driver`) excludes other writers meanwhile: [`single`](crate::single) masks interrupts separately
+//! for each step, `threads` and `cpus` once for all of them (`Alone`).
 //!
-//! A record counts only once the cursor's [`at`](Cursor::at) has moved behind it, which is the last
-//! store of every event but for the time: whoever looks at memory at any moment (a debugger, a crash
-//! handler, a dump of the RAM) sees whole records up to there.
+//! A record is valid only once the cursor's [`at`](Cursor::at) has moved behind it, which is the last store of every
+//! event except for that of the time: a reader of memory (a debugger, a crash handler, a dump of the RAM) finds
+//! complete records up to there at any time.
 
 use core::cell::Cell;
 
@@ -53,49 +51,48 @@ pub(crate) use probe::Scratch;
 use record::Record;
 pub(crate) use seen::Seen;
 
-/// One stream of packets of events.
+/// One stream of event packets.
 ///
-/// All methods but [`figures`](Self::figures) are for the one writer, or for a reader while the writer
-/// is held off.
+/// All methods except [`figures`](Self::figures) are for the one writer, or for a reader while the writer is excluded.
 ///
-/// (In this order what is used most takes the shortest instructions of a small processor.)
+/// (Small processors access the first fields with the shortest instructions, so the most used ones come first.)
 #[cfg_attr(target_pointer_width = "32", repr(C))]
 #[derive(Debug)]
 pub struct Stream<T> {
-    /// Where records go. None before the stream is set up.
+    /// Write position. None before the stream is set up.
     cursor: Cell<Option<&'static Cursor>>,
-    /// Where the open packet's place ends; null while none is open.
+    /// End of the open packet's slot; null while no packet is open.
     end: Cell<*mut u8>,
-    /// The thread that runs; 0 if none is known.
+    /// The running thread; 0 if unknown.
     thread: Cell<usize>,
-    /// How many interrupt handlers are being served.
+    /// Number of active interrupt handlers.
     pub(crate) isr_depth: Cell<u8>,
-    /// Usual entries and exits may be left to the fast path.
+    /// Whether the fast path may record usual entries and exits.
     fast: Cell<bool>,
-    /// How many of them began before this packet, or where that is not known: only the ends of others
+    /// How many of the active interrupts began before this packet, or at an unknown time: only the exits of the others
     /// need no number.
     isr_before: Cell<u8>,
-    /// Which events take a record and nothing else: the writer's.
+    /// Which events the writer records directly.
     pub(crate) direct: Cell<u8>,
-    /// The time of the last record that the slow path knows of, in ticks.
+    /// Time of the last record that the slow path knows of, in ticks.
     last: Cell64,
-    /// How many packets the events that came after the buffer was full would have taken.
+    /// How many packets the events discarded since the buffer was full would have taken.
     overflow_packets: AtomicU32,
-    /// What would be left of the last of them, in bytes.
+    /// Room that the last of these packets would have, in bytes.
     overflow_room: Cell<u32>,
-    /// Times that went back and were recorded as standing still.
+    /// Number of times before the last record's, which were recorded as equal to it.
     backward: [AtomicU32; SHARED],
     buffer: Buffer<T>,
     pub(crate) undos: Undos,
-    /// Where records go while they are [diverted](Self::divert); null otherwise.
+    /// Destination of records while they are [diverted](Self::divert); null otherwise.
     #[cfg(feature = "cost")]
     scratch: Cell<*mut u8>,
 }
 
-/// What a stream has come to. Counters are since the last clear; they wrap at 2^32.
+/// Statistics of a stream. Counters start at the last clear, and wrap at 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Bytes of packets that were recorded (overwritten ones too).
+    /// Bytes of all packets recorded (overwritten ones too).
     pub bytes: u32,
     /// Events that could not be recorded.
     pub discarded: u32,
@@ -103,21 +100,21 @@ pub struct Figures {
     pub packets: u32,
     /// Bytes of the buffer that hold packets.
     pub used: u64,
-    /// Bytes of buffer that would have held everything since the last clear.
+    /// Bytes of buffer that could have held everything since the last clear.
     pub needed: u64,
-    /// Times that the clock went back (on Linux: between processors).
+    /// How often the clock went backwards (on Linux: between processors).
     pub backward: u32,
 }
 
 impl<T: Target> Stream<T> {
-    /// Where the count of discarded events is, in bytes from the beginning: 4 bytes.
+    /// Offset of the count of discarded events: 4 bytes.
     pub const DISCARDED_OFFSET: usize =
         core::mem::offset_of!(Self, buffer) + Buffer::<T>::DISCARDED_OFFSET;
 
-    /// Where the time of the last record that the slow path knows of is: 8 bytes.
+    /// Offset of the time of the last record that the slow path knows of: 8 bytes.
     pub const LAST_OFFSET: usize = core::mem::offset_of!(Self, last);
 
-    /// A stream without memory, which discards everything. All zero.
+    /// A stream without memory, which discards all events. All zero.
     pub const fn new() -> Self {
         Self {
             buffer: Buffer::new(),
@@ -138,14 +135,15 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Gives the stream its cursor, memory and number. It is empty if it never had any, else it is to be
-    /// [cleared](Self::clear). `function_shift` is that of the program, or 0 for the [layout's](kymo_wire::event::Layout::function_shift).
+    /// Gives the stream its cursor, memory and CPU number. It is empty the first time; later, the caller
+    /// [clears](Self::clear) it. `functions.shift` is that of the program, or 0 for the
+    /// [layout's](kymo_wire::event::Layout::function_shift).
     ///
     /// # Errors
     /// When the sizes are unusable; the stream has no memory then.
     ///
     /// # Safety
-    /// `buffer` points to `buffer_bytes` initialized bytes that only this stream uses from now on.
+    /// `memory` is the address and number of initialized bytes that only this stream uses from now on.
     pub unsafe fn set_up(
         &self,
         cursor: &'static Cursor,
@@ -178,12 +176,12 @@ impl<T: Target> Stream<T> {
         &self.buffer
     }
 
-    /// Forgets all packets and counts from the beginning again.
+    /// Drops all packets and resets the counters.
     pub fn clear(&self) {
         if let Some(cursor) = self.cursor.get() {
             self.sync(cursor);
             cursor.close();
-            // Who reads the memory finds no packet either.
+            // So that a reader of memory finds no packet either.
             cursor.at.store(core::ptr::null_mut(), Ordering::Relaxed);
         }
         self.end.set(core::ptr::null_mut());
@@ -195,7 +193,7 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// What to do when the buffer is full. To be changed while it is empty.
+    /// Sets what happens when the buffer is full. Call it while the buffer is empty.
     pub fn set_mode(&self, mode: Mode) {
         self.buffer.set_mode(mode);
     }
@@ -205,35 +203,35 @@ impl<T: Target> Stream<T> {
         self.buffer.mode()
     }
 
-    /// Leaves usual entries and exits to the fast path, or keeps all on the slow path: because the
-    /// driver wants to see every event, or has no counter that the fast path could read.
+    /// Permits the fast path for usual entries and exits, or keeps all events on the slow path: because the driver
+    /// needs to see every event, or has no counter that the fast path could read.
     pub fn set_fast(&self, fast: bool) {
         self.fast.set(fast);
         self.suspend();
     }
 
-    /// The next event takes the slow path: the last record is so long ago that the time in the cursor
-    /// could be mistaken.
+    /// Sends the next event to the slow path: the last record is so old that the truncated time in the cursor could be
+    /// ambiguous.
     pub fn suspend(&self) {
         if let Some(cursor) = self.cursor.get() {
             cursor.close();
         }
     }
 
-    /// The gate was closed, or opened: the slow path sees the next event, and events may be missing
-    /// before it, so that exits must name their functions.
+    /// Notes that the gate was closed or opened. The next event takes the slow path; events may be missing before it,
+    /// so exits must name their functions.
     pub fn miss(&self) {
         self.suspend();
         self.part();
         self.forget_isrs();
     }
 
-    /// The thread that runs; 0 if none is known.
+    /// The running thread; 0 if unknown.
     pub fn thread(&self) -> usize {
         self.thread.get()
     }
 
-    /// The stream is that of one thread, not of a CPU.
+    /// Makes this the stream of one thread instead of one CPU.
     pub fn belong_to(&self, thread: usize) {
         self.thread.set(thread);
         self.set_flags(PacketHeader::FLAG_THREAD);
@@ -248,17 +246,17 @@ impl<T: Target> Stream<T> {
         self.buffer.set_flags(flags | nested);
     }
 
-    /// Another thread runs now.
+    /// Sets the running thread.
     pub fn set_thread(&self, thread: usize) {
         self.thread.set(thread);
     }
 
-    /// Counts events that could not be recorded for a reason that the stream does not know of.
+    /// Counts events that were discarded for a reason outside the stream.
     pub fn add_discarded(&self, events: u32) {
         self.buffer.add_discarded(events);
     }
 
-    /// What the stream has come to. Anybody may ask at any time.
+    /// Returns the statistics. Any context may call it at any time.
     pub fn figures(&self) -> Figures {
         let packets = self.buffer.begun();
         let packet_bytes = u64::from(self.buffer.packet_bytes());
@@ -282,20 +280,20 @@ impl<T: Target> Stream<T> {
         !self.end.get().is_null()
     }
 
-    /// How many of the interrupts that are being served began before this packet, or where that is not known.
+    /// How many of the active interrupts began before this packet, or at an unknown time.
     #[inline(always)]
     pub(crate) fn isr_before(&self) -> u8 {
         self.isr_before.get()
     }
 
-    /// It is not known of the interrupts that are being served where they began.
+    /// Marks all active interrupts as begun at an unknown time.
     #[inline(always)]
     pub(crate) fn forget_isrs(&self) {
         self.isr_before.set(self.isr_depth.get());
     }
 
-    /// Begins the next packet at `now` (cut by [`low`]), where the open one has no room left, and nothing else keeps
-    /// records from going on; false if there is no place.
+    /// Begins the next packet at `now` (truncated by [`low`]), where the open one is full and nothing else prevents
+    /// recording; returns false if there is no free slot.
     #[inline(always)]
     pub(crate) fn change_full(&self, cursor: &Cursor, now: usize) -> bool {
         self.sync(cursor);
@@ -306,7 +304,7 @@ impl<T: Target> Stream<T> {
         self.last.set(last);
     }
 
-    /// The last time that the slow path knows of.
+    /// Time of the last record that the slow path knows of.
     pub(crate) fn known_last(&self) -> u64 {
         self.last.get()
     }
@@ -321,7 +319,7 @@ impl<T: Target> Stream<T> {
         self.cursor.get()
     }
 
-    /// The time of the last record, in ticks: also if the fast path wrote it.
+    /// Time of the last record, in ticks, including records of the fast path.
     pub fn last(&self) -> u64 {
         match self.cursor.get() {
             Some(cursor) => self.sync(cursor),
@@ -329,8 +327,8 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Brings `last` up to the cursor's, which has the low bits of a time that is less than half a
-    /// turn of these later.
+    /// Brings `last` up to date with the cursor, which holds the low bits of a time that is less than half a wraparound
+    /// of these bits later.
     #[inline(always)]
     pub(crate) fn sync(&self, cursor: &Cursor) -> u64 {
         let (last, now) = (self.last.get(), cursor.last.get());
@@ -344,13 +342,13 @@ impl<T: Target> Stream<T> {
         last
     }
 
-    /// The time whose low bits are `now`: one of a moment ago.
+    /// Extends a recent time from its low bits `now`, by the last record's.
     #[inline(always)]
     pub(crate) fn whole(&self, now: usize) -> u64 {
         let last = self.last.get();
         match T::LAYOUT.word {
             WordSize::Bits32 => {
-                // The last record may be a later one.
+                // The last record may be later than `now`.
                 let distance = (now as u32).wrapping_sub(last as u32) as i32;
                 last.wrapping_add_signed(distance.into())
             }
@@ -358,8 +356,8 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Does one thing so that a record will find room at `now` (not before the last one's time): or
-    /// counts it as discarded.
+    /// Makes one change towards room for a record at `now` (not before the last record's time), or counts the event as
+    /// discarded.
     pub(crate) fn make_room(&self, need: Need, now: u64) -> Found {
         let Some(cursor) = self.cursor.get() else {
             self.buffer.add_discarded(1);
@@ -384,7 +382,7 @@ impl<T: Target> Stream<T> {
         }
         if far {
             let record = Shape::time_record(T::LAYOUT.order, now);
-            // SAFETY: so many bytes are left in the packet's place.
+            // SAFETY: so many bytes are left in the packet's slot.
             unsafe { store(T::LAYOUT.order, at, record, 8) };
             self.last.set(now);
             cursor.commit(at.wrapping_add(8), low::<T>(now));
@@ -393,20 +391,20 @@ impl<T: Target> Stream<T> {
         Found::Again
     }
 
-    /// Closes the packet that is open, if any, and begins one at `now` if there is a place for it. What is known of the
-    /// last record is [up to date](Self::sync).
+    /// Closes the open packet, if any, and begins one at `now` if there is a free slot. The caller has called
+    /// [`sync`](Self::sync).
     #[inline(always)]
     fn next_packet(&self, now: u64) -> bool {
         self.change_packet(true, now)
     }
 
-    /// Closes the packet that is open. What is known of the last record is [up to date](Self::sync).
+    /// Closes the open packet. The caller has called [`sync`](Self::sync).
     #[inline(always)]
     fn close(&self) {
         self.change_packet(false, 0);
     }
 
-    /// Both, as far as it `begins` one.
+    /// Closes the open packet and, if `begins`, begins the next one.
     #[inline(never)]
     fn change_packet(&self, begins: bool, now: u64) -> bool {
         let Some(cursor) = self.cursor.get() else {
@@ -446,15 +444,15 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Lets records go on in the open packet.
+    /// Permits records in the open packet.
     #[inline(always)]
     fn open(&self, cursor: &Cursor) {
         let limit = self.end.get() as usize - (T::LAYOUT.fast_bytes() - 1);
         cursor.open(limit, self.fast.get());
     }
 
-    /// Counts an event that there is no room for, and goes on as if it had been recorded, to know what
-    /// all would have taken.
+    /// Counts an event for which there is no room, and updates the state as if it had been recorded, to measure how
+    /// much buffer everything would have needed.
     #[cold]
     fn discard(&self, cursor: &Cursor, now: u64, need: Need) {
         self.buffer.add_discarded(1);
@@ -463,7 +461,7 @@ impl<T: Target> Stream<T> {
         let mut room = self.overflow_room.get();
         if bytes > room {
             add(&self.overflow_packets, 1);
-            // An exit that begins it has a name.
+            // If the packet begins with an exit, that names its function.
             room = self.buffer.packet_bytes() - T::LAYOUT.header_bytes() as u32 - 8;
             Depth::Parts.apply::<T>(cursor);
         }
@@ -473,8 +471,8 @@ impl<T: Target> Stream<T> {
         cursor.last.set(low::<T>(now));
     }
 
-    /// Completes the newest packet, so that all can be read; what comes next begins a new one.
-    /// Losses since it was closed are told too.
+    /// Closes the newest packet, so that everything can be read; the next event begins a new packet. Packets also
+    /// report the losses since then.
     pub fn seal(&self) {
         let Some(cursor) = self.cursor.get() else {
             return;
@@ -485,8 +483,8 @@ impl<T: Target> Stream<T> {
             .tell_losses(last, self.thread.get(), self.isr_depth.get());
     }
 
-    /// The same for a reader of several processors that comes at `now`: what a stream has lost that has
-    /// never recorded anything is told by an empty packet.
+    /// [Seals](Self::seal) for a reader of several processors at `now`: if a stream has only ever lost events, adds an
+    /// empty packet that reports them.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn seal_at(&self, now: u64) {
         if self.buffer.begun() == 0 && self.buffer.discarded() != 0 && self.next_packet(now) {
@@ -502,17 +500,17 @@ impl<T: Target> Default for Stream<T> {
     }
 }
 
-/// Whether a time this far from the last record's takes more than so many bits.
+/// Whether a distance in time needs more than `bits` bits.
 #[inline(always)]
 fn is_far<T: Target>(distance: u64, bits: u32) -> bool {
     match T::LAYOUT.word {
-        // Records say less than 32 bits, and to shift 64 takes a dozen instructions.
+        // Records have less than 32 bits of time, and shifting 64 bits takes a dozen instructions.
         WordSize::Bits32 => distance >> 32 != 0 || distance as u32 >> bits != 0,
         WordSize::Bits64 => distance >> bits != 0,
     }
 }
 
-/// How a program's functions are numbered.
+/// Numbering of a program's functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Functions {
     /// The run-time address of function 0.
@@ -522,7 +520,7 @@ pub struct Functions {
 }
 
 impl Functions {
-    /// The layout of a program whose functions are numbered so.
+    /// The layout of a program that numbers its functions so.
     pub fn layout<T: Target>(self) -> Layout {
         match self.shift {
             shift @ 1..=MAX_FUNCTION_SHIFT => Layout {

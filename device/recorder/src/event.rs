@@ -1,4 +1,4 @@
-//! What can happen, as the hooks say it to the encoder.
+//! The events that hooks pass to the encoder.
 
 use kymo_wire::event::{ByteOrder, Cause, EventId};
 
@@ -9,12 +9,12 @@ use crate::Target;
 pub enum Edge {
     /// The function is entered.
     Enter,
-    /// The function is left.
+    /// The function exits.
     Exit,
 }
 
 impl Edge {
-    /// This end of a call of `function`, from the place `caller`.
+    /// The event for this end of a call of `function` from `caller`.
     pub fn of(self, function: usize, caller: usize) -> Event {
         match self {
             Self::Enter => Event::EnterFrom { function, caller },
@@ -23,25 +23,25 @@ impl Edge {
     }
 }
 
-/// Something that happened. Addresses, threads and names are words of the target.
+/// An event to be recorded. Addresses, threads and names are words of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A function was entered.
     Enter(usize),
-    /// A function was entered from a place that is known: its call site.
+    /// A function was entered from a known call site.
     EnterFrom {
         /// The function.
         function: usize,
-        /// Where it returns to.
+        /// The return address.
         caller: usize,
     },
-    /// A function was left.
+    /// A function exited.
     Exit(usize),
     /// Thread, priority or mode changed without a recorded switch.
     Context {
         /// The thread that runs.
         thread: usize,
-        /// Its priority, in the system's own order.
+        /// Its priority, on the system's own scale.
         priority: i16,
         /// Its mode, as the architecture numbers it.
         mode: u16,
@@ -54,49 +54,49 @@ pub enum Event {
     IsrEnter(u16),
     /// An interrupt handler ended.
     IsrExit(u16),
-    /// The program says something.
+    /// A number that the program records.
     Marker(u32),
-    /// The same with a name.
+    /// A number that the program records under a name.
     NamedMarker {
         /// The address of a constant, NUL-terminated string in the program's image.
         name: usize,
-        /// What it says.
+        /// The number.
         value: u32,
     },
     /// `setjmp` is about to be called with this buffer.
     Setjmp(usize),
     /// `longjmp` is about to be called with this buffer.
     Longjmp(usize),
-    /// It is this time in the world.
+    /// The wall-clock time.
     WallClock {
         /// Nanoseconds since 1970 UTC.
         ns: u64,
-        /// By how many that may be wrong, either way; 0 if that is not known.
+        /// Uncertainty in nanoseconds, either way; 0 if unknown.
         uncertainty: u32,
     },
-    /// The clock is uncertain from here back to the event before.
+    /// The clock is uncertain between the previous event and this one.
     ClockGap {
-        /// The least time that passed, in ticks.
+        /// Lower bound of the time that passed, in ticks.
         ticks: u64,
     },
     /// Recording was turned on or off.
     Recording {
         /// Whether it is on now.
         on: bool,
-        /// Why.
+        /// Why it changed.
         cause: Cause,
     },
 }
 
-/// What is neither a usual entry nor a usual exit: the id of its record, and the two numbers in it, which are no
-/// longer than a word.
+/// An event that is neither a short entry nor a short exit: the id of its record, and the record's two numbers, of at
+/// most one word each.
 pub type Parts = (EventId, usize, usize);
 
-/// The same where the first number may be longer; rare, and nothing but its record comes of it.
+/// The same for events whose first number may be longer than a word. They are rare, and change nothing but the stream.
 pub type Parts64 = (EventId, u64, u32);
 
 impl Event {
-    /// Where a function was called from, if that is known; else 0.
+    /// The call site of an entry, if known; else 0.
     #[inline(always)]
     pub const fn caller(&self) -> usize {
         match *self {
@@ -105,19 +105,19 @@ impl Event {
         }
     }
 
-    /// The event in parts, in the longest form that does not name more than it must.
+    /// Splits the event into parts, for the longest form of record that names no function or thread without need.
     ///
     /// # Errors
-    /// One with a number that can be longer than a word.
+    /// Returns `Parts64` for an event with a number that can be longer than a word.
     #[inline(always)]
     pub fn parts<T: Target>(self) -> Result<Parts, Parts64> {
-        // Two small fields as one number.
+        // Combines two small fields into one number.
         let pair = |first: u32, second: u32, bits: u32| match T::LAYOUT.order {
             ByteOrder::Little => first | second << bits,
             ByteOrder::Big => first << bits | second,
         };
         let parts = match self {
-            // These have records of other kinds; their functions are what is left here.
+            // Usual entries and exits have short records; this covers the functions that don't fit them.
             Self::Enter(function) => (EventId::EnterFar, function, 0),
             Self::EnterFrom { function, caller } => (EventId::EnterFarFrom, function, caller),
             Self::Exit(function) => (EventId::ExitFar, function, 0),
@@ -150,7 +150,7 @@ impl Event {
     }
 }
 
-/// Whether the first number of a [`Recording`](EventId::Recording) says that it is on.
+/// Whether a [`Recording`](EventId::Recording) record with this first number turns recording on.
 pub(crate) fn turns_on<T: Target>(first: usize) -> bool {
     match T::LAYOUT.order {
         ByteOrder::Little => first & 0xFF != 0,

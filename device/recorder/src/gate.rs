@@ -1,21 +1,20 @@
-//! The gate: whether an event is recorded.
+//! The gate: decides whether an event is recorded.
 //!
-//! Two stages, as in Zephyr's RFC 57373 for its instrumentation subsystem. *Enabled*: may anything
-//! be recorded at all? Programs close and open this stage around what they don't want to see
-//! ([`Gate::disable`] nests). *On*: between the trigger and the stopper, or by command. A third
-//! reason to refuse is *frozen*: a dump is being read.
+//! It has two stages, as in Zephyr's RFC 57373 for its instrumentation subsystem. *Enabled*: recording is permitted at
+//! all. Programs disable this stage around code that they don't want to trace ([`Gate::disable`] nests). *On*: between
+//! the trigger and the stopper, or by command. A third state suppresses recording: *frozen*, while a dump is being
+//! read.
 //!
-//! All of it is the *state*, a set of bits whose upper half is a magic number that start-up code
-//! copies into RAM with the rest of `.data`: before that, whatever the RAM holds, nothing is done.
-//! (After a reset that keeps RAM the old value would still stand there. Start-up code must not be
-//! instrumented, and [`Gate::shut`] is called before a reboot.)
+//! All of this is the *state*, a set of bits. Its upper half is a magic number that start-up code copies into RAM with
+//! the rest of `.data`: before that, the recorder does nothing, whatever the RAM contains. (After a reset that
+//! preserves RAM the magic number would still be there. Start-up code must not be instrumented, and [`Gate::shut`] must
+//! be called before a reboot.)
 //!
-//! Hooks look at something simpler first, the *word*, which has one of three values
-//! ([`hot`](crate::hot)): so a hook that is off costs a load, a compare and a return. It is computed
-//! anew whenever the state or the trigger changes.
+//! Hooks first load something simpler, the *word*, which has one of three values ([`hot`](crate::hot)): a hook that is
+//! off costs a load, a compare and a return. The gate recomputes the word whenever the state or the trigger changes.
 //!
-//! Trigger and stopper are here too, with the bit that Thumb code has in its addresses; the functions
-//! here take and give them without.
+//! The gate also holds trigger and stopper, stored with the Thumb bit of code addresses; its functions take and return
+//! them without it.
 
 use core::mem::offset_of;
 use core::ptr::{null_mut, without_provenance_mut};
@@ -26,18 +25,18 @@ use crate::conditions::{Condition, Conditions};
 use crate::retained::Retained;
 use crate::sync::{ALONE, AtomicPtr, AtomicU32, Ordering, SHARED, change, load_acquire};
 
-/// The bit that is set in the address of every function of a Thumb program, as compilers hand it to hooks. Trigger and
-/// stopper, and the [text base](crate::hot::Cursor::text_base), have it too, so that hooks need not take it off.
+/// The Thumb bit, which compilers set in every function address that they pass to hooks. Trigger, stopper and [text
+/// base](crate::hot::Cursor::text_base) are stored with it, so that hooks need not clear it.
 pub const CODE_BIT: usize = if cfg!(target_arch = "arm") { 1 } else { 0 };
 
-/// How many words of a [`Hot`](crate::hot::Hot) are before its gate: those of the cursor, which checks that.
+/// Number of words of a [`Hot`](crate::hot::Hot) before its gate: the words of the cursor. `hot` asserts it.
 pub(crate) const WORDS_BEFORE: usize = 8;
 
 /// The upper half of the state once RAM is initialized.
 pub(crate) const MAGIC: u32 = 0x4B79_0000;
 /// Recording is on.
 const ON: u32 = 1;
-/// A dump, or something else that needs the buffers still, is going on.
+/// A dump is being read, or something else needs the buffers unchanged.
 const FROZEN: u32 = 2;
 /// Disabled by command.
 const COMMANDED: u32 = 4;
@@ -45,24 +44,24 @@ const COMMANDED: u32 = 4;
 const NEW: u32 = 8;
 /// The recorder could not be set up.
 const FAILED: u32 = 16;
-/// Somebody is setting the recorder up.
+/// A context is setting the recorder up.
 const CLAIMED: u32 = 32;
 /// Recording has never been turned on.
 const UNTURNED: u32 = 64;
-/// A single shot is over: the trigger does nothing.
+/// A single shot has ended: the trigger has no effect.
 const SPENT: u32 = 128;
-/// One of the calls of [`Gate::disable`] that have not been taken back.
+/// One call of [`Gate::disable`] that no [`Gate::enable`] has matched yet.
 const DISABLED: u32 = 256;
-/// The bits in which they are counted: up to 255.
+/// The bits that count them: up to 255.
 const DISABLED_MASK: u32 = 0xFF00;
 
-/// The state when events are recorded.
+/// The state while events are recorded.
 pub const OPEN: u32 = MAGIC | ON;
 
-/// The word while nothing is recorded but a trigger is waited for.
+/// The word while nothing is recorded and a trigger is set.
 const ARMED: *mut u8 = without_provenance_mut(2);
 
-/// The gate. It must lie in initialized RAM (`.data`).
+/// The gate. It must be in initialized RAM (`.data`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct Gate {
@@ -72,20 +71,20 @@ pub struct Gate {
     /// With [`CODE_BIT`], unless it is 0.
     stopper: AtomicUsize,
     state: AtomicU32,
-    /// How often recording has been turned on or off.
+    /// Counts how often recording was turned on or off.
     turns: [AtomicU32; SHARED],
-    /// How often events may have begun or ceased to be missed, in any way but by a reader.
+    /// Counts the changes, other than by a reader, after which events may begin or cease to be missed.
     changes: [AtomicU32; SHARED],
-    /// In duration mode, the word that says so; else null.
+    /// In duration mode, the word that hooks find while events are recorded; else null.
     #[cfg(feature = "duration")]
     duration: AtomicPtr<u8>,
-    /// When trigger and stopper act, if not always.
+    /// Conditions under which trigger and stopper act; `None`: always.
     #[cfg(feature = "conditions")]
     conditions: Option<&'static Conditions>,
 }
 
-/// Where the trigger or stopper is called from, and when that counts. Nothing, and no instruction, in a recorder without
-/// conditions.
+/// Call site of a possible trigger or stopper, with the conditions that apply. Empty, and without any instruction, in a
+/// recorder without conditions.
 #[derive(Clone, Copy, Debug)]
 pub struct Site {
     #[cfg(feature = "conditions")]
@@ -95,7 +94,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// The trigger is called from here while recording is off: whether it acts.
+    /// Whether the trigger acts when it is called from here while recording is off.
     #[inline(always)]
     pub fn triggers(self) -> bool {
         #[cfg(feature = "conditions")]
@@ -111,7 +110,7 @@ impl Site {
         true
     }
 
-    /// The condition of the stopper, if there is one, and where it is called from.
+    /// Returns the stopper's condition, if it has one, and the address from which the stopper is called.
     #[cfg(feature = "conditions")]
     pub(crate) fn stopper(self) -> Option<(&'static Condition, usize)> {
         let stopper = &self.conditions?.stopper;
@@ -119,22 +118,22 @@ impl Site {
     }
 }
 
-/// What a hook finds in the gate's word.
+/// Decision of a hook from the gate's word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// There is nothing to do.
+    /// Nothing to do.
     Closed,
-    /// Only the trigger's entry is of interest.
+    /// Only the entry of the trigger matters.
     Armed,
-    /// Events are recorded, or something else must be done about them.
+    /// Events are recorded, or the slow path must handle them.
     Open,
-    /// The same in [duration mode](crate::duration), with the word's two low bits: whether functions are
-    /// watched for, and whether calls take the slow path.
+    /// As `Open`, in [duration mode](crate::duration), with the word's two low bits: whether functions are filtered,
+    /// and whether calls take the slow path.
     #[cfg(feature = "duration")]
     Duration(usize),
 }
 
-/// What the gate's state says.
+/// Snapshot of the gate's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State(u32);
 
@@ -143,7 +142,7 @@ impl State {
     pub const fn open(self) -> bool {
         self.0 == OPEN
     }
-    /// RAM is initialized: the recorder may be touched.
+    /// RAM is initialized: the recorder may be accessed.
     pub const fn alive(self) -> bool {
         self.0 >> 16 == MAGIC >> 16
     }
@@ -151,7 +150,7 @@ impl State {
     pub const fn fresh(self) -> bool {
         self.0 & NEW != 0
     }
-    /// The recorder has been set up, or is being.
+    /// The recorder has been set up, or is being set up.
     pub const fn set_up(self) -> bool {
         self.0 & (NEW | FAILED) == 0
     }
@@ -159,11 +158,11 @@ impl State {
     pub const fn failed(self) -> bool {
         self.0 & FAILED != 0
     }
-    /// Somebody is setting the recorder up at this moment.
+    /// A context is setting the recorder up now.
     pub const fn claimed(self) -> bool {
         self.0 & CLAIMED != 0
     }
-    /// The recorder has been set up, and the buffers are not held still.
+    /// The recorder has been set up, and the buffers are not frozen.
     pub const fn usable(self) -> bool {
         self.0 & (NEW | CLAIMED | FAILED | FROZEN) == 0
     }
@@ -171,38 +170,38 @@ impl State {
     pub const fn turned(self) -> bool {
         self.0 & UNTURNED == 0
     }
-    /// A single shot is over: the trigger does nothing.
+    /// A single shot has ended: the trigger has no effect.
     pub const fn spent(self) -> bool {
         self.0 & SPENT != 0
     }
-    /// Between trigger and stopper.
+    /// Recording is on: between trigger and stopper, or by command.
     pub const fn on(self) -> bool {
         self.0 & ON != 0
     }
-    /// Neither the program nor a command keeps the gate closed.
+    /// Neither the program nor a command disables recording.
     pub const fn enabled(self) -> bool {
         self.0 & (COMMANDED | DISABLED_MASK) == 0
     }
-    /// The buffers are held still.
+    /// The buffers are frozen.
     pub const fn frozen(self) -> bool {
         self.0 & FROZEN != 0
     }
 }
 
 impl Gate {
-    /// Where the trigger is.
+    /// Offset of the trigger.
     pub const TRIGGER_OFFSET: usize = offset_of!(Self, trigger);
-    /// Where the word is.
+    /// Offset of the word.
     pub const WORD_OFFSET: usize = offset_of!(Self, word);
-    /// Where the stopper is.
+    /// Offset of the stopper.
     pub const STOPPER_OFFSET: usize = offset_of!(Self, stopper);
-    /// Where the state is, 4 bytes.
+    /// Offset of the state, 4 bytes.
     pub const STATE_OFFSET: usize = offset_of!(Self, state);
-    /// Where the count of changes is, 4 bytes.
+    /// Offset of the count of changes, 4 bytes.
     pub const CHANGES_OFFSET: usize = offset_of!(Self, changes);
 
-    /// The gate of a recorder that the first hook sets up. It is not all zero on purpose. `hot` is
-    /// the address of the [`Hot`](crate::hot::Hot) that it will be a part of.
+    /// Gate of a recorder that the first hook will set up. Deliberately not all zero. `hot` is the address of the
+    /// [`Hot`](crate::hot::Hot) that will contain it.
     pub(crate) const fn new(hot: *mut u8) -> Self {
         Self {
             trigger: AtomicUsize::new(0),
@@ -218,19 +217,19 @@ impl Gate {
         }
     }
 
-    /// Trigger and stopper act when this says so.
+    /// Sets the conditions under which trigger and stopper act.
     #[cfg(feature = "conditions")]
     pub(crate) const fn set_conditions(&mut self, conditions: &'static Conditions) {
         self.conditions = Some(conditions);
     }
 
-    /// When trigger and stopper act, if not always.
+    /// The conditions under which trigger and stopper act; `None`: always.
     #[cfg(feature = "conditions")]
     pub fn conditions(&self) -> Option<&'static Conditions> {
         self.conditions
     }
 
-    /// A call that returns to `caller`.
+    /// The site of a call that returns to `caller`.
     #[inline(always)]
     pub fn site(&self, caller: usize) -> Site {
         let _ = caller;
@@ -242,8 +241,8 @@ impl Gate {
         }
     }
 
-    /// From now on calls are recorded in duration mode, and hooks find `word` while events are recorded; or, if it is null,
-    /// as entries and exits. Its two low bits are those of [`Look::Duration`].
+    /// Switches to duration mode, in which hooks find `word` while events are recorded; null switches back to entries
+    /// and exits. The two low bits of `word` are those of [`Look::Duration`].
     #[cfg(feature = "duration")]
     pub fn set_duration(&self, word: *mut u8) {
         self.duration.store(word, Ordering::SeqCst);
@@ -257,7 +256,7 @@ impl Gate {
         !self.duration.load(Ordering::Relaxed).is_null()
     }
 
-    /// What a hook is to do.
+    /// Decides, from the word, what a hook has to do.
     #[inline(always)]
     pub fn look(&self) -> Look {
         let word = self.word.load(Ordering::Relaxed);
@@ -275,7 +274,7 @@ impl Gate {
         }
     }
 
-    /// The word that tells hooks to record: the address of the [`Hot`](crate::hot::Hot) whose gate this is.
+    /// The word that makes hooks record: the address of the [`Hot`](crate::hot::Hot) that contains this gate.
     #[inline(always)]
     fn hot(&self) -> *mut u8 {
         let this: *const Self = self;
@@ -284,7 +283,7 @@ impl Gate {
             .wrapping_sub(WORDS_BEFORE * size_of::<usize>())
     }
 
-    /// Has hooks record, or not, whatever the state says: for a recorder that has none
+    /// Switches hooks on or off without regard to the state: for a recorder that has no state
     /// ([`minimal`](crate::minimal)).
     #[inline(always)]
     pub(crate) fn set_word(&self, record: bool) {
@@ -292,34 +291,34 @@ impl Gate {
         self.word.store(word, Ordering::Relaxed);
     }
 
-    /// Whether an event is to be recorded.
+    /// Whether events are recorded.
     #[inline(always)]
     pub fn open(&self) -> bool {
         self.state.load(Ordering::Relaxed) == OPEN
     }
 
-    /// [`open`](Self::open) in one order with other accesses of this kind: for who first said, with a store of
-    /// this kind, that it is at work. On AArch64 a load-acquire, which is not done before an earlier
+    /// [`open`](Self::open) as a sequentially consistent load: for writers that have announced themselves with a
+    /// sequentially consistent store. On AArch64 this is a load-acquire, which is not reordered before an earlier
     /// store-release.
     #[inline(always)]
     pub fn open_in_order(&self) -> bool {
         self.state.load(Ordering::SeqCst) == OPEN
     }
 
-    /// [`state`](Self::state) in one order with [`open_in_order`](Self::open_in_order).
+    /// [`state`](Self::state) as a sequentially consistent load, as [`open_in_order`](Self::open_in_order).
     pub fn state_in_order(&self) -> State {
         State(self.state.load(Ordering::SeqCst))
     }
 
-    /// All that the state says. A writer that sees by this that the gate is open also sees what a reader
-    /// did to its stream before that opened it.
+    /// Loads the state with acquire ordering. A writer that sees an open gate here also sees what a reader did to the
+    /// writer's stream before it opened the gate.
     #[inline(always)]
     pub fn state(&self) -> State {
         State(load_acquire(&self.state))
     }
 
-    /// Clears some bits of the state and sets others, and the word with it; returns what it was. On
-    /// processors without compare-and-swap the caller has interrupts masked.
+    /// Clears some bits of the state, sets others and updates the word; returns the previous state. On processors
+    /// without compare-and-swap the caller has masked interrupts.
     #[inline(never)]
     fn change(&self, clear: u32, set: u32) -> State {
         let old = change(&self.state, |state| state & !clear | set);
@@ -327,8 +326,7 @@ impl Gate {
         State(old)
     }
 
-    /// What the word is to be in this state, with this trigger. (Once the gate has been
-    /// [shut](Self::shut) the state has no bit.)
+    /// The word for this state and this trigger. (After [`shut`](Self::shut) the state has no bit set.)
     #[inline(always)]
     fn word_of(&self, state: State, trigger: usize) -> *mut u8 {
         let State(bits) = state;
@@ -352,8 +350,8 @@ impl Gate {
         self.hot()
     }
 
-    /// Brings the word up to date. Several may do so at once: who stores last looks at the state again
-    /// after that.
+    /// Updates the word. Several contexts may do so at once: each reads the state again after its store, and repeats if
+    /// it has changed, so the last store is up to date.
     #[inline(never)]
     fn tell(&self) {
         if ALONE {
@@ -374,8 +372,8 @@ impl Gate {
         }
     }
 
-    /// Opens the gate for a measurement, whatever it is; returns what [`let_go`](Self::let_go) needs
-    /// to make it that again. With interrupts masked all the while.
+    /// Opens the gate for a measurement, whatever its state; returns the state for [`let_go`](Self::let_go) to restore.
+    /// The caller has masked interrupts from here until then.
     #[cfg(feature = "cost")]
     #[inline(always)]
     pub(crate) fn force(&self) -> State {
@@ -385,7 +383,7 @@ impl Gate {
         state
     }
 
-    /// See [`force`](Self::force).
+    /// Restores the state that [`force`](Self::force) returned.
     #[cfg(feature = "cost")]
     #[inline(always)]
     pub(crate) fn let_go(&self, state: State) {
@@ -393,33 +391,31 @@ impl Gate {
         self.tell();
     }
 
-    /// Takes the right to set the recorder up: true for the first caller only, until it has ended
-    /// with [`set_up`](Self::set_up). (Who does all of that with interrupts masked on one processor needs no
-    /// such right.)
+    /// Claims the right to set the recorder up: true for the first caller only, until it calls
+    /// [`set_up`](Self::set_up). (A driver for one processor that sets up with interrupts masked needs no claim.)
     pub fn claim(&self) -> bool {
         self.change(NEW, CLAIMED).fresh()
     }
 
-    /// The recorder has been set up, or not for good (`failed`), or not yet (`again`: the next hook
-    /// tries it).
+    /// Ends the set-up: it succeeded, or has failed for good (`failed`), or the next hook tries it again (`again`).
     pub fn set_up(&self, failed: bool, again: bool) {
         let failed = if failed { FAILED } else { 0 };
         let new = if again { NEW } else { 0 };
         self.change(CLAIMED | NEW, failed | new);
     }
 
-    /// One more reason not to record; [`enable`](Self::enable) takes it back. Past 255 of them it
-    /// stays closed for good.
+    /// Disables recording once more; [`enable`](Self::enable) reverts it. From 255 open calls on, the gate stays closed
+    /// for good.
     pub fn disable(&self) {
         self.count_disabled(true);
     }
 
-    /// Takes one [`disable`](Self::disable) back; nothing if there is none, or there were too many.
+    /// Reverts one [`disable`](Self::disable); does nothing if none is open, or if there were 255.
     pub fn enable(&self) {
         self.count_disabled(false);
     }
 
-    /// There is one reason more, or one less.
+    /// Adds one open call of [`disable`](Self::disable), or removes one.
     #[inline(never)]
     pub(crate) fn count_disabled(&self, more: bool) {
         let step = if more {
@@ -436,19 +432,19 @@ impl Gate {
         count(&self.changes);
     }
 
-    /// Closes or opens the gate by command, apart from what the program does.
+    /// Disables or enables recording by command, independently of the program's calls.
     pub fn command(&self, enabled: bool) {
         self.set(COMMANDED, !enabled);
         count(&self.changes);
     }
 
-    /// Turns recording on or off; returns whether that is a change. Off, the trigger does nothing any more if a single
-    /// shot is `over`.
+    /// Turns recording on or off; returns whether that is a change. When it turns off and a single shot is `over`, the
+    /// trigger has no effect from then on.
     pub fn turn(&self, on: bool, over: bool) -> bool {
         if self.state().on() == on {
             return false;
         }
-        // Before, so that who finds recording on finds the new numbers too.
+        // Before the state, so that a context that sees recording on also sees the new counts.
         count(&self.turns);
         count(&self.changes);
         let set = match (on, over) {
@@ -459,7 +455,7 @@ impl Gate {
         self.change(ON | UNTURNED | SPENT, set).on() != on
     }
 
-    /// The same of an event: of no call, or one whose caller is not known, from nowhere.
+    /// The site of an event. Events that are no call, or whose caller is unknown, have the caller 0.
     #[inline(always)]
     pub fn site_of(&self, event: &crate::Event) -> Site {
         #[cfg(feature = "conditions")]
@@ -472,7 +468,7 @@ impl Gate {
         site
     }
 
-    /// The trigger works again after a single shot.
+    /// Makes the trigger effective again after a single shot.
     pub fn rearm(&self) {
         #[cfg(feature = "conditions")]
         if let Some(conditions) = self.conditions {
@@ -481,26 +477,26 @@ impl Gate {
         self.set(SPENT, false);
     }
 
-    /// Counts as if events may have been missed, for drivers where a reader is reason enough.
+    /// Counts a change as if events may have been missed, for drivers in which a reader causes that.
     pub fn call_attention(&self) {
         count(&self.changes);
     }
 
-    /// A number that is another one whenever events may have been missed: because the gate was
-    /// closed, in any way but by a reader. (Where one recorder is alone it need not look for that.)
+    /// A counter that changes whenever events may have been missed because the gate was closed, other than by a reader.
+    /// (Recorders of microcontrollers don't keep it.)
     #[inline(always)]
     pub fn changes(&self) -> u32 {
         counted(&self.changes)
     }
 
-    /// A number that is another one whenever recording has been turned on or off.
+    /// A counter that changes whenever recording is turned on or off. (Recorders of microcontrollers don't keep it.)
     #[inline(always)]
     pub fn turns(&self) -> u32 {
         counted(&self.turns)
     }
 
-    /// The process is the child of a fork: what another thread of its parent was about to do is never done.
-    /// Events may have been missed.
+    /// Resets the gate in the child of a fork: other threads of the parent don't exist here, so a set-up or dump that
+    /// one of them had begun never ends. Counts a change, because events may have been missed.
     #[cfg(target_has_atomic = "32")]
     pub fn start_as_child(&self) {
         if self.state().claimed() {
@@ -510,13 +506,12 @@ impl Gate {
         count(&self.changes);
     }
 
-    /// Holds the buffers still, or lets them go; returns what was before.
+    /// Freezes or unfreezes the buffers; returns the previous state.
     pub fn freeze(&self, frozen: bool) -> State {
         self.set(FROZEN, frozen)
     }
 
-    /// Closes the gate for good: before a reboot, so that RAM that survives it does not look
-    /// initialized.
+    /// Closes the gate for good: before a reboot, so that RAM that survives it does not look initialized.
     pub fn shut(&self) {
         self.change(u32::MAX, 0);
     }
@@ -537,7 +532,7 @@ impl Gate {
         code(self.stopper.load(Ordering::Relaxed))
     }
 
-    /// Trigger and stopper as they stand here, of a single shot if `once`.
+    /// Trigger and stopper as they are stored here, for a single shot if `once`.
     pub fn sets(&self, once: bool) -> Retained {
         let load = |function: &AtomicUsize| function.load(Ordering::Relaxed);
         Retained {
@@ -549,7 +544,7 @@ impl Gate {
         }
     }
 
-    /// Sets the trigger, or the stopper; 0 for none.
+    /// Sets the trigger or the stopper; 0 for none.
     #[inline(never)]
     pub fn set_function(&self, stopper: bool, function: usize) {
         let place = match stopper {
@@ -576,7 +571,7 @@ impl Gate {
     }
 }
 
-/// Counts one more, whoever else does so at this moment, if anybody looks at it.
+/// Increments a counter, if this recorder keeps it. Atomic where the processor has atomic operations.
 #[inline(always)]
 fn count(counter: &[AtomicU32; SHARED]) {
     for counter in counter {
@@ -587,7 +582,7 @@ fn count(counter: &[AtomicU32; SHARED]) {
     }
 }
 
-/// What has been counted.
+/// Reads a counter; 0 if this recorder does not keep it.
 #[inline(always)]
 fn counted(counter: &[AtomicU32; SHARED]) -> u32 {
     match counter.first() {
@@ -605,7 +600,7 @@ const fn marked(function: usize) -> usize {
     }
 }
 
-/// The address of code without the bit that tells the instruction set.
+/// The address of code without the Thumb bit.
 #[inline(always)]
 pub const fn code(address: usize) -> usize {
     address & !CODE_BIT

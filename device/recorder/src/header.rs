@@ -1,4 +1,4 @@
-//! Writes packet headers ([`kymo_wire::packet`]): for streams of events, and for the smallest library.
+//! Writes packet headers ([`kymo_wire::packet`]): for streams of events, and for the minimal recorder.
 
 use kymo_wire::event::{PacketHeader, WordSize};
 use kymo_wire::packet::PACKET_MAGIC;
@@ -6,23 +6,23 @@ use kymo_wire::packet::PACKET_MAGIC;
 use crate::Target;
 use crate::memory::Memory;
 
-/// What the header of a packet says that begins.
+/// Content of the header of a new packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
-    /// Stream, flags and CPU, as they stand in the header's second word.
+    /// Stream, flags and CPU, as in the header's second word.
     pub identity: u32,
     /// The packet's number.
     pub sequence: u32,
-    /// Records that could not be written before it.
+    /// Number of records lost before it.
     pub discarded: u32,
-    /// When it begins.
+    /// Begin of the packet.
     pub now: u64,
-    /// The thread that runs then.
+    /// The thread running at that time.
     pub thread: usize,
 }
 
 impl Header {
-    /// Writes it: of a packet without records.
+    /// Writes the header of a packet without records.
     ///
     /// # Safety
     /// `place` is a multiple of 8 bytes, with memory for a header that nobody else writes.
@@ -48,7 +48,7 @@ impl Header {
         }
     }
 
-    /// Says that the packet has so many bytes, the header's among them, and that its last record was at `last`.
+    /// Updates the header with the size of the packet, including the header, and with the time of its last record.
     ///
     /// # Safety
     /// There is a header, which nobody else writes.

@@ -1,25 +1,24 @@
-//! What a hook needs at every call, in the order in which it needs it.
+//! Data that a hook needs at every call, in the order of access.
 //!
-//! Hooks exist twice: as portable Rust ([`Cursor::enter`], [`Cursor::exit`]) and, for some
-//! processors, as assembly in `device/arch`. Both work on the structures of this file, and write the
-//! same bytes; the offsets are constants here, and are checked. Whatever is not usual (the record is
-//! far from the one before, the packet is full, a table is kept, nothing is recorded at all) they
-//! leave to the *slow path*, which is the same for both.
+//! Hooks exist twice: as portable Rust ([`Cursor::enter`], [`Cursor::exit`]) and, for some processors, as assembly in
+//! `device/arch`. Both work on the structures of this file and write the same bytes; the offsets are constants here,
+//! and are checked at compile time. Hooks leave all other cases (the time is far from the previous record's, the packet
+//! is full, a table is kept, nothing is recorded at all) to the *slow path*, which both share.
 //!
-//! A hook first looks at the gate's word, without masking interrupts:
+//! A hook first loads the gate's word, without masking interrupts:
 //!
-//! | [`Gate`]'s word | what to do |
+//! | [`Gate`]'s word | action |
 //! |---|---|
 //! | 0 | nothing |
 //! | the address of the [`Hot`] | record |
 //! | anything else | on entry, if the function is the trigger: slow path; else nothing |
 //!
-//! (The last row holds before RAM is initialized, too: the slow path looks for a magic number.) To
-//! record is to mask interrupts and, if [`end`](Cursor::end) allows it, to write a record at
-//! [`at`](Cursor::at). That check is the one that counts: whoever closes the gate, freezes the buffer
-//! or needs to see every event lowers `end`, with interrupts masked.
+//! (The last row also applies before RAM is initialized: the slow path checks a magic number.) To record, the hook
+//! masks interrupts and, if [`end`](Cursor::end) allows it, writes a record at [`at`](Cursor::at). The check of `end`
+//! is the decisive one: code that closes the gate, freezes the buffer or needs every event on the slow path lowers
+//! `end`, with interrupts masked.
 //!
-//! On an exit that is the stopper's, too, the slow path is taken.
+//! The exit of the stopper takes the slow path, too.
 
 use core::cell::Cell;
 #[cfg(feature = "cost")]
@@ -41,9 +40,8 @@ use crate::gate::Gate;
 use crate::gate::WORDS_BEFORE;
 use crate::unaligned::{put16, put32, put64};
 
-/// Calls are counted ([`Cursor::depth`]), so that exits are named where a reader could not know their
-/// function. Else all packets are [nested](kymo_wire::packet::PacketHeader::FLAG_NESTED), and the
-/// depth is always 1.
+/// Whether calls are counted ([`Cursor::depth`]), so that exits name their function only where a reader could not know
+/// it. Otherwise all packets are [nested](kymo_wire::packet::PacketHeader::FLAG_NESTED), and the depth is always 1.
 pub const COUNTING: bool = cfg!(feature = "depth");
 
 /// What [`Cursor::depth`] begins with, and is raised and lowered from, where every exit is named
@@ -62,53 +60,50 @@ pub(crate) const fn is_counted<T: Target>(depth: usize) -> bool {
     depth != 0 && !names_exits::<T>(depth)
 }
 
-/// Where the next record of a stream goes, and all that is needed to write it if it is an entry or
-/// exit. For one context at a time. Every field is a word of the machine.
+/// Write position of a stream, with all that is needed to write the next record if that is an entry or exit. Only one
+/// context at a time may use it. Every field is one machine word.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Cursor {
     /// The low bits of the last record's time ([`low`]).
     pub last: Cell<usize>,
-    /// Where the next record goes: all before it in the open packet is whole.
+    /// Address of the next record: all records before it in the open packet are complete.
     pub at: AtomicPtr<u8>,
-    /// How many calls were entered in this packet, in this run of one thread, and have not been left:
-    /// so many exits need no function.
+    /// Number of calls that were entered in this packet, without a thread switch since, and are still open: so many
+    /// exits need no function.
     pub depth: Cell<usize>,
-    /// The register that counts the time: 32 bits, upwards, without end. Null if time is had in
-    /// another way (then `end` keeps assembly from reading it).
+    /// Address of the free-running 32-bit up-counter that is the clock. Null if the time is read in another way (`end`
+    /// is then 0, so that assembly never reads the counter).
     pub counter: Cell<*const u32>,
-    /// A record may be written if `at` is below this. It leaves room for the longest one
+    /// A hook may write a record if `at` is below this address, which leaves room for the longest one
     /// ([`Layout::fast_bytes`]). 0: everything takes the slow path.
     pub end: AtomicUsize,
     /// The address of function 0, with [`CODE_BIT`].
     pub text_base: Cell<usize>,
     /// [`Layout::function_shift`].
     pub function_shift: Cell<usize>,
-    /// What [`end`](Self::end) is for hooks, for everything else: 0 also where these may go on.
+    /// The bound of the slow path, as [`end`](Self::end) is that of hooks. It may be set while `end` is 0.
     pub limit: AtomicUsize,
 }
 
-/// What a [`Cursor`] says of the records before: the words up to the count of open calls.
+/// Saved state of a [`Cursor`] that depends on previous records: the words up to and including the depth.
 #[cfg(feature = "cost")]
 pub(crate) type Saved = [MaybeUninit<usize>; 3];
 
-/// A cursor and the gate of the recorder whose only one it is: what a hook of one processor finds
-/// under one address, in `.data`.
+/// The cursor and the gate of a recorder with one stream: on one processor hooks find both at one address, in `.data`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Hot {
-    /// Of the one stream.
+    /// The cursor of the only stream.
     pub cursor: Cursor,
-    /// The recorder's.
+    /// The recorder's gate.
     pub gate: Gate,
 }
 
-// SAFETY: the cells of the cursor are for one context at a time, who sees to it is the driver's
-// business; the gate has atomics only.
+// SAFETY: the cells of the cursor are for one context at a time, which the driver ensures; the gate has atomics only.
 unsafe impl Sync for Hot {}
 
-/// The words of a [`Hot`], counted from its beginning, for assembly: the offset in bytes is this
-/// times the size of a word.
+/// Word indices of the fields of a [`Hot`], for assembly: the offset in bytes is the index times the size of a word.
 pub mod word {
     /// [`Cursor::last`](super::Cursor::last).
     pub const LAST: usize = 0;
@@ -124,7 +119,7 @@ pub mod word {
     pub const TEXT_BASE: usize = 5;
     /// [`Cursor::function_shift`](super::Cursor::function_shift).
     pub const FUNCTION_SHIFT: usize = 6;
-    /// What the end is for all but hooks.
+    /// The `limit` of a [`Cursor`](super::Cursor).
     pub const LIMIT: usize = 7;
     /// [`Gate`](super::Gate): the trigger, with [`CODE_BIT`](super::CODE_BIT).
     pub const TRIGGER: usize = 8;
@@ -152,7 +147,7 @@ const _: () = {
     assert!(gate + Gate::STOPPER_OFFSET == word::STOPPER * word);
 };
 
-/// The part of a time that cursors keep: on 32-bit targets the low 32 bits.
+/// The part of a time that cursors keep: the low 32 bits on 32-bit targets.
 #[inline(always)]
 pub const fn low<T: Target>(time: u64) -> usize {
     match T::LAYOUT.word {
@@ -161,7 +156,7 @@ pub const fn low<T: Target>(time: u64) -> usize {
     }
 }
 
-/// How far the time `now` is from `then`, both cut by [`low`].
+/// Ticks from `then` to `now`, both truncated by [`low`].
 #[inline(always)]
 pub(crate) const fn distance<T: Target>(now: usize, then: usize) -> usize {
     match T::LAYOUT.word {
@@ -171,8 +166,8 @@ pub(crate) const fn distance<T: Target>(now: usize, then: usize) -> usize {
 }
 
 impl Hot {
-    /// A recorder that has not been set up: the first hook does it. `this` is the address at which
-    /// it will lie, which hooks find in the gate's word (at another address they would do nothing).
+    /// A recorder that the first hook will set up. `this` is the address that it will have: the gate's word must equal
+    /// it, otherwise hooks don't record.
     pub const fn new(this: *const Self) -> Self {
         Self {
             cursor: Cursor::new(),
@@ -180,7 +175,7 @@ impl Hot {
         }
     }
 
-    /// The same with trigger and stopper that act only when `conditions` says so.
+    /// The same with `conditions` under which trigger and stopper act.
     #[cfg(feature = "conditions")]
     pub const fn with(this: *const Self, conditions: &'static Conditions) -> Self {
         let mut hot = Self::new(this);
@@ -190,7 +185,7 @@ impl Hot {
 }
 
 impl Cursor {
-    /// Without memory: everything takes the slow path. All zero.
+    /// A cursor without memory: everything takes the slow path. All zero.
     pub const fn new() -> Self {
         Self {
             last: Cell::new(0),
@@ -204,14 +199,14 @@ impl Cursor {
         }
     }
 
-    /// Where the next record goes. A reader of memory at any moment sees whole records up to
-    /// there.
+    /// Address of the next record. A reader of memory finds complete records up to there at any time.
     #[inline(always)]
     pub fn at(&self) -> *mut u8 {
         self.at.load(Ordering::Relaxed)
     }
 
-    /// What it says of the records before, for [`restore`](Self::restore). With nobody else at it.
+    /// Saves the state that depends on previous records, for [`restore`](Self::restore). The caller has exclusive
+    /// access.
     #[cfg(feature = "cost")]
     #[inline(always)]
     pub(crate) fn save(&self) -> Saved {
@@ -220,36 +215,36 @@ impl Cursor {
         unsafe { this.cast::<Saved>().read() }
     }
 
-    /// Makes that again what it was, with nobody else at it; everything takes the slow path then.
+    /// Restores a saved state, with exclusive access; everything takes the slow path afterwards.
     #[cfg(feature = "cost")]
     #[inline(always)]
     pub(crate) fn restore(&self, saved: Saved) {
         let this: *const Self = self;
-        // SAFETY: as above; every field may be changed by who shares it.
+        // SAFETY: as above; every field may be changed by the context that uses it.
         unsafe { this.cast_mut().cast::<Saved>().write(saved) };
         self.close();
     }
 
-    /// Whether a hook may write here at this moment.
+    /// Whether a hook may write a record now.
     #[inline(always)]
     pub fn is_open(&self) -> bool {
         (self.at() as usize) < self.end.load(Ordering::Relaxed)
     }
 
-    /// Whether records might be written if only there was room left in the packet.
+    /// Whether only the lack of room in the packet prevents the slow path from writing.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
         let limit = self.limit();
         limit != 0 && self.at() as usize >= limit
     }
 
-    /// Whether anything but hooks may write here at this moment.
+    /// The bound of the slow path; 0 if it may not write.
     #[inline(always)]
     pub(crate) fn limit(&self) -> usize {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Lets all write below `limit`, hooks too if `fast`.
+    /// Permits records below `limit`, by hooks too if `fast`.
     #[inline(always)]
     pub(crate) fn open(&self, limit: usize, fast: bool) {
         self.limit.store(limit, Ordering::Relaxed);
@@ -257,27 +252,27 @@ impl Cursor {
         self.end.store(end, Ordering::Relaxed);
     }
 
-    /// From now on everything takes the slow path, until that opens it again.
+    /// Sends everything to the slow path until that opens the cursor again.
     #[inline(always)]
     pub fn close(&self) {
         self.limit.store(0, Ordering::Relaxed);
         self.end.store(0, Ordering::Relaxed);
     }
 
-    /// The number of a function: one that has none in any form gives a great one.
+    /// The number of a function. An address that has no number in any form gives one that is too large for all forms.
     #[inline(always)]
     pub(crate) fn number<T: Target>(&self, function: usize) -> usize {
         let distance = (function | CODE_BIT).wrapping_sub(self.text_base.get());
         let shift = self.function_shift.get() as u32;
-        // What is not a multiple has bits at the upper end then.
+        // The rotation moves the low bits of an address that is no multiple of the granularity to the upper end.
         match T::LAYOUT.word {
             WordSize::Bits32 => (distance as u32).rotate_right(shift) as usize,
             WordSize::Bits64 => distance.rotate_right(shift),
         }
     }
 
-    /// Records that `function` was entered at `now` (cut by [`low`]), if that is usual; false if it
-    /// is for the slow path.
+    /// Records that `function` was entered at `now` (truncated by [`low`]), if it fits a short form; returns false if
+    /// the slow path must record it.
     ///
     /// # Safety
     /// Below `end` there is memory for [`Layout::fast_bytes`] bytes at `at`, which nobody else writes.
@@ -288,7 +283,7 @@ impl Cursor {
         unsafe { self.enter_below::<T>(end, now, self.number::<T>(function)) }
     }
 
-    /// The same of the function with this [`number`](Self::number), if there is room below `end`.
+    /// Records the entry of the function with this [`number`](Self::number), if there is room below `end`.
     ///
     /// # Safety
     /// As of [`enter`](Self::enter).
@@ -305,7 +300,7 @@ impl Cursor {
             return false;
         }
         let distance = distance::<T>(now, self.last.get());
-        // Each form by itself, so that its shifts and masks are constants.
+        // Each form separately, so that its shifts and masks are constants.
         // SAFETY: by this function's contract; `at` is below `end`.
         unsafe {
             if fits::<T>(short, distance, number) {
@@ -322,8 +317,8 @@ impl Cursor {
         true
     }
 
-    /// Records that the function that was entered last was left at `now`, if that is usual; false if
-    /// it is for the slow path.
+    /// Records that the innermost open function exited at `now`, if it fits a short form; returns false if the slow
+    /// path must record it.
     ///
     /// # Safety
     /// As of [`enter`](Self::enter).
@@ -334,7 +329,7 @@ impl Cursor {
         unsafe { self.exit_below::<T>(end, now) }
     }
 
-    /// The same, if there is room below `end`.
+    /// The same, with the bound `end`.
     ///
     /// # Safety
     /// As of [`enter`](Self::enter).
@@ -363,8 +358,8 @@ impl Cursor {
         true
     }
 
-    /// Records that `function` was left at `now`, and that it was this one, because its entry is not
-    /// in this packet; false if it is, or for the slow path.
+    /// Records that `function` exited at `now`, with its number, because its entry is not in this packet. Returns false
+    /// if the entry is, or if the slow path must record it.
     ///
     /// # Safety
     /// As of [`enter`](Self::enter).
@@ -392,6 +387,8 @@ impl Cursor {
         true
     }
 
+    /// Writes a record of this form.
+    ///
     /// # Safety
     /// There is memory for [`Layout::fast_bytes`] bytes at `at`.
     #[inline(always)]
@@ -406,12 +403,10 @@ impl Cursor {
         }
     }
 
-    /// Makes records whole: all before `at` counts from now on. `now` is the last one's time, cut by
-    /// [`low`].
+    /// Commits records: all before `at` are complete from now on. `now` is the last one's time, truncated by [`low`].
     #[inline(always)]
     pub(crate) fn commit(&self, at: *mut u8, now: usize) {
-        // The order that a debugger or a crash sees. Another thread reads only packets that have
-        // been closed.
+        // This is the order that a debugger or a crash handler sees. Other threads read only closed packets.
         compiler_fence(Ordering::Release);
         self.at.store(at, Ordering::Relaxed);
         self.last.set(now);
@@ -424,19 +419,19 @@ impl Default for Cursor {
     }
 }
 
-/// Whether a time this far from the last one, and a function of this number, fit an entry of this form. (A compiler
-/// that is to make code small would call a closure.)
+/// Whether an entry of this form can hold a time this far from the last one and a function of this number. (A function
+/// and not a closure, because compilers that optimize for size would call the closure.)
 #[inline(always)]
 fn fits<T: Target>(form: Form, distance: usize, number: usize) -> bool {
     let shape = T::LAYOUT.shape;
     distance >> shape.time_bits(form) == 0 && number as u64 >> shape.function_bits(form) == 0
 }
 
-/// Stores the low `bytes` bytes of `value` at `at`, in this byte order, and anything behind them up
-/// to the next power of two.
+/// Stores the low `bytes` bytes of `value` at `at`, in this byte order. The bytes behind them, up to the next power of
+/// two, become undefined.
 ///
 /// # Safety
-/// There is memory for so many bytes. `bytes` is 1 to 4, 6 or 8.
+/// There is memory for `bytes` bytes, rounded up to a power of two. `bytes` is 1 to 4, 6 or 8.
 #[inline(always)]
 pub(crate) unsafe fn store(order: ByteOrder, at: *mut u8, value: u64, bytes: usize) {
     // SAFETY: by this function's contract.
@@ -469,6 +464,6 @@ const fn ordered16(order: ByteOrder, value: u16) -> u16 {
     }
 }
 
-/// The longest record of the fast path is stored by one integer of this size.
+/// The longest record of the fast path is stored as one integer of this size.
 const _: () = assert!(Shape::Compact.bytes(Form::EnterLong) == 4);
 const _: () = assert!(Shape::Wide.bytes(Form::EnterLong) == 8);

@@ -7,7 +7,7 @@ use crate::config::{Config, FIXED, STREAM};
 use crate::encode::Functions;
 use crate::retained::Place;
 
-/// The mode that the build asks for.
+/// The mode in the program's configuration.
 pub fn mode(config: &Config) -> Mode {
     if config.flags & STREAM != 0 {
         Mode::Stream
@@ -18,7 +18,7 @@ pub fn mode(config: &Config) -> Mode {
     }
 }
 
-/// How the build has functions numbered.
+/// The numbering of functions in the program's configuration.
 pub fn functions(config: &Config) -> Functions {
     Functions {
         text_base: config.text_base as usize,
@@ -26,8 +26,8 @@ pub fn functions(config: &Config) -> Functions {
     }
 }
 
-/// What holds of every recorder with this configuration; its driver corrects what it knows better
-/// (clock, streams, current mode).
+/// The identity of a recorder with this configuration; its driver corrects what it knows better (clock, streams,
+/// current mode).
 pub fn identity<T: Target>(config: &Config, build_id: &[u8]) -> Identity {
     let mut id = ([0; 32], 0);
     if let Some(to) = id.0.get_mut(..build_id.len()) {
@@ -58,7 +58,7 @@ pub fn identity<T: Target>(config: &Config, build_id: &[u8]) -> Identity {
     }
 }
 
-/// Where trigger and stopper are kept over a reboot.
+/// Memory that preserves trigger and stopper over a reboot.
 pub fn retained(config: &Config) -> Place {
     let at = match cfg!(feature = "retained") {
         true => config.retained.cast(),
@@ -68,15 +68,15 @@ pub fn retained(config: &Config) -> Place {
     unsafe { Place::new(at) }
 }
 
-/// The build id that the program names; empty if it names none.
+/// The build id in the program's configuration; empty if there is none.
 #[inline(never)]
 pub fn build_id_of(config: &Config) -> &'static [u8] {
     let at = config.build_id_note;
     if at.is_null() {
         return &[];
     }
-    // SAFETY: the program says that its note is there. It has a header of 12 bytes, of which the second
-    // word is the id's length.
+    // SAFETY: by the program's configuration its note is there. It has a header of 12 bytes, of which the second word
+    // is the id's length.
     let note = unsafe {
         let length = at.cast::<u32>().add(1).read_unaligned();
         let length = 16 + length.min(32) as usize;
@@ -85,8 +85,8 @@ pub fn build_id_of(config: &Config) -> &'static [u8] {
     build_id(note)
 }
 
-/// The build id in an ELF note (`n_namesz, n_descsz, n_type, "GNU\0", id`, in 32-bit words of the
-/// machine); empty if it is no such note, or the id is longer than 32 bytes.
+/// The build id in an ELF note (`n_namesz, n_descsz, n_type, "GNU\0", id`, in 32-bit words of the machine); empty if it
+/// is no such note, or the id is longer than 32 bytes.
 pub fn build_id(note: &[u8]) -> &[u8] {
     let word = |at: usize| {
         let bytes = note.get(at..at + 4)?;

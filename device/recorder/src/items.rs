@@ -1,32 +1,28 @@
 //! Rings of items: events of the shape that RTEMS records ([`kymo_wire::items`]).
 //!
-//! A producer of items costs a dozen instructions because there is only one thing that it must
-//! know: where the next item goes ([`Ring::at`](Ring)). It stores the item there, moves the
-//! pointer on, and looks whether the pointer's low bits have become 0: packets are a power of two
-//! long and lie at multiples of that. Producers in assembly (`device/arch`) do just this; the portable
-//! one here (`put_near`) looks before it stores instead, and puts several items
-//! down at once.
+//! A producer of items takes a dozen instructions, because it needs only one pointer: where the next item goes
+//! ([`Ring::at`](Ring)). It stores the item there, advances the pointer, and checks whether the pointer's low bits have
+//! become 0: the size of packets is a power of two, and they are aligned to it. Producers in assembly (`device/arch`)
+//! do just this; the portable one here (`put_near`) checks before it stores instead, and stores several items at once.
 //!
-//! The place of one item at the end of each packet is therefore never content: it is the *landing*.
-//! An item that lands there is [picked up](Ring::pick_up) and produced again as by the portable
-//! producer. While a ring is closed (nothing recorded yet, off, held still for a reader, full) its
-//! pointer stands at a landing, so that every producer comes by, without having asked.
+//! The last item's space in each packet is therefore never content: it is the *sentinel slot* (`LANDING`). The recorder
+//! [picks up](Ring::pick_up) an item that was stored there, and produces it again as the portable producer does. While
+//! a ring is closed (nothing recorded yet, off, frozen for a reader, full) its pointer is at a sentinel slot, so that
+//! every producer reaches the recorder without a check of its own.
 //!
-//! Where an item finds no room, or is too far away, one thing is done about that at a time
-//! (`make_room`): a time is put down, the packet is closed, the next one begun.
-//! Then it is tried again. So on one processor interrupts need not be masked for longer than one of
-//! these takes, and whoever records in between does what is left of them himself.
+//! If an item finds no room, or its time is too far from the last one's, `make_room` makes one change at a time (it
+//! stores a time item, closes the packet, or begins the next one), and the producer tries again. On one processor
+//! interrupts thus need not be masked for longer than one such step, and a context that records in between does the
+//! remaining steps itself.
 //!
-//! Times. An item has the low 22 bits of the clock, so less than 2^22 ticks may pass from one to
-//! the next. The portable producer puts a [`TIME`](items::TIME) item in between where more did, and
-//! where the upper half of the time changes, as it looks at the lower one alone. Those in assembly
-//! don't look at the clock's upper bits; for them the [tick](Ring::tick) does it, which has to come
-//! at least every 2^21 ticks.
+//! Times: an item has the low 22 bits of the clock, so less than 2^22 ticks may pass from one to the next. The portable
+//! producer inserts a [`TIME`](items::TIME) item where more have passed, and where the upper half of the time changes,
+//! because it compares lower halves only. Producers in assembly don't read the clock's upper bits; for them the
+//! [tick](Ring::tick) inserts the item, and must be called at least every 2^21 ticks.
 //!
-//! One ring has one writer at a time: whoever writes has interrupts masked, or all who write run at
-//! one level of interrupts. Readers: [`packet`](Ring::packet) while the ring is sealed (a dump),
-//! [`next`](Ring::next) and [`release`](Ring::release) beside the writer in mode *stream*, and
-//! [`drain`](Ring::drain) beside the writer in any mode.
+//! A ring has one writer at a time: all writers either mask interrupts or run at one interrupt level. Readers:
+//! [`packet`](Ring::packet) while the ring is sealed (a dump), [`next`](Ring::next) and [`release`](Ring::release)
+//! beside the writer in mode *stream*, and [`drain`](Ring::drain) beside the writer in any mode.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -58,27 +54,27 @@ use word::{halves, ordered, whole};
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its id; of more than 10 bits the low ones. [`TIME`](items::TIME) is the recorder's own: one with that id
-    /// is counted as lost, with all that share its time.
+    /// Its id, of which the low 10 bits are stored. [`TIME`](items::TIME) is reserved for the recorder: an item with
+    /// that id is counted as lost, together with all that share its time.
     pub id: u32,
-    /// What it says.
+    /// Its payload.
     pub data: usize,
 }
 
 impl Item {
-    /// Whether it would be taken for a time.
+    /// Whether readers would take it for a time item.
     #[inline(always)]
     fn is_time(&self) -> bool {
         self.id as u16 & LAST == items::TIME
     }
 }
 
-/// What a packet says of the moment at which it is begun.
+/// Context that a packet's header records when the packet is begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// How many interrupt handlers are being served.
+    /// Number of active interrupt handlers.
     pub isr_depth: u8,
-    /// The thread that runs; 0 if none is known.
+    /// The running thread; 0 if unknown.
     pub thread: usize,
     /// [`PacketHeader::flags`](kymo_wire::packet::PacketHeader::flags).
     pub flags: u8,
@@ -87,75 +83,74 @@ pub struct Moment {
 /// [`Ring::content`] while the newest packet is open.
 const OPEN: u32 = u32::MAX;
 
-/// The tick puts a time into a ring that is written in assembly when the last one is so many ticks
-/// ago.
+/// Interval in ticks after which the tick stores a time item into a ring that is written in assembly.
 pub const SYNC: u64 = 1 << (TIME_BITS - 1);
 
-/// A ring of packets of items, and where its next item goes.
+/// A ring of packets of items, with the position of its next item.
 ///
-/// `kymo.h` has the same structure (`kymo_ring_t`): programs on bare metal define their rings, with
-/// `at` standing at the landing of the first packet, so that a producer in assembly needs no set-up.
+/// `kymo_items.h` has the same structure (`kymo_ring_t`): programs on bare metal define their rings with `at` at the
+/// sentinel slot of the first packet, so that a producer in assembly needs no set-up.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Ring<T> {
-    /// Where the next item goes. At offset 0, for producers in assembly; they use nothing else.
+    /// Position of the next item. At offset 0, for producers in assembly, which use nothing else.
     at: AtomicPtr<u8>,
     memory: AtomicPtr<u8>,
-    /// How many packets there is room for.
+    /// Number of packets that the memory holds.
     packets: Cell<u32>,
     /// The stream's number: `cpu_id` of its packets.
     number: Cell<u16>,
-    /// What happens when it is full: a [`Mode`] as a number.
+    /// What happens when the ring is full: a [`Mode`] as a number.
     mode: Cell<u8>,
-    /// The recorder knows of it.
+    /// Whether the recorder has the ring in its list.
     listed: Cell<bool>,
-    /// Packets begun: the number of the next.
+    /// Number of packets begun, which is the number of the next one.
     sequence: AtomicU32,
-    /// Where the content of the newest packet ends, as an offset in the memory; [`OPEN`] while `at`
-    /// says it, 0 before the first and while one is begun. The newest packet is the one that `at` is in.
+    /// End of the newest packet's content, as an offset in the memory; [`OPEN`] while `at` defines it, 0 before the
+    /// first packet and while one is being begun. The newest packet is the one that `at` points into.
     content: AtomicU32,
-    /// Items produced before the newest packet, kept or not; and those in it, once it is closed.
+    /// Items produced before the newest packet, kept or not; plus those in it, once it is closed.
     before: AtomicU32,
-    /// Items of the newest packet that are only times, while it is open.
+    /// Time items in the newest packet, while it is open.
     times: AtomicU32,
     /// Items lost since the newest packet was begun.
     dropped: AtomicU32,
-    /// Items lost, in all.
+    /// Items lost in total.
     discarded: AtomicU32,
     /// Packets closed.
     closed: AtomicU32,
     /// Packets that a reader has released, in mode *stream*.
     taken: AtomicU32,
-    /// How often it has been cleared.
+    /// Number of times that the ring was cleared.
     clears: AtomicU32,
-    /// Where the first packet that a reader has not released lies, counted in packets. The reader's.
+    /// Slot of the first packet that a reader has not released. Only the reader uses it.
     reading: Cell<u32>,
-    /// Producers in assembly write here: the time of the last item is not known.
+    /// Whether producers in assembly write here: then the time of the last item is unknown.
     blind: Cell<bool>,
-    /// All places have held a packet.
+    /// Whether every slot has held a packet.
     round: Cell<bool>,
-    /// The time of the last item, as far as known: its lower half, and its upper one.
+    /// Time of the last item, as far as known: lower half, upper half.
     last: [Cell<u32>; 2],
-    /// The next ring that the recorder knows of.
+    /// The next ring in the recorder's list.
     next: AtomicPtr<Ring<T>>,
     target: PhantomData<T>,
 }
 
-// SAFETY: cells are the writer's alone (there is one at a time, by the contract of the methods), or a
-// reader's while the writer is held off; everything else is atomic.
+// SAFETY: cells are the writer's alone (there is one at a time, by the contract of the methods), or a reader's while
+// the writer is excluded; everything else is atomic.
 unsafe impl<T> Sync for Ring<T> {}
 
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl<T> Send for Ring<T> {}
 
-/// The size that `kymo_items.h` gives to it.
+/// The size in `kymo_items.h`.
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Ring<()>>() == if size_of::<usize>() == 4 { 72 } else { 88 });
 
-/// What a ring has come to since it was last cleared. Counters wrap at 2^32.
+/// Statistics of a ring since the last clear. Counters wrap at 2^32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Items produced: those that were overwritten or discarded too.
+    /// Items produced, including those overwritten or discarded.
     pub produced: u32,
     /// Items that could not be recorded.
     pub discarded: u32,
@@ -163,7 +158,7 @@ pub struct Figures {
     pub packets: u32,
 }
 
-/// What a reader of memory takes for granted ([`kymo_wire::note::ring`]).
+/// Layout that readers of memory rely on ([`kymo_wire::note::ring`]).
 #[cfg(not(loom))]
 const _: () = {
     use kymo_wire::note::ring;
@@ -178,9 +173,9 @@ const _: () = {
 };
 
 impl<T: Target> Ring<T> {
-    /// Where the address of the next ring is, in bytes from the beginning: a word.
+    /// Offset of the address of the next ring: a word.
     pub const NEXT_OFFSET: usize = offset_of!(Self, next);
-    /// Where the lower half of the last item's time is, in bytes from the beginning.
+    /// Offset of the lower half of the last item's time.
     pub const LAST_OFFSET: usize = offset_of!(Self, last);
     /// The size of a packet.
     pub const PACKET: usize = items::packet_bytes(T::LAYOUT.word);
@@ -188,17 +183,17 @@ impl<T: Target> Ring<T> {
     pub const ITEM: usize = items::item_bytes(T::LAYOUT.word);
     /// The size of a packet's header.
     pub const HEADER: usize = items::header_bytes(T::LAYOUT);
-    /// Where the landing is in a packet: behind all that can be content.
+    /// Offset of the sentinel slot in a packet: behind all content.
     pub const LANDING: usize = Self::PACKET - Self::ITEM;
-    /// How many items a packet holds; no more can be produced at once.
+    /// Number of items that a packet holds, which is also the most that can be produced at once.
     pub const CAPACITY: usize = (Self::LANDING - Self::HEADER) / Self::ITEM;
 
-    /// Without memory: counts everything as discarded. All zero.
+    /// A ring without memory, which counts all items as discarded. All zero.
     pub const fn empty() -> Self {
         Self::over(null_mut(), null_mut(), 0, 0)
     }
 
-    /// With memory for so many packets, for a `static`.
+    /// A ring with memory for so many packets, for a `static`.
     ///
     /// # Safety
     /// `memory` points to `packets` times [`PACKET`](Self::PACKET) initialized bytes that only this
@@ -234,8 +229,7 @@ impl<T: Target> Ring<T> {
         }
     }
 
-    /// Gives memory to a ring that has none; false if it is not aligned to a packet, or has not room
-    /// for two.
+    /// Gives memory to a ring that has none; returns false if it is not aligned to a packet, or too small for two.
     ///
     /// # Safety
     /// As [`new`](Self::new), apart from the alignment; nobody uses the ring yet.
@@ -251,12 +245,12 @@ impl<T: Target> Ring<T> {
         true
     }
 
-    /// Whether it has memory to record into. (What has been given to it is aligned.)
+    /// Whether the ring has memory to record into. ([`give`](Self::give) has checked the alignment.)
     pub fn usable(&self) -> bool {
         self.packets.get() >= 2
     }
 
-    /// What to do when it is full. To be said before anything is recorded, or after a clear.
+    /// Sets what happens when the ring is full. Call it before anything is recorded, or after a clear.
     pub fn set_mode(&self, mode: Mode) {
         self.mode.set(mode as u8);
     }
@@ -266,7 +260,7 @@ impl<T: Target> Ring<T> {
         self.number.get()
     }
 
-    /// What it has come to. Of a ring that is being written the figures may be a moment apart.
+    /// Returns the statistics. While the ring is being written they may not be consistent with each other.
     pub fn figures(&self) -> Figures {
         Figures {
             produced: self.position(),
@@ -275,9 +269,9 @@ impl<T: Target> Ring<T> {
         }
     }
 
-    /// Produces items that share one time and stay together: no other item of the ring comes between
-    /// them, and they are in one packet. More than [`CAPACITY`](Self::CAPACITY) cannot be; they are
-    /// counted as discarded. `moment` is asked if something has to be done before.
+    /// Produces items that share one time and stay together: within one packet, with no other item of the ring in
+    /// between. More than [`CAPACITY`](Self::CAPACITY) items can't be stored: they are counted as discarded. `moment`
+    /// is called only if something has to be done first.
     #[inline(always)]
     pub fn produce(&self, now: u64, items: &[Item], moment: impl Fn() -> Moment) {
         if !(Self::admits(items) && self.put(now, items)) {
@@ -285,7 +279,7 @@ impl<T: Target> Ring<T> {
         }
     }
 
-    /// [`produce`](Self::produce) where more has to be done.
+    /// [`produce`](Self::produce) when `put` has failed.
     #[cold]
     #[inline(never)]
     fn produce_with_more(&self, now: u64, items: &[Item], moment: Moment) {
@@ -304,7 +298,7 @@ impl<T: Target> Ring<T> {
         }
     }
 
-    /// Puts items that are [admitted](Self::admits) down at `now`, if that takes nothing first.
+    /// Stores [admitted](Self::admits) items at `now`, if nothing has to be done first.
     #[inline(always)]
     fn put(&self, now: u64, items: &[Item]) -> bool {
         let at = self.at.load(Ordering::Relaxed);
@@ -318,14 +312,13 @@ impl<T: Target> Ring<T> {
         fits
     }
 
-    /// The same into a ring that has memory, where `now` is the lower half of a time
-    /// that is less than 2^32 ticks behind the last item's: so it is if the ring's [tick](Self::tick)
-    /// comes.
+    /// The same for a ring that has memory, where `now` is the lower half of a time less than 2^32 ticks after the last
+    /// item's. Regular [ticks](Self::tick) of the ring ensure that.
     #[inline(always)]
     pub(crate) fn put_near(&self, now: u32, items: &[Item]) -> bool {
         let [last, _] = &self.last;
         let at = self.at.load(Ordering::Relaxed);
-        // Where the lower half has begun again the upper one changes, too: not here.
+        // Where the lower half has wrapped around, the upper half changes, too: left to `make_room`.
         let ahead = now.checked_sub(last.get());
         let fits =
             ahead.is_some_and(|ahead| ahead >> TIME_BITS == 0) && Self::fits(at, items.len());
@@ -336,13 +329,13 @@ impl<T: Target> Ring<T> {
         fits
     }
 
-    /// Whether there is room at `at` for so many items, which a packet can hold.
+    /// Whether there is room at `at` for `items` items, at most as many as a packet holds.
     #[inline(always)]
     fn fits(at: *mut u8, items: usize) -> bool {
         at as usize & (Self::PACKET - 1) <= Self::LANDING.wrapping_sub(items * Self::ITEM)
     }
 
-    /// Stores items from `at` on, where there is room for them, and makes them count.
+    /// Stores items from `at` on, where there is room for them, and commits them.
     #[inline(always)]
     fn lay(&self, at: *mut u8, now: u32, items: &[Item]) {
         let mut to = at;
@@ -358,11 +351,11 @@ impl<T: Target> Ring<T> {
         !self.at.load(Ordering::Relaxed).is_null()
     }
 
-    /// Whether items may ever be put down: a packet holds so many, and none of them would be taken for a time.
+    /// Whether items may ever be stored: there are no more than a packet holds, and none is a time item.
     #[inline(always)]
     pub fn admits(items: &[Item]) -> bool {
         match items {
-            // As most are.
+            // The usual case.
             [item] => !item.is_time(),
             _ => Self::admit_all(items),
         }
@@ -373,7 +366,7 @@ impl<T: Target> Ring<T> {
         (1..=Self::CAPACITY).contains(&items.len()) && !items.iter().any(Item::is_time)
     }
 
-    /// Stores one item at `to`, where the caller has found room for it; returns where it ends.
+    /// Stores one item at `to`, where the caller has found room for it; returns its end.
     #[inline(always)]
     fn store(to: *mut u8, now: u32, item: &Item) -> *mut u8 {
         let head = items::head(T::LAYOUT.order, item.id as u16 & LAST, now.into());
@@ -390,9 +383,8 @@ impl<T: Target> Ring<T> {
         to.wrapping_add(Self::ITEM)
     }
 
-    /// Takes the item that a producer in assembly stored at the landing, before it moved `at` behind
-    /// it, and has the next one land there too. The producer still has interrupts masked, or is alone
-    /// with this ring.
+    /// Takes the item that a producer in assembly stored in the sentinel slot before it advanced `at`, and resets `at`
+    /// to the sentinel slot. The producer still has interrupts masked, or is the only one that uses this ring.
     pub fn pick_up(&self) -> Item {
         let landing = self.at.load(Ordering::Relaxed).wrapping_sub(Self::ITEM);
         let words = landing.cast::<u32>();
@@ -418,28 +410,28 @@ impl<T: Target> Ring<T> {
         }
     }
 
-    /// Whether the recorder knows of it.
+    /// Whether the ring is in a recorder's list.
     pub(crate) fn is_listed(&self) -> bool {
         self.listed.get()
     }
 
-    /// Producers in assembly write here.
+    /// Marks that producers in assembly write here.
     pub fn set_blind(&self) {
         self.blind.set(true);
     }
 
     /// Counts items as discarded.
     pub fn lose(&self, items: usize) {
-        // A reader that sees them counted also sees what came before.
+        // A reader that sees the new counts also sees all items before.
         release();
         add(&self.discarded, items as u32);
         add(&self.dropped, items as u32);
     }
 
-    /// The periodic tick, not before the last item's time: see the module's words on times. (While no
-    /// packet is open that time is of no use.)
+    /// Periodic tick, at a time not before the last item's; the module's documentation describes its purpose. (It does
+    /// nothing while no packet is open.)
     pub fn tick(&self, now: u64) {
-        // However long ago the last item was: the low bits alone tell that it was too long.
+        // However long ago the last item was, the low bits alone show that it was too long.
         const LONG: u32 = 2 << TIME_BITS;
         const FAR: u32 = 1 << TIME_BITS;
         if !self.is_open() {
@@ -459,7 +451,7 @@ impl<T: Target> Ring<T> {
         }
     }
 
-    /// The time of the last item, as far as known.
+    /// Time of the last item, as far as known.
     #[inline(always)]
     fn last(&self) -> u64 {
         let [low, high] = &self.last;
@@ -473,8 +465,7 @@ impl<T: Target> Ring<T> {
         high.set((time >> 32) as u32);
     }
 
-    /// Whether a packet has been begun and not closed. Anybody may ask; it may be another one the next
-    /// moment.
+    /// Whether a packet is open. Any context may call it; the result may be outdated at once.
     pub fn is_open(&self) -> bool {
         self.content.load(Ordering::Relaxed) == OPEN
     }
@@ -484,14 +475,14 @@ impl<T: Target> Ring<T> {
         self.blind.get()
     }
 
-    /// Forgets all packets and counts from the beginning again.
+    /// Drops all packets and resets the counters.
     #[inline(never)]
     pub fn clear(&self) {
         add(&self.clears, 1);
         release();
         store_release(&self.content, 0);
         store_address(&self.at, self.pointer(Self::LANDING as u32));
-        // (Each by itself: a loop over them takes twice the code.)
+        // (One by one: a loop over them takes twice the code.)
         self.sequence.store(0, Ordering::Relaxed);
         self.before.store(0, Ordering::Relaxed);
         self.times.store(0, Ordering::Relaxed);
@@ -503,7 +494,7 @@ impl<T: Target> Ring<T> {
         self.round.set(false);
     }
 
-    /// How many items have been produced since the last clear, without those that are only times.
+    /// Number of items produced since the last clear, without time items.
     fn position(&self) -> u32 {
         let mut items = self.dropped.load(Ordering::Relaxed);
         if self.is_open() {
@@ -512,7 +503,7 @@ impl<T: Target> Ring<T> {
         self.before.load(Ordering::Relaxed).wrapping_add(items)
     }
 
-    /// How many items stand before `at` in its packet, which is open, without those that are only times.
+    /// Number of items before `at` in its packet, which is open, without time items.
     #[inline(always)]
     fn items(&self, at: *mut u8) -> u32 {
         let bytes = (at as usize & (Self::PACKET - 1)).wrapping_sub(Self::HEADER);
@@ -520,20 +511,20 @@ impl<T: Target> Ring<T> {
         ((bytes / Self::ITEM) as u32).wrapping_sub(times)
     }
 
-    /// The packet that `at` is in.
+    /// Start of the packet that `at` points into.
     #[inline(always)]
     fn packet_of(at: *mut u8) -> *mut u8 {
         at.wrapping_sub(at as usize & (Self::PACKET - 1))
     }
 
-    /// An offset in the memory as a pointer.
+    /// Address of an offset in the memory.
     fn pointer(&self, offset: u32) -> *mut u8 {
         self.memory
             .load(Ordering::Relaxed)
             .wrapping_add(offset as usize)
     }
 
-    /// The word at an offset in the memory; 0 outside.
+    /// Loads the word at an offset in the memory; 0 outside.
     fn word(&self, offset: u32) -> u32 {
         if offset as usize + 4 > self.packets.get() as usize * Self::PACKET {
             return 0;

@@ -1,20 +1,20 @@
-//! Kymo's recorder: what runs inside the traced program.
+//! The recorder: the code that runs inside the traced program.
 //!
-//! Hooks tell it that something happened; it decides whether to record ([`gate`]), encodes the
-//! event ([`hot`] what is usual, [`encode`] everything) into the packets ([`buffer`]) of its CPU or
-//! thread, and keeps the table of functions ([`profile`]). A host asks for both over the link ([`link`]).
+//! Hooks pass events to it. The recorder decides whether to record ([`gate`]), encodes the event ([`hot`] in the usual
+//! case, [`encode`] in all cases) into the packets ([`buffer`]) of its CPU or thread, and updates the profile table
+//! ([`profile`]). A host requests both over the link ([`link`]).
 //!
-//! The recorder allocates nothing, waits for nothing and depends on nothing but `kymo-wire`. What
-//! differs by processor and system comes in through traits, so that the same code runs on a
-//! Cortex-M, in a Linux process, and many times side by side in a test:
+//! The recorder does not allocate, and depends only on `kymo-wire`. Hooks don't wait for each other, except where
+//! recording on several CPUs is turned on or off. Traits supply what differs by processor and system, so that the same
+//! code runs on a Cortex-M, in a Linux process, and as many instances side by side in a test:
 //!
 //! - [`single`]: one processor whose interrupts can be masked; one stream.
-//! - `cpus` (likewise): processors that run one program; a stream each.
-//! - `threads` (where the processor has compare-and-swap): threads of a process; a stream each,
-//!   signals in place of interrupts.
-//! - [`minimal`]: the first of these where flash is short: calls alone, read from memory.
+//! - `cpus` (where the processor has compare-and-swap): processors that run one program; one stream for each.
+//! - `threads` (where the processor has compare-and-swap): threads of a process; one stream for each, with signals in
+//!   place of interrupts.
+//! - [`minimal`]: like `single`, for targets with little flash: records calls only, and is read from memory.
 //!
-//! The words that programs use are in the crate `kymo` (folder `device/rust`), for C and for Rust.
+//! The API for programs, in C and in Rust, is the crate `kymo` (folder `device/rust`).
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 use kymo_wire::event::Layout;
@@ -64,37 +64,37 @@ pub use drivers::{cpus, threads};
 pub use event::{Edge, Event};
 pub use writer::Writer;
 
-/// What packets look like on a target. Tests record for other machines than the one they run on.
+/// Layout and constraints of a target. Tests record for machines other than the one they run on.
 pub trait Target {
-    /// The layout.
+    /// The layout of its packets.
     const LAYOUT: Layout;
 
-    /// All who record and read run on one processor: only interrupts come between them, and
-    /// [`hold`](Self::hold) keeps these off.
+    /// Writers and readers all run on one processor: only interrupts preempt them, and [`hold`](Self::hold) masks
+    /// these.
     const SINGLE: bool = false;
 
-    /// A record that is filled in place may be finished on another processor than where it was reserved.
+    /// A record that is filled in place may be finished on another processor than the one that reserved it.
     const FINISHED_ELSEWHERE: bool = false;
 
     /// Streams may be [asked](encode::Stream::name_exits) to name the function of each exit.
     const NAMES_EXITS: bool = false;
 
-    /// Keeps interrupts off for a few instructions, where whoever records may be interrupted by
-    /// somebody who records the same; returns what [`let_go`](Self::let_go) needs. Elsewhere nothing.
+    /// Masks interrupts for a few instructions, where an interrupt handler may record into the same buffer as the code
+    /// it preempts. Returns the state for [`let_go`](Self::let_go). Does nothing on other targets.
     #[inline(always)]
     fn hold() -> usize {
         0
     }
 
-    /// The same, of which the compiler does not know any more where it is. The address of a static is put
-    /// together of two instructions wherever it is used, even in functions that are given it; what is
-    /// not known stays in a register. Where an address takes less this is nothing.
+    /// Returns `it` while hiding its address from the optimizer. Compilers materialize the address of a static with two
+    /// instructions at each use, even in functions that receive it as an argument; an address that they don't know
+    /// stays in a register. Does nothing where an address takes one instruction.
     #[inline(always)]
     fn somewhere<R>(it: &R) -> &R {
         it
     }
 
-    /// Makes interrupts again what they were before the [`hold`](Self::hold) that returned `was`.
+    /// Restores the interrupt state to `was`, which [`hold`](Self::hold) returned.
     #[inline(always)]
     fn let_go(was: usize) {
         let _ = was;

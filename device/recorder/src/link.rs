@@ -1,13 +1,12 @@
-//! The target's side of the link: commands in, replies and dumps out.
+//! The target's side of the link: receives commands, sends replies and dumps.
 //!
-//! What arrives is only put into a ring, by whatever context hears it ([`Link::receive`]). All
-//! work is done in [`Link::poll`], from a place of the program that may take its time; it goes on
-//! until there is nothing more to do, and looks for new commands between any two frames that it
-//! sends, so a host can stop a dump at any time.
+//! The receiving context only stores bytes into a ring ([`Link::receive`]). All work is done in [`Link::poll`], which
+//! the program calls where it has time. It runs until there is nothing more to do, and checks for new commands between
+//! any two frames that it sends, so a host can stop a dump at any time.
 //!
-//! During a dump the buffers are held still ([`Control::freeze`]); a stream leaves while everything
-//! goes on recording ([`Control::waiting`]). Nothing is copied: a piece is found by its number each
-//! time it is asked for. The protocol is described in [`kymo_wire::link`].
+//! During a dump the buffers are frozen ([`Control::freeze`]); a stream is sent while recording continues
+//! ([`Control::waiting`]). Nothing is copied: a piece is located by its number at each request. [`kymo_wire::link`]
+//! describes the protocol.
 
 mod control;
 mod dump;
@@ -45,31 +44,30 @@ const DUMP_TIMEOUT: u64 = {
 #[derive(Debug)]
 pub struct Link {
     ring: Ring,
-    /// Damaged frames, and lines that were refused.
+    /// Number of damaged frames, and of rejected lines.
     damaged: AtomicU32,
     polling: AtomicBool,
     streaming: AtomicBool,
-    /// When the buffers were frozen: for who froze them.
+    /// The time at which the buffers were frozen. Only the context that froze them uses it.
     pub(crate) frozen_at: Cell<u64>,
     inner: UnsafeCell<Inner>,
 }
 
-// SAFETY: `inner` is only touched by the context that set `polling`, and `frozen_at` by that or who
-// froze the buffers; the rest is for one producer and one consumer.
+// SAFETY: `inner` is only touched by the context that set `polling`, and `frozen_at` by that or the one that froze the
+// buffers; the rest is for one producer and one consumer.
 unsafe impl Sync for Link {}
 
-/// What only [`Link::poll`] touches.
+/// State that only [`Link::poll`] uses.
 #[derive(Debug)]
 struct Inner {
     receiver: Receiver,
     dump: State,
     stream: Streaming,
-    /// A frame or line on its way out.
+    /// The frame or line being sent.
     out: [u8; MAX_WIRE],
 }
 
-/// Whether a dump is going on. (An `Option` that is `None` would not be all zero, and the whole
-/// link would lie in flash.)
+/// Whether a dump is in progress. (`None` of an `Option` would not be all zero, and the whole link would be in flash.)
 #[derive(Debug)]
 #[repr(u8)]
 enum State {
@@ -85,7 +83,7 @@ impl State {
         }
     }
 
-    /// Ends a dump, if one is going on.
+    /// Ends the dump, if one is in progress.
     fn end(&mut self, control: &impl Control) {
         if let Self::Dumping(_) = core::mem::replace(self, Self::Idle) {
             control.thaw();
@@ -93,17 +91,17 @@ impl State {
     }
 }
 
-/// How an answer goes out.
+/// Format of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way<'a> {
-    /// As a line of text; the word that the command began with.
+    /// A line of text, with the command's first word.
     Line(&'a [u8]),
-    /// In a frame, with this request's number.
+    /// A frame, with this request's number.
     Frame(u8),
 }
 
 impl Link {
-    /// Nothing has arrived.
+    /// A link without input.
     pub const fn new() -> Self {
         Self {
             ring: Ring::new(),
@@ -120,10 +118,10 @@ impl Link {
         }
     }
 
-    /// Forgets what was going on, and what has arrived: in the child of a fork.
+    /// Resets everything, also the received bytes: in the child of a fork.
     ///
     /// # Safety
-    /// Nobody else uses the link.
+    /// No other context uses the link.
     pub unsafe fn reset(&self) {
         while self.ring.pop().is_some() {}
         // SAFETY: by this function's contract.
@@ -135,13 +133,13 @@ impl Link {
         self.polling.store(false, Ordering::Release);
     }
 
-    /// A byte arrived. From any context, but not from two at once.
+    /// Stores a received byte. Any context may call it, but not two at once.
     pub fn receive(&self, byte: u8) {
         self.ring.push(byte);
     }
 
-    /// Does what the host asked for; returns when there is nothing more to do, or when of a stream
-    /// [`BURST`] pieces have been sent. If another context is at it, nothing.
+    /// Executes the host's requests; returns when there is nothing more to do, or when [`BURST`] pieces of a stream
+    /// have been sent. Does nothing if another context is polling.
     pub fn poll(&self, control: &impl Control) {
         self.alone(|inner| {
             let mut burst = 0;
@@ -160,11 +158,10 @@ impl Link {
         });
     }
 
-    /// Ends a dump or stream whose host has been silent for too long at `now`, closes packets so that
-    /// a stream can send them, and does nothing else: for contexts that must not send. A program may
-    /// [poll](Self::poll) only when bytes arrive, and none do when the host is gone. What has arrived
-    /// is heard by a poll first. `tick_hz` is how often this is called in a second, if it is called
-    /// regularly, or else 0.
+    /// Ends a dump or stream whose host has been silent for too long at `now`, and closes packets so that a stream can
+    /// send them. Does nothing else, so contexts that must not send may call it. A program may [poll](Self::poll) only
+    /// when bytes arrive, and none do when the host has gone; a host whose bytes are still in the ring is not
+    /// considered gone. `tick_hz` is how often this is called per second, if it is called regularly, or else 0.
     pub fn tick(&self, now: u64, tick_hz: u32, control: &impl Control) {
         self.alone(|inner| {
             if let Some(dump) = inner.dump.dump() {
@@ -184,16 +181,15 @@ impl Link {
         });
     }
 
-    /// Whether a [poll](Self::poll) would have something to do: bytes have arrived, or a stream has
-    /// something to send.
+    /// Whether a [poll](Self::poll) would have work to do: bytes have arrived, or a stream has something to send.
     pub fn is_pending(&self, control: &impl Control) -> bool {
         let mut pending = !self.ring.is_empty();
         self.alone(|inner| pending |= inner.stream.has_more(control));
         pending
     }
 
-    /// The host is gone: ends what it asked for, and forgets what it had begun to say. Packets of a stream that it has not
-    /// acknowledged stay.
+    /// Handles that the host has disconnected: ends its dump or stream, and drops partial input. Packets of a stream
+    /// that it has not acknowledged are kept.
     pub fn hang_up(&self, control: &impl Control) {
         self.alone(|inner| {
             while self.ring.pop().is_some() {}
@@ -212,20 +208,20 @@ impl Link {
         has
     }
 
-    /// Whether a stream is going on.
+    /// Whether a stream is in progress.
     pub fn is_streaming(&self) -> bool {
         self.streaming.load(Ordering::Relaxed)
     }
 
-    /// Runs `work` unless another context is at it. Two that come here at the same moment: one of
-    /// them is an interrupt, or preempted the other, which has not begun; it ends before the other
-    /// goes on. On Linux the driver holds a lock.
+    /// Runs `work` unless another context is running it. If two contexts are between the check and the store of
+    /// `polling`, one of them is an interrupt, or has preempted the other, which has not begun its work; it ends before
+    /// the other continues. On Linux the driver holds a lock.
     fn alone(&self, work: impl FnOnce(&mut Inner)) {
         if self.polling.load(Ordering::Acquire) {
             return;
         }
         self.polling.store(true, Ordering::Relaxed);
-        // SAFETY: `polling` was false, so nobody else is here.
+        // SAFETY: `polling` was false, so no other context is here.
         let inner = unsafe { &mut *self.inner.get() };
         work(inner);
         self.streaming
@@ -233,8 +229,7 @@ impl Link {
         self.polling.store(false, Ordering::Release);
     }
 
-    /// Lines and frames that were not understood because bytes were damaged or lost, and bytes
-    /// that did not fit the ring.
+    /// Number of lines and frames with damaged or lost bytes, and number of bytes that did not fit the ring.
     fn damaged(&self) -> (u32, u32) {
         (self.damaged.load(Ordering::Relaxed), self.ring.lost())
     }
@@ -247,7 +242,7 @@ impl Default for Link {
 }
 
 impl Inner {
-    /// Takes a byte, and carries out the command that is complete with it.
+    /// Processes a byte, and executes the command that it completes.
     fn take(&mut self, byte: u8, link: &Link, control: &impl Control) {
         let Self {
             receiver,
@@ -294,8 +289,7 @@ impl Inner {
         }
     }
 
-    /// Sends the next piece of a dump, or ends one that nobody listens to any more; false if there
-    /// is nothing to do.
+    /// Sends the next piece of a dump, or ends the dump if the host has gone; returns false if there is nothing to do.
     fn step(&mut self, control: &impl Control) -> bool {
         let Some(dump) = self.dump.dump() else {
             return false;
@@ -309,8 +303,8 @@ impl Inner {
         false
     }
 
-    /// Sends the next piece of a stream, or ends one that nobody listens to any more; false if there
-    /// is nothing to do.
+    /// Sends the next piece of a stream, or ends the stream if the host has gone; returns false if there is nothing to
+    /// do.
     fn stream_step(&mut self, control: &impl Control) -> bool {
         let stream = &mut self.stream;
         if !stream.is_active() {
@@ -326,7 +320,7 @@ impl Inner {
     }
 }
 
-/// The first word of a line, which stands in its reply.
+/// The first word of a line, which its reply repeats.
 fn first_word(line: &[u8]) -> &[u8] {
     let blank = |byte: &u8| *byte == b' ' || *byte == b'\t';
     line.split(blank)
@@ -334,7 +328,7 @@ fn first_word(line: &[u8]) -> &[u8] {
         .unwrap_or(&[])
 }
 
-/// Carries a command out. What is answered, if that is not `ok`, is `said`; false if nothing is.
+/// Executes a command. Writes the reply to `said`, unless that is `ok`; returns false if there is no reply.
 #[inline(never)]
 fn obey(
     command: Command,
@@ -366,11 +360,11 @@ fn obey(
     }
     match command {
         Command::Identify => {
-            // A line comes from somebody who does not know of a stream.
+            // A host that sends this as a line does not know of a stream.
             if let Way::Line(_) = way {
                 stream.end(control);
             }
-            // Always as a line: it is what a host that lost its place asks for.
+            // Always as a line, because hosts send it to resynchronize.
             answer.line(|line| control.identity().write(line));
             return Ok(matches!(way, Way::Frame(_)));
         }
@@ -493,7 +487,7 @@ fn obey(
             let recorded = control.wall_clock(ticks, ns, uncertainty);
             said.word("recorded", recorded.into());
         }
-        // A workspace may have the words of parts that this recorder was built without; a target has not.
+        // A workspace build may have the commands of features that this recorder lacks; a target's build does not.
         #[cfg(not(all(feature = "conditions", feature = "duration")))]
         #[allow(unreachable_patterns)]
         _ => return Ok(false),
@@ -501,11 +495,11 @@ fn obey(
     Ok(true)
 }
 
-/// What the words of an answer to `condition` are: addresses, of which the last is not always there, and four counts.
+/// Keys of the reply to `condition`: addresses, of which the last is optional, and four counts.
 #[cfg(feature = "conditions")]
 type Keys = ([&'static str; 3], [&'static str; 4]);
 
-/// The trigger's.
+/// The trigger's keys.
 #[cfg(feature = "conditions")]
 const TRIGGER_KEYS: Keys = (
     ["trigger_from", "trigger_end", "trigger_cold"],
@@ -517,7 +511,7 @@ const TRIGGER_KEYS: Keys = (
     ],
 );
 
-/// The stopper's.
+/// The stopper's keys.
 #[cfg(feature = "conditions")]
 const STOPPER_KEYS: Keys = (
     ["stopper_from", "stopper_end", "stopper_cold"],
@@ -529,14 +523,14 @@ const STOPPER_KEYS: Keys = (
     ],
 );
 
-/// Sends answers.
+/// Sends replies.
 struct Answer<'a, C> {
     out: &'a mut [u8; MAX_WIRE],
     control: &'a C,
 }
 
 impl<C: Control> Answer<'_, C> {
-    /// Answers with this text, or says why not.
+    /// Replies with this text, or with an error message.
     #[inline(never)]
     fn give(&mut self, way: Way<'_>, outcome: Result<&[u8], &str>) {
         let text = match outcome {
@@ -565,7 +559,7 @@ impl<C: Control> Answer<'_, C> {
         }
     }
 
-    /// Sends a line at once, so that nothing of ours can stand in the middle of it.
+    /// Sends a line as a whole, so that no other output of the link interrupts it.
     fn line(&mut self, write: impl FnOnce(&mut Text<'_>)) {
         let mut room = [0; MAX_TEXT + 64];
         let mut line = Text::new(&mut room);

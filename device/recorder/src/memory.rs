@@ -1,8 +1,8 @@
-//! The raw memory that packets are written into.
+//! Raw memory of packets.
 //!
-//! A hook cannot afford a slice with its bounds check beside the check for the packet's end, and
-//! the bytes are read by somebody else (a dump, a debugger after a crash) while the writer owns
-//! them. So this is a pointer and a length with the few accesses that recording needs.
+//! A hook can't afford the bounds check of a slice besides the check for the packet's end, and other code (a dump, a
+//! debugger after a crash) reads the bytes while the writer owns them. So this is a pointer and a length with the few
+//! accesses that recording needs.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -12,21 +12,21 @@ use kymo_wire::event::ByteOrder;
 use crate::Target;
 use crate::sync::Owned;
 
-/// The smallest packet: a header and a few events.
+/// Size of the smallest packet: a header and a few events.
 pub const MIN_PACKET: u32 = 128;
 
-/// A piece of memory that one writer fills. Empty until it is given some.
+/// Memory that one writer fills. Empty until it is given some.
 #[derive(Debug)]
 pub(crate) struct Memory<T> {
     base: Cell<*mut u8>,
     length: Cell<u32>,
-    /// The places of packets in a model, which are of the smallest size.
+    /// In a model, one object for each slot of the buffer, whose packets have the smallest size.
     places: [Owned; 4],
     target: PhantomData<T>,
 }
 
 impl<T: Target> Memory<T> {
-    /// No memory yet. All zero, so that it costs no flash.
+    /// No memory yet. All zero, so that it takes no flash.
     pub const fn empty() -> Self {
         Self {
             base: Cell::new(core::ptr::null_mut()),
@@ -36,7 +36,7 @@ impl<T: Target> Memory<T> {
         }
     }
 
-    /// Uses `length` bytes from `base` on.
+    /// Sets the memory: `length` bytes from `base` on.
     ///
     /// # Safety
     /// They are valid for reads and writes for as long as `self` is used, initialized, aligned to
@@ -46,12 +46,12 @@ impl<T: Target> Memory<T> {
         self.length.set(length);
     }
 
-    /// How many bytes there are.
+    /// Length in bytes.
     pub fn length(&self) -> u32 {
         self.length.get()
     }
 
-    /// What stands for the place around the byte at `at` in a model.
+    /// The object that represents, in a model, the slot with the byte at `at`.
     #[inline(always)]
     fn place(&self, at: u32) -> &Owned {
         let [first, ..] = &self.places;
@@ -59,19 +59,18 @@ impl<T: Target> Memory<T> {
         self.places.get(number as usize).unwrap_or(first)
     }
 
-    /// The place around the byte at `at` is written now.
+    /// Marks, for a model, a write of the slot with the byte at `at`.
     #[inline(always)]
     pub fn written(&self, at: u32) {
         self.place(at).written();
     }
 
-    /// The address of the byte at `at`, which may be that behind the last.
+    /// Address of the byte at `at`, which may be the end.
     pub fn address(&self, at: u32) -> *mut u8 {
         self.base.get().wrapping_add(at as usize)
     }
 
-    /// Stores a number `offset` bytes behind `place` (an [`address`](Self::address)), in the byte
-    /// order of the target.
+    /// Stores a number `offset` bytes behind `place` (an [`address`](Self::address)), in the target's byte order.
     ///
     /// # Safety
     /// There are 4 bytes of this memory, at a multiple of 4.
@@ -85,7 +84,7 @@ impl<T: Target> Memory<T> {
         unsafe { place.add(offset).cast::<u32>().write(value) };
     }
 
-    /// The number that [`put32`](Self::put32) stored.
+    /// Loads a number that [`put32`](Self::put32) stored.
     ///
     /// # Safety
     /// It was stored there.
@@ -99,7 +98,7 @@ impl<T: Target> Memory<T> {
         }
     }
 
-    /// Stores 64 bits so.
+    /// Stores a 64-bit number in the same way.
     ///
     /// # Safety
     /// There are 8 bytes of this memory, at a multiple of 4.
@@ -127,13 +126,13 @@ impl<T: Target> Memory<T> {
         self.written(at);
         let to = self.address(at);
         for (i, byte) in bytes.iter().enumerate() {
-            // SAFETY: in bounds (checked). Volatile, for compilers make of such a loop a call of
-            // `memcpy`, which takes most of a kilobyte where the program has none.
+            // SAFETY: in bounds (checked). Volatile, because compilers replace such a loop by a call of `memcpy`, which
+            // takes most of a kilobyte in a program without it.
             unsafe { to.add(i).write_volatile(*byte) };
         }
     }
 
-    /// The `length` bytes at `at`; empty if there are not so many.
+    /// The `length` bytes at `at`; empty if there are fewer.
     ///
     /// # Safety
     /// Nobody writes to them while the slice is used.

@@ -1,13 +1,12 @@
-//! What must be known once and never be overwritten: names, build id, clock.
+//! Metadata packet: facts that are recorded once and never overwritten, such as names, build id and clock.
 //!
-//! One packet of its own stream, written until it is full. A fact that already stands there is not
-//! written again, so programs may name a thread as often as they like. Names that don't fit are
-//! counted in the packet's `events_discarded`, which a [flag](PacketHeader::FLAG_FACTS) tells from lost events.
+//! One packet of its own stream, written until it is full. A fact that it already has is not written again, so programs
+//! may name a thread as often as they like. Names that don't fit are counted in the packet's `events_discarded`, which
+//! a [flag](PacketHeader::FLAG_FACTS) distinguishes from lost events.
 //!
-//! To look for a fact among all others and to copy a name takes long, so interrupts are not masked for
-//! that. Who has a fact takes a place behind all others, in one moment, writes it, and says so in
-//! another. Who interrupts that takes the next place. All of them count once the last of those who are
-//! at it is done.
+//! Searching for a fact and copying a name take long, so interrupts are not masked for that. A context reserves space
+//! behind all facts in one masked section, writes its fact, and commits it in another. A context that interrupts the
+//! writing reserves the space behind it. All of them become visible when the last concurrent writer commits.
 
 use core::cell::Cell;
 use core::hint::black_box;
@@ -30,62 +29,61 @@ use crate::sync::{
     AtomicPtr, AtomicU32, Ordering, add, load_acquire, load_address, store_address, store_release,
 };
 
-/// The least memory for metadata, in bytes.
+/// Least memory for metadata, in bytes.
 const LEAST_BYTES: u32 = 128;
 
-/// The longest name that is kept, in bytes; the rest is cut off.
+/// Longest name that is kept, in bytes; the rest is cut off.
 pub const MAX_NAME: usize = 64;
 
-/// After how many ticks a stream sends how they compare with the clock.
+/// Number of ticks after which a stream sends the comparison of tick and clock.
 const FIRST_CHECK: u32 = 16;
 
-/// The longest fact behind its times, in words of 32 bits: type and length, a number, and a text.
+/// Length of the longest fact without its times, in 32-bit words: type and length, a number, and a text.
 const FACT: usize = 3 + MAX_NAME / 4;
 
-/// The packet of facts. What writes is for one context at a time and what interrupts it.
+/// The packet of facts. One context at a time may write, with those that interrupt it.
 #[derive(Debug)]
 pub struct Metadata<T> {
-    /// What is known of the packet: at the end of the memory that the program gives for it. Null without
-    /// such memory.
+    /// State of the packet: at the end of the memory that the program gives for it. Null without such memory.
     packet: AtomicPtr<Packet<T>>,
     discarded: AtomicU32,
 }
 
-/// The packet, if there is one.
+/// State of the packet.
 #[derive(Debug)]
 struct Packet<T> {
     memory: Memory<T>,
     last: Cell64,
-    /// The end of the whole facts.
+    /// End of the complete facts.
     written: AtomicU32,
-    /// The end of those that are being written too.
+    /// End of all facts, including those being written.
     taken: Cell<u32>,
-    /// How many facts are being written.
+    /// Number of facts being written.
     writers: Cell<u8>,
-    /// The header stays as it is, for a reader.
+    /// Whether the header must not change, because of a reader.
     sealed: Cell<bool>,
-    /// How the clock compares with the periodic tick.
+    /// Comparison of the clock with the periodic tick.
     check: Check,
 }
 
-/// How the clock compares with the periodic tick. (It lies here because the memory is the program's: who gives
-/// none has nothing to be told.)
+/// Comparison of the clock with the periodic tick. (It is here because the memory is the program's: without metadata it
+/// can't be reported.)
 #[derive(Debug)]
 struct Check {
-    /// Where its record's value is; 0: there is none.
+    /// Offset of its record's value; 0: there is no record.
     at: Cell<u32>,
-    /// How many ticks there are in a second.
+    /// Ticks per second.
     hz: Cell<u32>,
-    /// The time of the first tick, or of set-up before that.
+    /// Time of the first tick; before that, of the set-up.
     from: Cell64,
-    /// How many ticks there were.
+    /// Number of ticks.
     ticks: Cell<u32>,
-    /// How often a reader that has the packet should have it again because of this.
+    /// Number of updates after which a reader that has the packet should read it again.
     news: AtomicU32,
 }
 
 impl Check {
-    /// How it is at `now`.
+    /// The comparison as of `now`.
     fn at(&self, now: u64) -> TickCheck {
         TickCheck {
             clock: now.wrapping_sub(self.from.get()),
@@ -96,14 +94,14 @@ impl Check {
 }
 
 impl<T: Target> Metadata<T> {
-    /// The beginning of a fact: a `time` record, for facts are far apart, and the event's header.
+    /// Length of a fact's start: a `time` record, because facts are far apart, and the event's header.
     const TIMES: usize = 8 + OTHER_BYTES;
-    /// The offset of the header's flags.
+    /// Offset of the header's flags.
     const FLAGS: u32 = 5;
-    /// With `type` and `length`.
+    /// Length with `type` and `length`.
     const HEADER: usize = Self::TIMES + 4;
 
-    /// No memory yet. All zero.
+    /// Metadata without memory. All zero.
     pub const fn new() -> Self {
         Self {
             packet: AtomicPtr::new(null_mut()),
@@ -111,7 +109,7 @@ impl<T: Target> Metadata<T> {
         }
     }
 
-    /// Whether it has its memory.
+    /// Whether it has memory.
     pub fn is_set_up(&self) -> bool {
         self.kept().is_some()
     }
@@ -122,11 +120,11 @@ impl<T: Target> Metadata<T> {
         if !cfg!(feature = "metadata") {
             return None;
         }
-        // SAFETY: it lies in memory that is ours for good.
+        // SAFETY: it is in memory that is ours for good.
         unsafe { load_address(&self.packet).as_ref() }
     }
 
-    /// Gives it its memory and begins the packet at `now`.
+    /// Sets the memory, and begins the packet at `now`.
     ///
     /// # Errors
     /// When there is too little memory, or it is not aligned to 8.
@@ -142,7 +140,7 @@ impl<T: Target> Metadata<T> {
         }
         let header = T::LAYOUT.header_bytes() as u32;
         let own = size_of::<Packet<T>>() as u32;
-        // The atomics of a model are larger, and it has no metadata.
+        // Loom's atomics are larger, and models have no metadata.
         const {
             let least = T::LAYOUT.header_bytes() + size_of::<Packet<T>>();
             assert!(cfg!(loom) || least <= LEAST_BYTES as usize);
@@ -161,7 +159,7 @@ impl<T: Target> Metadata<T> {
         // SAFETY: by this function's contract; the alignment was checked, and there is room for a
         // header.
         unsafe {
-            // (Volatile: a loop over all would be made a call of `memset`, of 174 bytes.)
+            // (Volatile, because compilers replace a loop by a call of `memset`, of 174 bytes.)
             for word in 0..header as usize / 4 {
                 buffer.cast::<u32>().add(word).write_volatile(0);
             }
@@ -169,7 +167,7 @@ impl<T: Target> Metadata<T> {
             Memory::<T>::put32(buffer, 4, identity);
             Memory::<T>::put64(buffer, PacketHeader::BEGIN_OFFSET, now);
         }
-        // (So many constants would be a call of `memset`.)
+        // (Not constants, because so many would become a call of `memset`.)
         let none = black_box(0);
         let packet = Packet {
             memory: Memory::empty(),
@@ -186,7 +184,7 @@ impl<T: Target> Metadata<T> {
                 news: AtomicU32::new(none),
             },
         };
-        // SAFETY: the packet is as long as that, and there is room for what is known of it behind it.
+        // SAFETY: the packet has that length, and there is room for its state behind it.
         unsafe {
             packet.memory.give(buffer, bytes);
             let place = buffer.add(bytes as usize).cast::<Packet<T>>();
@@ -197,11 +195,11 @@ impl<T: Target> Metadata<T> {
         Ok(())
     }
 
-    /// Goes on in other memory with the facts that there are, and with no losses: in the child of a fork.
-    /// Without memory enough it stays where it is.
+    /// Moves the facts to other memory, without the counted losses: in the child of a fork. Without enough memory
+    /// nothing changes.
     ///
     /// # Safety
-    /// As [`set_up`](Self::set_up); nobody writes facts at this moment, or is in the middle of that.
+    /// As [`set_up`](Self::set_up); no context writes facts now, or is in the middle of that.
     pub unsafe fn move_to(&self, buffer: *mut u8, bytes: u32) {
         let before = self.kept();
         let (written, last) = before.map_or((0, 0), |packet| {
@@ -223,37 +221,37 @@ impl<T: Target> Metadata<T> {
         self.complete();
     }
 
-    /// The name of a thread.
+    /// Adds the name of a thread.
     pub fn thread_name(&self, now: u64, thread: usize, name: &[u8]) {
         self.add(MetadataType::ThreadName, now, thread, name);
     }
 
-    /// The name of an interrupt.
+    /// Adds the name of an interrupt.
     pub fn isr_name(&self, now: u64, irq: u16, name: &[u8]) {
         self.add(MetadataType::IsrName, now, irq.into(), name);
     }
 
-    /// The build id of the program.
+    /// Adds the build id of the program.
     pub fn build_id(&self, now: u64, id: &[u8]) {
         self.add(MetadataType::BuildId, now, 0, id);
     }
 
-    /// The clock: ticks a second, and bits of the counter behind it.
+    /// Adds the clock: ticks per second, and bits of its counter.
     pub fn clock(&self, now: u64, hz: u64, bits: u32) {
         let parts = [Self::number(hz, 8), Self::number(bits.into(), 4)];
         let text = parts.as_flattened().get(..12).unwrap_or(&[]);
         self.add(MetadataType::Clock, now, 0, text);
     }
 
-    /// Compares the clock from `now` on with a periodic tick that comes `hz` times a second; the record of that has
-    /// the time `begin`. For one context at a time, which nobody interrupts, as all about the tick.
+    /// Starts to compare the clock, from `now` on, with a periodic tick at `hz` per second; its record has the time
+    /// `begin`. Like all functions for the tick, for one context at a time, which nothing interrupts.
     #[inline(never)]
     pub fn compare_tick(&self, now: u64, begin: u64, hz: u32) {
         let Some(Packet { check, taken, .. }) = self.kept() else {
             return;
         };
         check.hz.set(hz);
-        // (Nothing has passed. As a constant that would be a call of `memset`.)
+        // (No time has passed. A constant would become a call of `memset`.)
         let none = check.at(begin);
         let before = taken.get();
         let value = Self::tick_value(&none);
@@ -275,15 +273,15 @@ impl<T: Target> Metadata<T> {
         [Self::number(check.clock, 8), Self::number(rest, 8)]
     }
 
-    /// The tick came at `now`. Whether that is to be [recorded](Self::record_tick): often at first and ever more
-    /// seldom, for what a crash leaves in memory, and for a stream.
+    /// Counts the tick at `now`. Returns whether the comparison is to be [recorded](Self::record_tick): at ever longer
+    /// intervals, for memory after a crash, and for a stream.
     #[inline(never)]
     pub fn tick(&self, now: u64) -> bool {
         let Some(check) = self.kept().map(|packet| &packet.check) else {
             return false;
         };
         let ticks = check.ticks.get().wrapping_add(1);
-        // (It begins again where the count does.)
+        // (Starts again when the count wraps around.)
         if ticks <= 1 {
             check.from.set(now);
         }
@@ -291,13 +289,13 @@ impl<T: Target> Metadata<T> {
         check.hz.get() != 0 && (ticks - 1).is_power_of_two()
     }
 
-    /// How the clock compares with the tick up to `now`; `None` if there is none.
+    /// The comparison of clock and tick as of `now`; `None` if there is none.
     pub fn tick_check(&self, now: u64) -> Option<TickCheck> {
         let check = self.kept().map(|packet| packet.check.at(now));
         check.filter(|check| check.hz != 0)
     }
 
-    /// Records that, in its place.
+    /// Updates the record of the comparison.
     #[inline(never)]
     pub fn record_tick(&self, now: u64) {
         if let (Some(packet), Some(check)) = (self.kept(), self.tick_check(now))
@@ -314,24 +312,24 @@ impl<T: Target> Metadata<T> {
         }
     }
 
-    /// Whether what recording costs may be told. Names are worth more than that: it is left out where
-    /// it would take more than a third of the memory.
+    /// Whether there is room for the measured overhead. Names are more important: the overhead is omitted where it
+    /// would take more than a third of the memory.
     #[cfg(feature = "cost")]
     pub fn has_room_for_costs(&self) -> bool {
         let Some(packet) = self.kept() else {
             return false;
         };
-        // (Nothing is no fact.)
+        // (The call that does nothing is no fact.)
         let facts = const { Measure::all(T::LAYOUT, 0, 0).len() - 1 };
         (Self::HEADER + size_of::<Measured>()) * facts * 3 <= packet.memory.length() as usize
     }
 
-    /// How many facts, and other things that no stream can tell of, were lost.
+    /// Number of facts lost, and of other losses that no stream can report.
     pub fn discarded(&self) -> u32 {
         self.discarded.load(Ordering::Relaxed)
     }
 
-    /// A number that is another one when there are more facts; 0 if there is no memory for any.
+    /// A number that changes when facts are added; 0 without memory.
     pub fn state(&self) -> u32 {
         let Some(packet) = self.kept() else {
             return 0;
@@ -348,7 +346,7 @@ impl<T: Target> Metadata<T> {
         PacketHeader::flags_byte(T::LAYOUT.order, flags, 0)
     }
 
-    /// Counts events of threads or CPUs that have no stream to tell of them.
+    /// Counts lost events of threads or CPUs that have no stream to report them.
     pub fn add_discarded(&self, events: u32) {
         if events == 0 {
             return;
@@ -359,7 +357,7 @@ impl<T: Target> Metadata<T> {
         }
     }
 
-    /// How many bytes the number at the beginning of a fact's value has: what is named.
+    /// Length in bytes of the number at the start of a fact's value, which identifies the named object.
     #[inline(always)]
     const fn number_bytes(kind: MetadataType) -> usize {
         match kind {
@@ -377,7 +375,7 @@ impl<T: Target> Metadata<T> {
         }
     }
 
-    /// The low `bytes` (1 to 8) bytes of a number as they stand in memory, at the front.
+    /// The low `bytes` (1 to 8) bytes of a number in the target's byte order, at the front.
     #[inline(always)]
     fn number(value: u64, bytes: usize) -> [u8; 8] {
         match T::LAYOUT.order {
@@ -386,8 +384,8 @@ impl<T: Target> Metadata<T> {
         }
     }
 
-    /// Adds a fact whose value is a number (that of an interrupt has two bytes and two of nothing) and a
-    /// text of at most [`MAX_NAME`] bytes, cut between characters of UTF-8. Interrupts may be let go.
+    /// Adds a fact whose value is a number (an interrupt's has two bytes and two of padding) and a text of at most
+    /// [`MAX_NAME`] bytes, cut between UTF-8 characters. Interrupts may be enabled.
     #[inline(never)]
     pub fn add(&self, kind: MetadataType, now: u64, number: usize, text: &[u8]) {
         let Some(packet) = self.kept() else {
@@ -424,8 +422,8 @@ impl<T: Target> Metadata<T> {
             }
             core::slice::from_raw_parts(place, 4 + size + cut)
         };
-        // Both begin with their length. (Slices are compared by a function that the program may not have
-        // otherwise.)
+        // Both begin with their length. (Not a comparison of slices, because that calls a function that the program may
+        // not need otherwise.)
         let stands = |found: *const u8| {
             let found = |i: usize| {
                 // SAFETY: a fact that is shorter differs in its length.
@@ -469,7 +467,7 @@ impl<T: Target> Metadata<T> {
         T::let_go(was);
     }
 
-    /// Whether a name of this thread stands in the packet.
+    /// Whether the packet has a name of this thread.
     pub fn names_thread(&self, thread: usize) -> bool {
         let bytes = T::LAYOUT.word.bytes();
         let number = Self::number(thread as u64, bytes);
@@ -485,7 +483,7 @@ impl<T: Target> Metadata<T> {
         })
     }
 
-    /// Whether there is a fact that is as asked: from its type on, as it stands there.
+    /// Whether any fact satisfies `is`, which gets the address of its type.
     #[inline(always)]
     fn any(&self, is: impl Fn(*const u8) -> bool) -> bool {
         let Some(packet) = self.kept() else {
@@ -509,7 +507,7 @@ impl<T: Target> Metadata<T> {
         false
     }
 
-    /// Brings the packet's header up to date.
+    /// Updates the packet's header.
     #[inline(never)]
     fn complete(&self) {
         let Some(packet) = self.kept() else {
@@ -528,8 +526,8 @@ impl<T: Target> Metadata<T> {
         }
     }
 
-    /// Brings the packet up to date and keeps it as it is for a reader, or lets it grow again.
-    /// Facts may be added all the while; the reader does not see those that come later.
+    /// Updates the packet and seals it for a reader, or unseals it. Facts may still be added while it is sealed; the
+    /// reader does not see them.
     pub fn seal(&self, sealed: bool) {
         let Some(packet) = self.kept() else {
             return;
@@ -550,7 +548,7 @@ impl<T: Target> Metadata<T> {
         // SAFETY: nobody writes to a sealed header.
         let header = unsafe { packet.memory.slice(0, header) };
         let length = PacketHeader::read_content(T::LAYOUT.order, header).unwrap_or(0) as u32;
-        // SAFETY: what is added to a sealed packet stands behind this.
+        // SAFETY: additions to a sealed packet are written behind this.
         unsafe { packet.memory.slice(0, length) }
     }
 }

@@ -1,17 +1,15 @@
-//! The smallest recorder: calls of one processor, and nothing else, for a target that has 1.5 KiB for it.
+//! The minimal recorder: records only calls, on one processor, for targets that have 1.5 KiB for it.
 //!
-//! It has the hooks of the others ([`hot`](crate::hot)) and writes the same packets; only what stands
-//! behind the hooks is another, smaller slow path than [`single`](crate::single)'s. What it lacks: a
-//! link, names, profile table, trigger and stopper, events of the program's own, and a count of calls,
-//! so that all its packets are [nested](PacketHeader::FLAG_NESTED). The words of the machine have 32
-//! bits, and so has the clock: a register that counts upwards.
+//! It has the same hooks as the others ([`hot`](crate::hot)) and writes the same packets, with a smaller slow path than
+//! [`single`](crate::single)'s. It lacks: link, names, profile table, trigger and stopper, the program's own events,
+//! and the count of calls, so all its packets are [nested](PacketHeader::FLAG_NESTED). Machine words have 32 bits, and
+//! so does the clock: an up-counting register.
 //!
-//! Nobody takes packets from it: they are read from memory. [`turn`](Minimal::turn)ing recording off
-//! closes the packet, so that all of them say how long they are; while recording is on, the newest
-//! one's records reach to the cursor's [`at`](Cursor::at).
+//! Packets are read from memory only. [`turn`](Minimal::turn)ing recording off closes the packet, so that all packets
+//! state their length; while recording is on, the newest one's records end at the cursor's [`at`](Cursor::at).
 //!
-//! The slow path always takes the long forms, which need no choice: it is rare. Its stores are of 32
-//! bits, one by one, because loops over bytes are larger.
+//! The slow path always uses the long forms, which need no choice: it is rare. It stores 32 bits at a time, because
+//! loops over bytes are larger.
 
 use core::cell::Cell;
 use core::ptr::null_mut;
@@ -29,47 +27,46 @@ use crate::hot::{CODE_BIT, Cursor, Hot, distance, low, store};
 use crate::memory::Memory;
 use crate::single::SinglePort;
 
-/// How far the clock may go on from the last record before a tick writes a `time` record: a quarter of
-/// the turn of 32 bits, so that the tick after it still comes in time.
+/// Distance from the last record at which a tick writes a `time` record: a quarter of the 32-bit wraparound, so that
+/// the next tick is still in time.
 const FAR: usize = 1 << 30;
 
 /// The recorder behind a [`Hot`]. All zero at first.
 ///
-/// All methods may be called from any context but those that can't be masked.
+/// All methods may be called from any context, except from those that can't be masked.
 #[derive(Debug)]
 pub struct Minimal<P> {
     port: P,
-    /// The configuration was taken.
+    /// Whether the configuration was applied.
     ready: Cell<bool>,
-    /// A time at or before that of the last record, by less than half a turn of 32 bits.
+    /// A time before that of the last record, by less than half a wraparound of 32 bits, or equal to it.
     time: Cell<u64>,
-    /// Where the newest packet begins; null before the first one.
+    /// Start of the newest packet; null before the first one.
     start: Cell<*mut u8>,
-    /// Up to where the slow path writes into it; null while no packet is open.
+    /// Bound of the slow path's writes to it; null while no packet is open.
     limit: Cell<*mut u8>,
-    /// How many packets have been begun.
+    /// Number of packets begun.
     begun: Cell<u32>,
-    /// Events that found a fixed buffer full.
+    /// Number of events lost because a fixed buffer was full.
     discarded: Cell<u32>,
 }
 
 // SAFETY: everything is used with interrupts masked only, on the one processor.
 unsafe impl<P: Sync> Sync for Minimal<P> {}
 
-/// What the slow path writes.
+/// A record of the slow path.
 #[derive(Clone, Copy)]
 enum Record {
-    /// The entry of this function.
+    /// Entry of this function.
     Enter(usize),
     Exit,
     /// Recording was turned on, or off.
     Recording(bool),
-    /// Only the time.
+    /// Only a time.
     Time,
 }
 
-/// The most that the slow path writes for one event: a time, and the entry of a function without a
-/// number.
+/// Most bytes that the slow path writes for one event: a time, and the entry of a function without a number.
 const MOST: usize = 8 + OTHER_BYTES + 4;
 
 impl<P: SinglePort> Minimal<P> {
@@ -92,12 +89,12 @@ impl<P: SinglePort> Minimal<P> {
         }
     }
 
-    /// The processor.
+    /// The processor's port.
     pub fn port(&self) -> &P {
         &self.port
     }
 
-    /// The compilers' hooks, where there are none in assembly: `function` was entered or left.
+    /// The compiler's hooks, where there are none in assembly: `function` was entered or exited.
     #[inline(always)]
     pub fn call(&self, hot: &Hot, config: &Config, edge: Edge, function: usize) {
         if hot.gate.look() != Look::Open {
@@ -119,7 +116,7 @@ impl<P: SinglePort> Minimal<P> {
         }
     }
 
-    /// What hooks leave to this: all that is not usual. `function` is without [`CODE_BIT`].
+    /// Slow path of the hooks. `function` is without [`CODE_BIT`].
     #[inline(always)]
     pub fn slow_call(&self, hot: &Hot, config: &Config, edge: Edge, function: usize) {
         let record = match edge {
@@ -129,10 +126,10 @@ impl<P: SinglePort> Minimal<P> {
         self.slow(hot, config, record);
     }
 
-    /// Turns recording on or off. Off, every packet in the buffer is complete.
+    /// Turns recording on or off. While it is off, every packet in the buffer is complete.
     pub fn turn(&self, hot: &Hot, config: &Config, on: bool) {
         let was = self.port.mask();
-        // The first time, whether it is on is not known before.
+        // The set-up determines whether recording is on, so it comes first.
         if self.set_up(hot, config) && (hot.gate.look() == Look::Open) != on {
             hot.gate.set_word(true);
             self.record(hot, config, Record::Recording(on));
@@ -144,7 +141,7 @@ impl<P: SinglePort> Minimal<P> {
         self.port.unmask(was);
     }
 
-    /// From a periodic interrupt, at least four times in a turn of the counter: keeps the clock's upper
+    /// Tick for a periodic interrupt, at least four times per wraparound of the counter: maintains the clock's upper
     /// bits while nothing else is recorded.
     pub fn tick(&self, hot: &Hot, config: &Config) {
         let was = self.port.mask();
@@ -162,11 +159,11 @@ impl<P: SinglePort> Minimal<P> {
         self.port.unmask(was);
     }
 
-    /// One event, from outside.
+    /// Records one event; masks interrupts.
     #[inline(never)]
     fn slow(&self, hot: &Hot, config: &Config, record: Record) {
         let was = self.port.mask();
-        // Also where RAM is not initialized: then the word is hardly the right one.
+        // Hooks also call this before RAM is initialized: then the word is unlikely to be the right one.
         if hot.gate.look() == Look::Open
             && self.set_up(hot, config)
             && hot.gate.look() == Look::Open
@@ -176,8 +173,8 @@ impl<P: SinglePort> Minimal<P> {
         self.port.unmask(was);
     }
 
-    /// Takes the configuration if that has not been done: false if it is unusable. Then nothing will
-    /// ever be recorded.
+    /// Applies the configuration if that has not been done; returns false if it is unusable. Then nothing will ever be
+    /// recorded.
     #[inline(never)]
     fn set_up(&self, hot: &Hot, config: &Config) -> bool {
         if self.ready.get() {
@@ -213,7 +210,7 @@ impl<P: SinglePort> Minimal<P> {
         true
     }
 
-    /// Reads the counter, masked.
+    /// Reads the counter, with interrupts masked.
     #[inline(always)]
     fn counter(&self, cursor: &Cursor) -> u32 {
         // SAFETY: the program, or the port, names a counter that may be read at any time.
@@ -228,7 +225,7 @@ impl<P: SinglePort> Minimal<P> {
         time.wrapping_add(last.wrapping_sub(time as u32).into())
     }
 
-    /// The time.
+    /// The current time.
     #[inline(always)]
     fn now(&self, cursor: &Cursor) -> u64 {
         let last = self.last(cursor);
@@ -236,14 +233,14 @@ impl<P: SinglePort> Minimal<P> {
         last.wrapping_add(now.wrapping_sub(last as u32).into())
     }
 
-    /// What comes next is counted from `now`.
+    /// Restarts the time at `now`.
     #[inline(always)]
     fn keep(&self, cursor: &Cursor, now: u64) {
         self.time.set(now);
         cursor.last.set(low::<P>(now));
     }
 
-    /// Writes a record, masked.
+    /// Writes a record, with interrupts masked.
     #[inline(never)]
     fn record(&self, hot: &Hot, config: &Config, record: Record) {
         let shape = P::LAYOUT.shape;
@@ -253,7 +250,7 @@ impl<P: SinglePort> Minimal<P> {
         if cursor.at() >= self.limit.get() && !self.turn_packet(cursor, config, now) {
             let lost = u32::from(!matches!(record, Record::Time));
             self.discarded.set(self.discarded.get().wrapping_add(lost));
-            // The last packet says what came after it. There is one, or its place would be free.
+            // The newest packet reports the losses behind it. There is one, otherwise a slot would be free.
             // SAFETY: the packet's header is ours.
             unsafe {
                 Memory::<P>::put32(
@@ -307,7 +304,7 @@ impl<P: SinglePort> Minimal<P> {
         self.time.set(now);
     }
 
-    /// Completes the open packet, if there is one.
+    /// Closes the open packet, if there is one.
     fn close(&self, cursor: &Cursor) {
         if self.limit.get().is_null() {
             return;
@@ -320,7 +317,7 @@ impl<P: SinglePort> Minimal<P> {
         cursor.close();
     }
 
-    /// Closes the open packet and begins the next one at `now`; false if there is no place for it.
+    /// Closes the open packet and begins the next one at `now`; returns false if there is no free slot.
     fn turn_packet(&self, cursor: &Cursor, config: &Config, now: u64) -> bool {
         self.close(cursor);
         let size = config.packet_size as usize;
@@ -351,7 +348,7 @@ impl<P: SinglePort> Minimal<P> {
             now,
             thread: 0,
         };
-        // SAFETY: a place has room for a header, and is a multiple of 8 bytes of the buffer.
+        // SAFETY: a slot has room for a header, and its offset in the buffer is a multiple of 8 bytes.
         unsafe { header.begin::<P>(start) };
         self.begun.set(begun.wrapping_add(1));
         self.start.set(start);
@@ -359,7 +356,7 @@ impl<P: SinglePort> Minimal<P> {
         self.limit.set(place_end.wrapping_sub(MOST - 1));
         cursor.commit(start.wrapping_add(Self::HEADER), low::<P>(now));
         self.time.set(now);
-        // Nothing counts the calls; where the portable hooks do, an exit at 0 takes the slow path.
+        // This recorder does not count calls; where the portable hooks do, an exit at 0 takes the slow path.
         cursor.depth.set(1);
         cursor.open(place_end as usize - (P::LAYOUT.fast_bytes() - 1), true);
         true

@@ -1,17 +1,16 @@
-//! Models: what may happen when writers, signals and a reader meet, in every order, with everything
-//! that each processor could see of the others' memory.
+//! Loom models of writers, signals and readers that interact, in every order, with every value that each processor
+//! could see of the others' memory.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p kymo-recorder --release --lib model` runs them. Loom plays
-//! each through with all interleavings of up to [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS`
-//! changes that), and all values that a load may give. Data without atomics is watched too
-//! ([`Owned`](crate::sync::Owned)): a packet that is read while it is written fails the model even
-//! where the right bytes happen to be there. That the models find what they look for is shown by
-//! leaving out one kind of ordering.
+//! `RUSTFLAGS="--cfg loom" cargo test -p kymo-recorder --release --lib model` runs them. Loom runs each with all
+//! interleavings of up to [`PREEMPTIONS`] preemptions (`LOOM_MAX_PREEMPTIONS` changes that), and all values that a load
+//! may return. It also tracks data without atomics ([`Owned`](crate::sync::Owned)): a packet that is read while it is
+//! written fails the model even if the bytes happen to be right. To prove that the models detect errors, tests omit one
+//! kind of ordering and expect a failure.
 //!
-//! A signal is a flag that another thread sets: the writer's thread looks at it wherever a signal can
-//! strike, and then runs the handler, to its end, before it goes on.
+//! A signal is a flag that another thread sets: the writer's thread checks it wherever a signal can preempt, and then
+//! runs the handler to its end before it continues.
 //!
-//! Those of several processors and of items are beside the code (`cpus/model.rs`, `items/model.rs`).
+//! The models of several processors and of items are beside their code (`cpus/model.rs`, `items/model.rs`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::vec::Vec;
@@ -23,13 +22,13 @@ use crate::sync::{WEAK, Weak};
 mod buffer;
 mod threads;
 
-/// How often a thread is stopped, in one interleaving, where it could have gone on.
+/// Most preemptions of threads in one interleaving.
 const PREEMPTIONS: usize = 3;
 
-/// How many steps one run may have: more than the longest.
+/// Most steps of one run: more than the longest has.
 const STEPS: usize = 20_000;
 
-/// That of a 64-bit machine.
+/// The layout of a 64-bit machine.
 pub(crate) const LAYOUT: Layout = Layout {
     shape: Shape::Wide,
     word: WordSize::Bits64,
@@ -37,12 +36,12 @@ pub(crate) const LAYOUT: Layout = Layout {
     function_shift: 0,
 };
 
-/// Plays `model` through; nothing is weakened, or one ordering is.
+/// Runs `model` in all interleavings, with one ordering weakened, or none.
 pub(crate) fn explore(weak: Option<Weak>, model: impl Fn() + Sync + Send + 'static) {
     explore_with(PREEMPTIONS, weak, model);
 }
 
-/// The same with another number of preemptions, for what would take too long.
+/// The same with another number of preemptions, for models that would take too long.
 pub(crate) fn explore_with(
     preemptions: usize,
     weak: Option<Weak>,
@@ -60,14 +59,14 @@ pub(crate) fn explore_with(
     }
 }
 
-/// What is in a stream's packets, as far as models want to know.
+/// Content of a stream's packets, as far as models need it.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// How many events.
+    /// Number of events.
     pub events: usize,
-    /// The distances of the functions that were entered from the text's beginning.
+    /// Offsets of the functions that were entered from the start of the text.
     pub entered: Vec<usize>,
-    /// How many were lost until the end of the last packet.
+    /// Number of events lost until the end of the last packet.
     pub discarded: u32,
     /// The time of the last event, if there are any.
     pub end: Option<u64>,
@@ -76,7 +75,7 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Reads the next packet. Only calls may be in it; anything else, or half of one, fails.
+    /// Reads the next packet. It may contain only complete records of calls; anything else fails.
     pub fn packet(&mut self, packet: &[u8]) {
         let header = PacketHeader::read(LAYOUT, packet).expect("it has a header");
         if let Some(last) = self.sequence {
@@ -114,8 +113,8 @@ impl Kept {
         }
     }
 
-    /// Fails unless the functions that were entered one after the other, each `step` further, are
-    /// there as they were: in order, and none missing between two but what was lost.
+    /// Fails unless the functions, each `step` behind the one before, were recorded in order, and no more are missing
+    /// between two than were counted as lost.
     pub fn in_order(&self, step: usize) {
         for pair in self.entered.windows(2) {
             let &[one, next] = pair else { continue };
@@ -129,7 +128,7 @@ impl Kept {
     }
 }
 
-/// A number in the machine's order.
+/// A number in the machine's byte order.
 fn number(bytes: &[u8]) -> usize {
     let push = |number: usize, byte: &u8| number << 8 | usize::from(*byte);
     match LAYOUT.order {

@@ -1,34 +1,33 @@
-//! The accumulators: how often each function ran, and how long, kept on the target.
+//! Profile table: counts and durations of each function, kept on the target.
 //!
-//! A table of *slots*, one a function, and a *shadow stack* for each thread and one for interrupts.
-//! An entry pushes a frame, an exit takes it off and charges its slot. The memory is the program's
-//! (`kymo_config`); what does not fit is counted.
+//! It consists of *slots*, one per function, and *shadow stacks*, one for each thread and one for interrupts. An entry
+//! pushes a frame; an exit pops it and updates the function's slot. The memory is the program's (`kymo_config`); calls
+//! that don't fit are counted.
 //!
-//! Meaning of the numbers, which is also that of the host's `report`:
+//! The numbers have the same meaning as in the host's `report`:
 //!
-//! - A stack has a clock of its own that stands still while its thread does not run or is
-//!   interrupted. A call's *total* is the time on that clock; its *self* time is that less the
-//!   calls it made. Interrupts have one stack for all: a nested one stops the clock of the one
-//!   below.
-//! - A recursive call adds to the count, self time, least and greatest, but not to the total: its
-//!   time is part of the outermost one's. A slot says that there was such a call: the total is not the
-//!   sum of all calls then. It has a bit for every thread's stack on which its function may be, so that
-//!   most stacks need not be searched for it. The bit outlives a stack that is emptied, until the next
-//!   call ends.
-//! - A `longjmp` that is marked closes the calls that it leaves. Without marks an exit of a function
-//!   further out closes those above it at that moment. An exit
-//!   of a function that is not on the stack was entered before all that are, so it closes them all.
-//!   Both are counted as unmatched.
-//! - Calls that are open when recording is turned off are counted as unmatched, and nowhere else.
+//! - A stack has its own clock, which stops while its thread is switched out or interrupted. A call's *total* is its
+//!   duration on that clock; its *self* time is the total without its callees. All interrupts share one stack: a nested
+//!   one stops the clock of the one below.
+//! - A recursive call adds to count, self time, minimum and maximum, but not to the total, because its time is part of
+//!   the outermost call's. The slot records that there was such a call: then the total is not the sum of all calls. The
+//!   slot has a bit for every thread's stack on which its function may be open, so that most stacks need not be
+//!   searched for it. The bit remains set when a stack is emptied, until the next call ends.
+//! - A marked `longjmp` closes the calls that it leaves. Without marks, the exit of a function further out closes the
+//!   calls above it, at its own time. An exit of a function that is not on the stack belongs to an entry before all
+//!   calls on the stack, so it closes them all. Both are counted as unmatched.
+//! - Calls that are open when recording is turned off are counted only as unmatched.
 //!
-//! An event updates the table in the masked run that records it, so the table says to the tick what the trace
-//! says, wherever interrupts strike. That run is bounded but for three things, which are as long as a stack is deep:
-//! a call of a function that may be open already (its stack is searched), a jump, and an exit without an entry.
+//! The table is updated in the same masked section that records an event, so it agrees with the trace to the tick,
+//! wherever interrupts preempt. The length of that section is bounded except in three cases, in which it is
+//! proportional to the depth of the stack: a call of a function that may be open already (its stack is searched), a
+//! jump, and an exit without an entry.
 //!
-//! A full table. A function that finds no free slot near its place takes that of the function with the lowest total
-//! there, in a masked run of its own (`Profile::replace`). What that function had is counted: its calls as calls
-//! without a slot, its total, and that a function was replaced. A function that is open in a thread is not replaced;
-//! one that is open in an interrupt's handler may be, and its call then counts as one without a slot.
+//! A full table: a function that finds no free slot among those probed takes the slot of the function with the lowest
+//! total there, in a masked section of its own (`Profile::replace`). The counts of the replaced function are added to
+//! the losses: its calls to the calls without a slot, its total, and the replacement itself. A function that is open in
+//! a thread is not replaced. One that is open in an interrupt handler may be, and its call then counts as one without a
+//! slot.
 
 use core::cell::Cell;
 use core::marker::PhantomData;
@@ -56,16 +55,16 @@ pub use stack::Frame;
 use stack::{BARRIER, NO_SLOT, OUTERMOST, Stack};
 pub(crate) use storage::Storage;
 
-/// The most stacks there can be: one bit each in a slot.
+/// Largest number of stacks: each has a bit in a slot.
 pub const MAX_STACKS: u32 = 32;
 
-/// There are no more slots than these, so that a frame can say which.
+/// Largest number of slots, so that a frame can refer to any.
 const MAX_SLOTS: u32 = u32::MAX / size_of::<Slot>() as u32;
 
-/// Whether a table can have so many stacks of so many frames.
+/// Checks that a table can have so many stacks of so many frames.
 ///
 /// # Errors
-/// Which of the two is out of range.
+/// Reports which of the two is out of range.
 pub const fn check_stacks(stacks: u32, depth: u32) -> Result<(), SetupError> {
     if stacks < 2 || stacks > MAX_STACKS {
         return Err(Fault::ShadowStacks.of(stacks as usize));
@@ -76,63 +75,64 @@ pub const fn check_stacks(stacks: u32, depth: u32) -> Result<(), SetupError> {
     Ok(())
 }
 
-/// What did not fit, and other counts of a table: each stays at 2^32 - 1.
+/// Counts of what did not fit, and of unmatched calls. They saturate at 2^32 - 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses {
-    /// Calls that are in no slot: every one near the function's place was taken, or given to another function since.
+    /// Calls that are in no slot: all slots probed for the function were in use, or its slot was given to another
+    /// function.
     pub no_slot: u32,
-    /// Calls that were not counted because their stack was full, or there was none left.
+    /// Calls that were not counted because their stack was full, or because no stack was free.
     pub too_deep: u32,
     /// Exits without an entry, and entries without an exit of their own.
     pub unmatched: u32,
-    /// How often a function took the slot of another one.
+    /// Number of times that a function took the slot of another one.
     pub replaced: u32,
 }
 
-/// The accumulators of one CPU or thread. For one context at a time.
+/// The profile table of one CPU or thread. For one context at a time.
 ///
-/// (In this order what is used most takes the shortest instructions of a small processor; and a reader of memory
-/// knows it, [`kymo_wire::note::table`].)
+/// (Small processors access the first fields with the shortest instructions, so the most used ones come first; and
+/// readers of memory rely on the layout, [`kymo_wire::note::table`].)
 #[repr(C)]
 #[derive(Debug)]
 pub struct Profile<T> {
-    /// Anybody may ask for these at any time.
+    /// Counters, which any context may read at any time.
     unmatched: AtomicU32,
     too_deep: AtomicU32,
     no_slot: AtomicU32,
     replaced: AtomicU32,
-    /// The function of a call for which there was no slot, to be given another one's; 0: none.
+    /// The function of a call that found no slot, and is to get another function's; 0: none.
     wanting: Cell<usize>,
-    /// The stack that runs.
+    /// The running stack.
     running: Cell<Option<Stack>>,
-    /// The stack of the thread that runs, or will when all interrupts have ended.
+    /// The stack of the running thread, or of the one that will run when all interrupts have ended.
     thread: Cell<Option<Stack>>,
     interrupts: Cell<u8>,
     stacks: Cell<u8>,
-    /// It is kept.
+    /// Whether recording is on, so that the table counts.
     on: Cell<bool>,
-    /// How many slots are looked at for a function.
+    /// Number of slots that are probed for a function.
     probes: Cell<u8>,
-    /// It is being cleared while CPUs record.
+    /// Whether it is being cleared while CPUs record.
     paused: Cell<bool>,
-    /// Frames a stack; 0: there is no table.
+    /// Frames per stack; 0: there is no table.
     depth: Cell<u16>,
-    /// The most calls of a stack that have a frame.
+    /// Largest number of calls per stack that have a frame.
     most: Cell<u16>,
     slots: Cell<*const Slot>,
-    /// The first stack, behind which the others follow.
+    /// The first stack; the others follow it in memory.
     frames: Cell<Option<Stack>>,
     slot_count: Cell<u32>,
-    /// In how many places a function may be looked for first.
+    /// Number of slots at which probing for a function may start.
     places: Cell<u32>,
-    /// How long the table has been kept; while it is, the time at which that would have been nothing.
+    /// How long the table has counted; while it counts, the time at which that was 0.
     recorded: Cell64,
-    /// The totals of the functions that were replaced.
+    /// Sum of the totals of replaced functions.
     replaced_total: Cell64,
     target: PhantomData<T>,
 }
 
-/// What a reader of memory takes for granted ([`kymo_wire::note::table`]).
+/// Layout that readers of memory rely on ([`kymo_wire::note::table`]).
 #[cfg(not(loom))]
 const _: () = {
     use core::mem::offset_of;
@@ -190,10 +190,10 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// Where the stack that runs is: null if none does.
+    /// Offset of the pointer to the running stack; null if none runs.
     pub const RUNNING_OFFSET: usize = core::mem::offset_of!(Self, running);
 
-    /// Gives the table its memory, and empties it.
+    /// Gives the table its memory, and clears it.
     ///
     /// # Errors
     /// When the sizes are unusable; there is no table then.
@@ -234,7 +234,7 @@ impl<T: Target> Profile<T> {
         Ok(())
     }
 
-    /// Takes the table's memory away again.
+    /// Removes the table's memory.
     pub fn take_away(&self) {
         self.slot_count.set(0);
         self.stacks.set(0);
@@ -250,13 +250,13 @@ impl<T: Target> Profile<T> {
         cfg!(feature = "profile") && self.depth.get() != 0
     }
 
-    /// Whether there is a table that takes events: it is not being cleared.
+    /// Whether there is a table that is not being cleared.
     #[inline(always)]
     pub fn is_kept(&self) -> bool {
         self.exists() && !self.paused.get()
     }
 
-    /// What did not fit. Anybody may ask at any time.
+    /// Returns the losses. Any context may call it at any time.
     pub fn losses(&self) -> Losses {
         Losses {
             no_slot: self.no_slot.load(Ordering::Relaxed),
@@ -266,7 +266,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// How many functions have a slot. Anybody may ask at any time.
+    /// Number of functions that have a slot. Any context may call it at any time.
     pub fn functions(&self) -> u32 {
         let taken = |slot: &&Slot| slot.address.get() != 0;
         self.table().iter().filter(taken).count() as u32
@@ -277,7 +277,7 @@ impl<T: Target> Profile<T> {
         self.slot_count.get()
     }
 
-    /// What stands in slot `n`: `Some(None)` if that is free, `None` behind the last.
+    /// Content of slot `n`: `Some(None)` if it is free, `None` behind the last.
     pub fn entry(&self, n: u32) -> Option<Option<Entry>> {
         let slot = self.table().get(n as usize)?;
         let count = slot.count.get();
@@ -296,7 +296,7 @@ impl<T: Target> Profile<T> {
         }))
     }
 
-    /// `function` was entered at `now`, in `thread` if no interrupt is being served.
+    /// Counts the entry of `function` at `now`, in `thread` unless an interrupt is active.
     #[inline(always)]
     pub fn enter(&self, now: u64, thread: usize, function: usize) {
         self.enter_only(now, thread, function);
@@ -305,7 +305,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// The same, after which the table may [want](Self::is_wanting) a slot.
+    /// The same, after which the table may [want](Self::is_wanting) a slot for the function.
     #[inline(always)]
     pub(crate) fn enter_only(&self, now: u64, thread: usize, function: usize) {
         match self.runs(now, thread) {
@@ -315,7 +315,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// `function` was left at `now`.
+    /// Counts the exit of `function` at `now`.
     #[inline(always)]
     pub fn exit(&self, now: u64, thread: usize, function: usize) {
         if self.runs(now, thread).is_some() {
@@ -324,9 +324,9 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// The same on the stack that runs.
+    /// The same on the running stack.
     ///
-    /// (Hooks in assembly call this and [`begin`](Self::begin): in this order the arguments are in registers.)
+    /// (Hooks in assembly call this and [`begin`](Self::begin): the order of arguments suits their registers.)
     ///
     /// # Safety
     /// A stack runs.
@@ -336,7 +336,7 @@ impl<T: Target> Profile<T> {
         let stack = unsafe { this.running.get().unwrap_unchecked() };
         let head = stack.head();
         let open = stack.open();
-        // (None is one too many.)
+        // (0 open calls wrap around, and fail the comparison.)
         if open.wrapping_sub(1) < u32::from(this.most.get()) {
             // SAFETY: so many are open.
             let frame = T::somewhere(unsafe { stack.frame(open) });
@@ -354,7 +354,7 @@ impl<T: Target> Profile<T> {
         self.running.get().is_some()
     }
 
-    /// The stack that runs: that of this thread if nobody did.
+    /// The running stack; if none runs, selects that of this thread.
     #[inline(always)]
     fn runs(&self, now: u64, thread: usize) -> Option<Stack> {
         let running = self.running.get();
@@ -373,8 +373,8 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// A call of this function began on the stack that runs. Returns whether the table wants a slot
-    /// for it, because none near its place is free.
+    /// Begins a call of this function on the running stack. Returns whether the table wants a slot for it, because all
+    /// slots probed were in use.
     ///
     /// # Safety
     /// A stack runs.
@@ -401,18 +401,19 @@ impl<T: Target> Profile<T> {
     #[inline(never)]
     fn want(&self, function: usize) {
         if self.wanting.replace(function) != 0 {
-            // An interrupt's, before the one that was to be replaced for the thread.
+            // The wanting call was preempted by an interrupt whose function has no slot, either: only the last one gets
+            // a slot.
             self.count(&self.no_slot, 1);
         }
     }
 
-    /// Whether a function that was entered is to be [given](Self::replace) another one's slot.
+    /// Whether a function that was entered is to get another one's slot ([`replace`](Self::replace)).
     #[inline(always)]
     pub(crate) fn is_wanting(&self) -> bool {
         cfg!(feature = "profile") && self.wanting.get() != 0
     }
 
-    /// There is one call more, or one handler; `None` if it does not fit.
+    /// Pushes a frame for a call or a handler; `None` if it does not fit.
     #[inline(always)]
     fn push(&self, stack: Stack, now: u64, function: usize) -> Option<&'static Frame> {
         let head = stack.head();
@@ -429,14 +430,14 @@ impl<T: Target> Profile<T> {
         Some(frame)
     }
 
-    /// The newest call is one of this slot's function: what its frame says of that.
+    /// Marks the newest call as one of this slot's function; returns the value for its frame.
     #[inline(always)]
     fn open(&self, stack: Stack, slot: &Slot) -> u32 {
         let bit = stack.head().extra.get();
         let active = slot.active.get();
         slot.active.set(active | bit);
         let word = self.word(slot);
-        // (The stack of interrupts, on which those that nest are no callers, has no bit.)
+        // (The stack of interrupts has no bit: handlers that nest there are no callers.)
         if active | bit != active || !stack.calls_again() {
             word | OUTERMOST
         } else {
@@ -444,8 +445,8 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// The function of this address (or the handler above the newest [`BARRIER`]) was left, which may not be the newest
-    /// call; or all calls but so many, if any are to `stay`.
+    /// Slow path of an exit of this function (0: of the handler above the newest [`BARRIER`]), which may not be the
+    /// newest call. If `stay` is not 0, ends all calls but the `stay` outermost instead.
     #[cold]
     #[inline(never)]
     fn leave(&self, stack: Stack, now: u64, function: usize, stay: u32) {
@@ -468,7 +469,7 @@ impl<T: Target> Profile<T> {
                     // SAFETY: this is the stack that runs.
                     unsafe { Self::end(self, address, now) };
                 } else if ours {
-                    // The one below did not run meanwhile, and made no calls.
+                    // The handler below did not run meanwhile, and made no calls.
                     let duration = now
                         .wrapping_sub(head.start.get())
                         .wrapping_sub(frame.start.get());
@@ -478,7 +479,7 @@ impl<T: Target> Profile<T> {
                     return self.count(&self.unmatched, 1);
                 }
             }
-            // (One that did not fit took no time, and has no slot.)
+            // (A call that did not fit took no time, and has no slot.)
             head.mark.set(open - 1);
             if ours {
                 return;
@@ -487,7 +488,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// The newest call, one of this function which has this frame, ended.
+    /// Ends the newest call, of this function and with this frame.
     #[inline(always)]
     fn close(&self, head: &Frame, now: u64, frame: &Frame, function: usize) {
         let duration = now
@@ -503,7 +504,7 @@ impl<T: Target> Profile<T> {
         // SAFETY: the frame says which slot its call has.
         let slot = unsafe { self.slot_of(word) };
         if slot.address.get() != function {
-            // (Where it had none from the beginning it was counted then.)
+            // (A call without a slot from the beginning was counted then.)
             return self.count(&self.no_slot, 1);
         }
         let active = slot.active.get();
@@ -518,7 +519,7 @@ impl<T: Target> Profile<T> {
             slot.count.set(count);
         }
         grow(&slot.times[OWN], duration.wrapping_sub(callees));
-        // (Whether it is as short as any: what is kept is turned round, and nothing is 0.)
+        // (The minimum is stored inverted, so that 0 means none: this tests for a new or equal minimum.)
         let least = &slot.times[LEAST];
         if duration.checked_add(least.get()).is_some() {
             least.set(!duration);
@@ -526,7 +527,7 @@ impl<T: Target> Profile<T> {
         raise(&slot.times[MOST], duration);
     }
 
-    /// Counts losses.
+    /// Adds to a count of losses.
     #[inline(never)]
     fn count(&self, counter: &AtomicU32, more: u32) {
         let sum = counter.load(Ordering::Relaxed).saturating_add(more);
@@ -541,22 +542,22 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// The stack behind this one.
+    /// The next stack in memory.
     #[inline(always)]
     fn next(&self, stack: Stack) -> Stack {
         let frames = usize::from(self.depth.get());
-        // SAFETY: by the contract of `set_up`, and nobody looks at what is behind the last.
+        // SAFETY: by the contract of `set_up`, and nothing is read behind the last.
         unsafe { Stack::new(ptr::from_ref(stack.head()).wrapping_add(frames)) }
     }
 }
 
-/// There is more.
+/// Adds to a sum.
 #[inline(always)]
 fn grow(sum: &Cell<u64>, more: u64) {
     sum.set(sum.get().wrapping_add(more));
 }
 
-/// It is as much at least.
+/// Raises a maximum.
 #[inline(always)]
 fn raise(most: &Cell<u64>, to: u64) {
     if to > most.get() {

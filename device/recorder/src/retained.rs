@@ -1,26 +1,25 @@
-//! Trigger and stopper, and when they act, as they survive a reboot: `kymo_retained_t`.
+//! Trigger and stopper, with their conditions, in memory that survives a reboot: `kymo_retained_t`.
 //!
-//! The memory is one that start-up code leaves alone. After power-on it holds anything, and after
-//! an update the addresses of another program; so what stands there counts only with the right
-//! checksum, which is the program's own.
+//! Start-up code does not initialize this memory. After power-on its content is undefined, and after an update it holds
+//! addresses of another program; so it is valid only with the right checksum, which depends on the program.
 
 use core::ptr;
 
 use crate::gate::Gate;
 
-/// How many words of 32 bits the program gives.
+/// Number of 32-bit words of that memory.
 pub const WORDS: usize = 16 * size_of::<usize>() / 4;
 
-/// A word of the machine in memory that is aligned for 32 bits.
+/// A machine word in memory that is aligned for 32 bits.
 #[derive(Clone, Copy)]
 #[repr(C, packed(4))]
 struct Word(usize);
 
-/// How many words a [`Condition`] has.
+/// Number of words of a [`Condition`].
 #[cfg(feature = "conditions")]
 const OF_CONDITION: usize = 6;
 
-/// How many words of the machine have a checksum behind them: trigger, stopper, single shot, and the conditions.
+/// Number of machine words before the checksum: trigger, stopper, single shot, and the conditions.
 #[cfg(feature = "conditions")]
 const KEPT: usize = 3 + 2 * OF_CONDITION;
 #[cfg(not(feature = "conditions"))]
@@ -28,36 +27,36 @@ const KEPT: usize = 3;
 
 const _: () = assert!((KEPT + 1) * size_of::<Word>() <= WORDS * 4);
 
-/// What checksums begin with: not 0, which is what memory may hold all over.
+/// Initial value of checksums: not 0, with which all of the memory may be filled.
 const MAGIC: usize = 0x4B79_5268;
 
-/// The prime of the FNV hash for words of 32 bits; no change of one bit is lost by multiplying with it.
+/// The FNV prime for 32-bit words; multiplication by it loses no change of a single bit.
 const PRIME: usize = 16_777_619;
 
-/// What of the condition of a trigger or stopper is kept: `from`, `end`, `hit`, `times`, `cold` and `cold_end`.
+/// The part of a condition that survives a reboot: `from`, `end`, `hit`, `times`, `cold` and `cold_end`.
 #[cfg(feature = "conditions")]
 pub type Condition = [usize; OF_CONDITION];
 
-/// What is kept: functions without the bit that tells the instruction set.
+/// The retained settings. Addresses have no Thumb bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retained {
     /// The trigger, or 0.
     pub trigger: usize,
     /// The stopper, or 0.
     pub stopper: usize,
-    /// The trigger turns recording on once.
+    /// Whether the trigger turns recording on only once.
     pub once: bool,
-    /// When trigger and stopper act.
+    /// Conditions of trigger and stopper.
     #[cfg(feature = "conditions")]
     pub conditions: [Condition; 2],
 }
 
-/// The memory. Empty where the program has none.
+/// The memory. Null where the program has none.
 #[derive(Clone, Copy, Debug)]
 pub struct Place(*mut u32);
 
 impl Place {
-    /// The program's place, which may be null.
+    /// The program's memory, which may be null.
     ///
     /// # Safety
     /// `at` is null or points to [`WORDS`] aligned words that only the recorder uses.
@@ -65,20 +64,20 @@ impl Place {
         Self(at)
     }
 
-    /// What is kept there by the program with this build id; `None` if that is nothing.
+    /// Loads the settings that the program with this build id has stored; `None` if there are none.
     pub fn load(self, build_id: &[u8]) -> Option<Retained> {
         if self.0.is_null() {
             return None;
         }
-        // SAFETY: by the contract of `new`. Volatile, for the compiler must not think that it knows what
-        // RAM holds after a reset.
+        // SAFETY: by the contract of `new`. Volatile, because the compiler must not assume what RAM holds after a
+        // reset.
         let word = |at| unsafe { ptr::read_volatile(self.0.cast::<Word>().add(at)) }.0;
         let words: [usize; KEPT] = core::array::from_fn(word);
         let is_ours = words[2] <= 1 && check(&words, build_id) == word(KEPT);
         is_ours.then(|| Retained::of_words(&words))
     }
 
-    /// Keeps `retained` there.
+    /// Stores `retained`.
     pub fn store(self, retained: Retained, build_id: &[u8]) {
         if self.0.is_null() {
             return;
@@ -93,7 +92,7 @@ impl Place {
     }
 }
 
-/// The checksum: FNV-1a, of the build id by bytes and of the rest by words.
+/// Checksum: FNV-1a, of the build id by bytes and of the rest by words.
 #[inline(never)]
 fn check(words: &[usize; KEPT], build_id: &[u8]) -> usize {
     let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(PRIME);
@@ -102,7 +101,7 @@ fn check(words: &[usize; KEPT], build_id: &[u8]) -> usize {
 }
 
 impl Retained {
-    /// With these functions, which act always.
+    /// Settings with these functions, without conditions.
     pub const fn new(trigger: usize, stopper: usize, once: bool) -> Self {
         Self {
             trigger,
@@ -113,7 +112,7 @@ impl Retained {
         }
     }
 
-    /// As it stands in memory.
+    /// The settings as stored in memory.
     #[inline(always)]
     fn words(&self) -> [usize; KEPT] {
         let once = self.once.into();
@@ -147,8 +146,8 @@ impl Retained {
 }
 
 impl Gate {
-    /// Takes trigger and stopper from memory that kept them over a reboot, or those of the build; returns whether the trigger
-    /// turns recording on once.
+    /// Sets trigger and stopper to those that survived a reboot, or those of the build; returns whether the trigger
+    /// turns recording on only once.
     #[inline(always)]
     pub fn take_sets(&self, kept: Option<Retained>, built: Retained) -> bool {
         let sets = kept.unwrap_or(built);

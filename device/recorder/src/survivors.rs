@@ -1,10 +1,11 @@
-//! What RAM still holds of a recording after a reset, before start-up code has initialized it: as lines of text.
+//! Text dump of the recording that RAM still holds after a reset, before start-up code has initialized RAM.
 //!
-//! A watchdog, or a fault in a fault handler, leaves a program no time to say anything; but a reset keeps RAM as it was. The
-//! configuration (in flash) says where packets are, and the cursor how far they reach; all else may be damaged, or be what RAM
-//! holds after power-on. So nothing that the recorder keeps is used as it is: words are read from memory as numbers, and count
-//! only if they are possible. The newest packet must be one, with its end where the cursor says; those before it count as long as
-//! each has the number and the size that it must have. What the packets hold is looked at by whoever reads the text.
+//! A watchdog, or a fault in a fault handler, leaves a program no time to dump anything; but a reset preserves RAM. The
+//! configuration (in flash) defines where packets are, and the cursor how far they reach; everything else may be
+//! damaged, or be the content of RAM after power-on. So none of the recorder's structures is used as such: words are
+//! read from memory as numbers, and validated. The newest packet must be valid, with its end where the cursor points;
+//! those before it count as long as each has the expected number and a valid size. The reader of the text validates
+//! their content.
 
 use core::mem::offset_of;
 use core::ptr;
@@ -17,12 +18,12 @@ use crate::console::Lines;
 use crate::hot::{Cursor, Hot};
 use crate::identity::{build_id_of, functions, identity};
 
-/// A word of memory that may hold anything.
+/// Loads a word of memory that may hold anything.
 ///
 /// # Safety
 /// There is memory, aligned for a word.
 unsafe fn word(at: *const u8) -> usize {
-    // SAFETY: by this function's contract. Volatile, for the compiler must not think that it knows what it holds.
+    // SAFETY: by this function's contract. Volatile, because the compiler must not assume what it holds.
     unsafe { ptr::read_volatile(at.cast()) }
 }
 
@@ -35,7 +36,7 @@ unsafe fn bytes<'a>(at: usize, length: usize) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(ptr::with_exposed_provenance(at), length) }
 }
 
-/// The header of a packet with the size that it may have.
+/// The header of a packet, if its size is possible.
 fn header_in<T: Target>(place: &[u8], config: &Config) -> Option<PacketHeader> {
     let layout = functions(config).layout::<T>();
     let header = PacketHeader::read(layout, place)?;
@@ -45,11 +46,12 @@ fn header_in<T: Target>(place: &[u8], config: &Config) -> Option<PacketHeader> {
         .then_some(header)
 }
 
-/// Gives what survived of the recording of one processor to `put`; false, and nothing is given, if there is nothing that can be one.
+/// Passes what survived of the recording of one processor to `put`; returns false, and passes nothing, if there is no
+/// valid packet.
 ///
 /// # Safety
-/// The configuration is right about its memory, `hot` is where the program's is, and nothing of the program runs but this: RAM is as the
-/// reset left it.
+/// The configuration is right about its memory, `hot` is where the program's is, and nothing of the program runs but
+/// this: RAM is as the reset left it.
 pub unsafe fn dump_text<T: Target>(
     hot: *const Hot,
     config: &Config,
@@ -70,7 +72,7 @@ pub unsafe fn dump_text<T: Target>(
             word(cursor.add(offset_of!(Cursor, last))),
         )
     };
-    // It points behind a record, and so not to the beginning of a place.
+    // It points behind a record, so never to the start of a slot.
     let Some(reached) = at
         .checked_sub(begin + 1)
         .filter(|it| *it < config.buffer_size as usize)
@@ -99,10 +101,10 @@ pub unsafe fn dump_text<T: Target>(
             lines.add(memory.get(..content).unwrap_or_default());
         }
     }
-    // From the oldest of those that follow each other without a gap.
+    // From the oldest of the packets that follow each other without a gap.
     let follows = |back: &usize| {
         let there = place((newest + places - back) % places);
-        // (Numbers begin again at 0 behind 2^32 - 1.)
+        // (Packet numbers wrap around to 0.)
         let number = header.sequence.wrapping_sub(*back as u32);
         header_in::<T>(there, config).is_some_and(|found| found.sequence == number)
     };
@@ -113,7 +115,7 @@ pub unsafe fn dump_text<T: Target>(
             header_in::<T>(there, config).map_or(0, |header| header.content_bits as usize / 8);
         lines.add(there.get(..content).unwrap_or_default());
     }
-    // The newest one was not completed.
+    // The newest one was not closed.
     let mut whole = header;
     whole.content_bits = length as u32 * 8;
     whole.packet_bits = whole.content_bits;

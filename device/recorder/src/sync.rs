@@ -1,14 +1,13 @@
-//! Atomics: the processor's own, or in a [model](crate) those of loom, which tries every order in
-//! which threads can meet, and everything that each could see of the others.
+//! Atomics: the processor's own or, in a [model](crate), those of loom, which tries every interleaving of threads and
+//! every value that each could see.
 //!
-//! Loom's cannot be made at compile time, nor outside of a model; so in a model these are made when
-//! they are first used. Two things are there for models only: [`Owned`] stands for data without
-//! atomics, and fails a model in which it can be used by two threads at once; and a model may weaken
-//! one kind of ordering, to show that it would be found.
+//! Loom's atomics can't be created at compile time, nor outside of a model; so in a model these are created at first
+//! use. Two things exist for models only: [`Owned`] represents data without atomics, and fails a model in which two
+//! threads can use it at once; and a model may weaken one kind of ordering, to show that the error would be found.
 //!
-//! Loom takes sequentially consistent loads and stores for acquiring and releasing ones. Here such a
-//! load, and what loads and stores at once, has a fence before it, as some processors' compilers do
-//! it: with that any store before is in order with it, and no more than the language promises.
+//! Loom treats sequentially consistent loads and stores as acquiring and releasing ones. Here such a load or exchange
+//! has a fence before it, as compilers of some processors generate it: any store before is then ordered with it, and no
+//! more than the language guarantees.
 
 #[cfg(not(loom))]
 pub use core::{
@@ -18,12 +17,12 @@ pub use core::{
 #[cfg(loom)]
 pub use modelled::*;
 
-/// How often a reader looks for something that is about to happen.
+/// Number of polls of a reader that waits for an imminent event.
 pub const SPINS: u32 = if cfg!(loom) { 8 } else { 1_000_000 };
 
-/// All that a recorder shares lies on one processor, where interrupts are masked for every change: what
-/// microcontrollers of these kinds have is [`single`](crate::single) alone. So no access need be atomic
-/// as a whole, and only the compiler must be kept from moving any.
+/// Whether everything that a recorder shares is used by one processor, with interrupts masked for every change:
+/// microcontrollers of these kinds have only [`single`](crate::single). So no access need be atomic as a whole, and
+/// only the compiler must be kept from reordering.
 pub(crate) const ALONE: bool = cfg!(all(
     not(loom),
     target_os = "none",
@@ -34,10 +33,10 @@ pub(crate) const ALONE: bool = cfg!(all(
     )
 ));
 
-/// How many of a counter there are that only recorders of several processors or threads have a use for.
+/// Number of instances of a counter that only recorders of several processors or threads need: 0 or 1.
 pub(crate) const SHARED: usize = if ALONE { 0 } else { 1 };
 
-/// Loads a number; what is loaded after that is as new as it.
+/// Loads a number with acquire ordering.
 #[inline(always)]
 pub(crate) fn load_acquire(from: &AtomicU32) -> u32 {
     if ALONE {
@@ -49,7 +48,7 @@ pub(crate) fn load_acquire(from: &AtomicU32) -> u32 {
     }
 }
 
-/// Stores a number; who loads it [so](load_acquire) finds what was stored before.
+/// Stores a number with release ordering: a context that loads it with [`load_acquire`] sees everything stored before.
 #[inline(always)]
 pub(crate) fn store_release(to: &AtomicU32, value: u32) {
     if ALONE {
@@ -83,7 +82,7 @@ pub(crate) fn store_address<A>(to: &AtomicPtr<A>, value: *mut A) {
     }
 }
 
-/// Who sees anything that is stored behind this sees all that was stored before.
+/// Release fence: a context that sees anything stored after it sees everything stored before.
 #[inline(always)]
 pub(crate) fn release() {
     if ALONE {
@@ -93,8 +92,8 @@ pub(crate) fn release() {
     }
 }
 
-/// Changes a number at once, whoever else does so at this moment; returns what it was. Where there is no
-/// compare-and-swap, or nobody else ([`ALONE`]), the caller has interrupts masked.
+/// Changes a number atomically; returns the previous value. On processors without compare-and-swap, or with no other
+/// context ([`ALONE`]), the caller has masked interrupts.
 #[inline(always)]
 pub(crate) fn change(number: &AtomicU32, change: impl Fn(u32) -> u32) -> u32 {
     #[cfg_attr(not(target_has_atomic = "32"), allow(unused_mut))]
@@ -121,7 +120,7 @@ pub(crate) fn add(counter: &AtomicU32, more: u32) {
     );
 }
 
-/// Loads a word of memory that others may store to meanwhile; nothing is ordered by it.
+/// Loads a word of memory that others may store to meanwhile, with relaxed ordering.
 ///
 /// # Safety
 /// `from` points to a word, aligned, that is only used by this function and [`store_word`].
@@ -132,7 +131,7 @@ pub(crate) unsafe fn load_word(from: *const u32) -> u32 {
     unsafe { AtomicU32::from_ptr(from.cast_mut()) }.load(Ordering::Relaxed)
 }
 
-/// Stores a word of memory that others may load meanwhile; nothing is ordered by it.
+/// Stores a word of memory that others may load meanwhile, with relaxed ordering.
 ///
 /// # Safety
 /// As [`load_word`].
@@ -143,23 +142,23 @@ pub(crate) unsafe fn store_word(to: *mut u32, word: u32) {
     unsafe { AtomicU32::from_ptr(to) }.store(word, Ordering::Relaxed);
 }
 
-/// Stands for data that one thread at a time owns. Nothing, except in a model.
+/// Represents data that one thread at a time owns. Empty, except in a model.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 pub struct Owned;
 
 #[cfg(not(loom))]
 impl Owned {
-    /// Data that nobody has used.
+    /// Data that no thread has used.
     pub const fn new() -> Self {
         Self
     }
 
-    /// The data is read now.
+    /// Marks a read of the data.
     #[inline(always)]
     pub fn read(&self) {}
 
-    /// The data is written now.
+    /// Marks a write of the data.
     #[inline(always)]
     pub fn written(&self) {}
 }
@@ -182,14 +181,14 @@ mod modelled {
     pub use loom::sync::atomic::Ordering;
 
     std::thread_local! {
-        /// What the model that runs weakens.
+        /// The ordering that the running model weakens.
         pub static WEAK: Cell<Option<Weak>> = const { Cell::new(None) };
-        /// The words of memory that a model watches. (All its threads are one of the system's.)
+        /// The words of memory that a model watches. (All threads of a model run in one thread of the system.)
         static WATCHED: RefCell<HashMap<usize, Rc<loomed::AtomicU32>>> = RefCell::default();
     }
 
-    /// From now on a word of memory may be seen as it was before, wherever that is allowed. Each that is
-    /// watched makes a model many times as long; of all others the newest value is seen.
+    /// Makes loom track a word of memory, so that threads may see its older values wherever that is allowed. Each such
+    /// word makes a model many times as long; of all other words threads see the newest value.
     #[cfg(test)]
     pub(crate) fn watch(word: *const u32) {
         // SAFETY: a model watches words of memory that it has.
@@ -198,7 +197,7 @@ mod modelled {
         WATCHED.with_borrow_mut(|watched| watched.extend([word]));
     }
 
-    /// Watches nothing any more: at the end of each run.
+    /// Stops tracking: at the end of each run.
     #[cfg(test)]
     pub(crate) fn watch_nothing() {
         WATCHED.with_borrow_mut(HashMap::clear);
@@ -224,7 +223,7 @@ mod modelled {
         }
     }
 
-    /// An ordering that is left out.
+    /// A kind of ordering that a model omits.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Weak {
         /// Stores and exchanges release nothing.
@@ -239,8 +238,7 @@ mod modelled {
         WEAK.get() == Some(weak)
     }
 
-    /// The ordering that is left of this one; of a sequentially consistent one `less`, if fences do
-    /// nothing.
+    /// The ordering that remains of this one; `less` of a sequentially consistent one, if fences do nothing.
     fn left(order: Ordering, less: Ordering) -> Ordering {
         match order {
             Ordering::SeqCst if weak(Weak::Fence) => less,
@@ -252,7 +250,7 @@ mod modelled {
         }
     }
 
-    /// The ordering that is left of a load's, which may have a fence before it.
+    /// The ordering that remains of a load's, which may have a fence before it.
     fn loading(order: Ordering) -> Ordering {
         if order == Ordering::SeqCst {
             fence(order);
@@ -260,7 +258,7 @@ mod modelled {
         left(order, Ordering::Acquire)
     }
 
-    /// The same of what loads and stores at once.
+    /// The ordering that remains of an exchange's, which may have a fence before it.
     fn exchanging(order: Ordering) -> Ordering {
         if order == Ordering::SeqCst {
             fence(order);
@@ -268,7 +266,7 @@ mod modelled {
         left(order, Ordering::AcqRel)
     }
 
-    /// The ordering that is left of a store's.
+    /// The ordering that remains of a store's.
     fn storing(order: Ordering) -> Ordering {
         left(order, Ordering::Release)
     }
@@ -368,7 +366,7 @@ mod modelled {
 
     pub struct Owned(OnceLock<loom::cell::UnsafeCell<()>>);
 
-    // SAFETY: nothing is inside; loom is told of its uses.
+    // SAFETY: it holds no data; loom tracks its uses.
     unsafe impl Sync for Owned {}
 
     impl Owned {

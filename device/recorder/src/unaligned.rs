@@ -1,9 +1,8 @@
-//! Stores at any address.
+//! Unaligned stores.
 //!
-//! For AArch64 without an operating system compilers split a store that may not be aligned into
-//! bytes, because all memory counts as a device's until the MMU is on. What the recorder writes to is
-//! ordinary memory by the time that it records (`kymo_cpu_start` asks for it), where the processor
-//! stores at any address at once.
+//! For AArch64 without an operating system, compilers split a store that may be unaligned into bytes, because all
+//! memory counts as device memory until the MMU is on. While the recorder records, its buffers are normal memory
+//! (`kymo_cpu_start` requires it), where the processor supports unaligned stores.
 
 /// Defines a store of one size.
 macro_rules! put {
@@ -25,7 +24,7 @@ macro_rules! put {
                 );
             }
             #[cfg(not(all(target_arch = "aarch64", target_os = "none")))]
-            // SAFETY: by this function's contract; `write_unaligned` asks for no alignment.
+            // SAFETY: by this function's contract; `write_unaligned` requires no alignment.
             unsafe {
                 at.cast::<$type>().write_unaligned(value);
             }

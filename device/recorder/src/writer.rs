@@ -1,4 +1,4 @@
-//! What one event does to a stream and a table: the part that all drivers share.
+//! Encodes one event into the stream and updates the profile table. Shared by all drivers.
 
 use core::cell::Cell;
 
@@ -24,68 +24,67 @@ mod stopper;
 pub(crate) use direct::Place;
 use served::Served;
 
-/// The stream and the accumulators of one CPU or thread, and what is known of it: its thread, the
-/// interrupts that it serves. For one context at a time.
+/// The stream and the profile table of one CPU or thread, with the state that events change: the running thread, the
+/// active interrupts. For one context at a time.
 ///
-/// (In this order what is used most takes the shortest instructions of a small processor.)
+/// (Small processors access the first fields with the shortest instructions, so the most used ones come first.)
 #[cfg_attr(target_pointer_width = "32", repr(C))]
 #[derive(Debug)]
 pub struct Writer<T> {
-    /// How the thread that runs is known.
+    /// Source of the running thread.
     threads: Cell<Threads>,
-    /// The driver has a fast path, and nothing against its use.
+    /// The driver has a fast path, and permits its use.
     fast: Cell<bool>,
-    /// The program is being asked which thread runs: what it calls for that is not recorded.
+    /// The program's `current_thread` is running: calls that it makes are not recorded.
     asking: Cell<bool>,
     /// Call sites are recorded.
     sites: Cell<bool>,
-    /// It has been turned off since it was turned on.
+    /// Recording has been turned off since it was last turned on.
     was_off: Cell<bool>,
-    /// How many calls of the stopper are open, in the thread that entered it first.
+    /// Number of open calls of the stopper, in the thread that entered it first.
     stopper_depth: Cell<u8>,
-    /// A bit for each hash of a promoted function: most functions are told apart by it alone. All bits where there is a
-    /// table, and a record and the table are not all that entries and exits of other functions take.
+    /// Hash filter of the promoted functions, one bit for each hash: it alone excludes most other functions. All bits
+    /// are set where there is a table and calls of other functions need more than a record and the table.
     promoted: Promoted,
     config: Cell<Option<&'static Config>>,
-    /// While recording is off, the thread that ran when it was turned off: the last that the stream tells of. While
-    /// it is on, the thread that entered the stopper first.
+    /// While recording is off: the thread that ran when it was turned off, which is the last that the stream reports.
+    /// While it is on: the thread that entered the stopper first.
     off_thread: Cell<usize>,
     stream: Stream<T>,
     profile: Storage<T>,
-    /// The interrupts that are being served, the outermost first: as many as the stream's
-    /// `isr_depth` says, as far as there is room.
+    /// The active interrupts, outermost first: as many as the stream's `isr_depth` says, as far as there is room.
     served: Served,
 }
 
-/// What keeps the bits of promoted functions. (Hooks that keep a table look at it in any case.)
+/// Storage of the hash filter. (Hooks that keep a table read it in any case.)
 #[cfg(any(feature = "promotions", feature = "profile"))]
 type Promoted = Cell<u32>;
 #[cfg(not(any(feature = "promotions", feature = "profile")))]
 type Promoted = crate::compiled_out::CompiledOut<u32>;
 
-/// How the thread that runs is known.
+/// Source of the running thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 enum Threads {
-    /// From what the program tells, which is nothing yet.
+    /// The program's switch events, of which there was none yet.
     Untold,
-    /// It is asked for at every event.
+    /// The program's `current_thread`, called at every event.
     Asked,
-    /// The program tells of its switches, so there is no need to ask.
+    /// The program's switch events: there is no need to call `current_thread`.
     Told,
 }
 
 impl<T: Target> Writer<T> {
-    /// Where the stream's count of discarded events is, in bytes from the beginning: 4 bytes.
+    /// Offset of the stream's count of discarded events: 4 bytes.
     pub const DISCARDED_OFFSET: usize =
         core::mem::offset_of!(Self, stream) + Stream::<T>::DISCARDED_OFFSET;
 
-    /// The bits of functions of which entries and exits take more than a record and the table.
+    /// Offset of the hash filter of functions whose calls need more than a record and the table.
     pub const PROMOTED_OFFSET: usize = core::mem::offset_of!(Self, promoted);
-    /// The table, by its address (on bare metal with words of 32 bits).
+    /// Offset of the table, or of its address (on bare metal with 32-bit words).
     pub const TABLE_OFFSET: usize = core::mem::offset_of!(Self, profile);
-    /// Where a reader of memory finds the state of the table of a writer that is so many bytes from the beginning of
-    /// the recorder ([`Kept::table`](crate::config::Kept::table)).
+    /// Location of the table's state for readers of memory, for a writer at this offset in the recorder
+    /// ([`Kept::table`](crate::config::Kept::table)).
     pub const fn table_place(writer: usize) -> Option<(u8, u32)> {
         if !cfg!(feature = "profile") {
             return None;
@@ -96,10 +95,10 @@ impl<T: Target> Writer<T> {
         })
     }
 
-    /// The time of the last record that the slow path knows of.
+    /// Offset of the time of the last record that the slow path knows of.
     pub const LAST_OFFSET: usize = core::mem::offset_of!(Self, stream) + Stream::<T>::LAST_OFFSET;
 
-    /// Without memory. All zero.
+    /// A writer without memory. All zero.
     pub const fn new() -> Self {
         Self {
             stream: Stream::new(),
@@ -122,13 +121,12 @@ impl<T: Target> Writer<T> {
         &self.stream
     }
 
-    /// The table of functions, if there is one.
+    /// The profile table, if there is one.
     pub fn profile(&self) -> Option<&Profile<T>> {
         self.profile.table()
     }
 
-    /// Gives the writer a table of functions in this memory; to be done before the fast path is
-    /// [allowed](Self::allow_fast).
+    /// Gives the writer memory for a profile table. Call it before [`allow_fast`](Self::allow_fast).
     ///
     /// # Errors
     /// When the sizes are unusable.
@@ -146,8 +144,8 @@ impl<T: Target> Writer<T> {
         unsafe { self.profile.set_up(slots, frames, stacks, depth) }
     }
 
-    /// Takes promotions and the current thread from the program's configuration. The memory of
-    /// stream and table is given to them by themselves.
+    /// Takes promotions and `current_thread` from the program's configuration. Stream and table get their memory
+    /// separately.
     ///
     /// # Safety
     /// `config.promotions` points to `config.promotion_count` of them, for good, and
@@ -180,13 +178,14 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Lets usual entries and exits take the fast path, as far as the program's wishes allow it.
+    /// Permits the fast path for usual entries and exits, as far as the program's configuration allows it.
     pub fn allow_fast(&self, fast: bool) {
         self.fast.set(fast);
         self.choose_path();
     }
 
-    /// The fast path knows no tables, and asks nobody.
+    /// Enables the fast path where nothing rules it out: it updates no table, calls no `current_thread`, and records
+    /// neither call sites nor promotions.
     fn choose_path(&self) {
         let asks = self.threads.get() == Threads::Asked;
         let plain = self.fast.get() && !asks && !self.keep_sites();
@@ -200,20 +199,19 @@ impl<T: Target> Writer<T> {
         self.choose_direct();
     }
 
-    /// Which way entries and exits go from here: a number that is another one whenever they begin to
-    /// go another way, and never 0.
+    /// Identifies the path that entries and exits take: a number that changes with the path, and is never 0.
     #[cfg(feature = "cost")]
     pub(crate) fn way(&self) -> u8 {
         self.threads.get() as u8 + 1
     }
 
-    /// Whether the program tells of its switches.
+    /// Whether the program reports its thread switches.
     #[cfg(feature = "cost")]
     pub(crate) fn is_told(&self) -> bool {
         self.threads.get() == Threads::Told
     }
 
-    /// The program tells of its switches from now on.
+    /// Notes that the program reports its thread switches.
     #[inline(always)]
     fn be_told(&self, driver: &impl Driver) {
         if self.threads.get() != Threads::Told {
@@ -224,19 +222,19 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Whether the program is asked at every event which thread runs.
+    /// Whether the writer calls the program's `current_thread` at every event.
     #[cfg(feature = "duration")]
     pub(crate) fn asks_thread(&self) -> bool {
         self.threads.get() == Threads::Asked
     }
 
-    /// Records call sites too.
+    /// Whether call sites are recorded.
     fn keep_sites(&self) -> bool {
         self.sites.get()
     }
 
-    /// Records an event at `now`, in the stream and in the table, where nobody comes in between.
-    /// `function`s have no Thumb bit.
+    /// Records an event at `now` in the stream and the table, where no other context can interrupt. Addresses of
+    /// functions have no Thumb bit.
     #[inline(always)]
     pub fn record(&self, now: u64, event: Event) {
         let alone = &Alone::at(&self.stream, now);
@@ -254,8 +252,8 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Records an entry, from the place `caller` if that is not 0, or an exit, in the stream and in the table;
-    /// false if the driver says that nothing is to be recorded. `function`s have no Thumb bit.
+    /// Records an entry (from the call site `caller`, unless that is 0) or an exit in the stream and the table; returns
+    /// false if the driver has stopped recording. Addresses of functions have no Thumb bit.
     #[inline(always)]
     pub(crate) fn call(
         &self,
@@ -308,7 +306,7 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Brings the table up to date with a call, in the step that records it.
+    /// Updates the table with a call, in the same step that records it.
     #[inline(always)]
     fn account_call(&self, now: usize, edge: Edge, function: usize) {
         if cfg!(feature = "profile") {
@@ -320,7 +318,7 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Gives a function that was entered another one's slot, if the table is full.
+    /// If the table is full, gives another function's slot to one that was entered.
     #[inline(always)]
     pub(crate) fn replace(&self, driver: &impl Driver) {
         if let Some(table) = self.profile.get()
@@ -330,13 +328,13 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// The table, if it takes events.
+    /// The table, if it is being kept.
     #[inline(always)]
     fn kept(&self) -> Option<&Profile<T>> {
         self.profile.get().filter(|table| table.is_kept())
     }
 
-    /// Whether a function may be one of the promotions: this alone excludes most others.
+    /// Whether a function may be promoted: the hash filter excludes most others.
     #[inline(always)]
     fn may_be_promoted(&self, function: usize) -> bool {
         self.promoted.get() & bit(function) != 0
@@ -386,13 +384,14 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Records what is neither an entry nor an exit; the result as of [`call`](Self::call).
+    /// Records an event that is neither an entry nor an exit; returns as [`call`](Self::call).
     #[inline(always)]
     pub(crate) fn other(&self, driver: &impl Driver, parts: Parts) -> bool {
         self.put(driver, parts, 0)
     }
 
-    /// The same of anything but a usual entry or exit; of these with their `function`.
+    /// Records an event in a form other than the short entries and exits. `function` is that of an entry or exit, else
+    /// 0.
     #[inline(never)]
     fn put(&self, driver: &impl Driver, (id, first, second): Parts, function: usize) -> bool {
         let id = match id {
@@ -450,26 +449,25 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// The number of the interrupt that is being served, if any is and it is known.
+    /// The number of the innermost active interrupt, if there is one and its number is known.
     fn innermost(&self) -> Option<u16> {
         self.served.at(self.stream.isr_depth.get().checked_sub(1)?)
     }
 
-    /// Notes that this interrupt is being served, inside of all others, which is yet to be counted.
+    /// Notes an interrupt as the innermost active one, before `isr_depth` counts it.
     #[inline(always)]
     fn serve(&self, irq: usize) {
         self.served.note(self.stream.isr_depth.get(), irq as u16);
     }
 
-    /// Keeps up with threads and interrupts: also while nothing is recorded, so that packets say
-    /// the truth as soon as something is.
+    /// Tracks thread and interrupts while nothing is recorded, so that packets are correct as soon as recording is on.
     pub fn follow_event(&self, event: Event) {
         if let Ok((id, first, _)) = event.parts::<T>() {
             self.follow(id, first);
         }
     }
 
-    /// The same of an event in [parts](Event::parts).
+    /// The same for an event in [parts](Event::parts).
     pub(crate) fn follow(&self, id: EventId, first: usize) {
         if matches!(id, EventId::SwitchedIn | EventId::SwitchedOut)
             && self.threads.replace(Threads::Told) != Threads::Told
@@ -479,7 +477,7 @@ impl<T: Target> Writer<T> {
         self.follow_apart(id, first);
     }
 
-    /// [`follow_parts`](Self::follow_parts) for those who can wait.
+    /// [`follow_parts`](Self::follow_parts), not inlined, for callers that need not be fast.
     #[inline(never)]
     fn follow_apart(&self, id: EventId, first: usize) {
         self.follow_parts(id, first);
@@ -502,7 +500,7 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Asks the program which thread runs, if it can tell, and returns what is known then.
+    /// Updates the running thread from the program's `current_thread`, if it has one; returns the thread.
     pub fn ask_thread(&self) -> usize {
         if let Some(current_thread) = self.config.get().and_then(|it| it.current_thread)
             && !self.asking.replace(true)
@@ -514,13 +512,13 @@ impl<T: Target> Writer<T> {
         self.stream.thread()
     }
 
-    /// Whether the program is being asked which thread runs.
+    /// Whether the program's `current_thread` is running.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn is_asking(&self) -> bool {
         self.asking.get()
     }
 
-    /// Where the program does not tell of switches: sees them by asking.
+    /// Detects a thread switch by calling `current_thread`, for programs that don't report switches.
     #[cold]
     #[inline(never)]
     fn notice_thread(&self, driver: &impl Driver) {
@@ -546,7 +544,7 @@ impl<T: Target> Default for Writer<T> {
     }
 }
 
-/// Whether the table must know of an event of this id.
+/// Whether an event of this id changes the table.
 #[inline(always)]
 fn tells_table(id: EventId) -> bool {
     !matches!(
@@ -555,8 +553,9 @@ fn tells_table(id: EventId) -> bool {
     )
 }
 
-/// The bit of a function among 32: the highest one when all are turned to the right by `address ^ address >> 5`, as
-/// hooks in assembly do it, with the bit that Thumb code has.
+/// The bit of a function in the hash filter: bit 31, rotated left by the low five bits of `address ^ address >> 5`,
+/// where the address has the Thumb bit. Hooks in assembly compute the same: they rotate the filter right and test bit
+/// 31.
 #[inline(always)]
 fn bit(function: usize) -> u32 {
     let address = function | CODE_BIT;

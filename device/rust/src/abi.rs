@@ -10,56 +10,56 @@ use kymo_wire::event::MetadataType;
 
 use crate::system;
 
-/// A thread got the processor.
+/// Records that a thread got the processor.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_switched_in(thread: usize) {
     system::hook(Event::SwitchedIn(thread));
 }
 
-/// The processor goes from the thread that runs to another one: one record says both.
+/// Records a switch from the running thread to `next`, in one record.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_switch(next: usize) {
     system::hook(Event::SwitchedIn(next));
 }
 
-/// A thread lost the processor.
+/// Records that a thread lost the processor.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_switched_out(thread: usize) {
     system::hook(Event::SwitchedOut(thread));
 }
 
-/// An interrupt handler begins.
+/// Records that an interrupt handler begins.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_isr_enter(irq: u16) {
     system::hook(Event::IsrEnter(irq));
 }
 
-/// An interrupt handler ends.
+/// Records that an interrupt handler ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_isr_exit(irq: u16) {
     system::hook(Event::IsrExit(irq));
 }
 
-/// The program says something.
+/// Records a marker.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_marker(value: u32) {
     system::hook(Event::Marker(value));
 }
 
-/// The program says something under a name: a string constant, of which the address is recorded.
+/// Records a marker with a name: a string constant, of which the address is recorded.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_named_marker(name: *const c_char, value: u32) {
     let name = name as usize;
     system::hook(Event::NamedMarker { name, value });
 }
 
-/// What time it is in the world.
+/// Records the wall-clock time, in nanoseconds since 1970 UTC.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_wall_clock(ns: u64) {
     system::hook(Event::WallClock { ns, uncertainty: 0 });
 }
 
-/// Thread, priority or mode changed.
+/// Records a change of thread, priority or mode.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_context(thread: usize, priority: i16, mode: u16) {
     system::hook(Event::Context {
@@ -69,7 +69,7 @@ pub extern "C" fn kymo_context(thread: usize, priority: i16, mode: u16) {
     });
 }
 
-/// The name of a thread.
+/// Names a thread.
 ///
 /// # Safety
 /// `name` is a NUL-terminated string, or null.
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn kymo_thread_name(thread: usize, name: *const c_char) {
     unsafe { describe(thread, name, MetadataType::ThreadName) };
 }
 
-/// The name of an interrupt.
+/// Names an interrupt.
 ///
 /// # Safety
 /// `name` is a NUL-terminated string, or null.
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn kymo_isr_name(irq: u16, name: *const c_char) {
     unsafe { describe(irq.into(), name, MetadataType::IsrName) };
 }
 
-/// The name of a thread or an interrupt; nothing if there is none.
+/// Names a thread or an interrupt; does nothing if `name` is null.
 ///
 /// # Safety
 /// `name` is a NUL-terminated string, or null.
@@ -101,12 +101,11 @@ unsafe fn describe(number: usize, name: *const c_char, kind: MetadataType) {
     }
 }
 
-/// The string at `name`, as much of it as can be of use: what is kept of a name, and a byte more, which
-/// tells whether that ends with a whole character. (Not `CStr`: that calls a function that the program
-/// may not have otherwise.)
+/// Returns the string at `name`, up to one byte more than the recorder keeps of a name: that byte shows whether the
+/// kept part ends with a whole character. (Not `CStr`, which calls a function that the program may not have otherwise.)
 ///
 /// # Safety
-/// It is NUL-terminated, and stays.
+/// `name` is NUL-terminated, and does not change.
 #[inline(always)]
 unsafe fn text<'a>(name: *const c_char) -> &'a [u8] {
     let name = name.cast::<u8>();
@@ -116,13 +115,13 @@ unsafe fn text<'a>(name: *const c_char) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(name, length.count()) }
 }
 
-/// Takes one [`kymo_disable`] back.
+/// Reverts one [`kymo_disable`].
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_enable() {
     system::enable(true);
 }
 
-/// Nothing is recorded until as many [`kymo_enable`].
+/// Disables recording until the matching [`kymo_enable`].
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_disable() {
     system::enable(false);
@@ -140,20 +139,20 @@ pub extern "C" fn kymo_off() {
     system::turn(false);
 }
 
-/// The function whose entry turns recording on; null for none.
+/// Sets the function whose entry turns recording on; null for none.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_set_trigger(function: *const c_void) {
     system::set_sets(Some(function as usize), None);
 }
 
-/// The function whose exit turns recording off; null for none.
+/// Sets the function whose exit turns recording off; null for none.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_set_stopper(function: *const c_void) {
     system::set_sets(None, Some(function as usize));
 }
 
-/// Why the recorder could not be set up: the field of the configuration that is wrong, and its rule; null
-/// if it could. The value goes to `value`, unless that is null.
+/// Returns why the recorder could not be set up: the wrong field of the configuration, and the rule that it breaks;
+/// null if the recorder is set up. Stores the field's value in `value`, unless that is null.
 ///
 /// # Safety
 /// `value` is null, or may be written.
@@ -169,37 +168,37 @@ pub unsafe extern "C" fn kymo_status(value: *mut usize) -> *const c_char {
     error.fault.text().as_ptr()
 }
 
-/// Forgets the recorded events and the profile table.
+/// Discards the recorded events and the profile table.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_clear() {
     system::clear();
 }
 
-/// Keeps the clock's upper bits.
+/// Extends the clock beyond the counter's width.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_tick() {
     system::tick();
 }
 
-/// A byte arrived from the host.
+/// Takes a byte that arrived from the host.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_link_receive(byte: u8) {
     system::receive(byte);
 }
 
-/// Does what the host asked for.
+/// Executes the host's commands.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_link_poll() {
     system::poll();
 }
 
-/// Whether `kymo_link_poll` would have something to do.
+/// Returns whether `kymo_link_poll` has work to do.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_link_pending() -> bool {
     system::pending()
 }
 
-/// Gives all that was recorded so far to `put`, as lines of text; false if there is nothing to give.
+/// Writes the whole recording to `put`, as lines of text; returns false if there is nothing to write.
 ///
 /// # Safety
 /// `put` may be called with a text and its length.
@@ -212,10 +211,10 @@ pub unsafe extern "C" fn kymo_dump_text(put: unsafe extern "C" fn(*const c_char,
     })
 }
 
-/// The same of what RAM still holds after a reset, before it is initialized.
+/// Does the same with the recording that RAM still holds after a reset, before RAM is initialized.
 ///
 /// # Safety
-/// `put` may be called with a text and its length, and nothing of the program runs yet.
+/// `put` may be called with a text and its length, and the program does not run yet.
 #[cfg(not(any(target_os = "linux", target_arch = "aarch64")))]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_dump_survivors(
@@ -229,7 +228,7 @@ pub unsafe extern "C" fn kymo_dump_survivors(
     unsafe { system::dump_survivors(&mut put) }
 }
 
-/// Writes all that was recorded so far to a file: 0, or -1 with `errno`.
+/// Writes the whole recording to a file. Returns 0, or -1 with `errno`.
 ///
 /// # Safety
 /// `path` is a NUL-terminated string, or null.
@@ -252,8 +251,7 @@ pub unsafe extern "C" fn kymo_save(path: *const c_char) -> core::ffi::c_int {
     }
 }
 
-/// The CPU that calls this records from now on, as `number`: true, or false if the configuration has
-/// no buffer for it or is wrong.
+/// Registers the calling CPU as `number`. Returns false if the configuration has no buffer for it or is wrong.
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_cpu_start(number: u16) -> bool {

@@ -1,4 +1,4 @@
-//! The recorder of a bare-metal program (or one under an RTOS) on one processor.
+//! Recorder of a bare-metal program, or of one under an RTOS, on one processor.
 
 #[cfg(target_arch = "arm")]
 use kymo_arch_cortex_m::CortexM as Processor;
@@ -15,53 +15,54 @@ use kymo_wire::event::{EventId, Layout, MetadataType};
 use kymo_wire::link::SetupError;
 use kymo_wire::note::NOTE_BYTES;
 
-/// What hooks look at first: in `.data`, so that the gate stays shut until start-up code has copied
-/// that. Hooks in assembly find it by its name; and a debugger that reads RAM finds the end of the
-/// newest packet there: see `.note.kymo`.
+/// State that the hooks check first. In `.data`, so that the gate stays closed until start-up code has copied that
+/// section. Hooks in assembly find it by its symbol. A debugger that reads RAM finds the end of the newest packet in
+/// it: see `.note.kymo`.
 #[unsafe(export_name = "kymo_hot")]
 static HOT: Hot = crate::hot(&raw const HOT);
 
-/// Everything else: in `.bss`.
+/// The rest of the recorder's state, in `.bss`.
 #[unsafe(export_name = "kymo_recorder")]
 static RECORDER: Single<Processor> = Single::new(Processor::new());
 
-/// The same for what takes the recorder to many places, and may take a few instructions more: they get its
-/// address then, where each would put it together anew ([`Target::somewhere`]).
+/// Returns the recorder, hiding from the compiler that it is a static ([`Target::somewhere`]). For code that uses the
+/// recorder in many functions: each gets the address as an argument instead of building it anew. Costs a few more
+/// instructions at run time.
 #[inline(always)]
 fn recorder() -> &'static Single<Processor> {
     Processor::somewhere(&RECORDER)
 }
 
-/// An ELF note, aligned as one must be.
+/// An ELF note, with the required alignment.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
 
-/// How to read the packets without the program's help.
+/// Describes the memory of the recorder, so that packets can be read without the program's help.
 #[used]
 #[unsafe(link_section = ".note.kymo")]
 static NOTE: Note = Note(note(Layout::NATIVE, Single::<Processor>::KEPT));
 
 // SAFETY: `kymo.h` has the same declaration; a test compares the structures.
 unsafe extern "C" {
-    /// The program's.
+    /// Defined by the program.
     static kymo_config: Config;
 }
 
-/// The program's configuration.
+/// Returns the program's configuration.
 #[inline(always)]
 fn config() -> &'static Config {
     // SAFETY: the program defines it, as a constant.
     unsafe { &kymo_config }
 }
 
-/// Stops here: there is nobody to tell.
+/// Stops the processor. There is no operating system to report to.
 pub fn abort() -> ! {
     loop {
         core::hint::spin_loop();
     }
 }
 
-/// Something happened that is no call.
+/// Records an event other than a call.
 #[inline(always)]
 pub fn hook(event: Event) {
     if let Event::WallClock { .. } = event {
@@ -79,25 +80,25 @@ pub fn hook(event: Event) {
     }
 }
 
-/// The same in parts: what an event is made of is known where it is made, and takes no code there.
+/// Records an event given in parts. Callers create the event as a constant variant, so that splitting it takes no code.
 #[inline(never)]
 fn say(id: EventId, first: usize, second: usize) {
     recorder().say(&HOT, config(), (id, first, second));
 }
 
-/// A function was entered or left.
+/// Records the entry to or exit from a function.
 #[inline(always)]
 pub fn call(edge: Edge, function: usize, caller: usize) {
     RECORDER.call(&HOT, config(), edge, function, caller);
 }
 
-/// What hooks in assembly leave to this: all that is not usual.
+/// Slow path of the entry hook in assembly.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_enter(function: usize, call_site: usize) {
     slow(function, call_site, Edge::Enter);
 }
 
-/// The same of exits.
+/// Slow path of the exit hook in assembly.
 #[cfg(kymo_assembly)]
 extern "C" fn slow_exit(function: usize, call_site: usize) {
     slow(function, call_site, Edge::Exit);
@@ -109,8 +110,8 @@ fn slow(function: usize, call_site: usize, edge: Edge) {
     recorder().open_call(&HOT, config(), edge, code(function), call_site);
 }
 
-/// Begins the next packet, for hooks in assembly that have masked interrupts, if that is all that keeps them from
-/// recording: then they try again, and else find that nothing can be recorded here.
+/// Begins the next packet, for hooks in assembly that have masked interrupts. Does so only if a full packet is all that
+/// keeps them from recording. The hooks then try again; if they fail again, nothing can be recorded at present.
 #[cfg(all(kymo_assembly, feature = "depth"))]
 extern "C" fn change() {
     RECORDER.change_packet_masked(&HOT);
@@ -144,19 +145,19 @@ kymo_arch_cortex_m::hooks!(
     duration, HOT, slow_enter, slow_exit, change, long_enter, long_exit, table: RECORDER, replace
 );
 
-/// What hooks in assembly leave of an entry that the table has no slot for.
+/// Slow path of hooks in assembly for an entry that has no slot in the profile table.
 #[cfg(all(kymo_assembly, feature = "depth", feature = "profile"))]
 extern "C" fn replace() {
     recorder().replace(&HOT);
 }
 
-/// What hooks in assembly leave of calls in duration mode.
+/// Slow path of entry hooks in assembly, in duration mode.
 #[cfg(all(kymo_assembly, feature = "duration"))]
 extern "C" fn long_enter(function: usize, call_site: usize) {
     recorder().duration_enter(&HOT, code(function), HOT.gate.site(call_site));
 }
 
-/// The same of exits, at this time.
+/// Slow path of exit hooks in assembly, in duration mode; `now` is the time of the exit.
 #[cfg(all(kymo_assembly, feature = "duration"))]
 extern "C" fn long_exit(function: usize, now: usize) {
     recorder().duration_exit(&HOT, code(function), Some(now));
@@ -165,7 +166,7 @@ extern "C" fn long_exit(function: usize, now: usize) {
 #[cfg(all(kymo_assembly, not(feature = "depth"), not(feature = "duration")))]
 kymo_arch_cortex_m::hooks!(plain, HOT, slow_enter, slow_exit);
 
-/// Opens or closes the gate, nestable.
+/// Enables or disables the gate. Calls nest.
 #[inline(always)]
 pub fn enable(enabled: bool) {
     ask(if enabled { Wish::Enable } else { Wish::Disable });
@@ -177,7 +178,7 @@ pub fn turn(on: bool) {
     ask(if on { Wish::On } else { Wish::Off });
 }
 
-/// Sets trigger and stopper; what is `None` stays.
+/// Sets trigger and stopper; `None` leaves one unchanged.
 #[inline(always)]
 pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     if let Some(function) = trigger {
@@ -193,7 +194,7 @@ fn ask(wish: Wish) {
     recorder().ask(&HOT, config(), wish);
 }
 
-/// Forgets events and table.
+/// Discards the recorded events and the profile table.
 pub fn clear() {
     recorder().clear(&HOT, config());
 }
@@ -215,40 +216,40 @@ pub fn describe(number: usize, name: &[u8], kind: MetadataType) {
     recorder().describe(&HOT, config(), kind, number, name);
 }
 
-/// Why the recorder could not be set up, which is tried now if it has not been.
+/// Returns why the recorder could not be set up. Sets it up if that has not been tried yet.
 pub fn set_up_error() -> Option<SetupError> {
     recorder().set_up_error(&HOT, config())
 }
 
-/// The periodic tick.
+/// Handles the periodic tick.
 pub fn tick() {
     recorder().tick(&HOT, config());
 }
 
-/// A byte arrived from the host.
+/// Takes a byte that arrived from the host.
 pub fn receive(byte: u8) {
     recorder().receive(&HOT, byte);
 }
 
-/// Does what the host asked for.
+/// Executes the host's commands.
 pub fn poll() {
     recorder().poll(&HOT, config());
 }
 
-/// Whether a poll would have something to do.
+/// Returns whether [`poll`] has work to do.
 pub fn pending() -> bool {
     recorder().pending(&HOT, config())
 }
 
-/// Gives all that was recorded as lines of text; false if there is nothing to give.
+/// Writes the whole recording to `put` as lines of text; returns false if there is nothing to write.
 pub fn dump_text(put: &mut dyn FnMut(&[u8])) -> bool {
     recorder().dump_text(&HOT, config(), put)
 }
 
-/// The same of what RAM still holds after a reset.
+/// Does the same with the recording that RAM still holds after a reset.
 ///
 /// # Safety
-/// As of [`kymo_recorder::survivors::dump_text`].
+/// Same as [`kymo_recorder::survivors::dump_text`].
 pub unsafe fn dump_survivors(put: &mut dyn FnMut(&[u8])) -> bool {
     // SAFETY: by this function's contract.
     unsafe { kymo_recorder::survivors::dump_text::<Processor>(&raw const HOT, config(), put) }
@@ -257,7 +258,7 @@ pub unsafe fn dump_survivors(put: &mut dyn FnMut(&[u8])) -> bool {
 /// A ring of items.
 pub type Ring = kymo_recorder::items::Ring<Processor>;
 
-/// An address of the program's, for the assembler.
+/// An address in the program, for the assembler.
 #[cfg(target_pointer_width = "32")]
 macro_rules! address_of {
     ($name:literal) => {
@@ -265,7 +266,7 @@ macro_rules! address_of {
     };
 }
 
-/// An address of the program's, for the assembler.
+/// An address in the program, for the assembler.
 #[cfg(target_pointer_width = "64")]
 macro_rules! address_of {
     ($name:literal) => {
@@ -290,13 +291,13 @@ unsafe extern "C" {
     static kymo_items_address: *const Ring;
 }
 
-/// The ring that the program defines for all items, if it does.
+/// Returns the program's default ring of items, if it defines one.
 fn items() -> Option<&'static Ring> {
     // SAFETY: the linker made it the address of the program's ring, or null.
     unsafe { kymo_items_address.as_ref() }
 }
 
-/// Produces items that share one time.
+/// Produces items that share one timestamp.
 #[inline(never)]
 pub fn produce(these: &[Item]) {
     if let Some(ring) = items() {
@@ -304,20 +305,21 @@ pub fn produce(these: &[Item]) {
     }
 }
 
-/// Produces items in a certain ring.
+/// Produces items in the given ring.
 pub fn produce_in(ring: &'static Ring, these: &[Item]) {
     recorder().produce(&HOT, config(), ring, these);
 }
 
-/// A producer in assembly, of the program's own, stored an item at the end of a packet.
+/// Changes packets after a producer in assembly, which the program defines, has stored an item in the sentinel slot at
+/// the end of a packet.
 pub fn landed(ring: &'static Ring) {
     recorder().landed(&HOT, config(), ring, ring.pick_up(), None);
 }
 
-/// The same of ours, which lets others in again before.
+/// Does the same for `kymo_ring_put`, which has picked up the item and unmasked interrupts before the call.
 ///
 /// # Safety
-/// The ring is there for good.
+/// `ring` is static.
 #[cfg(all(kymo_assembly, target_arch = "arm"))]
 unsafe extern "C" fn put_landed(ring: *const Ring, id: u32, data: usize) {
     // SAFETY: by this function's contract; only the address of the counter is taken.
@@ -328,20 +330,20 @@ unsafe extern "C" fn put_landed(ring: *const Ring, id: u32, data: usize) {
 #[cfg(all(kymo_assembly, target_arch = "arm"))]
 kymo_arch_cortex_m::items!(Ring, put_landed);
 
-/// Gives the items behind `cursor`.
+/// Returns the items after `cursor`.
 pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
     items().map_or_else(Drained::default, |ring| ring.drain(cursor, out))
 }
 
-/// Reserves a record of so many bytes; null if there is none.
+/// Reserves a record of `length` bytes; null if that is not possible.
 pub fn reserve(length: usize) -> *mut u8 {
     recorder().reserve(&HOT, config(), length)
 }
 
-/// Finishes a reserved record, with this type; 0: discards it.
+/// Finishes a reserved record with this type; 0 discards it.
 ///
 /// # Safety
-/// As of [`Single::commit`].
+/// Same as [`Single::commit`].
 pub unsafe fn commit(data: *mut u8, kind: u16) {
     // SAFETY: by this function's contract.
     unsafe { recorder().commit(&HOT, data, kind) };

@@ -1,8 +1,7 @@
-//! Records of the program's own, of any size, written in place.
+//! User-defined records of any size, written in place; `kymo.h` describes them in full.
 //!
-//! `kymo.h` has the whole story. A [`Block`] is a reserved record; it is in the trace once it has been
-//! [committed](Block::commit), and leaves nothing behind when it is dropped before anything else was
-//! recorded.
+//! A [`Block`] is a reserved record. It becomes part of the trace when it is [committed](Block::commit). When it is
+//! dropped instead, it leaves nothing behind unless something else was recorded since.
 //!
 //! ```no_run
 //! if let Some(mut block) = kymo::blocks::reserve(3) {
@@ -18,17 +17,17 @@ use core::ops::{Deref, DerefMut};
 
 use crate::system;
 
-/// A reserved record: its bytes, which may hold anything at first.
+/// A reserved record. Its initial bytes are arbitrary.
 #[derive(Debug)]
 pub struct Block {
     data: *mut u8,
     length: usize,
-    /// It belongs to the thread that reserved it.
+    /// Makes the block neither `Send` nor `Sync`: it belongs to the thread that reserved it.
     here: PhantomData<*mut u8>,
 }
 
-/// Reserves a record of so many bytes; `None` if nothing is recorded now, or there is no room (which is
-/// counted). At most as many as a packet holds beside its header and some 30 bytes.
+/// Reserves a record of `length` bytes. Returns `None` if nothing is recorded at present, or if there is no room (which
+/// is counted). The maximum is the size of a packet less its header and about 30 bytes.
 pub fn reserve(length: usize) -> Option<Block> {
     let data = system::reserve(length);
     (!data.is_null()).then_some(Block {
@@ -39,8 +38,7 @@ pub fn reserve(length: usize) -> Option<Block> {
 }
 
 impl Block {
-    /// Finishes the record. `kind` tells one of the program's types of records from another, and is
-    /// not 0 (then the record is discarded).
+    /// Finishes the record. `kind` identifies the type of record; 0 discards the record.
     pub fn commit(self, kind: u16) {
         // SAFETY: it came from `reserve`, and is forgotten.
         unsafe { system::commit(self.data, kind) };
@@ -77,7 +75,7 @@ pub extern "C" fn kymo_reserve(size: usize) -> *mut c_void {
     system::reserve(size).cast()
 }
 
-/// Finishes a reserved record.
+/// Finishes a reserved record, or discards it if `kind` is 0.
 ///
 /// # Safety
 /// `record` came from `kymo_reserve`, or is null, and is used for the last time.
@@ -90,10 +88,10 @@ pub unsafe extern "C" fn kymo_commit(record: *mut c_void, kind: u16) {
     }
 }
 
-/// Takes a reserved record back.
+/// Discards a reserved record.
 ///
 /// # Safety
-/// As of `kymo_commit`.
+/// Same as `kymo_commit`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kymo_discard(record: *mut c_void) {
     // SAFETY: by this function's contract.

@@ -1,4 +1,4 @@
-//! A configuration that is put together without `unsafe`: its memory is typed, and sizes follow from the types.
+//! Safe construction of a configuration: its memory is typed, and sizes follow from the types.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_void;
@@ -11,7 +11,7 @@ use kymo_recorder::profile::{Frame, Slot, check_stacks};
 use crate::link::{Link, send};
 use crate::{Buffer, CONFIG_VERSION, Config, Function, Promotion, Retained};
 
-/// Memory for events: `PACKETS` packets of `BYTES` bytes. All zero at first.
+/// Memory for events: `PACKETS` packets of `BYTES` bytes. Zero-initialized.
 #[repr(C, align(8))]
 #[derive(Debug)]
 pub struct Packets<const BYTES: usize, const PACKETS: usize>(
@@ -22,7 +22,7 @@ pub struct Packets<const BYTES: usize, const PACKETS: usize>(
 unsafe impl<const BYTES: usize, const PACKETS: usize> Sync for Packets<BYTES, PACKETS> {}
 
 impl<const BYTES: usize, const PACKETS: usize> Packets<BYTES, PACKETS> {
-    /// All zero. Sizes that the recorder refuses are an error when this is compiled.
+    /// Creates zeroed memory. Sizes that the recorder refuses are compile-time errors.
     pub const fn new() -> Self {
         const {
             assert!(
@@ -33,7 +33,7 @@ impl<const BYTES: usize, const PACKETS: usize> Packets<BYTES, PACKETS> {
                 BYTES >= MIN_PACKET as usize && BYTES <= MAX_PACKET as usize,
                 "a packet has 128 to 524288 bytes"
             );
-            assert!(PACKETS > 0, "there is at least one packet");
+            assert!(PACKETS >= 2, "there are at least two packets");
             assert!(
                 PACKETS <= u32::MAX as usize / BYTES,
                 "all packets together have less than 4 GiB"
@@ -49,8 +49,8 @@ impl<const BYTES: usize, const PACKETS: usize> Default for Packets<BYTES, PACKET
     }
 }
 
-/// Memory for a profile table: `SLOTS` functions; `STACKS` stacks (one for interrupts, the others for as many threads
-/// at a time) of `DEPTH` frames, one of which is the stack's own.
+/// Memory for a profile table: `SLOTS` functions, and `STACKS` shadow stacks of `DEPTH` frames. One stack is for
+/// interrupts, each of the others for one thread at a time. One frame of each stack is the stack's own.
 #[repr(C, align(8))]
 #[derive(Debug)]
 pub struct Table<const SLOTS: usize, const STACKS: usize, const DEPTH: usize> {
@@ -65,7 +65,7 @@ unsafe impl<const SLOTS: usize, const STACKS: usize, const DEPTH: usize> Sync
 }
 
 impl<const SLOTS: usize, const STACKS: usize, const DEPTH: usize> Table<SLOTS, STACKS, DEPTH> {
-    /// All zero. Sizes that the recorder refuses are an error when this is compiled.
+    /// Creates zeroed memory. Sizes that the recorder refuses are compile-time errors.
     pub const fn new() -> Self {
         const {
             assert!(
@@ -98,13 +98,13 @@ impl<const SLOTS: usize, const STACKS: usize, const DEPTH: usize> Default
     }
 }
 
-/// A configuration and its memory, for [`recorder!`](crate::recorder). What is not given is as in
-/// [`Config::EMPTY`]; `kymo.h` says what each field means.
+/// A configuration and its memory, for [`recorder!`](crate::recorder). Settings that are not made are as in
+/// [`Config::EMPTY`]; `kymo.h` describes each field.
 #[derive(Debug)]
 pub struct Recorder(Config);
 
 impl Recorder {
-    /// Records into these packets.
+    /// Creates a configuration that records into these packets.
     pub const fn new<const BYTES: usize, const PACKETS: usize>(
         packets: &'static Packets<BYTES, PACKETS>,
     ) -> Self {
@@ -123,7 +123,7 @@ impl Recorder {
         self
     }
 
-    /// Keeps names and facts here.
+    /// Sets the memory for names and other metadata.
     pub const fn names<const BYTES: usize>(mut self, names: &'static Buffer<BYTES>) -> Self {
         const { assert!(BYTES <= u32::MAX as usize, "less than 4 GiB") };
         self.0.metadata = names.get();
@@ -131,7 +131,7 @@ impl Recorder {
         self
     }
 
-    /// Keeps a profile table here.
+    /// Sets the memory for a profile table.
     pub const fn table<const SLOTS: usize, const STACKS: usize, const DEPTH: usize>(
         mut self,
         table: &'static Table<SLOTS, STACKS, DEPTH>,
@@ -144,90 +144,90 @@ impl Recorder {
         self
     }
 
-    /// Records these functions as something else.
+    /// Replaces the calls of these functions with other events.
     pub const fn promotions(mut self, promotions: &'static [Promotion]) -> Self {
         self.0.promotions = promotions.as_ptr();
         self.0.promotion_count = promotions.len() as u32;
         self
     }
 
-    /// Turns recording on when `trigger` is entered, and off when `stopper` is left.
+    /// Turns recording on at the entry of `trigger`, and off at the exit of `stopper`.
     pub const fn between(mut self, trigger: Option<Function>, stopper: Option<Function>) -> Self {
         self.0.trigger = trigger;
         self.0.stopper = stopper;
         self
     }
 
-    /// Keeps trigger and stopper over a reboot here.
+    /// Keeps trigger and stopper in this memory over a reboot.
     pub const fn retained(mut self, retained: &'static Retained) -> Self {
         self.0.retained = retained.get();
         self
     }
 
-    /// Numbers functions from this address on: that of the linker script's symbol.
+    /// Numbers functions from this address on, usually that of a linker script's symbol.
     pub const fn text_base(mut self, text_base: *const c_void) -> Self {
         self.0.text_base = text_base;
         self
     }
 
-    /// The clock counts so many ticks a second.
+    /// Sets the clock's frequency in ticks per second.
     pub const fn clock_hz(mut self, hz: u64) -> Self {
         self.0.clock_hz = hz;
         self
     }
 
-    /// Reads the time from this register, a counter of 32 bits that counts up.
+    /// Reads the clock from this register, a 32-bit counter that counts up.
     pub const fn counter(mut self, counter: &'static AtomicU32) -> Self {
         self.0.counter = counter.as_ptr().cast_const();
         self
     }
 
-    /// Reads the time by a function, which counts up in so many bits, from any context.
+    /// Reads the clock by a function, which counts up in `bits` bits and may be called from any context.
     pub const fn clock(mut self, clock: extern "C" fn() -> u32, bits: u32) -> Self {
         self.0.clock = Some(clock);
         self.0.clock_bits = bits;
         self
     }
 
-    /// The program calls [`tick`](crate::tick) so many times a second.
+    /// Sets how often per second the program calls [`tick`](crate::tick).
     pub const fn tick_hz(mut self, hz: u32) -> Self {
         self.0.tick_hz = hz;
         self
     }
 
-    /// Asks this function which thread runs, from any context.
+    /// Sets a function that returns the running thread, and that may be called from any context.
     pub const fn current_thread(mut self, current_thread: extern "C" fn() -> usize) -> Self {
         self.0.current_thread = Some(current_thread);
         self
     }
 
-    /// Sends to the host by this function, which gets a pointer to readable bytes and their number.
+    /// Sends to the host by this function, whose arguments are a pointer to readable bytes and their number.
     pub const fn send(mut self, send: unsafe extern "C" fn(*const u8, usize)) -> Self {
         self.0.send = Some(send);
         self
     }
 
-    /// Sends to the host through this link; [`poll_link`](crate::poll_link) does the rest.
+    /// Sends to the host through this link; call [`poll_link`](crate::poll_link) for the other direction.
     pub const fn link<L: Link>(mut self) -> Self {
         self.0.send = Some(send::<L>);
         self
     }
 
-    /// Restarts the machine by this function.
+    /// Sets a function that resets the machine.
     pub const fn reboot(mut self, reboot: extern "C" fn()) -> Self {
         self.0.reboot = Some(reboot);
         self
     }
 
-    /// The configuration.
+    /// Returns the configuration.
     #[doc(hidden)]
     pub const fn config(self) -> Config {
         self.0
     }
 }
 
-/// Defines the program's recorder, once in a program, from a [`Recorder`]: no word `unsafe` is needed, because its
-/// memory is typed.
+/// Defines the program's recorder, once per program, from a [`Recorder`]. Needs no `unsafe`, because the memory is
+/// typed.
 ///
 /// ```no_run
 /// use kymo::{Buffer, Packets, Recorder, Table};
@@ -246,7 +246,7 @@ impl Recorder {
 /// # fn main() {}
 /// ```
 ///
-/// Sizes that cannot be are errors when the program is compiled:
+/// Invalid sizes are compile-time errors:
 ///
 /// ```compile_fail
 /// static EVENTS: kymo::Packets<500, 64> = kymo::Packets::new();
@@ -257,7 +257,7 @@ impl Recorder {
 macro_rules! recorder {
     ($recorder:expr $(,)?) => {
         #[allow(non_upper_case_globals)]
-        // SAFETY: only a program that defines its recorder twice has two of this name, which does not link.
+        // SAFETY: only a program that defines its recorder twice has two symbols of this name, and does not link.
         #[unsafe(no_mangle)]
         static kymo_config: $crate::Config = {
             const RECORDER: $crate::Recorder = $recorder;

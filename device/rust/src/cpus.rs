@@ -1,4 +1,4 @@
-//! The recorder of a bare-metal program on several processors.
+//! Recorder of a bare-metal program on several processors.
 
 use kymo_arch_aarch64::Aarch64;
 use kymo_recorder::config::{Config, note};
@@ -11,39 +11,39 @@ use kymo_wire::event::{Layout, MetadataType};
 use kymo_wire::link::SetupError;
 use kymo_wire::note::NOTE_BYTES;
 
-/// How many CPUs there may be. Each takes a KiB of RAM, used or not.
+/// Maximum number of CPUs. Each takes 1 KiB of RAM, used or not.
 const MAX_CPUS: usize = 16;
 
-/// On cache lines of its own: all CPUs read it at every event.
+/// A value on cache lines of its own, because all CPUs read it at every event.
 #[repr(C, align(128))]
 struct Alone<T>(T);
 
-/// What hooks look at first: in `.data`, so that the gate stays shut until start-up code has copied
-/// that. (The cursors are the CPUs'.)
+/// State that the hooks check first. In `.data`, so that the gate stays closed until start-up code has copied that
+/// section. (The cursors are per CPU.)
 static HOT: Alone<Hot> = Alone(crate::hot(&raw const HOT.0));
-/// Its only part that is used.
+/// The only field of `HOT` that is used here.
 static GATE: &Gate = &HOT.0.gate;
 
-/// Everything else: in `.bss`.
+/// The rest of the recorder's state, in `.bss`.
 #[unsafe(export_name = "kymo_recorder")]
 static RECORDER: Cpus<Aarch64, MAX_CPUS> = Cpus::new(Aarch64::new());
 
-/// An ELF note, aligned as one must be.
+/// An ELF note, with the required alignment.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
 
-/// How to read the packets without the program's help.
+/// Describes the memory of the recorder, so that packets can be read without the program's help.
 #[used]
 #[unsafe(link_section = ".note.kymo")]
 static NOTE: Note = Note(note(Layout::NATIVE, Cpus::<Aarch64, MAX_CPUS>::KEPT));
 
 // SAFETY: `kymo.h` has the same declaration; a test compares the structures.
 unsafe extern "C" {
-    /// The program's.
+    /// Defined by the program.
     static kymo_config: Config;
 }
 
-/// The CPU that calls this records from now on, as `number`.
+/// Registers the calling CPU as `number`; the recorder records its events from then on.
 pub fn cpu_start(number: u16) -> bool {
     // SAFETY: the program defines it, as a constant.
     let config = unsafe { &kymo_config };
@@ -52,7 +52,7 @@ pub fn cpu_start(number: u16) -> bool {
     RECORDER.start(GATE, config, items, number)
 }
 
-// The program's memory for items, if it wants any: a weak reference, which Rust cannot express.
+// The program's memory for items, if it has any: a weak reference, which Rust cannot express.
 core::arch::global_asm!(
     // Not `.weak`: link-time optimization may have put the program's definition into the same module.
     ".weakref kymo_cpu_items_if_any, kymo_cpu_items",
@@ -73,50 +73,50 @@ unsafe extern "C" {
 /// A ring of items.
 pub type Ring = kymo_recorder::items::Ring<Aarch64>;
 
-/// Produces items of this CPU that share one time. Interrupts are masked for it, whoever masks them
-/// besides.
+/// Produces items of this CPU that share one timestamp. Masks interrupts meanwhile, even if the caller has masked them
+/// already.
 pub fn produce(items: &[Item]) {
     RECORDER.produce(GATE, items);
 }
 
-/// Gives this CPU its items behind `cursor`.
+/// Returns this CPU's items after `cursor`.
 pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
     RECORDER.drain(cursor, out)
 }
 
-/// Reserves a record of so many bytes in this CPU's stream; null if there is none.
+/// Reserves a record of `length` bytes in this CPU's stream; null if that is not possible.
 pub fn reserve(length: usize) -> *mut u8 {
     RECORDER.reserve(GATE, length)
 }
 
-/// Finishes a reserved record, with this type; 0: discards it.
+/// Finishes a reserved record with this type; 0 discards it.
 ///
 /// # Safety
-/// As of [`Cpus::commit`].
+/// Same as [`Cpus::commit`].
 pub unsafe fn commit(data: *mut u8, kind: u16) {
     // SAFETY: by this function's contract.
     unsafe { RECORDER.commit(GATE, data, kind) };
 }
 
-/// Stops here: there is nobody to tell.
+/// Stops the CPU. There is no operating system to report to.
 pub fn abort() -> ! {
     loop {
         core::hint::spin_loop();
     }
 }
 
-/// Something happened that is no call.
+/// Records an event other than a call.
 pub fn hook(event: Event) {
     RECORDER.hook(GATE, event);
 }
 
-/// A function was entered or left.
+/// Records the entry to or exit from a function.
 #[inline(always)]
 pub fn call(edge: Edge, function: usize, caller: usize) {
     RECORDER.call(GATE, edge, function, caller);
 }
 
-/// Opens or closes the gate, nestable.
+/// Enables or disables the gate. Calls nest.
 pub fn enable(enabled: bool) {
     RECORDER.enable(GATE, enabled);
 }
@@ -126,17 +126,17 @@ pub fn turn(on: bool) {
     RECORDER.turn(GATE, on);
 }
 
-/// Sets trigger and stopper; what is `None` stays.
+/// Sets trigger and stopper; `None` leaves one unchanged.
 pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     RECORDER.set_sets(GATE, trigger, stopper);
 }
 
-/// Why the recorder could not be set up by the CPU that started first.
+/// Returns why the CPU that started first could not set the recorder up.
 pub fn set_up_error() -> Option<SetupError> {
     RECORDER.fault()
 }
 
-/// Forgets events.
+/// Discards the recorded events.
 pub fn clear() {
     RECORDER.clear(GATE);
 }
@@ -161,32 +161,32 @@ pub fn isr_name(irq: u16, name: &[u8]) {
     RECORDER.describe(GATE, |metadata, now| metadata.isr_name(now, irq, name));
 }
 
-/// This CPU's periodic tick.
+/// Handles this CPU's periodic tick.
 pub fn tick() {
     RECORDER.tick(GATE);
 }
 
-/// A byte arrived from the host.
+/// Takes a byte that arrived from the host.
 pub fn receive(byte: u8) {
     RECORDER.receive(GATE, byte);
 }
 
-/// Whether there is something to do for [`poll`].
+/// Returns whether [`poll`] has work to do.
 pub fn pending() -> bool {
     RECORDER.pending(GATE)
 }
 
-/// Does what the host asked for.
+/// Executes the host's commands.
 pub fn poll() {
     RECORDER.poll(GATE);
 }
 
-/// Closes the packet that this CPU has open, in stream mode.
+/// Closes this CPU's open packet, in stream mode.
 pub fn flush() {
     RECORDER.flush(GATE);
 }
 
-/// Gives `take` packets that have been closed, in stream mode.
+/// Passes closed packets to `take`, in stream mode.
 pub fn take_packets(take: impl FnMut(u16, &[u8])) -> u32 {
     RECORDER.take_packets(GATE, take)
 }

@@ -1,9 +1,9 @@
-//! Events of a program's own with typed fields: declared once, written in place, described in the ELF file. What `kymo_event.h` is
-//! for C.
+//! User-defined events with typed fields: declared once, written in place, described in the ELF file. The counterpart
+//! of `kymo_event.h`.
 //!
 //! ```no_run
 //! kymo::event! {
-//!     /// What a sensor measured.
+//! A measurement of a sensor.
 //!     pub struct Sensor = 7 {
 //!         channel: u8,
 //!         volts: f32,
@@ -15,15 +15,15 @@
 //! # }
 //! ```
 //!
-//! The bytes of a record are its fields, one behind the other; what they mean stands in a section of the ELF file that is not
-//! loaded. `kymo` decodes them with `--elf`.
+//! The bytes of a record are the packed fields. Their description is in a section of the ELF file that is not loaded;
+//! `kymo` decodes the records with `--elf`.
 
-/// A type of fields.
+/// Type of a field.
 pub trait Field: Copy {
-    /// How many bytes.
+    /// Size in bytes.
     const BYTES: usize;
 
-    /// Writes it to the start of `to`, in the machine's own byte order; what follows.
+    /// Writes the value to the start of `to`, in the machine's own byte order, and returns the rest of `to`.
     fn put(self, to: &mut [u8]) -> &mut [u8];
 }
 
@@ -50,8 +50,8 @@ macro_rules! fields {
 
 fields!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
 
-/// Declares an event: a structure with the type of its records (a number from 1 to 65535) and fields of the types `u8` to `u64`, `i8` to
-/// `i64`, `f32` and `f64`. Its method `record` records it; nothing happens while nothing is recorded.
+/// Declares an event: a structure with the type of its records (a number from 1 to 65535) and fields of the types `u8`
+/// to `u64`, `i8` to `i64`, `f32` and `f64`. Its method `record` records it, if recording is on.
 #[macro_export]
 macro_rules! event {
     (
@@ -67,7 +67,7 @@ macro_rules! event {
         }
 
         impl $name {
-            /// Records it.
+            /// Records the event, if recording is on.
             #[inline]
             pub fn record(self) {
                 const { assert!($kind >= 1 && $kind <= 65535, "the type must be from 1 to 65535") };

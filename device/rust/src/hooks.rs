@@ -1,4 +1,4 @@
-//! The compiler's hooks, portable. (Some processors have their own: `device/arch`.)
+//! Portable `-finstrument-functions` hooks. Some processors have their own in assembly: `device/arch`.
 
 use core::ffi::c_void;
 

@@ -1,8 +1,8 @@
-//! Items: events of the shape that RTEMS records, with an id and a word of data.
+//! Items: fixed-size records of the shape that RTEMS records, with an id and a word of data.
 //!
-//! `kymo_items.h` has the whole story. A program for bare metal says once how many packets there are
-//! to be, with [`items!`](macro@crate::items); on Linux every thread that produces gets as many. On bare
-//! AArch64 each CPU has a ring (`cpu_items!`).
+//! `kymo_items.h` describes them in full. A bare-metal program sets the number of packets once, with
+//! [`items!`](macro@crate::items). On Linux every thread that produces items gets that many. On bare-metal AArch64 each
+//! CPU has a ring (`cpu_items!`).
 //!
 //! ```no_run
 //! kymo::items!(8);
@@ -21,10 +21,10 @@ use crate::system;
 #[cfg(target_os = "none")]
 pub use crate::system::Ring;
 
-/// So many items can be produced at once at most: what a packet holds.
+/// Maximum number of items that can be produced at once: the capacity of a packet.
 pub const AT_ONCE: usize = if size_of::<usize>() == 4 { 121 } else { 336 };
 
-/// How many words [`produce_list`] takes.
+/// Maximum number of words for [`produce_list`].
 const LIST: usize = 16;
 
 /// Memory for a ring of items on bare metal: `N` packets.
@@ -40,12 +40,12 @@ unsafe impl<const N: usize> Sync for Packets<N> {}
 
 #[cfg(target_os = "none")]
 impl<const N: usize> Packets<N> {
-    /// All zero.
+    /// Creates zeroed memory.
     pub const fn new() -> Self {
         Self(core::cell::UnsafeCell::new([[0; Ring::PACKET]; N]))
     }
 
-    /// Its address.
+    /// Returns its address.
     pub const fn get(&'static self) -> *mut u8 {
         self.0.get().cast()
     }
@@ -58,11 +58,11 @@ impl<const N: usize> Default for Packets<N> {
     }
 }
 
-/// The memory of all CPUs' rings: see [`cpu_items!`](macro@crate::cpu_items).
+/// Memory of all CPUs' rings: see [`cpu_items!`](macro@crate::cpu_items).
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 pub use kymo_recorder::cpus::CpuItems;
 
-/// Gives each of so many CPUs a ring of so many packets (at least 2) of items, once in a program.
+/// Gives each of `$cpus` CPUs a ring of `$packets` packets of items (at least 2), once per program.
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 #[macro_export]
 macro_rules! cpu_items {
@@ -82,12 +82,12 @@ macro_rules! cpu_items {
     };
 }
 
-/// Defines the ring of items, once in a program, with so many packets (at least 2).
+/// Defines the ring of items, once per program, with `$packets` packets (at least 2).
 #[cfg(all(target_os = "none", not(target_arch = "aarch64")))]
 #[macro_export]
 macro_rules! items {
     ($packets:literal) => {
-        // What `kymo_ring_put` reads, if the linker script does not say otherwise.
+        // Counter that `kymo_ring_put` reads, unless the linker script defines the symbol.
         #[cfg(target_arch = "arm")]
         core::arch::global_asm!(".weak kymo_counter", ".set kymo_counter, 0xE0001004");
         #[allow(non_upper_case_globals)]
@@ -95,13 +95,13 @@ macro_rules! items {
         static kymo_items: $crate::items::Ring = {
             const { assert!($packets >= 2) };
             static PACKETS: $crate::items::Packets<$packets> = $crate::items::Packets::new();
-            // SAFETY: it is for good, aligned by its type, and nobody else's.
+            // SAFETY: it is static, aligned by its type, and used by nothing else.
             unsafe { $crate::items::Ring::new(PACKETS.get(), $packets, 0) }
         };
     };
 }
 
-/// Says how many packets of items each thread gets, once in a program (at least 2).
+/// Sets how many packets of items each thread gets, once per program (at least 2).
 #[cfg(not(target_os = "none"))]
 #[macro_export]
 macro_rules! items {
@@ -118,13 +118,13 @@ pub fn produce(id: u16, data: usize) {
     system::produce(&[Item { id, data }]);
 }
 
-/// Produces items that share one time and stay together: no other comes between them, and they are in
-/// one packet. More than [`AT_ONCE`] are not recorded, and counted.
+/// Produces items that share one timestamp and stay together: in one packet, with no other item between them. A group
+/// of more than [`AT_ONCE`] is not recorded, and counted.
 pub fn produce_n(items: &[Item]) {
     system::produce(items);
 }
 
-/// An item, and behind it up to 16 words with the ids from `first` on, all of one time.
+/// Produces an item, followed by up to 16 words with ids from `first` on, all with one timestamp.
 pub fn produce_list(item: Item, first: u32, words: &[usize]) {
     let words = words.get(..LIST).unwrap_or(words);
     let mut items = [item; LIST + 1];
@@ -137,8 +137,8 @@ pub fn produce_list(item: Item, first: u32, words: &[usize]) {
     produce_n(items.get(..=words.len()).unwrap_or(&[]));
 }
 
-/// Text under one id, repeated for each word of it; character k of a word is in its bits 8k and up.
-/// At most [`AT_ONCE`] words.
+/// Records a text, with one item of this id per word; character k of a word is in its bits 8k to 8k + 7. At most
+/// [`AT_ONCE`] words.
 pub fn text(id: u16, text: &[u8]) {
     pieces(text.chunks(size_of::<usize>()).take(AT_ONCE), |word| Item {
         id: id.into(),
@@ -146,8 +146,8 @@ pub fn text(id: u16, text: &[u8]) {
     });
 }
 
-/// A block of memory: its address, its length, then its words. One of more than 16 words comes in
-/// several such blocks.
+/// Records a block of memory: its address, its length, then its words. A block of more than 16 words is recorded in
+/// several such groups.
 ///
 /// # Safety
 /// There are `length` bytes at `address` that may be read.
@@ -156,7 +156,7 @@ pub unsafe fn memory(address: *const u8, length: usize) {
     unsafe { block(id::MEMORY, address, length) }
 }
 
-/// A set of registers as it was saved at an address.
+/// Records a set of registers that was saved at an address.
 ///
 /// # Safety
 /// There are `length` bytes at `address` that may be read.
@@ -165,10 +165,10 @@ pub unsafe fn registers(address: *const u8, length: usize) {
     unsafe { block(id::REGISTERS, address, length) }
 }
 
-/// How many words of a block are recorded at once, with interrupts masked all the while.
+/// Words of a block that are recorded at once, with interrupts masked meanwhile.
 const BLOCK: usize = 16;
 
-/// Words of memory under an id, behind address and length.
+/// Records words of memory under an id, after their address and length.
 ///
 /// # Safety
 /// There are `length` bytes at `address` that may be read.
@@ -206,7 +206,7 @@ unsafe fn block(id: u16, address: *const u8, length: usize) {
     }
 }
 
-/// Produces one item for each word, sixteen of one time.
+/// Produces one item for each word; sixteen share a timestamp.
 fn pieces<'a>(words: impl Iterator<Item = &'a [u8]>, item: impl Fn(&[u8]) -> Item) {
     let mut items = [Item { id: 0, data: 0 }; LIST];
     let mut count = 0;
@@ -223,7 +223,7 @@ fn pieces<'a>(words: impl Iterator<Item = &'a [u8]>, item: impl Fn(&[u8]) -> Ite
     produce_n(items.get(..count).unwrap_or(&[]));
 }
 
-/// Bytes as a word, the first one lowest.
+/// Converts bytes to a word, the first byte lowest.
 fn little(bytes: &[u8]) -> usize {
     bytes
         .iter()
@@ -231,26 +231,25 @@ fn little(bytes: &[u8]) -> usize {
         .fold(0, |word, byte| word << 8 | usize::from(*byte))
 }
 
-/// Gives the items behind `cursor`, in order, as many as fit into `out`: each that was produced is
-/// given once or counted as lost once. On Linux those of the calling thread, on bare AArch64 those of the
-/// CPU.
+/// Reads items after `cursor`, in order, as many as fit into `out`. Each item that was produced is returned once or
+/// counted as lost once. On Linux it reads the items of the calling thread, on bare-metal AArch64 those of the CPU.
 pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
     system::drain(cursor, out)
 }
 
-/// One item.
+/// Produces one item.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_produce(id: u32, data: usize) {
     system::produce(&[Item { id, data }]);
 }
 
-/// Two items of one time.
+/// Produces two items with one timestamp.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_produce_2(id_0: u32, data_0: usize, id_1: u32, data_1: usize) {
     produce_n(&pair(id_0, data_0, id_1, data_1));
 }
 
-/// Any items of one time.
+/// Produces any number of items with one timestamp.
 ///
 /// # Safety
 /// `items` points to `count` of them.
@@ -260,7 +259,7 @@ pub unsafe extern "C" fn kymo_produce_n(items: *const Item, count: usize) {
     produce_n(unsafe { slice(items, count) });
 }
 
-/// An item and words with rising ids.
+/// Produces an item, followed by words with consecutive ids.
 ///
 /// # Safety
 /// `words` points to `count` of them.
@@ -276,7 +275,7 @@ pub unsafe extern "C" fn kymo_produce_list(
     produce_list(Item { id, data }, first_id, unsafe { slice(words, count) });
 }
 
-/// Text under an id.
+/// Records a text under an id.
 ///
 /// # Safety
 /// `string` is NUL-terminated, or null.
@@ -291,7 +290,7 @@ pub unsafe extern "C" fn kymo_text(id: u32, string: *const c_char) {
     }
 }
 
-/// A block of memory.
+/// Records a block of memory.
 ///
 /// # Safety
 /// There are `length` bytes at `address`.
@@ -301,7 +300,7 @@ pub unsafe extern "C" fn kymo_memory(address: *const c_void, length: usize) {
     unsafe { memory(address.cast(), length) }
 }
 
-/// A set of registers.
+/// Records a set of registers.
 ///
 /// # Safety
 /// There are `length` bytes at `saved`.
@@ -311,7 +310,7 @@ pub unsafe extern "C" fn kymo_registers(saved: *const c_void, length: usize) {
     unsafe { registers(saved.cast(), length) }
 }
 
-/// The items behind a cursor.
+/// Reads the items after a cursor.
 ///
 /// # Safety
 /// `items` points to room for `count` of them, and `cursor` to a cursor, all zero at first, that nobody
@@ -335,7 +334,7 @@ pub unsafe extern "C" fn kymo_items_drain(
     drain(unsafe { &mut *cursor }, out)
 }
 
-/// Produces into a ring of one level of interrupts.
+/// Produces items in a ring of one interrupt level.
 ///
 /// # Safety
 /// `ring` was defined by `KYMO_RING`, and `items` points to `count` items.
@@ -349,7 +348,7 @@ pub unsafe extern "C" fn kymo_ring_produce(ring: *const Ring, items: *const Item
     }
 }
 
-/// One item, into a ring.
+/// Produces one item in a ring.
 ///
 /// # Safety
 /// `ring` was defined by `KYMO_RING`.
@@ -362,7 +361,7 @@ pub unsafe extern "C" fn kymo_ring_put(ring: *const Ring, id: u32, data: usize) 
     }
 }
 
-/// A producer in assembly stored an item at the end of a packet.
+/// Changes packets after a producer in assembly has stored an item at the end of a packet.
 ///
 /// # Safety
 /// `ring` was defined by `KYMO_RING`.
@@ -380,7 +379,7 @@ fn pair(id_0: u32, data_0: usize, id_1: u32, data_1: usize) -> [Item; 2] {
     [item(id_0, data_0), item(id_1, data_1)]
 }
 
-/// What a C program passes.
+/// Converts a C array to a slice.
 ///
 /// # Safety
 /// `first` points to `count` elements, or `count` is 0.

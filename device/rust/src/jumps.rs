@@ -1,13 +1,12 @@
-//! Marks of `setjmp` and `longjmp`, for programs that are linked with `--wrap` (see `kymo.h`).
+//! Records `setjmp` and `longjmp`, for programs that are linked with `--wrap` (see `kymo.h`).
 //!
-//! A function that `longjmp` leaves has no exit. Where the trace says which `setjmp` a `longjmp` goes
-//! back to, a reader knows exactly which calls those are, at no cost to any other event.
+//! A function that `longjmp` abandons has no exit. The trace records which `setjmp` a `longjmp` returns to, so that a
+//! reader knows exactly which calls were abandoned, at no cost to any other event.
 //!
-//! A wrapper of `setjmp` must not have a frame of its own: what `setjmp` remembers is its caller's.
-//! So these are assembly: they record, and jump to the real function with all registers as they
-//! were. The real functions are weak references: a program that wraps nothing has none, and never
-//! comes here. (A weak reference does not fetch a function from an archive, so the linker is told to,
-//! with `-u`.)
+//! A wrapper of `setjmp` must not have a stack frame, because `setjmp` saves the state of its caller. The wrappers are
+//! therefore assembly: they record, and jump to the real function with all registers unchanged. The real functions are
+//! weak references: a program that wraps nothing has none, and never calls the wrappers. (A weak reference does not
+//! pull a function out of an archive, so the linker needs `-u`.)
 
 use core::ffi::c_void;
 
@@ -15,19 +14,19 @@ use kymo_recorder::Event;
 
 use crate::system;
 
-/// `setjmp` is about to be called with this buffer.
+/// Records that `setjmp` is about to be called with this buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_setjmp(buffer: *const c_void) {
     system::hook(Event::Setjmp(buffer as usize));
 }
 
-/// `longjmp` is about to be called with this buffer.
+/// Records that `longjmp` is about to be called with this buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_longjmp(buffer: *const c_void) {
     system::hook(Event::Longjmp(buffer as usize));
 }
 
-/// One wrapper: records by calling `$record`, and goes on to the real function.
+/// Defines one wrapper: calls `$record`, then jumps to the real function.
 #[cfg(all(target_arch = "arm", target_os = "none"))]
 macro_rules! wrap {
     ($name:literal, $record:literal) => {
@@ -39,7 +38,7 @@ macro_rules! wrap {
             ".balign 4",
             ".thumb_func",
             concat!("__wrap_", $name, ":"),
-            // The arguments, and the return address, which Armv6-M cannot pop into its place.
+            // The arguments and the return address, which Armv6-M cannot pop into `lr`.
             "push {{r0, r1, r2, lr}}",
             concat!("bl ", $record),
             "pop {{r0, r1, r2, r3}}",
@@ -54,7 +53,7 @@ macro_rules! wrap {
     };
 }
 
-/// One wrapper: records by calling `$record`, and goes on to the real function.
+/// Defines one wrapper: calls `$record`, then jumps to the real function.
 #[cfg(target_arch = "x86_64")]
 macro_rules! wrap {
     ($name:literal, $record:literal) => {
@@ -79,7 +78,7 @@ macro_rules! wrap {
     };
 }
 
-/// One wrapper: records by calling `$record`, and goes on to the real function.
+/// Defines one wrapper: calls `$record`, then jumps to the real function.
 #[cfg(target_arch = "aarch64")]
 macro_rules! wrap {
     ($name:literal, $record:literal) => {
@@ -104,7 +103,7 @@ macro_rules! wrap {
     };
 }
 
-/// One wrapper: records by calling `$record`, and goes on to the real function.
+/// Defines one wrapper: calls `$record`, then jumps to the real function.
 #[cfg(any(target_arch = "riscv32", target_arch = "riscv64"))]
 macro_rules! wrap {
     ($name:literal, $record:literal) => {
@@ -144,7 +143,7 @@ wrap!("setjmp", "kymo_setjmp");
 #[cfg(not(any(target_arch = "powerpc", target_arch = "powerpc64")))]
 wrap!("longjmp", "kymo_longjmp");
 
-/// What glibc's headers make of the same and of `sigsetjmp` and `siglongjmp`.
+/// Wrappers for the names that glibc's headers give to these functions, and for `sigsetjmp` and `siglongjmp`.
 #[cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")

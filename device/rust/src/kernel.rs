@@ -1,9 +1,9 @@
-//! Kernels in Rust that call [`kymo_hooks::Hooks`]: Kymo's recorder as their back end.
+//! Back end of [`kymo_hooks::Hooks`] that records with Kymo, for kernels in Rust.
 
 use kymo_hooks::{Event, Hooks};
 
-/// Kymo's recorder. Threads and interrupts are recorded as such, the rest as named markers: of two numbers the second is a marker
-/// of its own.
+/// Kymo's recorder. Records threads and interrupts as such, and the rest as named markers; the second of two numbers is
+/// a marker of its own.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Kymo;
 

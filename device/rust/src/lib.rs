@@ -1,10 +1,10 @@
 //! Kymo's recorder for programs.
 //!
-//! C programs link this crate as `libkymo.a` (folder `device/c`) and use `kymo.h`; its functions
-//! are in [`abi`]. Rust programs use the functions here, which do the same under the same names
-//! without the prefix. `kymo.h` has the whole story: the gate, the clock, the link.
+//! C programs link this crate as `libkymo.a` (folder `device/c`) and use `kymo.h`, whose functions are in [`abi`]. Rust
+//! programs use the functions here, which do the same under the same names without the prefix. `kymo.h` describes
+//! everything in full: the gate, the clock, the link.
 //!
-//! A program for bare metal describes itself once:
+//! A bare-metal program defines its configuration once:
 //!
 //! ```no_run
 //! use kymo::{Buffer, Packets, Recorder, Table};
@@ -22,8 +22,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! Rust's compiler does not instrument functions on stable; [`call`] marks the calls that one
-//! wants to see. C code that is linked in is instrumented as usual.
+//! Stable Rust cannot instrument functions; [`call`] records a call explicitly. C code that is linked in is
+//! instrumented as usual.
 #![no_std]
 
 pub mod abi;
@@ -70,13 +70,13 @@ pub use kymo_transport as transport;
 pub use kymo_wire::link::{Fault, SetupError};
 pub use link::{Link, poll_link};
 
-/// Defines the program's configuration: a [`Config`], once in a program. The recorder writes wherever it
-/// says, so the word `unsafe` stands before it, and who writes that vouches for this:
+/// Defines the program's configuration, a [`Config`], once per program. The recorder writes wherever the configuration
+/// points, so the macro requires the word `unsafe`. By writing it the programmer guarantees that:
 ///
 /// - `buffer`, `metadata`, `slots`, `frames` and `retained` are null, or memory of at least the sizes that
 ///   are given, aligned as [`Buffer`], [`Slots`], [`Frames`] and [`Retained`] are, and used by nothing else;
-/// - `counter` is null or the address of a register that may be read at any time; `promotions` and
-///   `build_id_note` point to what they say, for good;
+/// - `counter` is null or the address of a register that may be read at any time; `promotions` and `build_id_note`
+///   point to valid data of static lifetime;
 /// - `clock`, `current_thread`, `send` and `reboot` may be called from any context.
 ///
 /// ```compile_fail
@@ -84,7 +84,7 @@ pub use link::{Link, poll_link};
 /// ```
 #[macro_export]
 macro_rules! config {
-    // SAFETY: who writes the word vouches for the configuration.
+    // SAFETY: the author of the word `unsafe` vouches for the configuration.
     (unsafe $config:expr) => {
         #[allow(non_upper_case_globals)]
         #[unsafe(no_mangle)]
@@ -94,13 +94,13 @@ macro_rules! config {
 
 pub use configure::{Packets, Recorder, Table};
 
-/// When trigger and stopper act: `kymo.h` has the structure.
+/// Conditions under which trigger and stopper act: `kymo.h` describes the structure.
 #[cfg(feature = "conditions")]
 #[unsafe(export_name = "kymo_conditions")]
 static CONDITIONS: kymo_recorder::conditions::Conditions =
     kymo_recorder::conditions::Conditions::new();
 
-/// A gate and a cursor that will lie at `this`.
+/// Creates a gate and a cursor for the static at `this`.
 const fn hot(this: *const Hot) -> Hot {
     #[cfg(feature = "conditions")]
     return Hot::with(this, &CONDITIONS);
@@ -108,7 +108,7 @@ const fn hot(this: *const Hot) -> Hot {
     Hot::new(this)
 }
 
-/// Memory that a program gives to the recorder, all zero at first.
+/// Defines a type of zero-initialized memory that a program passes to the recorder.
 macro_rules! memory {
     ($(#[$doc:meta])* $name:ident, $align:literal, $element:ty) => {
         $(#[$doc])*
@@ -120,12 +120,12 @@ macro_rules! memory {
         unsafe impl<const N: usize> Sync for $name<N> {}
 
         impl<const N: usize> $name<N> {
-            /// All zero.
+            /// Creates zeroed memory.
             pub const fn new() -> Self {
                 Self(UnsafeCell::new(MaybeUninit::zeroed()))
             }
 
-            /// Its address, for the [`Config`].
+            /// Returns its address, for the [`Config`].
             pub const fn get(&'static self) -> *mut c_void {
                 self.0.get().cast()
             }
@@ -145,7 +145,7 @@ memory! {
 }
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 memory! {
-    /// `N` bytes for [`Config::buffer`] of several CPUs: on cache lines of their own.
+    /// `N` bytes for [`Config::buffer`] of several CPUs, on cache lines of their own.
     CpuBuffers, 128, u8
 }
 memory! {
@@ -157,8 +157,7 @@ memory! {
     Frames, 8, Frame
 }
 
-/// Memory for [`Config::retained`]. Put it where start-up code does not write
-/// (`#[link_section = ".noinit"]`).
+/// Memory for [`Config::retained`]. Place it where start-up code does not write (`#[link_section = ".noinit"]`).
 #[repr(C, align(8))]
 #[derive(Debug)]
 pub struct Retained(UnsafeCell<MaybeUninit<[u32; WORDS]>>);
@@ -167,12 +166,12 @@ pub struct Retained(UnsafeCell<MaybeUninit<[u32; WORDS]>>);
 unsafe impl Sync for Retained {}
 
 impl Retained {
-    /// Whatever the memory holds.
+    /// Creates uninitialized memory, which keeps what it held before.
     pub const fn new() -> Self {
         Self(UnsafeCell::new(MaybeUninit::uninit()))
     }
 
-    /// Its address, for the [`Config`].
+    /// Returns its address, for the [`Config`].
     pub const fn get(&'static self) -> *mut c_void {
         self.0.get().cast()
     }
@@ -184,15 +183,15 @@ impl Default for Retained {
     }
 }
 
-/// A call that is being recorded; it ends when this is dropped.
+/// Guard of a call that is being recorded. Dropping it records the exit.
 #[derive(Debug)]
 pub struct Call {
     function: usize,
-    /// A call ends in the thread that began it.
+    /// Makes the guard `!Send`: a call ends in the thread that began it.
     here: PhantomData<*const ()>,
 }
 
-/// Records that `function` (its address) is entered now, and left when the result is dropped.
+/// Records that `function` (its address) is entered now, and exited when the result is dropped.
 #[inline(always)]
 #[must_use = "the call ends when this is dropped"]
 pub fn call(function: usize) -> Call {
@@ -211,12 +210,12 @@ impl Drop for Call {
     }
 }
 
-/// Takes one [`disable`] back.
+/// Reverts one [`disable`].
 pub fn enable() {
     system::enable(true);
 }
 
-/// Nothing is recorded until as many [`enable`].
+/// Disables recording until the matching [`enable`].
 pub fn disable() {
     system::enable(false);
 }
@@ -231,20 +230,20 @@ pub fn off() {
     system::turn(false);
 }
 
-/// The function (its address) whose entry turns recording on; 0 for none.
+/// Sets the function (its address) whose entry turns recording on; 0 for none.
 pub fn set_trigger(function: usize) {
     system::set_sets(Some(function), None);
 }
 
-/// The function (its address) whose exit turns recording off; 0 for none.
+/// Sets the function (its address) whose exit turns recording off; 0 for none.
 pub fn set_stopper(function: usize) {
     system::set_sets(None, Some(function));
 }
 
-/// Whether the program's configuration can be used. The recorder is set up now if it has not been.
+/// Checks whether the program's configuration is usable. Sets the recorder up if that has not happened yet.
 ///
 /// # Errors
-/// The rule that the configuration breaks, and the value that does.
+/// The rule that the configuration breaks, and the offending value.
 pub fn status() -> Result<(), SetupError> {
     match system::set_up_error() {
         Some(error) => Err(error),
@@ -252,65 +251,64 @@ pub fn status() -> Result<(), SetupError> {
     }
 }
 
-/// Forgets the recorded events and the profile table.
+/// Discards the recorded events and the profile table.
 pub fn clear() {
     system::clear();
 }
 
-/// A thread gets the processor.
+/// Records that a thread gets the processor.
 pub fn switched_in(thread: usize) {
     system::hook(Event::SwitchedIn(thread));
 }
 
-/// The processor goes from the thread that runs to `next`: both at once, in one record.
+/// Records a switch from the running thread to `next`, in one record.
 pub fn switch(next: usize) {
     system::hook(Event::SwitchedIn(next));
 }
 
-/// A thread loses the processor.
+/// Records that a thread loses the processor.
 pub fn switched_out(thread: usize) {
     system::hook(Event::SwitchedOut(thread));
 }
 
-/// An interrupt handler begins; `irq` as the architecture counts.
+/// Records that an interrupt handler begins; `irq` is the architecture's number.
 pub fn isr_enter(irq: u16) {
     system::hook(Event::IsrEnter(irq));
 }
 
-/// An interrupt handler ends.
+/// Records that an interrupt handler ends.
 pub fn isr_exit(irq: u16) {
     system::hook(Event::IsrExit(irq));
 }
 
-/// The program says something.
+/// Records a marker.
 pub fn marker(value: u32) {
     system::hook(Event::Marker(value));
 }
 
-/// The program says something under a name, which must be a constant of the program's image: only
-/// its address is recorded.
+/// Records a marker with a name, which must be a constant in the program's image: only its address is recorded.
 pub fn named_marker(name: &'static CStr, value: u32) {
     let name = name.as_ptr() as usize;
     system::hook(Event::NamedMarker { name, value });
 }
 
-/// What time it is in the world, in nanoseconds since 1970 UTC, for programs that know: at the start
-/// and now and then, so that the host knows dates and the clock's drift.
+/// Records the wall-clock time, in nanoseconds since 1970 UTC. A program that knows the time calls it at the start and
+/// repeatedly afterwards, so that the host can show dates and correct the clock's drift.
 pub fn wall_clock(ns: u64) {
     system::hook(Event::WallClock { ns, uncertainty: 0 });
 }
 
-/// The name of a thread, of which 64 bytes are kept.
+/// Names a thread; at most 64 bytes are kept.
 pub fn thread_name(thread: usize, name: &str) {
     system::thread_name(thread, name.as_bytes());
 }
 
-/// The name of an interrupt, of which 64 bytes are kept.
+/// Names an interrupt; at most 64 bytes are kept.
 pub fn isr_name(irq: u16, name: &str) {
     system::isr_name(irq, name.as_bytes());
 }
 
-/// Thread, priority or mode changed.
+/// Records a change of thread, priority or mode.
 pub fn context(thread: usize, priority: i16, mode: u16) {
     system::hook(Event::Context {
         thread,
@@ -319,30 +317,31 @@ pub fn context(thread: usize, priority: i16, mode: u16) {
     });
 }
 
-/// Keeps the clock's upper bits; from a periodic interrupt.
+/// Extends the clock beyond the counter's width. Call it from a periodic interrupt.
 pub fn tick() {
     system::tick();
 }
 
-/// A byte arrived from the host. From any context, but not from two at once.
+/// Takes a byte that arrived from the host. Callable from any context, but not from two at once.
 pub fn link_receive(byte: u8) {
     system::receive(byte);
 }
 
-/// Does what the host asked for, from a context that may take its time.
+/// Executes the host's commands. Call it from a context that may block.
 pub fn link_poll() {
     system::poll();
 }
 
-/// Whether [`link_poll`] would have something to do: bytes have arrived, or a stream has something
-/// to send. From any context, for instance the tick that wakes the thread that polls.
+/// Returns whether [`link_poll`] has work to do: bytes have arrived, or a stream has data to send. Callable from any
+/// context, for instance from the tick, which then wakes the polling thread.
 pub fn link_pending() -> bool {
     system::pending()
 }
 
-/// Gives all that was recorded so far to `put`, as lines of text for a console: where the program dies, or where there is no
-/// link. `kymo` reads it out of whatever log it stands in. Nothing is recorded meanwhile. From any context, fault handlers too;
-/// false, and nothing is given, if nothing can have been recorded, or this interrupted the recorder at its work.
+/// Writes the whole recording to `put`, as lines of text for a console. For the point where the program dies, or for a
+/// program without a link. `kymo` finds the lines in any log that contains them. Nothing is recorded meanwhile.
+/// Callable from any context, fault handlers included. Returns false, and writes nothing, if nothing can have been
+/// recorded, or if the caller interrupted the recorder itself.
 #[cfg(not(any(target_os = "linux", target_arch = "aarch64")))]
 pub fn dump_text(mut put: impl FnMut(&[u8])) -> bool {
     system::dump_text(&mut put)
@@ -351,30 +350,29 @@ pub fn dump_text(mut put: impl FnMut(&[u8])) -> bool {
 #[cfg(target_os = "linux")]
 pub use system::{SaveError, save};
 
-/// The CPU that calls this records from now on, as `number` (from 0). Each calls it once it runs,
-/// caches and all, before the first function that it shall record; the first one to do so sets the
-/// recorder up. False if the configuration gives no buffer to a CPU of this number, or is wrong.
+/// Registers the calling CPU as `number` (from 0). Each CPU calls it once, after caches are on and before the first
+/// function to be recorded; the first call sets the recorder up. Returns false if the configuration has no buffer for a
+/// CPU of this number, or is wrong.
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 pub fn cpu_start(number: u16) -> bool {
     system::cpu_start(number)
 }
 
-/// In stream mode: closes the packet that this CPU has open, so that [`take_packets`] gives all that
-/// it has recorded so far.
+/// Closes this CPU's open packet, so that [`take_packets`] returns everything it has recorded so far. In stream mode.
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 pub fn flush() {
     system::flush();
 }
 
-/// In stream mode: gives `take` packets that have been closed, with the number of their CPU, each
-/// CPU's in their order; then their places are the CPUs' again. Some packets at a time; returns how
-/// many. For one reader at a time, on any CPU: others get none meanwhile.
+/// Passes closed packets to `take`, with the number of their CPU and in each CPU's order, then releases their memory to
+/// the CPU. Returns the number of packets, at most a few per call. For one reader at a time, on any CPU: a second
+/// reader gets none meanwhile. In stream mode.
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 pub fn take_packets(take: impl FnMut(u16, &[u8])) -> u32 {
     system::take_packets(take)
 }
 
-/// Ends the program: for the panic handler of a program that has none of its own.
+/// Ends the program. For the panic handler of a program that has none of its own.
 pub fn abort() -> ! {
     system::abort()
 }

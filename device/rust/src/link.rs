@@ -1,8 +1,8 @@
-//! The link through a transport of the program's.
+//! Connects the recorder's link to a transport that the program supplies.
 
 use kymo_transport::{Sender, Transport};
 
-/// Where a program keeps the transport of its link.
+/// Access to the transport that carries the program's link.
 ///
 /// ```no_run
 /// use std::sync::Mutex;
@@ -45,15 +45,15 @@ use kymo_transport::{Sender, Transport};
 /// }
 /// ```
 pub trait Link {
-    /// What carries its bytes.
+    /// The transport that carries the link's bytes.
     type Transport: Transport;
 
-    /// Calls `then` with the sender, while nothing else uses it. A mutex of the kernel's, or a critical section: recording goes on
-    /// meanwhile, but for interrupts that are kept off.
+    /// Calls `then` with exclusive access to the sender: under one of the kernel's mutexes, or in a critical section.
+    /// Recording continues meanwhile, except in interrupt handlers that a critical section masks.
     fn with<R>(then: impl FnOnce(&mut Sender<Self::Transport>) -> R) -> R;
 }
 
-/// Takes what the host has sent, and does what it asks for: from a context that may wait for the transport.
+/// Receives what the host has sent and executes its commands. Call it from a context that may wait for the transport.
 pub fn poll_link<L: Link>() {
     let mut bytes = [0; 32];
     loop {
@@ -68,7 +68,7 @@ pub fn poll_link<L: Link>() {
     crate::link_poll();
 }
 
-/// [`Config::send`](crate::Config::send) of a link.
+/// [`Config::send`](crate::Config::send) for a link.
 ///
 /// # Safety
 /// There are `count` readable bytes at `bytes`.

@@ -1,4 +1,4 @@
-//! The recorder of a Linux process, and when it starts and saves by itself.
+//! Recorder of a Linux process, with its automatic start and its automatic save at exit.
 
 use core::ffi::CStr;
 
@@ -12,16 +12,16 @@ use kymo_wire::event::{Cause, Layout, MetadataType};
 use kymo_wire::link::SetupError;
 use kymo_wire::note::NOTE_BYTES;
 
-/// The gate: in initialized memory. (The cursors are the threads'.)
+/// The gate, in initialized memory. (The cursors are per thread.)
 static PAGE: GatePage = GatePage {
     hot: crate::hot((&raw const PAGE).cast()),
 };
-/// Its only part that is used.
+/// The only field of `PAGE` that is used here.
 static GATE: &Gate = &PAGE.hot.gate;
-/// Everything else: in memory that is all zero.
+/// The rest of the recorder's state, in zeroed memory.
 static PROCESS: Process = Process::new();
 
-// The program's configuration if it has one: a weak reference, which Rust cannot express.
+// The program's configuration, if it has one: a weak reference, which Rust cannot express.
 core::arch::global_asm!(
     ".weak kymo_config",
     ".pushsection .data.rel.ro.kymo_config_address,\"aw\"",
@@ -33,7 +33,7 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-// The same of how many packets of items it wants.
+// Likewise the program's number of packets of items per thread.
 core::arch::global_asm!(
     ".weak kymo_items_packets",
     ".pushsection .data.rel.ro.kymo_items_packets_address,\"aw\"",
@@ -45,7 +45,7 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-// The same of how many threads that have ended it wants kept.
+// Likewise the program's number of exited threads whose recordings are kept.
 core::arch::global_asm!(
     ".weak kymo_ended_threads",
     ".pushsection .data.rel.ro.kymo_ended_threads_address,\"aw\"",
@@ -57,7 +57,7 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-// The hook that functions call, which need not be ours where the recorder is in a shared library.
+// The entry hook that functions call. It may be another one than ours if the recorder is in a shared library.
 core::arch::global_asm!(
     ".pushsection .data.rel.ro.kymo_hook_address,\"aw\"",
     ".balign 8",
@@ -68,7 +68,7 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-// What makes threads, if the program is linked with it: before glibc 2.34 that is a library of its own.
+// The function that creates threads, if the program links it: before glibc 2.34 it is in a library of its own.
 core::arch::global_asm!(
     ".weak pthread_create",
     ".pushsection .data.rel.ro.kymo_thread_address,\"aw\"",
@@ -80,11 +80,11 @@ core::arch::global_asm!(
     ".popsection",
 );
 
-/// An ELF note, aligned as one must be.
+/// An ELF note, with the required alignment.
 #[repr(C, align(4))]
 struct Note([u8; NOTE_BYTES]);
 
-/// How to read the packets without the program's help.
+/// Describes the memory of the recorder, so that packets can be read without the program's help.
 #[used]
 #[unsafe(link_section = ".note.kymo")]
 static NOTE: Note = Note(note(Layout::NATIVE, Kept::NOWHERE));
@@ -106,7 +106,7 @@ pub fn abort() -> ! {
     unsafe { c_abort() }
 }
 
-/// A function was entered or left by the calling thread.
+/// Records that the calling thread enters or leaves a function.
 #[inline(always)]
 pub fn call(edge: Edge, function: usize, caller: usize) {
     match (GATE.look(), edge) {
@@ -122,7 +122,7 @@ pub fn call(edge: Edge, function: usize, caller: usize) {
     }
 }
 
-/// The same in duration mode. Not inlined: hooks that wait for a trigger would save its registers.
+/// Does the same in duration mode. Not inlined, because hooks that wait for a trigger would save its registers.
 #[cfg(feature = "duration")]
 #[inline(never)]
 fn in_duration(edge: Edge, function: usize, caller: usize) {
@@ -132,7 +132,7 @@ fn in_duration(edge: Edge, function: usize, caller: usize) {
     }
 }
 
-/// The hooks that the compiler calls, in assembly, for what is usual.
+/// The hooks that the compiler calls, with the fast path in assembly.
 #[cfg(kymo_assembly)]
 pub mod fast {
     use kymo_os_linux::hooks;
@@ -142,23 +142,23 @@ pub mod fast {
 
     hooks!(PAGE, call, inside, come_back);
 
-    /// What the assembly leaves undone before anything has happened.
+    /// Slow path before the assembly has done anything.
     fn call(edge: Edge, function: usize, caller: usize) {
         super::call(edge, function, caller);
     }
 
-    /// What it leaves undone when the thread is inside.
+    /// Slow path for a thread that is within the recorder already.
     fn inside(edge: Edge, function: usize, caller: usize) {
         PROCESS.call_inside(GATE, edge, function, caller);
     }
 
-    /// What it leaves undone behind the record.
+    /// Slow path after the record has been written.
     fn come_back() {
         PROCESS.come_back(GATE);
     }
 }
 
-/// Something else happened in the calling thread.
+/// Records an event other than a call in the calling thread.
 pub fn hook(event: Event) {
     if GATE.open() {
         PROCESS.hook(GATE, event);
@@ -167,7 +167,7 @@ pub fn hook(event: Event) {
     }
 }
 
-/// Something happened while the gate was closed.
+/// Handles an event that occurs while the gate is closed.
 #[cold]
 #[inline(never)]
 fn closed(event: Event) {
@@ -175,7 +175,7 @@ fn closed(event: Event) {
     PROCESS.closed(GATE, event);
 }
 
-/// Sets the recorder up if it is not yet, in this process.
+/// Sets the recorder up if that has not happened in this process.
 #[inline]
 fn prepare() {
     if GATE.open() {
@@ -206,17 +206,17 @@ fn set_up() {
     PROCESS.set_up(GATE, config, unsafe { kymo_hook_address });
 }
 
-/// The recorder, set up.
+/// Returns the recorder after setting it up.
 pub fn process() -> &'static Process {
     prepare();
     &PROCESS
 }
 
-/// Why a recording could not be saved.
+/// Error of [`save`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaveError {
-    /// The system's error number. `EBUSY` also if another dump is going on, or if one thread's
-    /// recording had to be left out because the thread does not leave its hook.
+    /// The system's error number. Also `EBUSY` if a dump or a stream is in progress, or if a thread's recording is
+    /// missing because the thread does not leave its hook.
     pub errno: i32,
 }
 
@@ -228,17 +228,17 @@ impl core::fmt::Display for SaveError {
 
 impl core::error::Error for SaveError {}
 
-/// Writes all that was recorded so far to a file that `kymo` takes. Recording goes on.
+/// Writes the whole recording to a file that `kymo` reads. Recording continues.
 ///
 /// # Errors
-/// Why it could not be written, or not wholly.
+/// If the file cannot be written, or not completely.
 pub fn save(path: &CStr) -> Result<(), SaveError> {
     let result = process().save(GATE, path.to_bytes_with_nul());
     result.map_err(|sys::Errno(errno)| SaveError { errno })
 }
 
-/// Sets the recorder up before the program's own constructors, so that its clock is measured from
-/// the beginning. (What runs still earlier does it by its first hook.)
+/// Sets the recorder up before the program's own constructors, so that its clock is measured from the start. (Code that
+/// runs even earlier sets it up with its first hook.)
 #[used]
 #[unsafe(link_section = ".init_array.00101")]
 static AT_START: extern "C" fn() = {
@@ -260,7 +260,7 @@ static AT_END: extern "C" fn() = {
     end
 };
 
-/// Opens or closes the gate, nestable.
+/// Enables or disables the gate. Calls nest.
 pub fn enable(enabled: bool) {
     if enabled {
         GATE.enable();
@@ -275,7 +275,7 @@ pub fn turn(on: bool) {
     process().turn(GATE, on, Cause::Command);
 }
 
-/// Sets trigger and stopper; what is `None` stays.
+/// Sets trigger and stopper; `None` leaves one unchanged.
 pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     process();
     if let Some(trigger) = trigger {
@@ -287,12 +287,12 @@ pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     PROCESS.keep_gate(GATE);
 }
 
-/// Why the recorder could not be set up.
+/// Returns why the recorder could not be set up.
 pub fn set_up_error() -> Option<SetupError> {
     process().set_up_error()
 }
 
-/// Forgets events and table.
+/// Discards the recorded events and the profile table.
 pub fn clear() {
     process().clear(GATE);
 }
@@ -315,48 +315,47 @@ pub fn isr_name(irq: u16, name: &[u8]) {
     process().isr_name(irq, name);
 }
 
-/// The clock needs no tick here.
+/// Does nothing: the clock needs no tick on Linux.
 pub fn tick() {}
 
-/// A byte arrived from the host.
+/// Takes a byte that arrived from the host.
 pub fn receive(byte: u8) {
     PROCESS.receive(byte);
 }
 
-/// Does what the host asked for.
+/// Executes the host's commands.
 pub fn poll() {
     process().poll(GATE);
-    // Commands change it.
+    // Commands may change the gate.
     PROCESS.keep_gate(GATE);
 }
 
-/// Whether a poll would have something to do.
+/// Returns whether [`poll`] has work to do.
 pub fn pending() -> bool {
     process().pending(GATE)
 }
 
-/// Produces items in the calling thread that share one time. It has rings of its own, so nobody has
-/// to be kept out.
+/// Produces items of the calling thread that share one timestamp. Each thread has its own rings, so no lock is needed.
 pub fn produce(items: &[Item]) {
     prepare();
     PROCESS.produce(GATE, items);
 }
 
-/// Gives the calling thread its items behind `cursor`.
+/// Returns the calling thread's items after `cursor`.
 pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
     process().drain(cursor, out)
 }
 
-/// Reserves a record of so many bytes in the calling thread's stream; null if there is none.
+/// Reserves a record of `length` bytes in the calling thread's stream; null if that is not possible.
 pub fn reserve(length: usize) -> *mut u8 {
     prepare();
     PROCESS.reserve(GATE, length)
 }
 
-/// Finishes a reserved record, with this type; 0: discards it.
+/// Finishes a reserved record with this type; 0 discards it.
 ///
 /// # Safety
-/// As of [`Process::commit`].
+/// Same as [`Process::commit`].
 pub unsafe fn commit(data: *mut u8, kind: u16) {
     // SAFETY: by this function's contract.
     unsafe { PROCESS.commit(GATE, data, kind) };

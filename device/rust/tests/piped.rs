@@ -1,4 +1,5 @@
-//! A Rust program whose link is a transport of its own: a USB endpoint that is slow, and unplugged in the middle of a dump.
+//! A Rust program whose link uses its own transport: a USB endpoint that is slow, and unplugged in the middle of a
+//! dump.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,13 +8,13 @@ use kymo::{Link, Packets, Recorder};
 use kymo_device_tests::{Host, Kind, packets};
 use kymo_wire::link::Identity;
 
-/// Packets of 64 bytes, of which the host takes one at every third look.
+/// Packets of 64 bytes, of which the host takes one at every third poll.
 struct Endpoint {
     looks: u32,
     packet: Vec<u8>,
     got: Vec<u8>,
     input: Vec<u8>,
-    /// How many bytes the host takes before it is unplugged.
+    /// Number of bytes that the host takes before it is unplugged.
     cable: usize,
 }
 
@@ -66,7 +67,7 @@ static EVENTS: Packets<1024, 64> = Packets::new();
 
 kymo::recorder!(Recorder::new(&EVENTS).link::<Usb>());
 
-/// Says this to the target, which is heard up to the end of `cable`.
+/// Sends this to the target, which receives it up to the end of `cable`.
 fn talk(bytes: &[u8], cable: usize) -> (Host, Lost) {
     let before = Usb::with(|sender| {
         let endpoint = sender.transport();
@@ -122,7 +123,7 @@ fn a_link_through_a_transport_of_the_programs_own() {
     };
     check(&whole);
 
-    // Unplugged: what was to be sent is lost, and counted; then all of it again.
+    // Unplugged: the bytes to be sent are lost and counted. Then the whole dump again.
     let (part, lost) = talk(&Host::command(7, "dump_trace"), 1000);
     assert!(part.ends.is_empty() && !part.pieces.is_empty());
     assert!(lost.writes > 0 && lost.bytes > 1000, "{lost:?}");

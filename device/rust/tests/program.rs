@@ -10,7 +10,7 @@ use kymo_hooks::Hooks;
 use kymo_wire::link::Identity;
 
 kymo::event! {
-    /// An event of its own.
+    /// A user event.
     struct Sensor = 7 {
         channel: u8,
         volts: f32,
@@ -20,7 +20,7 @@ kymo::event! {
 
 static PROMOTIONS: [kymo::Promotion; 0] = [];
 static EVENTS: Packets<1024, 64> = Packets::new();
-/// Not used on Linux, but a program for both may give it.
+/// Not used on Linux, but a program for both may set it.
 static NAMES: Buffer<512> = Buffer::new();
 static TABLE: Table<64, 3, 16> = Table::new();
 

@@ -1,11 +1,12 @@
-//! Kernels that call [`kymo_hooks::Hooks`].
+//! Back end of [`kymo_hooks::Hooks`] that sends SystemView's stream.
 
 use kymo_hooks::{EVENTS, Event, Hooks};
 
 use crate::{KERNEL_EVENTS, Port, Recorder};
 
 impl<P: Port> Recorder<P> {
-    /// The module of [`kymo_hooks::EVENTS`], for [`crate::Part::Modules`], as the program's own module of this number. It takes 1.2 KB.
+    /// Describes the module of [`kymo_hooks::EVENTS`], for [`crate::Part::Modules`], as the program's own module of
+    /// this number. It takes 1.2 KB.
     pub fn kernel_module(&self, module: u32) {
         self.module(module, KERNEL_EVENTS, b"M=Kernel");
         for event in EVENTS {
@@ -14,7 +15,8 @@ impl<P: Port> Recorder<P> {
     }
 }
 
-/// Threads, interrupts, timers and heaps are SystemView's own; the rest are events of a module ([`Recorder::kernel_module`]).
+/// Threads, interrupts, timers and heaps become SystemView's own packets; the rest become events of a module
+/// ([`Recorder::kernel_module`]).
 impl<P: Port> Hooks for Recorder<P> {
     fn event(&self, event: &'static Event, numbers: &[usize]) {
         let mut short = [0; 2];

@@ -1,10 +1,10 @@
-//! What the host says: a greeting, and commands of a byte.
+//! Input from the host: a greeting, and commands of one byte.
 
 use kymo_systemview::{Command, SERIAL_HELLO, TCP_HELLO};
 
 use crate::{Greeting, Part, Port, Recorder};
 
-/// Bits of what was asked for. (Those of commands are at their numbers.)
+/// Bit of a greeting among the pending requests. (The bit of a command is its number.)
 const HELLO: u32 = 1 << 31;
 
 const fn bit(command: Command) -> u32 {
@@ -12,7 +12,7 @@ const fn bit(command: Command) -> u32 {
 }
 
 impl<P: Port> Recorder<P> {
-    /// A connection begins (TCP): the greeting comes next. What was asked for before is forgotten.
+    /// Begins a connection (TCP): the greeting comes next. Discards pending requests.
     pub fn connected(&self) {
         self.port().locked(|| {
             let state = &self.state;
@@ -24,12 +24,13 @@ impl<P: Port> Recorder<P> {
             ] {
                 word.set(0);
             }
-            // What was recorded for the connection before would stand in front of the greeting.
+            // Packets recorded for the previous connection would precede the greeting.
             state.on.set(0);
         });
     }
 
-    /// A byte arrived from the host. From any context, interrupt handlers too; [`Recorder::poll`] does what it asks for.
+    /// Takes a byte that arrived from the host. Callable from any context, interrupt handlers included;
+    /// [`Recorder::poll`] executes the request.
     pub fn receive(&self, byte: u8) {
         let greeting = self.port().system().greeting;
         self.port().locked(|| {
@@ -44,7 +45,7 @@ impl<P: Port> Recorder<P> {
         });
     }
 
-    /// A serial line can begin anew at any time: the greeting is no command that there is.
+    /// A serial line can restart at any time: no command has the bytes of the greeting.
     fn is_behind_serial_greeting(&self, byte: u8) -> bool {
         let seen = self.state.greeted.get();
         let (next, is_command) = match (seen, byte) {
@@ -85,7 +86,7 @@ impl<P: Port> Recorder<P> {
 
     fn command(&self, byte: u8) {
         if self.state.parameter.get() != 0 {
-            // (The number of a module. All are described at once.)
+            // The parameter is the number of a module. All modules are described at once.
             self.state.parameter.set(0);
             return;
         }
@@ -109,12 +110,12 @@ impl<P: Port> Recorder<P> {
         self.state.asked.set(self.state.asked.get() | bits);
     }
 
-    /// Whether [`Recorder::poll`] has something to do.
+    /// Returns whether [`Recorder::poll`] has work to do.
     pub fn is_asked(&self) -> bool {
         self.state.asked.get() != 0
     }
 
-    /// Does what the host asked for. From one context that may take its time.
+    /// Executes the host's requests. Call it from one context that may block.
     pub fn poll(&self) {
         let asked = self.port().locked(|| {
             let asked = self.state.asked.get();
@@ -127,7 +128,7 @@ impl<P: Port> Recorder<P> {
                 Greeting::Serial => &SERIAL_HELLO,
                 _ => &TCP_HELLO,
             };
-            // What was recorded before is another recording, and would stand in the middle of this one's beginning.
+            // Earlier packets belong to another recording, and would be in the middle of the new one's start.
             self.state.on.set(0);
             if !self.port().locked(|| self.write(hello)) {
                 self.port().locked(|| self.ask(asked));
@@ -137,7 +138,7 @@ impl<P: Port> Recorder<P> {
         if is(Command::Stop) {
             self.stop();
         }
-        // All else that may be asked for comes with the start.
+        // The start includes everything else that can be requested.
         if is(Command::Start) {
             if !self.start() {
                 self.port().locked(|| self.ask(bit(Command::Start)));

@@ -1,14 +1,14 @@
-//! A recorder that sends SEGGER SystemView's stream, for SystemView's application and everything else that reads it.
+//! Recorder that sends SEGGER SystemView's stream, for SystemView's application and other readers of that stream.
 //!
-//! It takes the place of SEGGER's own target sources, for programs that have Kymo's hooks and want to be seen there: threads,
-//! interrupts, software timers, heaps, markers, prints, the program's own events, and functions as the events of a module
-//! ([`FUNCTIONS`]). Packets are encoded by [`kymo_systemview`], whose decoder reads recordings on the host.
+//! It replaces SEGGER's own target sources in programs that have Kymo's hooks. It sends threads, interrupts, software
+//! timers, heaps, markers, prints, the program's own events, and functions as the events of a module ([`FUNCTIONS`]).
+//! [`kymo_systemview`] encodes the packets; its decoder reads recordings on the host.
 //!
-//! It neither allocates nor waits. An event is encoded on the caller's stack; then the [`Port`] keeps others off while the
-//! clock is read and the bytes are handed over, whole packets or nothing. What the port has no room for is counted, and the
-//! next packet that it takes comes behind the count (an overflow packet).
+//! It neither allocates nor waits. An event is encoded on the caller's stack. Then the [`Port`] excludes other contexts
+//! while the clock is read and the bytes are passed on, in whole packets or not at all. Packets for which the port has
+//! no room are counted, and an overflow packet with their count precedes the next packet that it takes.
 //!
-//! One [`Recorder`] has one stream, for one processor or for several that take the port's lock in turn.
+//! One [`Recorder`] has one stream, for one processor or for several that share the port's lock.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -25,55 +25,55 @@ use kymo_systemview::{
 };
 use state::State;
 
-/// The id of the first event of [`FUNCTIONS`], of two.
+/// Id of the first of two events of [`FUNCTIONS`].
 pub const FUNCTION_EVENTS: u32 = kymo_systemview::packet::FIRST_OF_MODULES;
 
-/// The description of the module whose events are the entries and exits of functions. It is named as the one of ESP-IDF, which
-/// hosts know: function and call site are addresses of 32 bits.
+/// Description of the module whose events are the entries and exits of functions. It has the name of ESP-IDF's module,
+/// which hosts know: function and call site are 32-bit addresses.
 pub const FUNCTIONS: &str = "M=ESP_FunctionTrace, 0 function_enter func=%p call_site=%p, 1 function_exit func=%p call_site=%p";
 
-/// The id of the first event of the module [`Recorder::kernel_module`] describes.
+/// Id of the first event of the module that [`Recorder::kernel_module`] describes.
 pub const KERNEL_EVENTS: u32 = FUNCTION_EVENTS + 2;
 
-/// The first id for events of the program's own modules. (Those between belong to modules of Kymo's.)
+/// First id for events of the program's own modules. (The ids in between belong to Kymo's modules.)
 pub const FIRST_EVENT: u32 = FUNCTION_EVENTS + 64;
 
-/// Bytes of a task's name that are sent.
+/// Maximum number of bytes of a task's name that are sent.
 pub const MAX_NAME: usize = 32;
 
-/// Bytes of any other text that are sent, as in SEGGER's sources (`SEGGER_SYSVIEW_MAX_STRING_LEN`).
+/// Maximum number of bytes of any other text that are sent, as in SEGGER's sources (`SEGGER_SYSVIEW_MAX_STRING_LEN`).
 pub const MAX_TEXT: usize = 128;
 
-/// Numbers that an event or a print can have.
+/// Maximum number of arguments of an event or a print.
 pub const MAX_ARGUMENTS: usize = 10;
 
-/// What hosts must know of a target to understand its times and ids.
+/// Properties of a target that hosts need to interpret its timestamps and ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct System {
-    /// Ticks of [`Port::now`] a second.
+    /// Frequency of [`Port::now`] in ticks per second.
     pub frequency: u32,
-    /// Cycles of the processor a second.
+    /// Frequency of the processor in cycles per second.
     pub cpu_frequency: u32,
-    /// How addresses of tasks, timers, resources and heap blocks are shortened: the start of RAM, and the bits that are 0
-    /// in all of them. All zero: not at all.
+    /// How addresses of tasks, timers, resources and heap blocks are shortened: the start of RAM, and the number of low
+    /// bits that are 0 in all of them. All zero: not at all.
     pub ids: Ids,
-    /// How a connection begins.
+    /// Greeting that begins a connection.
     pub greeting: Greeting,
 }
 
-/// How a connection begins.
+/// Greeting that begins a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Greeting {
-    /// With the stream: RTT.
+    /// None, the connection begins with the stream: RTT.
     #[default]
     None,
-    /// With four bytes each way: a serial line.
+    /// Four bytes each way: a serial line.
     Serial,
-    /// With 32 bytes each way; each command has its number of bytes before it: TCP.
+    /// 32 bytes each way, and each command is preceded by its length in bytes: TCP.
     Tcp,
 }
 
-/// What a host asks for, and is told when recording starts.
+/// Description that a host can request, and receives when recording starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The system: [`Recorder::system_description`].
@@ -84,26 +84,27 @@ pub enum Part {
     Modules,
 }
 
-/// The processor, the lock, and the way out.
+/// Clock, lock and output of the recorder.
 pub trait Port: Sized {
-    /// The clock: counts up, and begins again at 0 after 2^32 ticks. (Between two packets at most so many may pass.)
+    /// Reads the clock, which counts up and wraps at 2^32 ticks. (It must not wrap around between two packets.)
     fn now(&self) -> u32;
 
-    /// Runs this while nobody else does: with interrupts masked, or a mutex taken. Not instrumented.
+    /// Runs `run` with other contexts excluded: with interrupts masked, or a mutex held. Not instrumented.
     fn locked<R>(&self, run: impl FnOnce() -> R) -> R;
 
-    /// Takes all of these bytes, or none: false. Called while locked. Waiting here keeps everybody off.
+    /// Takes all of these bytes, or none and returns false. Called under the lock. While it waits, all other contexts
+    /// wait.
     fn write(&self, bytes: &[u8]) -> bool;
 
-    /// Times and ids.
+    /// Returns the properties of the target.
     fn system(&self) -> System;
 
-    /// How many modules [`Part::Modules`] describes.
+    /// Returns the number of modules that [`Part::Modules`] describes.
     fn modules(&self) -> u32 {
         0
     }
 
-    /// Tells the host of the system, by calls of the recorder.
+    /// Describes the system to the host, by calls of the recorder.
     fn describe(&self, recorder: &Recorder<Self>, part: Part) {
         let _ = (recorder, part);
     }
@@ -117,7 +118,7 @@ pub struct Recorder<P> {
 }
 
 impl<P: Port> Recorder<P> {
-    /// Off.
+    /// Creates a recorder that is off.
     pub const fn new(port: P) -> Self {
         Self {
             port,
@@ -125,27 +126,28 @@ impl<P: Port> Recorder<P> {
         }
     }
 
-    /// The port.
+    /// Returns the port.
     pub const fn port(&self) -> &P {
         &self.port
     }
 
-    /// Whether events are recorded.
+    /// Returns whether events are recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.state.on.get() != 0
     }
 
-    /// Packets since the start that were not stored: the port had no room for them, or they came while it was writing.
+    /// Returns the number of packets lost since the start: the port had no room for them, or they occurred while it was
+    /// writing.
     pub fn dropped(&self) -> u32 {
         let (dropped, refused) = (&self.state.dropped, &self.state.refused);
         dropped.get().saturating_add(refused.get())
     }
 
-    /// Begins a recording: synchronization, clock and system. One that is going on ends without a word. False if the port has
-    /// no room for the beginning.
+    /// Begins a recording: sends synchronization, clock and system. A recording in progress ends without a stop packet.
+    /// Returns false if the port has no room for the start.
     pub fn start(&self) -> bool {
-        // Synchronization, TRACE_START, and no ticks since.
+        // Synchronization, TRACE_START, and zero ticks.
         let mut bytes = [0; SYNC.len() + 2];
         if let Some(id) = bytes.get_mut(SYNC.len()) {
             *id = Packet::TraceStart.id() as u8;
@@ -167,13 +169,13 @@ impl<P: Port> Recorder<P> {
         begun
     }
 
-    /// Ends it.
+    /// Ends the recording.
     pub fn stop(&self) {
         self.send::<8>(&Packet::TraceStop);
         self.state.on.set(0);
     }
 
-    /// All that a host must know.
+    /// Sends everything that a host needs to know.
     fn introduce(&self) {
         let system = self.port.system();
         self.send::<32>(&Packet::Init {
@@ -209,7 +211,7 @@ impl<P: Port> Recorder<P> {
         });
     }
 
-    /// Encodes a packet that takes at most `N` bytes, and hands it over.
+    /// Encodes a packet of at most `N` bytes, and stores it.
     fn send<const N: usize>(&self, packet: &Packet<'_>) {
         if self.is_on() {
             let mut bytes = [0; N];
@@ -218,7 +220,7 @@ impl<P: Port> Recorder<P> {
         }
     }
 
-    /// The same of a packet that holds these numbers.
+    /// Encodes and stores a packet that consists of these numbers.
     #[inline]
     fn send_numbers<const N: usize>(&self, id: u32, numbers: [u32; N]) {
         if !self.is_on() {
@@ -230,13 +232,13 @@ impl<P: Port> Recorder<P> {
         }
     }
 
-    /// The same of at most two. (A small buffer is cleared at once.)
+    /// For at most two numbers. (A small buffer takes less time to clear.)
     #[inline(never)]
     fn send_few(&self, id: u32, numbers: &[u32]) {
         self.send_encoded::<{ events::room(2) }>(id, numbers);
     }
 
-    /// The same of at most [`MAX_ARGUMENTS`].
+    /// For at most [`MAX_ARGUMENTS`] numbers.
     #[inline(never)]
     fn send_list(&self, id: u32, numbers: &[u32]) {
         self.send_encoded::<{ events::room(MAX_ARGUMENTS) }>(id, numbers);
@@ -251,7 +253,7 @@ impl<P: Port> Recorder<P> {
         }
     }
 
-    /// Hands a packet's body over. (One that did not fit would count as lost; all fit.)
+    /// Stores a packet with this body, under the lock. (A body that did not fit would count as lost; all fit.)
     fn hand_over(&self, bytes: &mut [u8], body: Result<usize, NoRoom>) {
         let body = body.unwrap_or(0);
         self.port.locked(|| {
@@ -261,7 +263,8 @@ impl<P: Port> Recorder<P> {
         });
     }
 
-    /// Hands over bytes that are no packet of a recording. Locked; false if there is no room, or the port is at work.
+    /// Writes bytes that are not a packet of a recording. Under the lock. Returns false if there is no room, or if the
+    /// port is already writing.
     fn write(&self, bytes: &[u8]) -> bool {
         if self.state.busy.get() != 0 {
             return false;
@@ -272,10 +275,10 @@ impl<P: Port> Recorder<P> {
         written
     }
 
-    /// Hands a packet over, or counts it. Locked.
+    /// Stores a packet, or counts it as lost. Under the lock.
     fn store(&self, bytes: &mut [u8], body: usize) {
         let state = &self.state;
-        // From a handler that cannot be masked, or from the port itself, if it is instrumented.
+        // The caller is a handler that cannot be masked, or the port itself, if it is instrumented.
         if state.busy.get() != 0 {
             state.refused.set(state.refused.get().saturating_add(1));
             return;
@@ -287,7 +290,7 @@ impl<P: Port> Recorder<P> {
         state.busy.set(0);
     }
 
-    /// Says how many packets were lost, if that was not said yet. False: there is no room.
+    /// Reports the number of lost packets, if that was not reported yet. Returns false if there is no room.
     fn report_losses(&self) -> bool {
         let total = self.dropped();
         if total == self.state.reported.get() {
@@ -303,7 +306,7 @@ impl<P: Port> Recorder<P> {
         put
     }
 
-    /// Writes the ticks behind a packet's body, and hands it over.
+    /// Appends the ticks to a packet's body, and writes the packet.
     fn put(&self, bytes: &mut [u8], body: usize) -> bool {
         let now = self.port.now();
         let delta = now.wrapping_sub(self.state.last.get());
@@ -314,14 +317,14 @@ impl<P: Port> Recorder<P> {
         let whole = bytes.get(..body + ticks).unwrap_or_default();
         let written = self.port.write(whole);
         if written {
-            // Times are distances between packets that were stored.
+            // Timestamps are distances between packets that were stored.
             self.state.last.set(now);
         }
         written
     }
 }
 
-/// The beginning of a text, without half a character at its end.
+/// Returns the start of a text, without a partial character at its end.
 fn cut(text: &[u8], max: usize) -> &[u8] {
     let mut end = text.len().min(max);
     let is_middle = |at: usize| text.get(at).is_some_and(|byte| byte & 0xC0 == 0x80);

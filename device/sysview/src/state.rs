@@ -1,8 +1,9 @@
-//! What a recorder remembers. It is written while the port's lock is held, by loads and stores alone: a Cortex-M0 has no more.
+//! State of a recorder. It is written while the port's lock is held, with loads and stores only, because a Cortex-M0
+//! has no other atomic operations.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// A number that is written under the lock, and may be read without.
+/// A number that is written under the lock, and may be read without it.
 #[derive(Debug)]
 pub(crate) struct Word(AtomicU32);
 
@@ -22,25 +23,25 @@ impl Word {
     }
 }
 
-/// All zero at first, so that it lies in `.bss`.
+/// All zero at first, so that it is in `.bss`.
 #[derive(Debug)]
 pub(crate) struct State {
-    /// Not 0: events are recorded.
+    /// Not 0: recording is on.
     pub(crate) on: Word,
-    /// Not 0: a packet is being handed over.
+    /// Not 0: a packet is being passed to the port.
     pub(crate) busy: Word,
-    /// The time of the last packet that was stored.
+    /// Timestamp of the last packet that was stored.
     pub(crate) last: Word,
-    /// Packets that were not; those among the rest that came while `busy` (they write no other word, and so disturb nobody);
-    /// and how many of both the host was told of.
+    /// Packets that were lost; packets lost because they occurred while `busy` (counted separately, so that their
+    /// contexts write no word that another one uses); and how many of both were reported to the host.
     pub(crate) dropped: Word,
     pub(crate) refused: Word,
     pub(crate) reported: Word,
-    /// What the host asked for ([`crate::host`]).
+    /// Pending requests of the host ([`crate::host`]).
     pub(crate) asked: Word,
-    /// Bytes of a greeting so far.
+    /// Number of bytes of a greeting received so far.
     pub(crate) greeted: Word,
-    /// Bytes of a message that are still to come (TCP).
+    /// Number of bytes of a message still to come (TCP).
     pub(crate) message: Word,
     /// Not 0: the next byte is a command's parameter.
     pub(crate) parameter: Word,

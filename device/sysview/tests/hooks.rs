@@ -1,4 +1,4 @@
-//! A kernel's hooks and what three back ends make of them: SystemView's stream, one of this test's own, and none.
+//! A kernel's hooks with three back ends: SystemView's stream, one defined by this test, and none.
 
 use std::cell::RefCell;
 use std::sync::Mutex;
@@ -52,7 +52,7 @@ fn kernel(hooks: &impl Hooks) {
     hooks.idle();
 }
 
-/// A back end of a user's own, which wants some of them.
+/// A user-defined back end that uses some of the hooks.
 #[derive(Default)]
 struct Own(RefCell<Vec<(&'static str, Vec<usize>)>>);
 
@@ -72,7 +72,7 @@ fn a_back_end_takes_what_it_wants() {
     let own = Own::default();
     kernel(&own);
     let mut seen = own.0.into_inner();
-    // The end of a handler in the scheduler is one as well.
+    // A handler's end in the scheduler also counts as its end.
     assert_eq!(seen.remove(0), ("isr_exit", vec![15]));
     assert_eq!(seen.remove(0), ("isr_exit", vec![16]));
     let names = seen.iter().map(|(name, _)| *name);
@@ -81,7 +81,7 @@ fn a_back_end_takes_what_it_wants() {
     kernel(&());
 }
 
-/// A program whose bytes are kept. Every look at the clock is a tick.
+/// A program that stores the stream's bytes. Every reading of the clock is a tick.
 #[derive(Default)]
 struct Kept {
     ticks: Mutex<u32>,

@@ -1,5 +1,5 @@
-/* Signals strike threads in the moment in which the recorder takes memory for them: what the handlers call is
- * recorded all the same. Prints how many calls there were. */
+/* Signals preempt threads while the recorder allocates their memory: the handlers' calls must be recorded all the same.
+ * Prints the number of calls. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -20,7 +20,7 @@ const kymo_config_t kymo_config = {
 	.packet_size = 1024,
 };
 
-static atomic_int calls, strikes;
+static atomic_int calls, preempts;
 static atomic_bool ready;
 
 __attribute__((noinline)) static int leaf(int n)
@@ -31,7 +31,7 @@ __attribute__((noinline)) static int leaf(int n)
 
 KYMO_NO_INSTRUMENT static void handler(int signal)
 {
-	atomic_fetch_add(&strikes, 1);
+	atomic_fetch_add(&preempts, 1);
 	leaf(signal);
 }
 
@@ -61,6 +61,6 @@ KYMO_NO_INSTRUMENT int main(void)
 		pthread_join(other, NULL);
 	}
 	ready = false;
-	printf("%d %d\n", calls, strikes);
-	return strikes >= THREADS ? 0 : 1;
+	printf("%d %d\n", calls, preempts);
+	return preempts >= THREADS ? 0 : 1;
 }

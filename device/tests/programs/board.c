@@ -1,5 +1,5 @@
-/* The smallest program for a Cortex-M3 that a host talks to: no library, the processor's own clock
- * (QEMU has no DWT_CYCCNT, so SysTick), a UART that is polled. `!` on the UART makes it work. */
+/* The smallest program for a Cortex-M3 with a link: no library, the processor's own clock (QEMU has no DWT_CYCCNT, so
+ * SysTick), a polled UART. `!` on the UART makes it work. */
 #include "kymo.h"
 
 #define REGISTER(address) (*(volatile uint32_t *)(address))

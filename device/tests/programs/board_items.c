@@ -1,6 +1,5 @@
-/* Items on a Cortex-M3 with newlib: its allocator wrapped, rings of their own for an interrupt and for
- * a producer that writes into the ring itself, interrupts masked by RTEMS's functions. Then a host may
- * talk. */
+/* Items on a Cortex-M3 with newlib: a wrapped allocator, separate rings for an interrupt and for a producer that writes
+ * into the ring itself, interrupts masked by RTEMS's functions. Afterwards it serves a host. */
 #include <stdlib.h>
 
 #include <kymo_rtems.h>

@@ -1,4 +1,4 @@
-/* Trigger and stopper with conditions that are written where the symbol kymo_conditions says, as a debugger does it. */
+/* Trigger and stopper with conditions that are written to the symbol kymo_conditions, as by a debugger. */
 #include "kymo.h"
 
 static void work(void);

@@ -1,4 +1,4 @@
-/* Programs that describe themselves by KYMO_CONFIG, or by hand and wrongly: what kymo_status() says of it. */
+/* Programs with correct and with wrong configurations, by KYMO_CONFIG or by hand, and what kymo_status() reports. */
 #include <stdio.h>
 
 #include "kymo.h"

@@ -1,4 +1,4 @@
-/* Crashes while another thread works; the handler of the signal saves what was recorded. */
+/* Crashes while another thread works; the signal handler saves the recording. */
 
 #include <pthread.h>
 #include <signal.h>

@@ -1,5 +1,5 @@
-/* A thread that ends while it fills a record. Saves to the file that is named, forgets all that, and saves again:
- * to the same with ".2". */
+/* A thread that exits while it fills a record. Saves to the file in its argument, clears the recording, and saves again
+ * to the same name with ".2". */
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>

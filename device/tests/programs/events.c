@@ -1,4 +1,4 @@
-/* Records events of its own (kymo_event.h), and says nothing else. */
+/* Records events of its own (kymo_event.h), and nothing else. */
 #include "kymo_event.h"
 
 #define SENSOR(FIELD) FIELD(u8, channel) FIELD(u8, state) FIELD(f32, volts) FIELD(i16, offset) FIELD(u64, count)

@@ -1,5 +1,5 @@
-/* Everything that happens in a program: constructors, threads, signals, longjmp, a fork. Counts its
- * own calls, and prints the counts as `NAME ADDRESS CALLS` for the test to compare with the trace. */
+/* Everything that happens in a program: constructors, threads, signals, longjmp, a fork. Counts its own calls, and
+ * prints the counts as `NAME ADDRESS CALLS`, which the test compares with the trace. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>

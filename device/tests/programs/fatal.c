@@ -1,6 +1,7 @@
-/* A program for a Cortex-M3 that dies twice: each time its fault handler says on the UART what was recorded, between lines of its
- * own, and resets. SILENT: the handler resets at once, and what RAM still holds is said by the next start. DAMAGE: something has
- * written to the newest packet before that. SEMIHOSTING: the recording goes to a file of the debugger's. */
+/* A program for a Cortex-M3 that dies twice: each time its fault handler writes the recording to the UART, between
+ * lines of its own, and resets. SILENT: the handler resets at once, and the next start writes the recording that RAM
+ * still holds. DAMAGE: the newest packet was overwritten before that. SEMIHOSTING: the recording goes to a file of the
+ * debugger. */
 #include "kymo.h"
 #ifdef SEMIHOSTING
 #include "kymo_semihosting.h"

@@ -1,4 +1,4 @@
-/* Writes memory into a file on the machine where the emulator runs: semihosting. */
+/* Writes memory into a file on the machine that runs the emulator: semihosting. */
 #ifndef FILE_H
 #define FILE_H
 

@@ -1,5 +1,5 @@
-/* A buffer that keeps the oldest events becomes full: what is recorded after that is lost, and each is
- * counted once. What the recorder says of itself is written into a file. */
+/* A buffer that keeps the oldest events becomes full: later events are lost, and each is counted once. Writes the
+ * recorder's own status into a file. */
 #include "kymo.h"
 
 #include "file.h"
@@ -26,11 +26,11 @@ const kymo_config_t kymo_config = {
 	.send = send,
 };
 
-KYMO_NO_INSTRUMENT void strike_low(void)
+KYMO_NO_INSTRUMENT void preempt_low(void)
 {
 }
 
-KYMO_NO_INSTRUMENT void strike_high(void)
+KYMO_NO_INSTRUMENT void preempt_high(void)
 {
 }
 

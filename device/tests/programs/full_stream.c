@@ -1,4 +1,4 @@
-/* Calls a function so often that a small buffer does not hold it. */
+/* Calls a function more often than a small buffer can record. */
 
 __attribute__((noinline)) static void leaf(void)
 {

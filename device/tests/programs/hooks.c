@@ -1,10 +1,10 @@
-/* The compiler's hooks, looked at record by record. Compiled with hooks in assembly and with
- * portable ones, it writes what was recorded into a file (trace.bin), and says where that ends.
- *   (nothing)  instrumented functions call each other, and two interrupts strike anywhere
- *   COMPARE    the hooks are called with all kinds of functions, after all kinds of times, and what
- *              a clock would say is said by a variable: whoever records must write the same bytes
- * EVENTS: the thread says the numbers of its rounds, and interrupts that they begin and end.
- * MINIMAL: with the minimal recorder, which is turned off at the end (and not with COMPARE). */
+/* Compares the compiler's hooks record by record. Compiled with hooks in assembly and with portable ones, it writes the
+ * recording into a file (trace.bin), and prints where that ends.
+ *     (nothing)  instrumented functions call each other, and two interrupts preempt anywhere
+ *     COMPARE    the hooks are called with all kinds of functions, after all kinds of times, and the
+ *                clock is a variable: both kinds of hooks must write the same bytes
+ * EVENTS: the thread records the numbers of its rounds, and interrupts record their start and end. MINIMAL: with the
+ * minimal recorder, which is turned off at the end (not with COMPARE). */
 #include "kymo.h"
 
 #include "file.h"
@@ -65,11 +65,11 @@ KYMO_NO_INSTRUMENT static uint32_t random(void)
 
 #ifdef COMPARE
 
-void strike_low(void)
+void preempt_low(void)
 {
 }
 
-void strike_high(void)
+void preempt_high(void)
 {
 }
 
@@ -183,14 +183,14 @@ __attribute__((noinline)) void high_leaf(void)
 #define END(irq)
 #endif
 
-void strike_low(void)
+void preempt_low(void)
 {
 	BEGIN(15);
 	low_leaf();
 	END(15);
 }
 
-void strike_high(void)
+void preempt_high(void)
 {
 	BEGIN(24);
 	high_leaf();

@@ -1,5 +1,5 @@
-/* A program for a Cortex-M3 that marks numbers in a row, from its main loop and from a timer's handler, and notes each once it is
- * recorded: whoever reads its memory at any instant knows which must be there. */
+/* A program for a Cortex-M3 that records consecutive numbers as markers, from its main loop and from a timer's handler,
+ * and notes each after it is recorded: a reader of its memory at any instant knows which markers must be there. */
 #include "kymo.h"
 
 #define REGISTER(address) (*(volatile uint32_t *)(address))

@@ -1,5 +1,5 @@
-/* A handler that saves to the file that is named, at every instruction of a call's hooks, one after the other: see
- * `stepped.c`. Prints how often it could, and how often its own thread was missing. The last one that is saved lacks
+/* A signal handler that saves to the file in its argument, at every instruction of a call's hooks, one after the other:
+ * see `stepped.c`. Prints how often it could save, and how often its own thread was missing. The last saved file lacks
  * it. */
 #include <errno.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* The ids of kymo_item_ids.h, and that kymo_rtems.h has the same. */
+/* Checks that kymo_rtems.h has the ids of kymo_item_ids.h. */
 #include <stdio.h>
 
 #include <kymo_rtems.h>

@@ -1,4 +1,4 @@
-/* Items of every kind, in a known order; what the wrapped allocator does; a drain that counts. */
+/* Items of every kind, in a known order; items of the wrapped allocator; a drain that counts. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* A signal at every instruction of the hooks, one after the other, whose handler leaves by siglongjmp: see
- * `stepped.c`. Between them calls of `after`, and of `deep` farther down the stack, that nothing disturbs. Prints
- * what was called, and how often a handler jumped; saves to the file that is named. */
+/* A signal at every instruction of the hooks, one after the other, whose handler leaves by siglongjmp: see `stepped.c`.
+ * In between there are undisturbed calls of `after`, and of `deep` farther down the stack. Prints the calls, and how
+ * often a handler jumped; saves to the file in its argument. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "kymo.h"
 
 #define UNSEEN __attribute__((no_instrument_function))
-/* Packets are small, so that many signals strike where one ends and the next begins. */
+/* Packets are small, so that many signals preempt where one ends and the next begins. */
 #define CALLS 900
 #define LATEST 1500
 

@@ -1,4 +1,4 @@
-/* Jumps of every kind that glibc has, out of calls that are a few deep. */
+/* All of glibc's kinds of jumps, out of calls that are a few levels deep. */
 #include <setjmp.h>
 #include <stdio.h>
 

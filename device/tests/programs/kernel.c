@@ -1,4 +1,4 @@
-/* Calls every hook of kymo_hooks.h once, for whatever back end it is compiled with. */
+/* Calls every hook of kymo_hooks.h once, for any back end. */
 #include "kymo_hooks.h"
 
 /* Is not to be called where no back end wants what it counts. */

@@ -1,4 +1,4 @@
-/* A back end of a user's own for kymo_hooks.h: prints events of two numbers, and threads that get the processor. */
+/* A user-defined back end for kymo_hooks.h: prints events of two numbers, and threads that get the processor. */
 #include <stdio.h>
 
 #define KYMO_HOOK_EVENT2(number_, event_, name_, value_, second_name_, second_) \

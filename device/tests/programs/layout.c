@@ -1,4 +1,4 @@
-/* Prints where everything is in the structures of kymo.h. */
+/* Prints the offsets of all fields in the structures of kymo.h. */
 #include <stdio.h>
 
 #include "kymo.h"

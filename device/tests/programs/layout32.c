@@ -1,4 +1,4 @@
-/* The sizes in kymo.h on a 32-bit machine; those of the library are asserted in its source. */
+/* Checks the sizes in kymo.h on a 32-bit machine; the library's source asserts its own. */
 #include "kymo.h"
 
 _Static_assert(sizeof(kymo_config_t) == 128, "kymo_config_t");

@@ -1,4 +1,4 @@
-/* A program that a host talks to over standard input and output. */
+/* A program with a link over standard input and output. */
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdio.h>

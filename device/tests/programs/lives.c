@@ -1,5 +1,5 @@
-/* Short threads, a few at a time, with a marker, calls and items each; saves or streams what they recorded to the
- * file that is named, as its own host, and prints what memory that took, in KiB. */
+/* Short-lived threads, a few at a time, with a marker, calls and items each. Saves or streams the recording to the file
+ * in its argument, as its own host, and prints the memory used, in KiB. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

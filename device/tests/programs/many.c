@@ -1,6 +1,6 @@
-/* So many threads as the second argument says, that end, a packet each; saves what they left to the file that the
- * first one names, and streams it. The program is its own host. What that takes is counted from outside, in
- * `save_all` and `stream_all`. */
+/* As many threads as the second argument requests, which exit after one packet each. Saves their recordings to the file
+ * in the first argument, and streams them; the program is its own host. The test counts the instructions of `save_all`
+ * and `stream_all` from outside. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

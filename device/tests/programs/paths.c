@@ -1,6 +1,6 @@
-/* The same calls in every run, on all the ways that a hook can take: records near and far from the
- * one before, packets that end, recursion, exits whose entries are in another packet, the gate closed
- * and opened, trigger and stopper. Prints where `main` is. */
+/* The same calls in every run, on all paths through a hook: records near and far from the previous one, packets that
+ * end, recursion, exits whose entries are in another packet, the gate closed and opened, trigger and stopper. Prints
+ * the address of `main`. */
 #include <stdio.h>
 #include <time.h>
 

@@ -1,5 +1,5 @@
-/* A program on Linux whose link is the transport that its argument names: `tcp`, where it is the server itself, or `usb`, `dma` or
- * `fifo`, where a thread is the hardware, which is slow, and serves what it carries on a TCP port. `usb` is unplugged while nobody
+/* A program on Linux whose link is the transport in its argument: `tcp`, where it is the server itself; or `usb`, `dma`
+ * or `fifo`, where a thread simulates slow hardware and serves its data on a TCP port. `usb` is unplugged while no host
  * is connected. */
 #include <poll.h>
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* What -pg has to get right on Linux: arguments and values in all registers, recursion, tail calls, jumps, threads. Says of each
- * function where it is and how often it was called. */
+/* Difficult cases for -pg on Linux: arguments and results in all registers, recursion, tail calls, jumps, threads.
+ * Prints each function's address and number of calls. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* A program that is compiled with -pg for a Cortex-M4, with interrupts between any two instructions, whose handlers are
- * profiled too. Its hooks are its own: they look whether every exit is that of the newest entry. */
+ * profiled too. It defines its own hooks, which check that every exit matches the newest entry. */
 #include "kymo.h"
 
-/* A hook takes longer than strike.h thinks. */
+/* A hook takes longer than preempt.h thinks. */
 #define STRIKE_LOW 300
 #define STRIKE_LOW_RANGE 2048
 #define STRIKE_HIGH 600
@@ -101,13 +101,13 @@ APART uint32_t sum(uint32_t count, ...)
 	return all;
 }
 
-APART void strike_low(void)
+APART void preempt_low(void)
 {
 	last(0);
 	lows++;
 }
 
-APART void strike_high(void)
+APART void preempt_high(void)
 {
 	tail(0);
 	highs++;

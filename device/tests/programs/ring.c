@@ -1,6 +1,6 @@
-/* One ring of items, written with kymo_ring_put() at three levels at once and read by the lowest one with a
- * small buffer: every item must be given once, in order, or counted as lost once, and no call may go on
- * for ever however fast interrupts write. */
+/* One ring of items, written with kymo_ring_put() at three levels at once and read by the lowest one with a small
+ * buffer. Every item must be returned once, in order, or counted as lost once, and every call must end however fast
+ * interrupts write. */
 #include "kymo_items.h"
 
 #include "strike.h"
@@ -40,12 +40,12 @@ static inline void produce(uint32_t level)
 		kymo_ring_put(&kymo_items, KYMO_ITEM_USER(level), n);
 }
 
-void strike_low(void)
+void preempt_low(void)
 {
 	produce(LOW);
 }
 
-void strike_high(void)
+void preempt_high(void)
 {
 	produce(HIGH);
 	/* Times need a tick every 2^21 ticks of the clock. */

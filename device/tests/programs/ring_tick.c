@@ -1,5 +1,5 @@
-/* A ring of items while interrupts that strike anywhere do what kymo.h asks, kymo_tick(), and turn recording off and
- * on: no item may be lost without being counted, and each must have its time. */
+/* A ring of items while interrupts that preempt anywhere call kymo_tick(), as kymo.h requires, and turn recording off
+ * and on. Every lost item must be counted, and every item must have its timestamp. */
 #include <kymo_items.h>
 
 #include "strike.h"
@@ -18,18 +18,18 @@ const kymo_config_t kymo_config = {
 	.clock_hz = 168000000,
 };
 
-KYMO_NO_INSTRUMENT void strike_low(void)
+KYMO_NO_INSTRUMENT void preempt_low(void)
 {
-	static uint32_t strikes;
+	static uint32_t preempts;
 
 	kymo_tick();
-	if (++strikes % 64 == 0) {
+	if (++preempts % 64 == 0) {
 		kymo_off();
 		kymo_on();
 	}
 }
 
-KYMO_NO_INSTRUMENT void strike_high(void)
+KYMO_NO_INSTRUMENT void preempt_high(void)
 {
 }
 

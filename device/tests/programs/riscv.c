@@ -1,7 +1,6 @@
-/* The smallest program for a RISC-V hart that a host talks to: no library, the hart's own cycle
- * counter, machine timer interrupts, a UART that is polled. `!` on the UART makes it work, `^` jump
- * out of three calls.
- * (QEMU's machine `virt`, which runs it in machine mode.) */
+/* The smallest program for a RISC-V hart with a link: no library, the hart's own cycle counter, machine timer
+ * interrupts, a polled UART. `!` on the UART makes it work, `^` makes it jump out of three calls. (QEMU's machine
+ * `virt`, which runs it in machine mode.) */
 #include "kymo.h"
 
 #define BYTE(address) (*(volatile uint8_t *)(address))

@@ -1,5 +1,5 @@
-/* setjmp and longjmp for RV32: the registers that a function must preserve. In a file of their own,
- * because the linker's --wrap takes only what another object asks for. */
+/* setjmp and longjmp for RV32: they save the registers that a function must preserve. In a file of their own, because
+ * the linker's --wrap affects only references from other objects. */
 	.macro each what
 	\what ra, 0(a0)
 	\what sp, 4(a0)

@@ -1,4 +1,5 @@
-/* A program for a Cortex-M3 in QEMU whose UART is RTEMS's server of records; with DUMP it writes the records on its console. */
+/* A program for a Cortex-M3 in QEMU whose UART is RTEMS's record server; with DUMP it writes the records to its
+ * console. */
 #include "kymo.h"
 #include "kymo_rtems.h"
 #include "kymo_rtems_stream.h"

@@ -1,6 +1,6 @@
-/* A program on Linux whose link is RTT: its main thread is a target with rings in memory, and a second one the debug probe that
- * looks for the control block, reads and writes the rings, and serves one channel on a TCP port as OpenOCD does. The rings are
- * small, so that they are full most of the time. */
+/* A program on Linux whose link is RTT. Its main thread is a target with rings in memory. A second thread is the debug
+ * probe, which finds the control block, reads and writes the rings, and serves one channel on a TCP port as OpenOCD
+ * does. The rings are small, so that they are full most of the time. */
 #include <arpa/inet.h>
 #include <poll.h>
 #include <pthread.h>

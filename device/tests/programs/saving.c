@@ -1,4 +1,4 @@
-/* Saves again and again while threads record and signals strike them. */
+/* Saves repeatedly while threads record and signals preempt them. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -1,5 +1,5 @@
-/* A program for a Cortex-M3 in QEMU whose link is RTT's rings in memory that QEMU shares with its host: no device, and nobody but
- * the host's own file in between. */
+/* A program for a Cortex-M3 in QEMU whose link is RTT's rings in memory that QEMU shares with its host: there is no
+ * device, only the host's own file. */
 #include "kymo.h"
 #include "kymo_rtt.h"
 

@@ -1,4 +1,4 @@
-/* A thread that gets no memory for what it records: its errno, and what comes after. And names that are none. */
+/* A thread that gets no memory for its recording: its errno, and its later events. Also invalid names. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -1,13 +1,13 @@
-/* A signal at every instruction of the hooks, one after the other: the processor traps after each
- * instruction, and the handler of the trap has calls of its own, once in each call of `leaf`, an
- * instruction later each time. Prints what was called, as `everything.c` does. */
+/* A signal at every instruction of the hooks, one after the other: the processor traps after each instruction, and the
+ * trap's handler makes calls of its own, once in each call of `leaf`, one instruction later each time. Prints the
+ * calls, as `everything.c` does. */
 #include <signal.h>
 #include <stdio.h>
 
 #include "kymo.h"
 
 #define UNSEEN __attribute__((no_instrument_function))
-/* Packets are small, so that many signals strike where one ends and the next begins. */
+/* Packets are small, so that many signals preempt where one ends and the next begins. */
 #define CALLS 400
 #define LATEST 1500
 
@@ -56,7 +56,7 @@ UNSEEN int main(void)
 	sigaction(SIGTRAP, &action, NULL);
 	leaf();
 	for (int i = 0; i < CALLS; i++) {
-		/* Most calls take few instructions: those are all struck. */
+		/* Most calls take few instructions: those are all preempted. */
 		target = i % 3 == 0 ? i * (LATEST / CALLS) : i / 3 * 2 % 128 + i % 3 - 1;
 		steps = 0;
 		stepping(1);

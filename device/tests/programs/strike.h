@@ -1,7 +1,6 @@
-/* Two interrupts that strike anywhere: SysTick and, above it, timer 0 of QEMU's mps2 boards, each
- * after a time that changes with every one of them. The emulator executes instruction by instruction
- * and counts time in instructions (-singlestep -icount), so they come between any two instructions
- * sooner or later; strike_seen() tells between which. */
+/* Two interrupts that preempt anywhere: SysTick and, above it, timer 0 of QEMU's mps2 boards, each after a time that
+ * varies. The emulator executes instruction by instruction and counts time in instructions (-singlestep -icount), so in
+ * time they come between any two instructions; strike_seen() records between which. */
 #ifndef STRIKE_H
 #define STRIKE_H
 
@@ -31,7 +30,7 @@
 /* The clock: FPGAIO's counter, which counts up at 25 MHz. */
 #define BOARD_COUNTER 0x40028018
 
-/* When they strike again: after so many ticks of 25 MHz, and up to so many more. */
+/* When they preempt again: after so many ticks of 25 MHz, and up to so many more. */
 #ifndef STRIKE_LOW
 #define STRIKE_LOW 40
 #define STRIKE_LOW_RANGE 512
@@ -40,8 +39,8 @@
 #endif
 
 /* What the handlers do. */
-void strike_low(void);
-void strike_high(void);
+void preempt_low(void);
+void preempt_high(void);
 
 static uint32_t strike_random = 12345;
 
@@ -54,7 +53,7 @@ KYMO_NO_INSTRUMENT static inline uint32_t strike_next(void)
 	return next >> 16;
 }
 
-/* Where interrupts struck: a bit for each half-word of the code that is looked at. */
+/* Where interrupts preempted: a bit for each half-word of the code that is looked at. */
 static uintptr_t strike_from, strike_to;
 static uint32_t strike_map[64];
 
@@ -66,7 +65,7 @@ KYMO_NO_INSTRUMENT static inline void strike_note(const uint32_t *frame)
 		strike_map[(pc - strike_from) / 64] |= 1u << ((pc - strike_from) / 2 % 32);
 }
 
-/* Notes from here on where in [from, to) interrupts strike. */
+/* Notes from here on where in [from, to) interrupts preempt. */
 KYMO_NO_INSTRUMENT static inline void strike_watch(uintptr_t from, uintptr_t to)
 {
 	strike_from = from & ~(uintptr_t)1;
@@ -76,12 +75,12 @@ KYMO_NO_INSTRUMENT static inline void strike_watch(uintptr_t from, uintptr_t to)
 __attribute__((used)) KYMO_NO_INSTRUMENT static void strike_systick(const uint32_t *frame)
 {
 	strike_note(frame);
-	strike_low();
+	preempt_low();
 	/* So many ticks from now on: always enough that what was interrupted goes on. */
 	SYST_RVR = STRIKE_LOW + strike_next() % STRIKE_LOW_RANGE;
 	SYST_CVR = 0;
 #ifdef STRIKE_FORGETS
-	/* What it does takes longer than that, and else it would strike again at once, for ever. */
+	/* What it does takes longer than that, and else it would preempt again at once, for ever. */
 	ICSR = 1 << 25;
 #endif
 }
@@ -90,7 +89,7 @@ __attribute__((used)) KYMO_NO_INSTRUMENT static void strike_timer(const uint32_t
 {
 	strike_note(frame);
 	TIMER_CLEAR = 1;
-	strike_high();
+	preempt_high();
 	TIMER_RELOAD = STRIKE_HIGH + strike_next() % STRIKE_HIGH_RANGE;
 	TIMER_VALUE = TIMER_RELOAD;
 }
@@ -149,7 +148,7 @@ KYMO_NO_INSTRUMENT static inline void say_number(const char *name, uint32_t numb
 	say("\n");
 }
 
-/* Between which instructions of the code that was watched interrupts struck: offsets. */
+/* Between which instructions of the code that was watched interrupts preempted: offsets. */
 KYMO_NO_INSTRUMENT static inline void strike_seen(void)
 {
 	for (uint32_t n = 0; n < 64 * 32; n++)

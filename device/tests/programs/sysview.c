@@ -1,5 +1,6 @@
-/* A program for a Cortex-M3 that says everything that SystemView's stream has, once: on its UART, to a host that asks for it,
- * or (RTT) into a ring in memory. Its clock goes on by 7 with each look, so that it is known when everything happened. */
+/* A program for a Cortex-M3 that sends every kind of packet of SystemView's stream once: on its UART to a host that
+ * requests it, or (RTT) into a ring in memory. Its clock advances by 7 with each reading, so that all timestamps are
+ * known. */
 #include "kymo_rtt.h"
 #include "kymo_sysview.h"
 

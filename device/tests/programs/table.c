@@ -1,7 +1,6 @@
-/* The table of functions against the trace of the same run: both are written into files. Functions call
- * each other, also themselves, and two interrupts strike anywhere; the handlers call what the thread
- * calls. The higher one says that it is an interrupt; the lower one does with TOLD, and is no more than a
- * function without. */
+/* Compares the profile table with the trace of the same run: both are written into files. Functions call each other and
+ * themselves, and two interrupts preempt anywhere; the handlers call the same functions as the thread. The higher
+ * interrupt is recorded as such; the lower one only with TOLD, otherwise it is just a function. */
 #include "kymo.h"
 
 #include "file.h"
@@ -102,9 +101,9 @@ __attribute__((noinline)) void high(void)
 	shared();
 }
 
-/* Both handlers take longer than it is to the next strike: that these struck meanwhile is forgotten, or
+/* Both handlers take longer than it is to the next preempt: that these preempted meanwhile is forgotten, or
  * nobody else would ever go on. */
-KYMO_NO_INSTRUMENT void strike_low(void)
+KYMO_NO_INSTRUMENT void preempt_low(void)
 {
 	uint32_t before = nested, begin, end;
 
@@ -127,7 +126,7 @@ KYMO_NO_INSTRUMENT void strike_low(void)
 	REGISTER(0xE000ED04) = 1 << 25; /* ICSR: PENDSTCLR */
 }
 
-KYMO_NO_INSTRUMENT void strike_high(void)
+KYMO_NO_INSTRUMENT void preempt_high(void)
 {
 	uint32_t begin;
 

@@ -1,6 +1,6 @@
-/* Transports with simulated hardware at the other end: a ring that an interrupt handler empties, a DMA channel, a USB endpoint, a pin,
- * an ITM, sockets, files. Each is fast, slow, full and disconnected in turn; what arrives and what is counted as lost must
- * be all that was sent. Says one line for each. */
+/* Transports with simulated hardware at the other end: a ring that an interrupt handler empties, a DMA channel, a USB
+ * endpoint, a pin, an ITM, sockets, files. Each is fast, slow, full and disconnected in turn; the bytes that arrive and
+ * the bytes counted as lost must add up to all bytes sent. Prints one line for each. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,4 +1,4 @@
-/* Does not compile for a 32-bit processor, whose library is for one. */
+/* Must not compile for a 32-bit processor, whose library supports one CPU. */
 #include "kymo.h"
 
 const kymo_config_t kymo_config = {

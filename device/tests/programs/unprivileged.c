@@ -1,5 +1,5 @@
-/* A thread that becomes unprivileged, before the recorder is set up (EARLY) or after: its masking is ignored, so the
- * recorder refuses it. */
+/* A thread that becomes unprivileged, before the recorder is set up (EARLY) or after. It cannot mask interrupts, so the
+ * recorder refuses its events. */
 #include "kymo.h"
 
 #include "strike.h"
@@ -34,13 +34,13 @@ KYMO_NO_INSTRUMENT static void result(void)
 	stop();
 }
 
-KYMO_NO_INSTRUMENT void strike_low(void)
+KYMO_NO_INSTRUMENT void preempt_low(void)
 {
 	if (done)
 		result();
 }
 
-KYMO_NO_INSTRUMENT void strike_high(void)
+KYMO_NO_INSTRUMENT void preempt_high(void)
 {
 }
 

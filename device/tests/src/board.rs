@@ -1,4 +1,4 @@
-//! Boards in QEMU that a host talks to.
+//! Boards in QEMU that serve a host.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};

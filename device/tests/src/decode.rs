@@ -1,4 +1,4 @@
-//! Packets to records, bit by bit.
+//! Decoder from packets to records, bit by bit.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Programs for a Cortex-M that an emulator executes: built, run to their end, and what they said.
+//! Programs for a Cortex-M in an emulator: builds them, runs them to their end, and returns their output.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -200,7 +200,7 @@ impl Program {
 #[derive(Debug, Default)]
 pub struct Said {
     numbers: BTreeMap<String, u32>,
-    /// The offsets at which interrupts struck in the code that was watched.
+    /// The offsets at which interrupts preempted in the code that was watched.
     pub struck: Vec<u32>,
     ended: bool,
 }

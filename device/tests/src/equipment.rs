@@ -1,4 +1,4 @@
-//! What tests need beside the compiler that builds them.
+//! Tools that tests need in addition to the compiler that builds them.
 
 use std::io::Write;
 use std::path::Path;

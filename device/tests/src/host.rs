@@ -1,4 +1,4 @@
-//! A host's side of the link, with cables that damage and lose.
+//! Host side of the link, over cables that damage and lose bytes.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A decoder of packets of items, apart from the recorder's own.
+//! Decoder of packets of items, independent of the recorder's own.
 
 use kymo_recorder::items::Timed;
 use kymo_wire::event::{ByteOrder, Layout, PacketHeader, WordSize};

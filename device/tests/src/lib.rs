@@ -1,8 +1,8 @@
-//! What the tests of the recorder share: a decoder that knows the format only from its
-//! description, mock processors, random events, and a host's side of the link.
+//! Shared code of the recorder's tests: a decoder written only from the format's description, mock processors, random
+//! events, and a host's side of the link.
 //!
-//! The decoder works bit by bit, as CTF 1.8 defines bit fields, and uses none of the functions that
-//! the recorder encodes with: a mistake would have to be made twice to go unseen.
+//! The decoder works bit by bit, as CTF 1.8 defines bit fields, and uses none of the functions that the recorder
+//! encodes with: an error would have to be made twice to remain undetected.
 
 mod board;
 mod decode;
@@ -18,5 +18,5 @@ pub use decode::{Kind, Packet, Record, UNKNOWN, packets, packets_of_jumps};
 pub use equipment::{device, equipped};
 pub use host::Host;
 pub use items::ItemPacket;
-pub use mock::{Layouts, Mock, Strike, config, hot, layout, leak};
+pub use mock::{Layouts, Mock, Preempt, config, hot, layout, leak};
 pub use random::Random;

@@ -1,4 +1,4 @@
-//! Processors that exist only in tests.
+//! Mock processors.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -53,10 +53,10 @@ pub mod layout {
     }
 }
 
-/// Something that strikes when the recorder calls the port.
-pub type Strike = Box<dyn FnMut(&'static str)>;
+/// Something that preempts when the recorder calls the port.
+pub type Preempt = Box<dyn FnMut(&'static str)>;
 
-/// A processor: its counter counts when it is told to, and an "interrupt" can be made to strike
+/// A processor: its counter counts when it is told to, and an "interrupt" can be made to preempt
 /// wherever the recorder calls it and interrupts are not masked.
 pub struct Mock<L> {
     /// The whole time; the counter shows the low part of it.
@@ -69,7 +69,7 @@ pub struct Mock<L> {
     pub masked: Cell<usize>,
     /// Strikes at `mask` (before it masks), `unmask` (after it unmasks); and at `counter` like an
     /// NMI, masked or not.
-    pub strike: RefCell<Option<Strike>>,
+    pub preempt: RefCell<Option<Preempt>>,
     link: Link,
     layout: PhantomData<L>,
 }
@@ -81,7 +81,7 @@ impl<L> Default for Mock<L> {
             turn: Cell::new(1 << 32),
             step: Cell::new(1),
             masked: Cell::new(0),
-            strike: RefCell::new(None),
+            preempt: RefCell::new(None),
             link: Link::new(),
             layout: PhantomData,
         }
@@ -95,14 +95,14 @@ impl<L> std::fmt::Debug for Mock<L> {
 }
 
 impl<L> Mock<L> {
-    /// Lets what strikes strike; it does not interrupt itself.
+    /// Lets what preempts preempt; it does not interrupt itself.
     fn struck(&self, place: &'static str) {
-        let strike = self.strike.borrow_mut().take();
-        if let Some(mut strike) = strike {
-            strike(place);
-            let mut back = self.strike.borrow_mut();
+        let preempt = self.preempt.borrow_mut().take();
+        if let Some(mut preempt) = preempt {
+            preempt(place);
+            let mut back = self.preempt.borrow_mut();
             if back.is_none() {
-                *back = Some(strike);
+                *back = Some(preempt);
             }
         }
     }
@@ -164,7 +164,7 @@ impl<L: Layouts> SinglePort for Mock<L> {
     }
 }
 
-/// A thread of a process: signals strike where the clock is read, before and after it is.
+/// A thread of a process: signals preempt where the clock is read, before and after it is.
 impl<L: Layouts + 'static> ThreadPort for Mock<L> {
     fn now(&self) -> u64 {
         self.struck("before");

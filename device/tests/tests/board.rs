@@ -1,5 +1,4 @@
-//! The library on a Cortex-M3 (in QEMU), with nothing around it: start-up, SysTick for a clock, a
-//! reboot; and with newlib: items.
+//! The library on a bare Cortex-M3 (in QEMU): start-up, SysTick as clock, a reboot; and with newlib: items.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

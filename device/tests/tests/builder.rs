@@ -1,5 +1,5 @@
-//! A recorder that is put together in Rust without a word `unsafe` about its memory ([`kymo::Recorder`]), on a Cortex-M3 in
-//! QEMU; and configurations that do not compile there.
+//! A recorder that is configured in safe Rust ([`kymo::Recorder`]), on a Cortex-M3 in QEMU; and configurations that
+//! must not compile there.
 
 use std::fs;
 use std::path::{Path, PathBuf};

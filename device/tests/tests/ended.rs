@@ -1,4 +1,4 @@
-//! Threads that have ended, in C programs: what they left undone, and what becomes of their memory.
+//! Exited threads in C programs: their unfinished records, and the reuse of their memory.
 
 #![cfg(target_os = "linux")]
 

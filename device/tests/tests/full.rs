@@ -1,5 +1,5 @@
-//! A buffer that is full, on a processor whose records are made ready before they are stored: what
-//! finds no room is counted once.
+//! A full buffer, on a processor whose records are prepared before they are stored: each event without room is counted
+//! once.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The hooks of x86-64 in assembly: a signal at each of their instructions, and the same calls as the
-//! hooks in Rust.
+//! The x86-64 hooks in assembly: a signal at each of their instructions, and a comparison with the hooks in Rust for
+//! the same calls.
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 
@@ -46,8 +46,8 @@ fn a_signal_at_any_instruction_loses_and_mixes_nothing() {
         let program = build(compiler, "stepped", &["-finstrument-functions"]);
         let (printed, packets) = record(&program);
         let (leaf, leaves) = printed["leaf"];
-        let (struck, strikes) = printed["struck"];
-        assert!(strikes > 250, "only {strikes} signals, by {compiler}");
+        let (struck, preempts) = printed["struck"];
+        assert!(preempts > 250, "only {preempts} signals, by {compiler}");
         assert!(packets.iter().all(|packet| packet.discarded == 0));
         let records = packets.iter().flat_map(|packet| &packet.records);
         let records: Vec<_> = records
@@ -75,7 +75,7 @@ fn a_signal_at_any_instruction_loses_and_mixes_nothing() {
                 at += 1;
             }
         }
-        assert_eq!(handlers, strikes);
+        assert_eq!(handlers, preempts);
         let calls: Vec<_> = calls
             .into_iter()
             .filter(|kind| matches!(kind, Kind::Enter(_) | Kind::Exit(_)))
@@ -85,7 +85,7 @@ fn a_signal_at_any_instruction_loses_and_mixes_nothing() {
     }
 }
 
-/// Where in a hook it strikes makes no difference: what comes behind the jump is recorded, and the event that the hook
+/// Where in a hook it preempts makes no difference: what comes behind the jump is recorded, and the event that the hook
 /// was for counts as lost if it is not there.
 #[test]
 fn a_handler_that_jumps_out_of_any_instruction_leaves_a_whole_recording() {

@@ -1,6 +1,6 @@
-//! Rings of items: what is read is what was produced, and what is not read is counted.
+//! Rings of items: every item is read as produced, or counted as lost.
 //!
-//! The decoder knows nothing of the recorder's: it follows the table in `kymo_wire::items`.
+//! The decoder is independent of the recorder's: it follows the table in `kymo_wire::items`.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};

@@ -1,4 +1,4 @@
-//! Conversations with a target: commands, refusals, dumps over bad cables.
+//! Sessions with a target: commands, refusals, dumps over bad cables.
 
 use std::cell::RefCell;
 

@@ -1,4 +1,4 @@
-//! The smallest recorder on a processor that exists only here: what it leaves in memory.
+//! The smallest recorder on a mock processor: the contents of its memory.
 
 use kymo_device_tests::layout::{Small, SmallBig};
 use kymo_device_tests::{Kind, Layouts, Mock, Packet, UNKNOWN, config, hot, leak, packets};
@@ -288,17 +288,17 @@ fn what_it_cannot_use_it_does_not_touch() {
 #[test]
 fn interrupts_wherever_they_are_not_masked_lose_nothing() {
     let machine = leak(Machine::<Small>::new(64, START_ON));
-    let strike = move |_: &str| {
+    let preempt = move |_: &str| {
         machine.call(Edge::Enter, FUNCTIONS[1]);
         machine.call(Edge::Exit, FUNCTIONS[1]);
     };
     // Only where nothing masks: the counter is read inside.
     let outside = move |place: &'static str| {
         if place != "counter" {
-            strike(place);
+            preempt(place);
         }
     };
-    *machine.recorder.port().strike.borrow_mut() = Some(Box::new(outside));
+    *machine.recorder.port().preempt.borrow_mut() = Some(Box::new(outside));
     for _ in 0..50 {
         machine.call(Edge::Enter, FUNCTIONS[0]);
         machine.call(Edge::Exit, FUNCTIONS[0]);

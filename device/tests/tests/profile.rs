@@ -1,4 +1,4 @@
-//! The target's table against a slow and simple account of the same events.
+//! Compares the target's profile table with a slow and simple computation from the same events.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Programs that are compiled with `-pg` (`c/wrap/pg.c`): on Linux, and on a Cortex-M4 that an emulator executes.
+//! Programs that are compiled with `-pg` (`c/wrap/pg.c`): on Linux, and on a Cortex-M4 in an emulator.
 
 #[path = "common/programs.rs"]
 mod common;
@@ -124,7 +124,7 @@ fn a_cortex_m_is_profiled() {
         said.number("entered"),
         2 + 12 + 1000 * 23 + 2 * lows + 3 * highs
     );
-    // Both handlers struck on top of the deepest call, somewhere.
+    // Both handlers preempted on top of the deepest call, somewhere.
     assert!(said.number("most") >= 11 + 2, "{said:?}");
     // Interrupts came within the trampolines: entry and return are 11 and 6 instructions.
     assert!(

@@ -1,4 +1,4 @@
-//! C programs, built with GCC and with Clang, recorded by the library as users link it.
+//! C programs, built with GCC and with Clang, and recorded by the library as users link it.
 
 #[path = "common/programs.rs"]
 mod common;

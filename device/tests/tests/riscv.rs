@@ -1,5 +1,4 @@
-//! The library on a RISC-V hart (in QEMU), with nothing around it: its own cycle counter, machine
-//! timer interrupts, a reboot.
+//! The library on a bare RISC-V hart (in QEMU): its own cycle counter, machine timer interrupts, a reboot.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Streams: packets leave while the target goes on recording.
+//! Streams: packets are sent while the target continues to record.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,5 +1,4 @@
-//! Interrupts that strike between any two instructions, and every record looked at: none may be
-//! lost, none torn.
+//! Interrupts that preempt between any two instructions. The test checks every record: none may be lost or torn.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! A ring of items that three levels of interrupts write at once, and a drain that reads it meanwhile:
-//! interrupts strike between any two instructions, and every item is looked at.
+//! A ring of items that three interrupt levels write at once, and a concurrent drain. Interrupts preempt between any
+//! two instructions, and the test checks every item.
 
 use std::path::Path;
 

@@ -1,5 +1,5 @@
-//! The table of functions while interrupts strike between any two instructions of the hooks: it must say
-//! of every function, to the tick, what the trace of the same run says.
+//! The profile table while interrupts preempt between any two instructions of the hooks: it must agree with the trace
+//! of the same run for every function, to the tick.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -112,7 +112,7 @@ struct Variant<'a> {
     rounds: u32,
     /// Both interrupts are said to be. Else totals may be a little off.
     told: bool,
-    /// About how often in a second each interrupt strikes; `None`: all the time.
+    /// About how often in a second each interrupt preempts; `None`: all the time.
     hz: Option<u32>,
 }
 

@@ -1,4 +1,4 @@
-//! Stream mode: a reader takes packets out while the writer records, each on a processor of its own.
+//! Stream mode: a reader takes packets out while the writer records, each on its own processor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

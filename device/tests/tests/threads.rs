@@ -1,4 +1,4 @@
-//! A thread's lane: signals at every point of a hook, and readers.
+//! The buffer of a thread: signals at every point of a hook, and readers.
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -10,19 +10,19 @@ use kymo_device_tests::layout::Large;
 use kymo_device_tests::{Kind, Mock, Packet, hot, leak, packets, packets_of_jumps};
 use kymo_recorder::encode::Functions;
 use kymo_recorder::gate::Gate;
-use kymo_recorder::threads::{Chosen, Lane, Lanes, SIDE_EVENTS, ThreadPort};
+use kymo_recorder::threads::{Chosen, SIDE_EVENTS, ThreadBuffer, ThreadBuffers, ThreadPort};
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::Layout;
 
 #[derive(Clone, Copy)]
 struct Thread {
     gate: &'static Gate,
-    lane: &'static Lane<Mock<Large>>,
+    thread_buffer: &'static ThreadBuffer<Mock<Large>>,
     port: &'static Mock<Large>,
 }
 
-fn new_lane<P: ThreadPort>() -> &'static Lane<P> {
-    let lane = leak(Lane::new());
+fn new_buffer<P: ThreadPort>() -> &'static ThreadBuffer<P> {
+    let thread_buffer = leak(ThreadBuffer::new());
     let buffer = vec![0u64; 1 << 11].leak();
     let memory = (buffer.as_mut_ptr().cast(), 1 << 14);
     let functions = Functions {
@@ -31,13 +31,17 @@ fn new_lane<P: ThreadPort>() -> &'static Lane<P> {
     };
     // SAFETY: the memory is new and leaked.
     unsafe {
-        lane.writer()
-            .stream()
-            .set_up(lane.cursor(), memory, 1 << 10, 0, functions)
+        thread_buffer.writer().stream().set_up(
+            thread_buffer.cursor(),
+            memory,
+            1 << 10,
+            0,
+            functions,
+        )
     }
     .expect("the sizes are right");
-    lane.writer().allow_fast(true);
-    lane
+    thread_buffer.writer().allow_fast(true);
+    thread_buffer
 }
 
 /// An open gate.
@@ -49,14 +53,14 @@ fn open() -> &'static Gate {
     gate
 }
 
-fn read<P: ThreadPort>(lane: &Lane<P>) -> Vec<Packet> {
-    // SAFETY: nobody records: there is one thread, or the gate is frozen and the lane was seen
+fn read<P: ThreadPort>(thread_buffer: &ThreadBuffer<P>) -> Vec<Packet> {
+    // SAFETY: nobody records: there is one thread, or the gate is frozen and the thread buffer was seen
     // outside. (A thread that comes later goes inside, sees the gate, and leaves.)
-    unsafe { lane.seal(u64::MAX >> 8) };
+    unsafe { thread_buffer.seal(u64::MAX >> 8) };
     let mut bytes = Vec::new();
     let mut n = 0;
     // SAFETY: as above.
-    while let Some(packet) = unsafe { lane.writer().stream().buffer().packet(n) } {
+    while let Some(packet) = unsafe { thread_buffer.writer().stream().buffer().packet(n) } {
         bytes.extend_from_slice(packet);
         n += 1;
     }
@@ -67,29 +71,32 @@ impl Thread {
     fn new() -> Self {
         Self {
             gate: open(),
-            lane: new_lane(),
+            thread_buffer: new_buffer(),
             port: leak(Mock::default()),
         }
     }
 
     fn call(self, edge: Edge, function: usize) {
-        self.lane.call(self.port, self.gate, edge, function, 0);
+        self.thread_buffer
+            .call(self.port, self.gate, edge, function, 0);
     }
 
     /// A handler of signal `irq`, with a call in it.
     fn handler(self, irq: u16) {
-        self.lane.hook(self.port, self.gate, Event::IsrEnter(irq));
+        self.thread_buffer
+            .hook(self.port, self.gate, Event::IsrEnter(irq));
         self.call(Edge::Enter, 0x2000);
         self.call(Edge::Exit, 0x2000);
-        self.lane.hook(self.port, self.gate, Event::IsrExit(irq));
+        self.thread_buffer
+            .hook(self.port, self.gate, Event::IsrExit(irq));
     }
 
-    fn strike(self, strike: impl FnMut(&'static str) + 'static) {
-        *self.port.strike.borrow_mut() = Some(Box::new(strike));
+    fn preempt(self, preempt: impl FnMut(&'static str) + 'static) {
+        *self.port.preempt.borrow_mut() = Some(Box::new(preempt));
     }
 
     fn kinds(self) -> Vec<Kind> {
-        let records: Vec<_> = read(self.lane)
+        let records: Vec<_> = read(self.thread_buffer)
             .into_iter()
             .flat_map(|p| p.records)
             .collect();
@@ -124,7 +131,7 @@ fn struck_at(n: usize, m: usize) -> bool {
     let thread = Thread::new();
     let struck = Rc::new(Cell::new(false));
     let (did, mut left) = (struck.clone(), n);
-    thread.strike(move |_| {
+    thread.preempt(move |_| {
         if left > 0 {
             left -= 1;
             return;
@@ -132,7 +139,7 @@ fn struck_at(n: usize, m: usize) -> bool {
         left = usize::MAX;
         let (did, mut left) = (did.clone(), m);
         // From now on the second signal waits for its point.
-        thread.strike(move |_| {
+        thread.preempt(move |_| {
             if left > 0 {
                 left -= 1;
             } else {
@@ -147,7 +154,7 @@ fn struck_at(n: usize, m: usize) -> bool {
         thread.call(Edge::Enter, function);
         thread.call(Edge::Exit, function);
     }
-    thread.port.strike.borrow_mut().take();
+    thread.port.preempt.borrow_mut().take();
     // What came behind the last hook's last look is found by the next.
     thread.call(Edge::Enter, 0x1300);
     if !struck.get() {
@@ -187,7 +194,7 @@ fn signals_at_any_point_and_signals_in_signals_are_recorded_in_order() {
 fn more_signals_than_the_side_buffer_holds_are_counted() {
     let thread = Thread::new();
     let mut once = true;
-    thread.strike(move |place| {
+    thread.preempt(move |place| {
         if place == "after" && std::mem::take(&mut once) {
             for _ in 0..SIDE_EVENTS + 9 {
                 thread.call(Edge::Enter, 0x2000);
@@ -195,9 +202,12 @@ fn more_signals_than_the_side_buffer_holds_are_counted() {
         }
     });
     thread.call(Edge::Enter, 0x1100);
-    thread.port.strike.borrow_mut().take();
+    thread.port.preempt.borrow_mut().take();
     assert_eq!(thread.kinds().len(), SIDE_EVENTS + 1);
-    assert_eq!(thread.lane.writer().stream().figures().discarded, 9);
+    assert_eq!(
+        thread.thread_buffer.writer().stream().figures().discarded,
+        9
+    );
 }
 
 #[test]
@@ -206,21 +216,21 @@ fn a_frozen_gate_is_seen_from_inside_and_what_waits_is_not_lost() {
     thread.call(Edge::Enter, 0x1100);
     // The reader freezes when the writer has said that it is inside, but has not looked yet.
     let mut once = true;
-    thread.strike(move |place| {
+    thread.preempt(move |place| {
         if place == "inside" && std::mem::take(&mut once) {
             thread.gate.freeze(true);
         }
     });
     thread.call(Edge::Exit, 0x1100);
-    thread.port.strike.borrow_mut().take();
-    assert!(!thread.lane.inside());
-    assert_eq!(thread.lane.lost(), 1);
+    thread.port.preempt.borrow_mut().take();
+    assert!(!thread.thread_buffer.inside());
+    assert_eq!(thread.thread_buffer.lost(), 1);
     assert_eq!(thread.kinds(), [Kind::Enter(0x1100)]);
     thread.gate.freeze(false);
     thread.call(Edge::Enter, 0x1200);
-    let packets = read(thread.lane);
+    let packets = read(thread.thread_buffer);
     assert_eq!(packets.len(), 2);
-    assert_eq!(thread.lane.lost(), 0);
+    assert_eq!(thread.thread_buffer.lost(), 0);
     assert_eq!(packets[1].records[0].kind, Kind::Enter(0x1200));
     assert_eq!(packets.iter().map(|p| p.discarded).max(), Some(1));
 }
@@ -247,20 +257,20 @@ impl ThreadPort for Real {
 #[test]
 fn a_reader_finds_whole_packets_while_threads_record() {
     let gate = open();
-    let lanes: &'static Lanes<Real> = leak(Lanes::new());
+    let thread_buffers: &'static ThreadBuffers<Real> = leak(ThreadBuffers::new());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for _ in 0..2 {
-            let lane = new_lane::<Real>();
-            assert!(lanes.number().is_some());
-            lanes.add(lane);
+            let thread_buffer = new_buffer::<Real>();
+            assert!(thread_buffers.number().is_some());
+            thread_buffers.add(thread_buffer);
             let stop = &stop;
             scope.spawn(move || {
                 let mut function = 0x1000;
                 while !stop.load(Ordering::Relaxed) {
                     function = 0x1000 + (function + 16) % 0x1_0000;
-                    lane.call(&Real, gate, Edge::Enter, function, 0);
-                    lane.call(&Real, gate, Edge::Exit, function, 0);
+                    thread_buffer.call(&Real, gate, Edge::Enter, function, 0);
+                    thread_buffer.call(&Real, gate, Edge::Exit, function, 0);
                 }
             });
         }
@@ -272,12 +282,12 @@ fn a_reader_finds_whole_packets_while_threads_record() {
                 gate.freeze(true);
                 std::sync::atomic::fence(Ordering::SeqCst);
                 let mut records = 0;
-                for lane in lanes.iter() {
-                    while lane.inside() {
+                for thread_buffer in thread_buffers.iter() {
+                    while thread_buffer.inside() {
                         std::thread::yield_now();
                     }
                     // The decoder asserts that everything is whole and in order of time.
-                    let packets = read(lane);
+                    let packets = read(thread_buffer);
                     let sequences: Vec<u32> = packets.iter().map(|p| p.sequence).collect();
                     assert!(sequences.windows(2).all(|pair| pair[1] == pair[0] + 1));
                     records += packets.iter().map(|p| p.records.len()).sum::<usize>();
@@ -296,19 +306,23 @@ fn a_reader_finds_whole_packets_while_threads_record() {
 /// and how many counted as lost. `None` if there is no such point.
 fn ended_at(n: usize) -> Option<(usize, u32)> {
     let thread = Thread::new();
-    let Thread { lane, port, gate } = thread;
-    assert!(!lane.needs_seal());
+    let Thread {
+        thread_buffer,
+        port,
+        gate,
+    } = thread;
+    assert!(!thread_buffer.needs_seal());
     thread.call(Edge::Enter, 0x1100);
     for length in [8, 4] {
-        assert!(!lane.reserve(port, gate, length).is_null());
+        assert!(!thread_buffer.reserve(port, gate, length).is_null());
     }
-    assert!(lane.needs_seal() && lane.withheld() == 0);
+    assert!(thread_buffer.needs_seal() && thread_buffer.withheld() == 0);
     let mut left = n;
-    thread.strike(move |_| {
+    thread.preempt(move |_| {
         if left == 0 {
             for told in [2, 1] {
                 thread.call(Edge::Enter, 0x2000);
-                assert_eq!(lane.withheld(), told, "each is told of once");
+                assert_eq!(thread_buffer.withheld(), told, "each is told of once");
             }
             std::panic::resume_unwind(Box::new("the thread ends"));
         }
@@ -316,18 +330,24 @@ fn ended_at(n: usize) -> Option<(usize, u32)> {
     });
     let last = AssertUnwindSafe(|| thread.call(Edge::Exit, 0x1100));
     let ended = std::panic::catch_unwind(last).is_err();
-    thread.port.strike.borrow_mut().take();
-    if !ended || !lane.inside() {
+    thread.port.preempt.borrow_mut().take();
+    if !ended || !thread_buffer.inside() {
         return None;
     }
-    assert!(!lane.has_ended() && lane.writer().stream().is_reserved());
+    assert!(!thread_buffer.has_ended() && thread_buffer.writer().stream().is_reserved());
     // SAFETY: it has ended, and there is no reader.
-    unsafe { lane.end(1 << 40) };
-    assert!(lane.has_ended() && !lane.inside() && !lane.needs_seal());
-    assert!(!lane.writer().stream().is_reserved());
+    unsafe { thread_buffer.end(1 << 40) };
+    assert!(thread_buffer.has_ended() && !thread_buffer.inside() && !thread_buffer.needs_seal());
+    assert!(!thread_buffer.writer().stream().is_reserved());
     let mut bytes = Vec::new();
     // SAFETY: as above.
-    while let Some(packet) = unsafe { lane.writer().stream().buffer().packet(bytes.len() as u32) } {
+    while let Some(packet) = unsafe {
+        thread_buffer
+            .writer()
+            .stream()
+            .buffer()
+            .packet(bytes.len() as u32)
+    } {
         bytes.push(packet.to_vec());
     }
     let packets = packets_of_jumps(&bytes.concat(), Mock::<Large>::LAYOUT, 0x1000);
@@ -351,21 +371,34 @@ fn a_thread_that_ended_in_a_hook_leaves_a_whole_stream_and_what_it_lost_is_count
 }
 
 #[test]
-fn a_reader_comes_back_to_the_lanes_that_it_chose_and_knows_which_are_new() {
-    let lanes = leak(Lanes::new());
+fn a_reader_comes_back_to_the_buffers_that_it_chose_and_knows_which_are_new() {
+    let thread_buffers = leak(ThreadBuffers::new());
     let add = |owner| {
-        let lane: &'static Lane<Mock<Large>> = new_lane();
-        lane.set_owner(1, owner);
-        lanes.add(lane);
+        let thread_buffer: &'static ThreadBuffer<Mock<Large>> = new_buffer();
+        thread_buffer.set_owner(1, owner);
+        thread_buffers.add(thread_buffer);
     };
-    let none = lanes.choose(|_| true);
+    let none = thread_buffers.choose(|_| true);
     (1..=5).for_each(add);
-    let chosen = lanes.choose(|lane| lane.owner() % 2 == 1);
+    let chosen = thread_buffers.choose(|thread_buffer| thread_buffer.owner() % 2 == 1);
     (6..=7).for_each(add);
-    let owners = |chosen: &Chosen<_>| chosen.iter().map(Lane::owner).collect::<Vec<_>>();
+    let owners = |chosen: &Chosen<_>| chosen.iter().map(ThreadBuffer::owner).collect::<Vec<_>>();
     assert!(none.is_empty() && !chosen.is_empty());
     assert_eq!(owners(&chosen), [5, 3, 1]);
-    assert!(lanes.since(&chosen).map(Lane::owner).eq([7, 6]));
-    assert!(lanes.since(&none).map(Lane::owner).eq((1..=7).rev()));
-    assert_eq!(owners(&lanes.choose(|lane| lane.owner() > 5)), [7, 6]);
+    assert!(
+        thread_buffers
+            .since(&chosen)
+            .map(ThreadBuffer::owner)
+            .eq([7, 6])
+    );
+    assert!(
+        thread_buffers
+            .since(&none)
+            .map(ThreadBuffer::owner)
+            .eq((1..=7).rev())
+    );
+    assert_eq!(
+        owners(&thread_buffers.choose(|thread_buffer| thread_buffer.owner() > 5)),
+        [7, 6]
+    );
 }

@@ -1,4 +1,4 @@
-//! Duration mode of a thread: signals at every point of its hooks, jumps, readers, and calls whose end nobody sees.
+//! Duration mode of a thread: signals at every point of its hooks, jumps, readers, and calls whose exit is never seen.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use kymo_device_tests::{Kind, Mock, Packet, hot, leak, packets};
 use kymo_recorder::duration::{Control, Frame};
 use kymo_recorder::encode::Functions;
 use kymo_recorder::gate::Gate;
-use kymo_recorder::threads::Lane;
+use kymo_recorder::threads::ThreadBuffer;
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::{Cause, PacketHeader};
 
@@ -22,7 +22,7 @@ const LOST: u8 = 30;
 #[derive(Clone, Copy)]
 struct Thread {
     gate: &'static Gate,
-    lane: &'static Lane<Mock<Large>>,
+    thread_buffer: &'static ThreadBuffer<Mock<Large>>,
     port: &'static Mock<Large>,
 }
 
@@ -33,17 +33,17 @@ impl Thread {
         assert!(gate.claim());
         gate.set_up(false, false);
         gate.turn(true, false);
-        let lane: &'static Lane<Mock<Large>> = leak(Lane::new());
+        let thread_buffer: &'static ThreadBuffer<Mock<Large>> = leak(ThreadBuffer::new());
         let buffer = vec![0u64; 1 << 11].leak();
         let functions = Functions {
             text_base: 0x1000,
             shift: 0,
         };
-        let stream = lane.writer().stream();
+        let stream = thread_buffer.writer().stream();
         // SAFETY: the memory is new and leaked.
         unsafe {
             stream.set_up(
-                lane.cursor(),
+                thread_buffer.cursor(),
                 (buffer.as_mut_ptr().cast(), 1 << 14),
                 1 << 10,
                 0,
@@ -57,16 +57,16 @@ impl Thread {
         // SAFETY: the memory is new, all zero, and leaked.
         let control: &'static Control = leak(unsafe { Control::new(frames, 1, DEPTH) });
         control.settings.set_threshold(threshold);
-        lane.give_duration(control);
+        thread_buffer.give_duration(control);
         Self {
             gate,
-            lane,
+            thread_buffer,
             port: leak(Mock::default()),
         }
     }
 
     fn call(self, edge: Edge, function: usize) {
-        self.lane
+        self.thread_buffer
             .call_in_duration(self.port, self.gate, edge, function, 0);
     }
 
@@ -79,7 +79,7 @@ impl Thread {
     }
 
     fn hook(self, event: Event) {
-        self.lane.hook(self.port, self.gate, event);
+        self.thread_buffer.hook(self.port, self.gate, event);
     }
 
     /// What time it is now.
@@ -98,11 +98,12 @@ impl Thread {
 
     fn packets(self) -> Vec<Packet> {
         // SAFETY: nobody records: there is one thread.
-        unsafe { self.lane.seal(u64::MAX >> 8) };
+        unsafe { self.thread_buffer.seal(u64::MAX >> 8) };
         let mut bytes = Vec::new();
         let mut n = 0;
         // SAFETY: as above.
-        while let Some(packet) = unsafe { self.lane.writer().stream().buffer().packet(n) } {
+        while let Some(packet) = unsafe { self.thread_buffer.writer().stream().buffer().packet(n) }
+        {
             bytes.extend_from_slice(packet);
             n += 1;
         }
@@ -218,7 +219,7 @@ fn struck_at(n: usize) -> bool {
     let thread = Thread::new(0);
     let struck = Rc::new(Cell::new(false));
     let (did, mut left) = (struck.clone(), n);
-    *thread.port.strike.borrow_mut() = Some(Box::new(move |_| {
+    *thread.port.preempt.borrow_mut() = Some(Box::new(move |_| {
         if left > 0 {
             left -= 1;
             return;
@@ -233,7 +234,7 @@ fn struck_at(n: usize) -> bool {
         thread.exit(function);
         thread.exit(0x1000);
     }
-    thread.port.strike.borrow_mut().take();
+    thread.port.preempt.borrow_mut().take();
     // What came behind the last hook's last look is found by the next.
     thread.enter(0x1300);
     thread.exit(0x1300);
@@ -269,7 +270,7 @@ fn a_reader_gets_the_calls_that_are_open_as_far_as_they_have_come() {
     thread.enter(0x1300);
     let now = thread.now();
     // SAFETY: nobody records.
-    unsafe { thread.lane.record_open_calls(now) };
+    unsafe { thread.thread_buffer.record_open_calls(now) };
     let calls = thread.calls();
     // The other one has not taken so long.
     let [call] = calls[..] else {
@@ -313,7 +314,7 @@ fn calls_of_a_thread_that_ended_or_that_recording_left_are_lost_where_they_were_
     thread.exit(0x1200);
     let last = thread.now();
     // SAFETY: there is no thread.
-    unsafe { thread.lane.end(u64::MAX >> 8) };
+    unsafe { thread.thread_buffer.end(u64::MAX >> 8) };
     assert_eq!(thread.shape(), [(CALL, 0x1200), (LOST, 0x1100)]);
     assert!(thread.calls()[1].end < last);
 

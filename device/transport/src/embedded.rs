@@ -1,12 +1,12 @@
-//! Drivers that implement the traits of `embedded-io`.
+//! Adapter for drivers that implement the traits of `embedded-io`.
 
 use embedded_io::{Read, ReadReady, Write, WriteReady};
 
 use crate::{Gone, Transport};
 
-/// A driver of `embedded-io` as a [`Transport`]: it is written to and read from where it says that this does not block. Its
-/// errors are taken for an other end that has gone. For [`Sender::send`](crate::Sender::send): a driver does not say whether it has
-/// room for a whole event.
+/// A driver of `embedded-io` as a [`Transport`]. It is written to and read from only when it is ready, so that neither
+/// blocks. An error counts as a disconnected other end. For [`Sender::send`](crate::Sender::send) only: a driver does
+/// not report whether it has room for a whole event.
 #[derive(Debug)]
 pub struct EmbeddedIo<T>(pub T);
 
@@ -19,7 +19,7 @@ impl<T: Read + ReadReady + Write + WriteReady> Transport for EmbeddedIo<T> {
         }
     }
 
-    /// At least one byte is all that a driver promises.
+    /// A driver guarantees only one byte.
     fn room(&mut self) -> Result<usize, Gone> {
         self.0.write_ready().map(usize::from).map_err(|_| Gone)
     }

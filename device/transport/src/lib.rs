@@ -1,8 +1,8 @@
-//! Transports: how bytes leave a target and how they arrive, whatever carries them. What `kymo_transport.h` is for C.
+//! Transports: byte pipes between a target and the host. The counterpart of `kymo_transport.h`.
 //!
-//! A driver implements [`Transport`]; one that has the traits of `embedded-io` is wrapped in `EmbeddedIo` (feature
-//! `embedded-io`). [`Sender`] sends through it and counts what is lost: with [`send`](Sender::send) what may wait, such as Kymo's
-//! link (`kymo::Link`), and with [`emit`](Sender::emit) events of one's own, which may not.
+//! A driver implements [`Transport`]; a driver with the traits of `embedded-io` is wrapped in `EmbeddedIo` (feature
+//! `embedded-io`). [`Sender`] sends through a transport and counts losses. Code that may wait, such as Kymo's link
+//! (`kymo::Link`), uses [`send`](Sender::send); user events, which must not wait, use [`emit`](Sender::emit).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -12,31 +12,31 @@ mod embedded;
 #[cfg(feature = "embedded-io")]
 pub use embedded::EmbeddedIo;
 
-/// Nobody is at the other end.
+/// The other end is not connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
-/// A way for bytes. No method waits for the other end.
+/// A byte pipe. No method waits for the other end.
 pub trait Transport {
-    /// Takes the first of these bytes, as many as there is room for, and returns how many.
+    /// Takes as many of the bytes as there is room for, from the first on, and returns their number.
     ///
     /// # Errors
-    /// When nobody is at the other end.
+    /// If the other end is not connected.
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Gone>;
 
-    /// How many bytes [`write`](Self::write) would take now. Without this it takes all, or none.
+    /// Returns how many bytes [`write`](Self::write) would take now. By default it takes all, or none.
     ///
     /// # Errors
-    /// When nobody is at the other end.
+    /// If the other end is not connected.
     #[inline]
     fn room(&mut self) -> Result<usize, Gone> {
         Ok(usize::MAX)
     }
 
-    /// Fills the first of these bytes with what has arrived, and returns how many. Without this nothing arrives.
+    /// Reads the bytes that have arrived, and returns their number. By default a transport only sends.
     ///
     /// # Errors
-    /// When nobody is at the other end.
+    /// If the other end is not connected.
     #[inline]
     fn read(&mut self, bytes: &mut [u8]) -> Result<usize, Gone> {
         let _ = bytes;
@@ -44,19 +44,18 @@ pub trait Transport {
     }
 }
 
-/// What was lost.
+/// Losses of a sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// Calls of [`send`](Sender::send) and [`emit`](Sender::emit).
+    /// Calls of [`send`](Sender::send) and [`emit`](Sender::emit) that lost bytes.
     pub writes: u32,
-    /// Their bytes.
+    /// Number of lost bytes.
     pub bytes: u32,
 }
 
-/// Sends through a transport and counts what is lost.
+/// Sends through a transport and counts losses.
 ///
-/// Its methods take `&mut self`: whoever may call them has kept other writers off, by a critical section or a mutex around the
-/// sender.
+/// Its methods take `&mut self`: the caller excludes other writers, by a critical section or a mutex around the sender.
 #[derive(Debug)]
 pub struct Sender<T> {
     transport: T,
@@ -65,7 +64,7 @@ pub struct Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// A sender that looks for room `patience` times in a row before the rest is lost.
+    /// Creates a sender that looks for room `patience` times in a row before it drops the rest.
     pub const fn new(transport: T, patience: u32) -> Self {
         Self {
             transport,
@@ -77,13 +76,13 @@ impl<T> Sender<T> {
         }
     }
 
-    /// What was lost so far.
+    /// Returns the losses so far.
     #[inline]
     pub const fn lost(&self) -> Lost {
         self.lost
     }
 
-    /// The transport.
+    /// Returns the transport.
     #[inline]
     pub const fn transport(&mut self) -> &mut T {
         &mut self.transport
@@ -97,8 +96,8 @@ impl<T> Sender<T> {
 }
 
 impl<T: Transport> Sender<T> {
-    /// Sends all of these bytes, and waits for room. False if the other end has gone, or has not taken anything for as many looks as
-    /// there is patience: the rest is lost.
+    /// Sends all of the bytes, waiting for room. Returns false, and drops the rest, if the other end is gone or has
+    /// taken nothing in `patience` attempts.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         let mut looks = 0;
@@ -115,8 +114,8 @@ impl<T: Transport> Sender<T> {
         true
     }
 
-    /// Sends an event whole, or not at all if there is no room for it, without waiting. Where it is sent, `stamp` is called first, to
-    /// write the time into it: as other writers are kept off, the times in the stream never step back.
+    /// Sends a whole event without waiting, or drops it if there is no room. If there is room, `stamp` is called first
+    /// to write the timestamp into the event. Other writers are excluded, so timestamps in the stream never decrease.
     #[inline]
     pub fn emit<const BYTES: usize>(
         &mut self,
@@ -132,7 +131,7 @@ impl<T: Transport> Sender<T> {
         self.lose(BYTES)
     }
 
-    /// Fills the first of these bytes with what has arrived, and returns how many.
+    /// Reads the bytes that have arrived, and returns their number.
     pub fn receive(&mut self, bytes: &mut [u8]) -> usize {
         self.transport.read(bytes).unwrap_or(0)
     }

@@ -1,9 +1,10 @@
-//! A USB endpoint that is fast, slow, full and disconnected in turn: what arrives and what is counted as lost are all that was sent.
+//! A USB endpoint that is fast, slow, full and disconnected in turn: the bytes that arrive and the bytes counted as
+//! lost must add up to all bytes sent.
 
 use embedded_io::{ErrorKind, ErrorType, Read, ReadReady, Write, WriteReady};
 use kymo_transport::{EmbeddedIo, Gone, Sender, Transport};
 
-/// How the host behaves now.
+/// State of the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
     Fast,
@@ -12,7 +13,7 @@ enum State {
     Gone,
 }
 
-/// Numbers without a pattern.
+/// Pseudo-random numbers.
 struct Random(u32);
 
 impl Random {
@@ -42,7 +43,7 @@ impl Endpoint {
         }
     }
 
-    /// Time passes for the host.
+    /// Simulates time passing for the host.
     fn host(&mut self) {
         if self.state == State::Fast || (self.state == State::Slow && self.random.below(5) == 0) {
             self.got.append(&mut self.packet);
@@ -118,7 +119,7 @@ impl Read for Endpoint {
     }
 }
 
-/// Sends texts of any length through a transport around the endpoint.
+/// Sends texts of any length through a transport over the endpoint.
 fn texts<T: Transport>(transport: T, endpoint: fn(&mut T) -> &mut Endpoint) {
     let mut random = Random(7);
     let mut sender = Sender::new(transport, 20);

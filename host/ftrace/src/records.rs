@@ -21,12 +21,12 @@ pub enum Step<'a> {
 /// What it reads is given to each call, so that it need not own it.
 #[derive(Debug)]
 pub struct Records {
-    lanes: Vec<Lane>,
+    cpu_buffers: Vec<CpuBuffer>,
     /// The one whose record is at hand.
     current: usize,
     /// The record at hand of `current` comes before all others up to this time.
     limit: Option<(u64, usize)>,
-    /// A lane whose next step is not known yet.
+    /// A CPU buffer whose next step is not known yet.
     stale: bool,
     ended: bool,
     /// The note that was given last.
@@ -34,7 +34,7 @@ pub struct Records {
 }
 
 #[derive(Debug)]
-struct Lane {
+struct CpuBuffer {
     buffer: usize,
     cursor: CpuCursor,
     /// Losses and damage before the record at hand, which come first.
@@ -43,10 +43,10 @@ struct Lane {
     time: Option<u64>,
 }
 
-/// Notes that are kept of one lane; a damaged file has one a page.
+/// Notes that are kept of one CPU buffer; a damaged file has one a page.
 const NOTES: usize = 16;
 
-impl Lane {
+impl CpuBuffer {
     fn advance(&mut self, trace: &Trace, file: &[u8]) {
         loop {
             match self.cursor.advance(file) {
@@ -74,8 +74,8 @@ impl Lane {
 /// Where a step comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The number of the lane: those of the first buffer's CPUs, then those of the next.
-    pub lane: usize,
+    /// The number of the CPU buffer: those of the first buffer's CPUs, then those of the next.
+    pub cpu_buffer: usize,
     /// The number of the buffer.
     pub buffer: usize,
     /// The CPU.
@@ -87,23 +87,23 @@ pub struct Place {
 impl Records {
     /// All records of a trace.
     pub fn new(trace: &Trace, file: &[u8]) -> Self {
-        let mut lanes = Vec::new();
+        let mut cpu_buffers = Vec::new();
         for (buffer, found) in trace.buffers.iter().enumerate() {
             for data in &found.cpus {
                 let cursor = CpuCursor::new(*data, trace.layout, found.page_size);
-                let mut lane = Lane {
+                let mut cpu_buffer = CpuBuffer {
                     buffer,
                     cursor,
                     notes: std::collections::VecDeque::new(),
                     time: None,
                 };
-                lane.advance(trace, file);
-                lanes.push(lane);
+                cpu_buffer.advance(trace, file);
+                cpu_buffers.push(cpu_buffer);
             }
         }
         let mut records = Self {
-            ended: lanes.is_empty(),
-            lanes,
+            ended: cpu_buffers.is_empty(),
+            cpu_buffers,
             current: 0,
             limit: None,
             stale: false,
@@ -113,24 +113,30 @@ impl Records {
         records
     }
 
-    /// The lanes: buffer and CPU of each.
-    pub fn lanes(&self) -> impl Iterator<Item = (usize, u32)> {
-        self.lanes
+    /// The CPU buffers: buffer and CPU of each.
+    pub fn cpu_buffers(&self) -> impl Iterator<Item = (usize, u32)> {
+        self.cpu_buffers
             .iter()
-            .map(|lane| (lane.buffer, lane.cursor.cpu()))
+            .map(|cpu_buffer| (cpu_buffer.buffer, cpu_buffer.cursor.cpu()))
     }
 
-    /// Finds the lane whose step is next, and up to which time it stays so.
+    /// Finds the CPU buffer whose step is next, and up to which time it stays so.
     fn choose(&mut self) {
         // Notes come at once: they belong right behind the record before.
-        if let Some(place) = self.lanes.iter().position(|lane| !lane.notes.is_empty()) {
+        if let Some(place) = self
+            .cpu_buffers
+            .iter()
+            .position(|cpu_buffer| !cpu_buffer.notes.is_empty())
+        {
             self.current = place;
             self.limit = None;
             return;
         }
         let (mut first, mut second) = (None, None);
-        for (place, lane) in self.lanes.iter().enumerate() {
-            let Some(time) = lane.time else { continue };
+        for (place, cpu_buffer) in self.cpu_buffers.iter().enumerate() {
+            let Some(time) = cpu_buffer.time else {
+                continue;
+            };
             let key = (time, place);
             if first.is_none_or(|first| key < first) {
                 second = first;
@@ -154,8 +160,11 @@ impl Records {
         if !self.follows(trace, file) {
             return self.next_slowly(trace, file);
         }
-        let lane = self.lanes.get(self.current)?;
-        Some((self.place(lane), Step::Record(lane.cursor.record(file))))
+        let cpu_buffer = self.cpu_buffers.get(self.current)?;
+        Some((
+            self.place(cpu_buffer),
+            Step::Record(cpu_buffer.cursor.record(file)),
+        ))
     }
 
     /// Gives the records that follow the one that [`next`](Self::next) gave last to `take`, as far as they are the next of
@@ -169,44 +178,44 @@ impl Records {
         mut take: impl FnMut(Place, &Record<'_>) -> bool,
     ) {
         let (current, limit) = (self.current, self.limit);
-        let (true, Some(lane)) = (self.stale, self.lanes.get_mut(current)) else {
+        let (true, Some(cpu_buffer)) = (self.stale, self.cpu_buffers.get_mut(current)) else {
             return;
         };
-        let (buffer, cpu) = (lane.buffer, lane.cursor.cpu());
-        let (mut last, mut is_next) = (lane.time, true);
-        lane.cursor.run(file, |record| {
+        let (buffer, cpu) = (cpu_buffer.buffer, cpu_buffer.cursor.cpu());
+        let (mut last, mut is_next) = (cpu_buffer.time, true);
+        cpu_buffer.cursor.run(file, |record| {
             let time = trace.timing.nanoseconds(record.ticks, cpu);
             last = Some(time);
             is_next = limit.is_none_or(|limit| (time, current) < limit);
             let place = Place {
-                lane: current,
+                cpu_buffer: current,
                 buffer,
                 cpu,
                 time,
             };
             is_next && take(place, &record)
         });
-        lane.time = last;
+        cpu_buffer.time = last;
         if !is_next {
             self.stale = false;
             self.choose();
         }
     }
 
-    /// Goes on to the next record of the lane at hand, if that is the next of all, as nearly all are. Else it is known
-    /// of that lane what is next.
+    /// Goes on to the next record of the CPU buffer at hand, if that is the next of all, as nearly all are. Else it is known
+    /// of that CPU buffer what is next.
     #[inline(always)]
     fn follows(&mut self, trace: &Trace, file: &[u8]) -> bool {
         let current = self.current;
-        let (true, Some(lane)) = (self.stale, self.lanes.get_mut(current)) else {
+        let (true, Some(cpu_buffer)) = (self.stale, self.cpu_buffers.get_mut(current)) else {
             return false;
         };
-        if !lane.cursor.step(file) {
+        if !cpu_buffer.cursor.step(file) {
             return false;
         }
-        let ticks = lane.cursor.ticks();
-        let time = trace.timing.nanoseconds(ticks, lane.cursor.cpu());
-        lane.time = Some(time);
+        let ticks = cpu_buffer.cursor.ticks();
+        let time = trace.timing.nanoseconds(ticks, cpu_buffer.cursor.cpu());
+        cpu_buffer.time = Some(time);
         if self.limit.is_none_or(|limit| (time, current) < limit) {
             return true;
         }
@@ -220,15 +229,15 @@ impl Records {
         if self.stale {
             self.stale = false;
             let current = self.current;
-            if let Some(lane) = self.lanes.get_mut(current) {
-                lane.advance(trace, file);
-                let key = lane.time.map(|time| (time, current));
+            if let Some(cpu_buffer) = self.cpu_buffers.get_mut(current) {
+                cpu_buffer.advance(trace, file);
+                let key = cpu_buffer.time.map(|time| (time, current));
                 let is_first = match (key, self.limit) {
                     (Some(key), Some(limit)) => key < limit,
                     (Some(_), None) => true,
                     (None, _) => false,
                 };
-                if !is_first || !lane.notes.is_empty() {
+                if !is_first || !cpu_buffer.notes.is_empty() {
                     self.choose();
                 }
             }
@@ -236,21 +245,24 @@ impl Records {
         if self.ended {
             return None;
         }
-        if self.lanes.get(self.current)?.notes.is_empty() {
+        if self.cpu_buffers.get(self.current)?.notes.is_empty() {
             self.stale = true;
-            let lane = self.lanes.get(self.current)?;
-            return Some((self.place(lane), Step::Record(lane.cursor.record(file))));
+            let cpu_buffer = self.cpu_buffers.get(self.current)?;
+            return Some((
+                self.place(cpu_buffer),
+                Step::Record(cpu_buffer.cursor.record(file)),
+            ));
         }
         self.note(trace, file)
     }
 
     #[inline(always)]
-    const fn place(&self, lane: &Lane) -> Place {
+    const fn place(&self, cpu_buffer: &CpuBuffer) -> Place {
         Place {
-            lane: self.current,
-            buffer: lane.buffer,
-            cpu: lane.cursor.cpu(),
-            time: match lane.time {
+            cpu_buffer: self.current,
+            buffer: cpu_buffer.buffer,
+            cpu: cpu_buffer.cursor.cpu(),
+            time: match cpu_buffer.time {
                 Some(time) => time,
                 None => 0,
             },
@@ -259,14 +271,14 @@ impl Records {
 
     #[cold]
     fn note<'a>(&'a mut self, trace: &Trace, file: &[u8]) -> Option<(Place, Step<'a>)> {
-        let place = self.place(self.lanes.get(self.current)?);
-        let lane = self.lanes.get_mut(self.current)?;
-        let full = lane.notes.len() >= NOTES;
-        let note = lane.notes.pop_front()?;
+        let place = self.place(self.cpu_buffers.get(self.current)?);
+        let cpu_buffer = self.cpu_buffers.get_mut(self.current)?;
+        let full = cpu_buffer.notes.len() >= NOTES;
+        let note = cpu_buffer.notes.pop_front()?;
         if full {
-            lane.advance(trace, file);
+            cpu_buffer.advance(trace, file);
         }
-        if lane.notes.is_empty() {
+        if cpu_buffer.notes.is_empty() {
             self.choose();
         }
         self.noted = note;

@@ -33,7 +33,7 @@ pub struct Report<'t> {
     trace: &'t Trace,
     style: Style,
     comms: Comms,
-    /// What is missing before the next record of a lane.
+    /// What is missing before the next record of a CPU buffer.
     lost: HashMap<usize, Lost>,
     /// Callers of functions, by CPU, for the indent of `function` events.
     callers: HashMap<u32, Vec<String>>,
@@ -102,18 +102,18 @@ impl<'t> Report<'t> {
         let record = match step {
             Step::Record(record) => record,
             Step::Lost(lost) => {
-                self.lost.insert(place.lane, *lost);
+                self.lost.insert(place.cpu_buffer, *lost);
                 return;
             }
             Step::Damage(..) => {
-                self.lost.insert(place.lane, Lost::Unknown);
+                self.lost.insert(place.cpu_buffer, Lost::Unknown);
                 return;
             }
         };
         let data = record.data;
         let lost = match self.lost.is_empty() {
             true => None,
-            false => self.lost.remove(&place.lane),
+            false => self.lost.remove(&place.cpu_buffer),
         };
         if let Some(entry) = self.entry.take()
             && self.finish_entry(

@@ -7,7 +7,7 @@
 //!
 //! - A handler of an exception is only ever entered by an exception, and ends with its own return.
 //! - A hook begins where its first instruction is executed and ends with its own return; what it
-//!   calls belongs to it. A handler that strikes meanwhile does not.
+//!   calls belongs to it. A handler that preempts meanwhile does not.
 //! - Which thread goes on after a switch follows from the stack that its registers are loaded from.
 //! - A function is entered and left where its hooks are called, inlined ones too. `longjmp` leaves
 //!   all that were entered since the `setjmp` to which it returns.

@@ -1,9 +1,9 @@
-//! The names of RTEMS's system events, by id: version 10 of its event records (from RTEMS 6 on).
+//! Names of RTEMS's system events by id: version 10 of its event records (from RTEMS 6 on).
 //!
-//! Data, taken over from the interface that RTEMS documents (`rtems/recorddata.h`); the spelling,
-//! faults included (`WORKSPACE_FREE_ENTY`), is what its tools show.
+//! The data is from RTEMS's documented interface (`rtems/recorddata.h`); the spelling, errors included
+//! (`WORKSPACE_FREE_ENTY`), is that of its tools.
 
-/// The names of ids 0 to 341; the system events behind them have no names of their own.
+/// Names of ids 0 to 341; the higher system ids have no names of their own.
 pub(super) const SYSTEM: [&str; 342] = [
     "EMPTY",
     "VERSION",

@@ -1,11 +1,10 @@
-//! Consistent overhead byte stuffing (Cheshire and Baker, 1999): bytes without zeros.
+//! Consistent overhead byte stuffing (Cheshire and Baker, 1999): encodes bytes without zeros.
 //!
-//! A run of up to 254 non-zero bytes is sent behind its length plus one; a length below 255 stands
-//! for the zero that followed. A frame of data is shorter than 254 bytes, so that its overhead is
-//! one byte; the code takes any length.
+//! A run of up to 254 non-zero bytes is preceded by its length plus one; a length below 255 implies a zero after the
+//! run. A frame of data is shorter than 254 bytes, so that its overhead is one byte; the code accepts any length.
 
-/// Encodes `source` into the front of `out` and returns the length; `None` if `out` is too short
-/// (`source.len() + source.len() / 254 + 1` is always enough).
+/// Encodes `source` into the start of `out` and returns the length; `None` if `out` is too short (`source.len() +
+/// source.len() / 254 + 1` always suffices).
 pub fn encode(source: &[u8], out: &mut [u8]) -> Option<usize> {
     let mut code_at = 0;
     let mut at = 1;
@@ -35,8 +34,8 @@ pub fn encode(source: &[u8], out: &mut [u8]) -> Option<usize> {
     Some(at)
 }
 
-/// Decodes what stands in the front `length` bytes of `bytes` in place and returns the length of
-/// the result; `None` if it is no encoding: a zero byte in it, or a run that goes past the end.
+/// Decodes the first `length` bytes of `bytes` in place and returns the length of the result; `None` if the encoding is
+/// invalid: a zero byte in it, or a run beyond the end.
 pub fn decode_in_place(bytes: &mut [u8], length: usize) -> Option<usize> {
     let bytes = bytes.get_mut(..length)?;
     let (mut from, mut to) = (0, 0);
@@ -45,7 +44,7 @@ pub fn decode_in_place(bytes: &mut [u8], length: usize) -> Option<usize> {
         if code == 0 || from + code > length {
             return None;
         }
-        // (Byte by byte: what moves them at once is a kilobyte of a microcontroller's code.)
+        // Byte by byte, because code that moves them at once takes a kilobyte on a microcontroller.
         for at in from + 1..from + code {
             if bytes[at] == 0 {
                 return None;

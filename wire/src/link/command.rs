@@ -1,7 +1,7 @@
-//! What a host can ask of a target.
+//! Commands of a host to a target.
 //!
-//! A command is one word, some with arguments behind it, separated by spaces. The same words stand
-//! in a line typed at a terminal and in a frame. Words are whole: no prefixes, no case folding.
+//! A command is one word, some with arguments, separated by spaces. It has the same form in a line typed at a terminal
+//! and in a frame. Words are matched whole: no prefixes, no case folding.
 
 use core::fmt;
 
@@ -11,90 +11,90 @@ use super::condition::Conditions;
 #[cfg(feature = "duration")]
 use super::duration::Duration;
 
-/// A command, parsed.
+/// A parsed command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Command {
-    /// `identify`: who are you? The answer is an [`Identity`](super::Identity).
+    /// `identify`: requests the [`Identity`](super::Identity).
     Identify,
-    /// `ping`: answered by `pong`.
+    /// `ping`: requests the reply `pong`.
     Ping,
-    /// `status`: the state of gate and buffer, as `key=value` words.
+    /// `status`: requests the state of gate and buffer, as `key=value` words.
     Status,
-    /// `reboot`: start again; not answered.
+    /// `reboot`: resets the target; no reply.
     Reboot,
-    /// `enable`: events may be recorded.
+    /// `enable`: enables recording.
     Enable,
-    /// `disable`: nothing is recorded until `enable`.
+    /// `disable`: disables recording until `enable`.
     Disable,
-    /// `on`: record from now on, without waiting for the trigger.
+    /// `on`: turns recording on, without the trigger.
     On,
-    /// `off`: stop recording until the trigger.
+    /// `off`: turns recording off, until the trigger.
     Off,
-    /// `listsets`: trigger and stopper.
+    /// `listsets`: requests trigger and stopper.
     ListSets,
-    /// `trigger ADDRESS`: the function whose entry turns recording on; 0 for none.
+    /// `trigger ADDRESS`: sets the function whose entry turns recording on; 0 for none.
     Trigger(u64),
-    /// `stopper ADDRESS`: the function whose exit turns recording off; 0 for none.
+    /// `stopper ADDRESS`: sets the function whose exit turns recording off; 0 for none.
     Stopper(u64),
-    /// `once on|off`: whether the trigger turns recording on once only, until `clear` or `trigger`.
+    /// `once on|off`: sets whether the trigger turns recording on only once, until `clear` or `trigger`.
     Once(bool),
-    /// `mode overwrite|fixed|stream`: what to do when the buffer is full. Clears the buffer.
+    /// `mode overwrite|fixed|stream`: sets what happens when the buffer is full. Clears the buffer.
     Mode(Mode),
-    /// `condition ...`: what [`Conditions`] says of trigger and stopper.
+    /// `condition ...`: sets or queries the [`Conditions`] of trigger and stopper.
     #[cfg(feature = "conditions")]
     Condition(Conditions),
-    /// `duration ...`: what [`Duration`] says of duration mode.
+    /// `duration ...`: sets or queries [`Duration`] mode.
     #[cfg(feature = "duration")]
     Duration(Duration),
-    /// `clear`: forget the recorded events and the profile table.
+    /// `clear`: discards the recorded events and the profile table.
     Clear,
-    /// `dump_trace`: send all packets.
+    /// `dump_trace`: requests all packets.
     DumpTrace,
-    /// `dump_profile` or `dump_profiler`: send the profile table.
+    /// `dump_profile` or `dump_profiler`: requests the profile table.
     DumpProfile,
-    /// `resend FIRST LAST`: send these pieces of the current dump again.
+    /// `resend FIRST LAST`: requests these pieces of the current dump again.
     Resend {
         /// The number of the first piece.
         first: u32,
         /// The number of the last piece.
         last: u32,
     },
-    /// `done`: the current dump has arrived.
+    /// `done`: ends the current dump, which has arrived.
     Done,
-    /// `stream on [MS]`: send packets as they become full, from now on, and every so many
-    /// milliseconds what there is of the newest ([`FLUSH_MS`] where it is not said).
+    /// `stream on [MS]`: requests packets when they are full, from now on, and every `MS` milliseconds the records in
+    /// the newest packet ([`FLUSH_MS`] by default).
     StreamOn {
-        /// The milliseconds; 0: full packets only.
+        /// The interval in milliseconds; 0: full packets only.
         flush_ms: u32,
     },
-    /// `stream off`: send what was recorded up to now, and then no more. Asked again until the
-    /// answer says that it is over.
+    /// `stream off`: requests everything recorded up to now, then ends the stream. Repeated until the reply says that
+    /// it is over.
     StreamOff,
-    /// `ack NUMBER`: of the stream that is going on, every piece before this one has arrived. Answered
-    /// only if there is none.
+    /// `ack NUMBER`: acknowledges every piece of the current stream before this one. A reply is sent only if there is
+    /// no stream.
     Ack(u32),
-    /// `time`: what does your clock show? The answer is `ticks=N`.
+    /// `time`: requests the value of the clock. The reply is `ticks=N`.
     Time,
-    /// `wall_clock TICKS NS UNCERTAINTY`: when the target's clock showed `TICKS`, it was `NS` in the
-    /// world; the target records that, for the present moment.
+    /// `wall_clock TICKS NS UNCERTAINTY`: sends the wall-clock time `NS` at which the target's clock was `TICKS`. The
+    /// target records the wall-clock time that results for the present.
     WallClock {
-        /// What the target's clock showed.
+        /// The value of the target's clock.
         ticks: u64,
-        /// Nanoseconds since 1970 UTC at that moment.
+        /// Nanoseconds since 1970 UTC at that time.
         ns: u64,
-        /// By how many nanoseconds that may be wrong, either way.
+        /// Uncertainty in nanoseconds, in either direction.
         uncertainty: u32,
     },
 }
 
-/// What to do when the buffer is full.
+/// What happens when the buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The oldest packet gives way.
+    /// The oldest packet is overwritten.
     Overwrite,
-    /// What comes now is counted, not kept.
+    /// New events are counted, not kept.
     Fixed,
-    /// As fixed, but a reader takes packets out while all record, and makes room for new ones.
+    /// As fixed, but a reader takes packets out while recording continues, and makes room for new ones.
     Stream,
 }
 
@@ -102,7 +102,7 @@ impl Mode {
     /// All modes.
     pub const ALL: [Self; 3] = [Self::Overwrite, Self::Fixed, Self::Stream];
 
-    /// `overwrite`, `fixed` or `stream`.
+    /// Returns `overwrite`, `fixed` or `stream`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Overwrite => "overwrite",
@@ -111,30 +111,30 @@ impl Mode {
         }
     }
 
-    /// The opposite of [`name`](Self::name).
+    /// Parses a [`name`](Self::name).
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.name() == name)
     }
 }
 
-/// Why a line is no command.
+/// Error of a line that is not a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CommandError {
-    /// The first word is none of the commands.
+    /// The first word is not a command.
     Unknown,
-    /// The command needs an argument, or one more.
+    /// The command needs an argument, or another one.
     MissingArgument,
-    /// There is more behind the command than it takes.
+    /// The command has more arguments than it takes.
     ExtraArgument,
-    /// The argument is no address: hexadecimal digits, `0x` before them or not, of at most 64 bits.
+    /// The argument is not an address: hexadecimal digits, optionally after `0x`, of at most 64 bits.
     NotAnAddress,
-    /// The argument is no decimal number, or too large for its use (most have 32 bits).
+    /// The argument is not a decimal number, or too large for its use (most have 32 bits).
     NotANumber,
-    /// The argument is none of the modes.
+    /// The argument is not a mode.
     NotAMode,
     /// The argument is neither `on` nor `off`.
     NotASwitch,
-    /// The argument is none of the actions of a filter.
+    /// The argument is not an action of a filter.
     #[cfg(feature = "duration")]
     NotAnAction,
     /// The address is wider than the target's.
@@ -142,7 +142,7 @@ pub enum CommandError {
 }
 
 impl CommandError {
-    /// What a target answers.
+    /// Returns the target's reply.
     pub const fn message(self) -> &'static str {
         match self {
             Self::Unknown => "unknown command",
@@ -168,10 +168,10 @@ impl fmt::Display for CommandError {
 impl core::error::Error for CommandError {}
 
 impl Command {
-    /// Parses a line without its end. An empty line, or one of spaces, is `Ok(None)`.
+    /// Parses a line without its end. Returns `Ok(None)` for an empty line, or one of spaces.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// The error in the line.
     pub fn parse(line: &[u8]) -> Result<Option<Self>, CommandError> {
         let mut words = line
             .split(|byte| *byte == b' ' || *byte == b'\t')
@@ -250,7 +250,7 @@ impl Command {
     }
 }
 
-/// The command as a line without its end: what [`Command::parse`] takes.
+/// The command as a line without its end, as [`Command::parse`] reads it.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -311,13 +311,13 @@ pub(super) fn address(word: &[u8]) -> Result<u64, CommandError> {
     Ok(value)
 }
 
-/// A decimal number.
+/// Parses a decimal number.
 #[inline(never)]
 pub(super) fn number(word: &[u8]) -> Result<u64, CommandError> {
     let mut value = 0u64;
     for &digit in word {
         let digit = digit.wrapping_sub(b'0');
-        // Ten times what is more than that has no room.
+        // Ten times a larger value would overflow.
         if digit > 9 || value > u64::MAX / 10 {
             return Err(CommandError::NotANumber);
         }
@@ -328,21 +328,21 @@ pub(super) fn number(word: &[u8]) -> Result<u64, CommandError> {
     Ok(value)
 }
 
-/// The same of 32 bits.
+/// Parses a decimal number of 32 bits.
 #[inline(never)]
 pub(super) fn short(word: &[u8]) -> Result<u32, CommandError> {
     u32::try_from(number(word)?).map_err(|_| CommandError::NotANumber)
 }
 
-/// Whether these are the same. (What compares slices would be another function to be linked.)
+/// Returns whether these are equal. (The comparison of slices would link another function.)
 #[inline(never)]
 pub(super) fn same(one: &str, other: &[u8]) -> bool {
     let one = one.as_bytes();
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other)
 }
 
-/// What a command's first word says. (Not the command itself: with its arguments a table of them would be three
-/// times as large, in a microcontroller's flash.)
+/// First word of a command. (A table of commands with their arguments would take three times as much of a
+/// microcontroller's flash.)
 #[derive(Clone, Copy)]
 enum Word {
     Identify,
@@ -373,7 +373,7 @@ enum Word {
     Duration,
 }
 
-/// How many first words there are.
+/// Number of first words.
 const COUNT: usize =
     23 + cfg!(feature = "conditions") as usize + cfg!(feature = "duration") as usize;
 

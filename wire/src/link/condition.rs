@@ -1,29 +1,29 @@
-//! What a host can ask of the conditions of trigger and stopper: the command `condition`, and the words behind it.
+//! The command `condition`, which sets and queries the conditions of trigger and stopper, and its arguments.
 //!
-//! | words | what |
+//! | arguments | meaning |
 //! |---|---|
-//! | (none) | how are they set? `trigger_from=ADDRESS trigger_end=ADDRESS trigger_hit=N trigger_times=N trigger_hits=N trigger_acted=N`, and the same of the stopper; `trigger_cold=ADDRESS` behind the end where there is such a part |
-//! | `trigger FROM END HIT TIMES` | the trigger acts if it is called from `FROM` up to `END` (0: from anywhere), from the `HIT`th of these calls on, `TIMES` times at most (0: without limit) |
-//! | `trigger FROM END HIT TIMES COLD COLD_END` | the same, where code from `COLD` up to `COLD_END` belongs to that at `FROM` |
-//! | `stopper FROM END HIT TIMES` | the same of the stopper |
+//! | (none) | query: `trigger_from=ADDRESS trigger_end=ADDRESS trigger_hit=N trigger_times=N trigger_hits=N trigger_acted=N`, and the same for the stopper; `trigger_cold=ADDRESS` after the end if there is such a part |
+//! | `trigger FROM END HIT TIMES` | the trigger acts if it is called from `FROM` up to `END` (0: from anywhere), from the `HIT`th such call on, at most `TIMES` times (0: without limit) |
+//! | `trigger FROM END HIT TIMES COLD COLD_END` | likewise, with the code from `COLD` up to `COLD_END` as part of that at `FROM` |
+//! | `stopper FROM END HIT TIMES` | likewise for the stopper |
 //!
-//! Calls are counted from the last command `trigger`, `stopper`, `once`, `condition` or `clear` on. The commands `trigger`
-//! and `stopper` take the conditions of their function away.
+//! Calls are counted from the last command `trigger`, `stopper`, `once`, `condition` or `clear` on. The commands
+//! `trigger` and `stopper` remove the conditions of their function.
 
 use core::fmt;
 
 use super::command::{CommandError, address, same, short};
 
-/// When a trigger or stopper acts.
+/// Condition under which a trigger or stopper acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Condition {
-    /// The first address of the code that must have called it; 0: any.
+    /// Start of the code that must contain the call; 0: any.
     pub from: u64,
-    /// The first address behind that code.
+    /// First address after that code.
     pub end: u64,
-    /// The first of these calls at which it acts, counted from 1; 0: the first, too.
+    /// First such call at which it acts, counted from 1; 0: the first, too.
     pub hit: u32,
-    /// How often it acts at most; 0: without limit.
+    /// Maximum number of times it acts; 0: without limit.
     pub times: u32,
     /// The first address of another part of that code, which the compiler put elsewhere (GCC's `.cold`); 0: there is none.
     pub cold: u64,
@@ -31,19 +31,19 @@ pub struct Condition {
     pub cold_end: u64,
 }
 
-/// What is asked of conditions.
+/// Request of the command `condition`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conditions {
-    /// How are they set?
+    /// Queries the conditions.
     Ask,
-    /// When the trigger acts.
+    /// Sets the trigger's condition.
     Trigger(Condition),
-    /// When the stopper acts.
+    /// Sets the stopper's condition.
     Stopper(Condition),
 }
 
 impl Conditions {
-    /// Parses the words behind the command's first.
+    /// Parses the arguments of the command.
     pub(super) fn parse<'a>(
         mut words: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Self, CommandError> {
@@ -72,7 +72,7 @@ impl Conditions {
     }
 }
 
-/// The words behind the command's first, with the space before them.
+/// The arguments of the command, with the space before them.
 impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, condition) = match self {

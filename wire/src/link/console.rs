@@ -1,4 +1,4 @@
-//! A recording as lines of text, for a console: what a target says when it dies, and nobody is there to ask it.
+//! A recording as lines of text for a console: the last words of a target that dies without a host to read it.
 //!
 //! ```text
 //! *** kymo dump begins: keep this text, and give it to kymo ***
@@ -7,34 +7,34 @@
 //! *** kymo dump ends: lines=72 bytes=3412 crc=1a2b3c4d ***
 //! ```
 //!
-//! The bytes are those of a raw file: the identity line, then packets. Each line has 48 of them (the last one may have fewer) in
-//! base64 without padding, between its number and the CRC-32 of both. So a line is recognised wherever it stands, behind
-//! whatever a terminal puts before it, and one that is damaged or missing is known to be; others may stand in between.
+//! The bytes are those of a raw file: the identity line, then packets. Each line has 48 of them (the last one may have
+//! fewer) in base64 without padding, between its number and the CRC-32 of both. So a line is recognised at any
+//! position, after any prefix of a terminal, and damaged or missing lines are detected. Other lines may be in between.
 
 use super::crc::Crc32;
 use super::text::Text;
 
-/// What stands in the line before a dump.
+/// Start of the line before a dump.
 pub const BEGIN: &str = "*** kymo dump begins";
 
-/// What stands in the line behind it, before its words.
+/// Start of the line after a dump, before its words.
 pub const END: &str = "*** kymo dump ends:";
 
-/// What a line begins with.
+/// Start of a line of a dump.
 pub const LINE: &str = "kymo:";
 
-/// The bytes in a line.
+/// Bytes per line.
 pub const LINE_BYTES: usize = 48;
 
-/// The characters of the longest line: its beginning, a number, base64, a checksum, and what ends a line.
+/// Length of the longest line: prefix, number, base64, checksum, and end of line.
 pub const LINE_TEXT: usize = LINE.len() + 6 + 1 + LINE_BYTES / 3 * 4 + 1 + 8 + 2;
 
-/// A dump has fewer lines than this: their numbers have six digits.
+/// Limit of the number of lines in a dump: line numbers have six hexadecimal digits.
 pub const MAX_LINES: u32 = 1 << 24;
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The checksum of a line.
+/// Computes the checksum of a line.
 fn checksum(number: u32, bytes: &[u8]) -> u32 {
     let mut crc = Crc32::new();
     crc.update(&number.to_le_bytes());
@@ -42,7 +42,7 @@ fn checksum(number: u32, bytes: &[u8]) -> u32 {
     crc.value()
 }
 
-/// So many hexadecimal digits of a number.
+/// Appends a number with this many hexadecimal digits.
 fn hexadecimal(text: &mut Text<'_>, number: u32, digits: u32) {
     for digit in (0..digits).rev() {
         let value = (number >> (4 * digit) & 15) as usize;
@@ -50,7 +50,7 @@ fn hexadecimal(text: &mut Text<'_>, number: u32, digits: u32) {
     }
 }
 
-/// The `number`th line, of at most [`LINE_BYTES`] bytes.
+/// Writes line `number`, with at most [`LINE_BYTES`] bytes.
 pub fn write_line(number: u32, bytes: &[u8], text: &mut Text<'_>) {
     text.add(LINE);
     hexadecimal(text, number, 6);
@@ -60,7 +60,7 @@ pub fn write_line(number: u32, bytes: &[u8], text: &mut Text<'_>) {
         for place in 0..3 {
             bits = bits << 8 | three.get(place).copied().map_or(0, u32::from);
         }
-        // (Of two bytes three digits tell all, of one two.)
+        // Two bytes take three digits, one byte takes two.
         for place in 0..=three.len() {
             let digit = (bits >> (18 - 6 * place) & 63) as usize;
             text.add_bytes(DIGITS.get(digit..=digit).unwrap_or_default());
@@ -71,7 +71,7 @@ pub fn write_line(number: u32, bytes: &[u8], text: &mut Text<'_>) {
     text.end_line();
 }
 
-/// The line behind a dump.
+/// Writes the line after a dump.
 pub fn write_end(lines: u32, bytes: u32, crc: u32, text: &mut Text<'_>) {
     text.add(END)
         .word("lines", lines.into())
@@ -81,17 +81,17 @@ pub fn write_end(lines: u32, bytes: u32, crc: u32, text: &mut Text<'_>) {
     text.add(" ***").end_line();
 }
 
-/// What a line holds.
+/// Content of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Its number, from 0 on.
+    /// The number of the line, from 0 on.
     pub number: u32,
     bytes: [u8; LINE_BYTES],
     length: usize,
 }
 
 impl Line {
-    /// Its bytes.
+    /// Returns the bytes of the line.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or_default()
     }
@@ -109,7 +109,7 @@ fn number_of(text: &[u8], digits: usize) -> Option<u32> {
     u32::from_str_radix(text, 16).ok().filter(|_| plain)
 }
 
-/// Reads what stands behind [`LINE`] in a line; whatever follows is not looked at. `None` if it is damaged, or something else.
+/// Parses the part of a line after [`LINE`]; ignores what follows. Returns `None` if it is damaged, or something else.
 pub fn read_line(text: &[u8]) -> Option<Line> {
     let number = number_of(text, 6)?;
     let text = text.get(6..)?.strip_prefix(b":")?;
@@ -134,7 +134,7 @@ pub fn read_line(text: &[u8]) -> Option<Line> {
     (checksum(number, line.bytes()) == expected).then_some(line)
 }
 
-/// Lines, bytes and CRC-32 of a dump, as what stands behind [`END`] tells them.
+/// Parses the words after [`END`]: the lines, bytes and CRC-32 of a dump.
 pub fn read_end(text: &str) -> Option<(u32, u32, u32)> {
     let mut words = text.split_ascii_whitespace();
     let mut word = |name: &str| words.next()?.strip_prefix(name)?.strip_prefix('=');
@@ -166,7 +166,7 @@ mod tests {
                 damaged.copy_from_slice(inside);
                 damaged[at] ^= 1;
                 let other = read_line(damaged);
-                // Of the last digit some bits say nothing.
+                // Some bits of the last digit are unused.
                 assert!(other.is_none_or(|other| other == line), "{length} {at}");
                 assert!(read_line(&inside[..at]).is_none_or(|other| other == line));
             }

@@ -1,7 +1,7 @@
-//! CRC-32 as Ethernet and zlib have it: polynomial 0x04C11DB7, reflected, all ones before and after.
+//! CRC-32 of Ethernet and zlib: polynomial 0x04C11DB7, reflected, initial value and final XOR all ones.
 //!
-//! Worked out four bits at a time, with a table of 64 bytes: a target should not pay a KiB of flash
-//! for what runs once a frame.
+//! Computed four bits at a time with a table of 64 bytes: code that runs once per frame should not cost a target 1 KiB
+//! of flash.
 
 const TABLE: [u32; 16] = {
     let mut table = [0; 16];
@@ -19,17 +19,17 @@ const TABLE: [u32; 16] = {
     table
 };
 
-/// A checksum in the making.
+/// Incremental checksum.
 #[derive(Clone, Copy, Debug)]
 pub struct Crc32(u32);
 
 impl Crc32 {
-    /// Of nothing yet.
+    /// Creates the checksum of no bytes.
     pub const fn new() -> Self {
         Self(!0)
     }
 
-    /// Goes on with `bytes`.
+    /// Adds `bytes`.
     #[inline(never)]
     pub fn update(&mut self, bytes: &[u8]) {
         for &byte in bytes {
@@ -40,7 +40,7 @@ impl Crc32 {
         }
     }
 
-    /// The checksum of all that was given.
+    /// Returns the checksum of all added bytes.
     pub const fn value(self) -> u32 {
         !self.0
     }
@@ -52,7 +52,7 @@ impl Default for Crc32 {
     }
 }
 
-/// The checksum of `bytes`.
+/// Returns the checksum of `bytes`.
 pub fn crc32(bytes: &[u8]) -> u32 {
     let mut crc = Crc32::new();
     crc.update(bytes);

@@ -1,33 +1,33 @@
-//! What a host can ask of duration mode: the command `duration`, and the words behind it.
+//! The command `duration`, which sets and queries duration mode, and its arguments.
 //!
-//! | words | what |
+//! | arguments | meaning |
 //! |---|---|
-//! | (none) | how is it set? `on=N threshold=TICKS depth=N cpu=N events=N stop_at=ADDRESS filter=N too_deep=N unmatched=N` |
-//! | `on`, `off` | calls are recorded as one record each, at their ends; or as entries and exits |
-//! | `threshold TICKS` | what took less is not recorded |
-//! | `depth N` | nor what stands below so many recorded or hidden calls; 0: no limit |
-//! | `cpu on`, `cpu off` | the threshold compares the time that a call's thread had a processor; or wall time |
-//! | `events on`, `events off` | thread switches and interrupts are recorded beside the calls, or not |
-//! | `stop_at ADDRESS` | entering this function turns recording off; 0: none does |
-//! | `freeze ADDRESS TICKS` | a call of this function that took longer turns recording off; 0: none does |
-//! | `freeze_on marker VALUE`, `freeze_on irq NUMBER`, `freeze_on nothing` | a marker of this value, or the beginning of this interrupt's handler, turns recording off; or neither does |
-//! | `condition FROM HIT AFTER` | all these count if called from there (0: from anywhere), the so manieth time, and turn recording off so many recorded calls later |
-//! | `filter ADDRESS ACTION` | what becomes of calls of a function: `record`, `skip`, `below` (skipped with all below them) |
-//! | `filter all ACTION` | the same of all functions |
+//! | (none) | query: `on=N threshold=TICKS depth=N cpu=N events=N stop_at=ADDRESS filter=N too_deep=N unmatched=N` |
+//! | `on`, `off` | record each call as one record, at its end; or as entry and exit |
+//! | `threshold TICKS` | do not record shorter calls |
+//! | `depth N` | do not record calls below this many recorded or hidden calls; 0: no limit |
+//! | `cpu on`, `cpu off` | compare the threshold with the time that a call's thread had a processor; or with wall time |
+//! | `events on`, `events off` | record thread switches and interrupts in addition to the calls, or not |
+//! | `stop_at ADDRESS` | entering this function turns recording off; 0: none |
+//! | `freeze ADDRESS TICKS` | a call of this function that took longer turns recording off; 0: none |
+//! | `freeze_on marker VALUE`, `freeze_on irq NUMBER`, `freeze_on nothing` | a marker of this value, or the start of this interrupt's handler, turns recording off; or neither |
+//! | `condition FROM HIT AFTER` | these act only if called from `FROM` (0: from anywhere), at the `HIT`th such call, and turn recording off after `AFTER` more recorded calls |
+//! | `filter ADDRESS ACTION` | action for calls of a function: `record`, `skip`, `below` (skipped with all below them) |
+//! | `filter all ACTION` | action for calls of all functions |
 
 use core::fmt;
 
 use super::command::{CommandError, address, number, same, short};
 
-/// What becomes of a function's calls in duration mode.
+/// Action for a function's calls in duration mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Action {
-    /// They are recorded.
+    /// The calls are recorded.
     Record = 0,
-    /// They are not; what they call is.
+    /// The calls are not recorded, but their callees are.
     Skip = 1,
-    /// Neither they are nor anything below them.
+    /// Neither the calls nor anything below them is recorded.
     Below = 2,
 }
 
@@ -35,7 +35,7 @@ impl Action {
     /// All actions.
     pub const ALL: [Self; 3] = [Self::Record, Self::Skip, Self::Below];
 
-    /// `record`, `skip` or `below`.
+    /// Returns `record`, `skip` or `below`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Record => "record",
@@ -48,11 +48,11 @@ impl Action {
 /// An event that turns recording off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FreezeOn {
-    /// None does.
+    /// No event.
     Nothing,
     /// A marker of this value.
     Marker(u32),
-    /// The handler of this interrupt begins, as the architecture counts.
+    /// The start of this interrupt's handler; the architecture's number.
     Irq(u16),
 }
 
@@ -66,47 +66,47 @@ impl fmt::Display for FreezeOn {
     }
 }
 
-/// What is asked of duration mode.
+/// Request of the command `duration`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Duration {
-    /// How is it set?
+    /// Queries the settings.
     Ask,
-    /// Calls are recorded so, or not.
+    /// Turns duration mode on or off.
     On(bool),
-    /// Ticks from which on a call is recorded.
+    /// Sets the minimum duration of a recorded call in ticks.
     Threshold(u64),
-    /// The last level of calls that is recorded; 0: all.
+    /// Sets the deepest level of calls that is recorded; 0: all.
     Depth(u32),
-    /// The threshold compares the time that a call's thread had a processor.
+    /// Selects whether the threshold is compared with the time that a call's thread had a processor.
     Cpu(bool),
-    /// Thread switches and interrupts are recorded, too.
+    /// Selects whether thread switches and interrupts are recorded, too.
     Events(bool),
-    /// The function whose entry turns recording off; 0: none.
+    /// Sets the function whose entry turns recording off; 0: none.
     StopAt(u64),
-    /// A call of a function that took longer than so many ticks turns recording off; 0: none does.
+    /// A call of a function that took longer than this many ticks turns recording off; 0: none.
     Freeze {
         /// The function.
         function: u64,
         /// The ticks.
         over: u64,
     },
-    /// An event turns recording off.
+    /// Sets the event that turns recording off.
     FreezeOn(FreezeOn),
-    /// When these, and [`StopAt`](Self::StopAt), count.
+    /// Condition under which these, and [`StopAt`](Self::StopAt), act.
     Condition {
-        /// If they are called from here; 0: from anywhere.
+        /// The caller; 0: any.
         from: u64,
-        /// The so manieth time.
+        /// The number of the call that counts.
         hit: u32,
-        /// And turn recording off when so many calls more have been recorded.
+        /// The number of further recorded calls after which recording is turned off.
         after: u32,
     },
-    /// What becomes of calls of a function; `None`: of all.
+    /// Sets the action for calls of a function; `None`: of all.
     Filter(Option<u64>, Action),
 }
 
 impl Duration {
-    /// Parses the words behind the command's first.
+    /// Parses the arguments of the command.
     pub(super) fn parse<'a>(
         mut words: impl Iterator<Item = &'a [u8]>,
     ) -> Result<Self, CommandError> {
@@ -174,7 +174,7 @@ fn switch(word: &[u8]) -> Result<bool, CommandError> {
     }
 }
 
-/// The words behind the command's first, with the space before them.
+/// The arguments of the command, with the space before them.
 impl fmt::Display for Duration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let switch = |on| if on { "on" } else { "off" };

@@ -1,14 +1,15 @@
-//! Why a recorder could not be set up: the rule of `kymo_config` that the program breaks.
+//! Set-up faults of a recorder: the rules of `kymo_config` that a program can break.
 //!
-//! A target reports `error=NAME value=NUMBER` in its `status`; the sentence that goes with the name is
-//! here, for the host and for `kymo_status()` on the target.
+//! A target reports `error=NAME value=NUMBER` in its `status`. The sentences for the names are here, for the host and
+//! for `kymo_status()` on the target.
 
 use core::ffi::CStr;
 
-/// Defines the faults: each has a name and a rule.
+/// Defines the faults, each with a name and a rule.
 macro_rules! faults {
     ($($(#[$doc:meta])* $fault:ident = $number:literal $name:literal $rule:literal;)*) => {
-        /// A rule that a program's configuration breaks. (No number is 0, so that a recorder without a fault is all zero.)
+        /// Rule that a program's configuration breaks. (No number is 0, so that a recorder without a fault is all
+        /// zero.)
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum Fault {
@@ -19,14 +20,14 @@ macro_rules! faults {
             /// All faults.
             pub const ALL: &[Self] = &[$(Self::$fault),*];
 
-            /// What `status` calls it: as a rule the field of `kymo_config` that is wrong.
+            /// Name in `status`: usually the field of `kymo_config` that is wrong.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$fault => $name,)*
                 }
             }
 
-            /// What must hold, in words.
+            /// The rule, in words.
             pub const fn rule(self) -> &'static str {
                 match self {
                     $(Self::$fault => $rule,)*
@@ -56,7 +57,7 @@ faults! {
     BufferAlignment = 3 "buffer_alignment" "the address of buffer must be a multiple of 8";
     /// A packet is too small, too large, or not aligned.
     PacketSize = 4 "packet_size" "must be a multiple of 8, from 128 to 524288";
-    /// The buffer has not room for whole packets, or for two.
+    /// The buffer has no room for whole packets, or for two.
     BufferSize = 5 "buffer_size" "must be a multiple of packet_size, at least twice that";
     /// The buffers of several CPUs share cache lines.
     CpuBuffers = 6 "cpu_buffers" "with several CPUs the address of buffer and buffer_size must be multiples of 128";
@@ -74,42 +75,42 @@ faults! {
     ShadowStacks = 12 "shadow_stacks" "must be from 2 to 32";
     /// The shadow stacks have too few frames, or too many.
     ShadowDepth = 13 "shadow_depth" "must be from 2 to 65535";
-    /// A profile table is wanted of a library that has none.
+    /// The program requests a profile table of a library without one.
     ProfileLeftOut = 14 "profile_left_out" "slot_count must be 0: this library was built without the profile table";
-    /// A profile table is wanted of several CPUs.
+    /// The program requests a profile table for several CPUs.
     ProfileOnCpus = 15 "profile_on_cpus" "slot_count must be 0 where cpu_count is more than 1";
     /// No clock counts (yet).
     NoClock = 16 "no_clock" "a counter must run: give counter or clock, or start DWT_CYCCNT or SysTick";
     /// The clock function's width is out of range.
     ClockBits = 17 "clock_bits" "must be from 8 to 32 where clock is given";
-    /// The clock has no rate.
+    /// The clock's frequency is unknown.
     ClockHz = 18 "clock_hz" "must not be 0";
-    /// Functions are numbered more coarsely than readers know.
+    /// The unit of function numbers is larger than readers support.
     FunctionShift = 19 "function_shift" "must be from 0 to 7";
     /// A thread that cannot mask interrupts called a hook.
     Unprivileged = 20 "unprivileged" "threads that run unprivileged must not be instrumented: they cannot mask interrupts";
     /// There are more CPUs than the library was built for.
     Cpus = 21 "cpu_count" "must be at most 16";
-    /// Several CPUs are wanted of a library that is for one.
+    /// The program requests several CPUs of a library for one.
     OneCpu = 22 "only_one_cpu" "cpu_count must be 0 or 1 with this library";
 }
 
-/// The greatest [`function_shift`](crate::event::Layout::function_shift).
+/// Maximum of [`function_shift`](crate::event::Layout::function_shift).
 pub const MAX_FUNCTION_SHIFT: u32 = 7;
 
 impl Fault {
-    /// Its number, from 1 on: 0 is no fault.
+    /// Returns the number of the fault, from 1 on: 0 means no fault.
     pub const fn number(self) -> u8 {
         self as u8
     }
 
-    /// The fault of this number; `None` if it is 0, or nobody's.
+    /// Returns the fault with this number; `None` if it is 0 or unknown.
     pub fn from_number(number: u8) -> Option<Self> {
         let at = usize::from(number).checked_sub(1)?;
         Self::ALL.get(at).copied()
     }
 
-    /// The fault of this name.
+    /// Returns the fault with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.iter().find(|fault| fault.name() == name).copied()
     }
@@ -118,14 +119,14 @@ impl Fault {
 /// A fault, and the value of the configuration that breaks the rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetupError {
-    /// Which rule.
+    /// The rule that is broken.
     pub fault: Fault,
-    /// What the program gives in its place: a number, or an address.
+    /// The offending value in the configuration: a number, or an address.
     pub value: usize,
 }
 
 impl Fault {
-    /// This fault, because of that value.
+    /// Combines this fault with the offending value.
     pub const fn of(self, value: usize) -> SetupError {
         SetupError { fault: self, value }
     }

@@ -1,24 +1,24 @@
-//! Frames: what stands between two zero bytes.
+//! Frames: the content between two zero bytes.
 //!
 //! | offset | type | field |
 //! |---|---|---|
 //! | 0 | u8 | kind |
-//! | 1 | u8 | request: the command's number, repeated in everything that answers it |
-//! | 2 | | the rest, by kind |
+//! | 1 | u8 | request: the command's number, repeated in all its replies |
+//! | 2 | | the rest, depending on the kind |
 //! | last 4 | u32 | CRC-32 of all before, least significant byte first |
 //!
-//! All integers of a frame are little-endian, whatever the target is.
+//! All integers in a frame are little-endian, whatever the target's byte order.
 
 use super::cobs;
 use super::crc::crc32;
 
-/// The longest text that a command or a reply can carry in a frame.
+/// Maximum length of a command's or reply's text in a frame.
 pub const MAX_TEXT: usize = 320;
 
-/// The longest content of a frame: kind, request, success, text, CRC.
+/// Maximum length of a frame's content: kind, request, success, text, CRC.
 pub const MAX_CONTENT: usize = 3 + MAX_TEXT + 4;
 
-/// The longest frame on the wire: COBS adds a byte or two, and a zero stands before and after.
+/// Maximum length of a frame on the wire: COBS adds a byte or two, and there is a zero before and after.
 pub const MAX_WIRE: usize = MAX_CONTENT + MAX_CONTENT / 254 + 1 + 2;
 
 /// The kind of a frame.
@@ -27,50 +27,50 @@ pub const MAX_WIRE: usize = MAX_CONTENT + MAX_CONTENT / 254 + 1 + 2;
 pub enum FrameKind {
     /// Host to target: a command line without its end.
     Command = b'C',
-    /// Target to host: the answer to a command.
+    /// Target to host: the reply to a command.
     Reply = b'R',
     /// Target to host: a piece of a dump, or of a stream's packet.
     Data = b'D',
-    /// Target to host: all pieces that were asked for have been sent.
+    /// Target to host: all requested pieces have been sent.
     End = b'E',
 }
 
-/// A frame's content, taken apart.
+/// Decoded content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Frame<'a> {
     /// See [`FrameKind::Command`].
     Command {
-        /// The number that the answers will repeat.
+        /// The request number, which the replies repeat.
         request: u8,
         /// The command line.
         text: &'a [u8],
     },
     /// See [`FrameKind::Reply`].
     Reply {
-        /// That of the command.
+        /// The command's request number.
         request: u8,
-        /// Whether the command was carried out; otherwise `text` says why not.
+        /// Whether the command was executed; otherwise `text` contains the reason.
         ok: bool,
-        /// The answer.
+        /// The reply.
         text: &'a [u8],
     },
     /// See [`FrameKind::Data`].
     Data {
-        /// That of the command.
+        /// The command's request number.
         request: u8,
-        /// Which piece: of a dump it begins at byte `number * DATA_BYTES`; those of a stream are
-        /// counted through ([`link`](super)).
+        /// The number of the piece. Piece `number` of a dump begins at byte `number * DATA_BYTES`; the pieces of a
+        /// stream are numbered consecutively ([`link`](super)).
         number: u32,
-        /// The bytes: [`DATA_BYTES`](super::DATA_BYTES), less in the last piece.
+        /// The bytes: [`DATA_BYTES`](super::DATA_BYTES), fewer in the last piece.
         bytes: &'a [u8],
     },
     /// See [`FrameKind::End`].
     End {
-        /// That of the command.
+        /// The command's request number.
         request: u8,
-        /// How many pieces the whole dump has.
+        /// The number of pieces of the whole dump.
         frames: u32,
-        /// How many bytes the whole dump has.
+        /// The number of bytes of the whole dump.
         bytes: u32,
         /// CRC-32 of the whole dump.
         crc: u32,
@@ -78,8 +78,8 @@ pub enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Writes the frame as it goes over the wire, zero bytes included, and returns its length;
-    /// `None` if its text or data is too long ([`MAX_TEXT`], [`DATA_BYTES`](super::DATA_BYTES)).
+    /// Encodes the frame for the wire, zero bytes included, and returns its length; `None` if its text or data is too
+    /// long ([`MAX_TEXT`], [`DATA_BYTES`](super::DATA_BYTES)).
     pub fn encode(&self, out: &mut [u8; MAX_WIRE]) -> Option<usize> {
         let mut content = [0; MAX_CONTENT];
         let mut length = 0;
@@ -130,8 +130,8 @@ impl<'a> Frame<'a> {
         Some(encoded + 2)
     }
 
-    /// Takes apart what stood between two zero bytes, decoding it in place; `None` if it is
-    /// damaged (no COBS, wrong CRC) or no frame that is defined here.
+    /// Decodes in place the bytes between two zero bytes; `None` if they are damaged (invalid COBS, wrong CRC) or not a
+    /// frame defined here.
     pub fn decode(bytes: &'a mut [u8]) -> Option<Self> {
         let length = cobs::decode_in_place(bytes, bytes.len())?;
         let bytes: &'a [u8] = bytes;

@@ -1,7 +1,7 @@
-//! Who a target is: its answer to `identify`.
+//! Identity of a target: its reply to `identify`.
 //!
-//! One line of text, so that a person can read it and so that a host can ask anybody without
-//! sending a byte that could hurt:
+//! One line of text, so that a person can read it, and so that a host can query any device without sending harmful
+//! bytes:
 //!
 //! ```text
 //! kymo identify: protocol=3 word=32 order=le shape=compact shift=1 clock_hz=25000000 clock_bits=32
@@ -9,9 +9,8 @@
 //!   build_id=6f12... #1c291ca3
 //! ```
 //!
-//! (on one line). Behind `#` stands the CRC-32 of everything before it, from the `k` on to the
-//! space before `#`: when a console wrote into the middle of the line, the host asks again. Words
-//! that a host does not know it passes over.
+//! (on one line). After `#` comes the CRC-32 of everything before it, from the `k` to the space before `#`: if a
+//! console wrote into the middle of the line, the host asks again. A host ignores words that it does not know.
 
 use core::fmt;
 
@@ -20,34 +19,34 @@ use super::crc::crc32;
 use super::text::Text;
 use crate::event::{ByteOrder, Layout, Shape, WordSize};
 
-/// The beginning of the line.
+/// Start of the line.
 pub const PREFIX: &str = "kymo identify:";
 
-/// No line is longer, without its end.
+/// Maximum length of the line, without its end.
 pub const MAX_LINE: usize = 384;
 
-/// What a target was built to do.
+/// Capabilities of a target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Capabilities {
-    /// It records events.
+    /// Records events.
     pub trace: bool,
-    /// It keeps a profile table.
+    /// Keeps a profile table.
     pub profile: bool,
-    /// It can reboot by command.
+    /// Can reboot by command.
     pub reboot: bool,
     /// Trigger and stopper survive a reboot.
     pub retained: bool,
-    /// The clock's extension to 64 bits is watched over by a periodic tick, or needs none.
+    /// A periodic tick secures the clock's extension to 64 bits, or the clock needs none.
     pub sure_clock: bool,
-    /// It can stream.
+    /// Can stream.
     pub stream: bool,
-    /// It has duration mode.
+    /// Has duration mode.
     pub duration: bool,
-    /// Its trigger and stopper take conditions.
+    /// Supports conditions of trigger and stopper.
     pub conditions: bool,
 }
 
-/// The names of the capabilities on the wire, in the order of the fields.
+/// Names of the capabilities on the wire, in the order of the fields.
 const NAMES: [&str; CAPABILITIES] = [
     "trace",
     "profile",
@@ -61,7 +60,7 @@ const NAMES: [&str; CAPABILITIES] = [
     "conditions",
 ];
 
-/// How many of them there are: of the last two, a target without these parts does not know the words.
+/// Number of capabilities: a target without the last two parts does not know their names.
 const CAPABILITIES: usize =
     6 + cfg!(feature = "duration") as usize + cfg!(feature = "conditions") as usize;
 
@@ -96,41 +95,40 @@ impl Capabilities {
     }
 }
 
-/// A target's answer to `identify`.
+/// A target's reply to `identify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The version of the link protocol ([`PROTOCOL`](super::PROTOCOL)).
     pub protocol: u32,
-    /// How its packets are laid out.
+    /// The layout of its packets.
     pub layout: Layout,
-    /// Ticks of its clock a second.
+    /// Frequency of its clock in ticks per second.
     pub clock_hz: u64,
-    /// The bits of the counter behind the clock.
+    /// Width of the clock's counter in bits.
     pub clock_bits: u32,
-    /// Bytes of one stream's buffer.
+    /// Size of one stream's buffer in bytes.
     pub buffer_bytes: u32,
-    /// Bytes of the buffer that a packet takes.
+    /// Size of a packet in bytes.
     pub packet_bytes: u32,
-    /// How many streams can record (CPUs, or threads of a Linux process).
+    /// Number of streams that can record (CPUs, or threads of a Linux process).
     pub streams: u32,
     /// What happens when the buffer is full.
     pub mode: Mode,
     /// The run-time address of `function` 0.
     pub text_base: u64,
-    /// What it can do.
+    /// The target's capabilities.
     pub capabilities: Capabilities,
-    /// The build id of the program, and how many bytes of it count.
+    /// The build id of the program, and the number of its bytes.
     pub build_id: ([u8; 32], usize),
 }
 
 impl Identity {
-    /// The build id of the program; empty if it has none.
+    /// Returns the build id of the program; empty if it has none.
     pub fn build_id(&self) -> &[u8] {
         self.build_id.0.get(..self.build_id.1).unwrap_or(&[])
     }
 
-    /// Finds the identity in a line of text, where it may stand behind other text; `None` if it is not there or
-    /// something wrote into it.
+    /// Finds the identity in a line, possibly after other text; `None` if it is missing, or if something wrote into it.
     pub fn parse(line: &str) -> Option<Self> {
         let line = &line[line.rfind(PREFIX)?..];
         let (body, crc) = line.rsplit_once('#')?;
@@ -172,7 +170,7 @@ impl Identity {
         })
     }
 
-    /// Writes the whole line, without its end, at the beginning of a text of [`MAX_LINE`] bytes.
+    /// Writes the whole line, without its end, to the start of a text of [`MAX_LINE`] bytes.
     pub fn write(&self, text: &mut Text<'_>) {
         let layout = self.layout;
         text.add(PREFIX)

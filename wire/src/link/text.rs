@@ -1,7 +1,7 @@
-//! Texts in the making: the target's answers, without the formatting of Rust's library, which is several
-//! kilobytes of code for a microcontroller.
+//! Text builder for the target's replies. Replaces Rust's formatting, which is several kilobytes of code on a
+//! microcontroller.
 
-/// A text in a piece of memory. What does not fit is cut off.
+/// Text in a fixed piece of memory. Excess text is cut off.
 #[derive(Debug)]
 pub struct Text<'a> {
     room: &'a mut [u8],
@@ -9,22 +9,22 @@ pub struct Text<'a> {
 }
 
 impl<'a> Text<'a> {
-    /// Nothing yet.
+    /// Creates an empty text.
     pub fn new(room: &'a mut [u8]) -> Self {
         Self { room, length: 0 }
     }
 
-    /// What it has come to.
+    /// Returns the bytes of the text.
     pub fn bytes(&self) -> &[u8] {
         self.room.get(..self.length).unwrap_or(&[])
     }
 
-    /// Whether there is nothing yet.
+    /// Returns whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Goes on with a byte.
+    /// Appends a byte.
     #[inline(never)]
     fn byte(&mut self, byte: u8) {
         if let Some(place) = self.room.get_mut(self.length) {
@@ -33,12 +33,12 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Goes on with these words.
+    /// Appends a string.
     pub fn add(&mut self, text: &str) -> &mut Self {
         self.add_bytes(text.as_bytes())
     }
 
-    /// The same of bytes.
+    /// Appends bytes.
     #[inline(never)]
     pub fn add_bytes(&mut self, text: &[u8]) -> &mut Self {
         for byte in text {
@@ -47,7 +47,7 @@ impl<'a> Text<'a> {
         self
     }
 
-    /// Goes on with a number in decimal.
+    /// Appends a number in decimal.
     #[inline(never)]
     pub fn decimal(&mut self, mut number: u64) -> &mut Self {
         let mut digits = [0; 20];
@@ -65,7 +65,7 @@ impl<'a> Text<'a> {
         }
     }
 
-    /// Goes on with a number in hexadecimal, in at least so many digits.
+    /// Appends a number in hexadecimal, with at least `digits` digits.
     #[inline(never)]
     pub fn hexadecimal(&mut self, number: u64, digits: u32) -> &mut Self {
         let used = (64 - number.leading_zeros()).div_ceil(4);
@@ -76,25 +76,25 @@ impl<'a> Text<'a> {
         self
     }
 
-    /// Goes on with a key and its number: both behind a space, if this is not the beginning.
+    /// Appends a key and a number, after a space unless the text is empty.
     #[inline(never)]
     pub fn word(&mut self, key: &str, number: u64) -> &mut Self {
         self.key(key).decimal(number)
     }
 
-    /// Goes on with a key and its value.
+    /// Appends a key and a value.
     #[inline(never)]
     pub fn word_of(&mut self, key: &str, value: &str) -> &mut Self {
         self.key(key).add(value)
     }
 
-    /// Goes on with a key and its address.
+    /// Appends a key and an address.
     #[inline(never)]
     pub fn address(&mut self, key: &str, address: u64) -> &mut Self {
         self.key(key).add("0x").hexadecimal(address, 1)
     }
 
-    /// Goes on with a key and what stands before its value.
+    /// Appends a key and the equals sign before its value.
     #[inline(never)]
     pub fn key(&mut self, key: &str) -> &mut Self {
         if !self.is_empty() {
@@ -103,15 +103,15 @@ impl<'a> Text<'a> {
         self.add(key).add("=")
     }
 
-    /// The last two bytes are an end of line from now on, which takes the place of others if need be.
+    /// Appends an end of line of two bytes, overwriting the last bytes if there is no room.
     pub fn end_line(&mut self) {
         self.length = self.length.min(self.room.len().saturating_sub(2));
         self.add("\r\n");
     }
 }
 
-/// A number without its last digit, and that. (The processors that this is made for have no division of 64 bits,
-/// and what stands for it is larger than all of this.)
+/// Divides a number by ten; returns quotient and remainder. (The processors that this is made for have no 64-bit
+/// division, and the library function for it is larger than this whole module.)
 fn by_ten(number: u64) -> (u64, u8) {
     let (mut quotient, mut rest) = (0, 0);
     for part in (0..4).rev() {

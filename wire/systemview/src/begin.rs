@@ -1,10 +1,10 @@
-//! Where the packets of a stream begin that lacks its beginning: a ring whose oldest packet is overwritten in part, a capture
-//! that was cut, a host that connected late.
+//! Finds the first packet of a stream that lacks its start: a ring whose oldest packet is partly overwritten, a
+//! truncated capture, a host that connected late.
 //!
-//! Any byte could be the first of a packet, and a wrong guess gives a few packets that never were. Packets read from wrong
-//! places fall into step with the true ones soon, though, so the stream further on shows what it consists of: its ids,
-//! tasks, interrupts and longest packet. A beginning is possible if the packets from there on look like those. The packets
-//! are certain from the byte on at which those of all possible beginnings meet.
+//! Any byte could be the first of a packet, and a wrong guess yields a few packets that never existed. But packets read
+//! from wrong offsets soon fall into step with the true ones, so the later stream shows its characteristics: its ids,
+//! tasks, interrupts and longest packet. A start is possible if the packets from there on match these. The packets are
+//! certain from the byte on at which those of all possible starts meet.
 
 use crate::SYNC;
 use crate::decode::{Decoded, decode};
@@ -13,33 +13,33 @@ use crate::packet::{Form, Packet};
 use crate::plausible::{Known, LONG, Oddity};
 use crate::scan::{Arguments, LONG_TIME, decode_with};
 
-/// Bytes of a stream that decide where its packets begin.
+/// Number of bytes that are examined for the first packet.
 pub(crate) const WINDOW: usize = 1 << 11;
 
-/// Packets that show what a stream consists of.
+/// Minimum number of packets to determine the characteristics of a stream.
 const SAMPLE: usize = 32;
 
-/// Packets of an event may have so many bytes, however short all others are.
+/// Minimum limit of an event packet's size in bytes, even if all other packets are shorter.
 const SHORT: usize = 64;
 
-/// Packets behind the first one that have to look like the stream's.
+/// Number of packets after the first one that must match the stream's characteristics.
 const FOLLOWING: usize = 8;
 
-/// Where packets begin.
+/// Result of the search for the first packet.
 #[expect(
     clippy::large_enum_variant,
     reason = "there is one at a time, and no heap"
 )]
 pub(crate) enum Begin {
-    /// At the first byte that is certain to be that of a packet; the packets behind it are like these.
+    /// The first byte that is certain to start a packet, and what is known of the packets after it.
     At(usize, Known),
-    /// The bytes do not show it.
+    /// The bytes do not determine it.
     Unknown,
-    /// More bytes have to come.
+    /// More bytes are needed.
     More,
 }
 
-/// Looks for the first packet in bytes that begin anywhere; `ended`: no more will come.
+/// Searches for the first packet in bytes that start anywhere. `ended` means that no more bytes will come.
 pub(crate) fn begin(bytes: &[u8], form: Form, ended: bool, arguments: Arguments<'_>) -> Begin {
     let window = bytes.get(..WINDOW).unwrap_or(bytes);
     let start = (0..window.len()).find(|at| is_start(window.get(*at..).unwrap_or_default()));
@@ -58,13 +58,13 @@ pub(crate) fn begin(bytes: &[u8], form: Form, ended: bool, arguments: Arguments<
     };
     match (chains.first(), start) {
         (Some((at, known)), _) => Begin::At(at, known),
-        // What is left of a recording before is too little to be certain.
+        // The rest of an earlier recording is too short to be certain.
         (None, Some(start)) => Begin::At(start, Known::default()),
         (None, None) => Begin::Unknown,
     }
 }
 
-/// Whether a recording starts here: with or without its ten zeros.
+/// Returns whether a recording starts here, with or without its ten zeros.
 fn is_start(bytes: &[u8]) -> bool {
     let bytes = bytes.strip_prefix(&SYNC).unwrap_or(bytes);
     if bytes.first() != Some(&10) {
@@ -80,17 +80,17 @@ fn is_start(bytes: &[u8]) -> bool {
     }
 }
 
-/// Ids of events are lower: modules have some hundreds each.
+/// Limit of event ids: modules have some hundreds each.
 const IDS: u32 = 1 << 16;
 
-/// Whether targets send such a packet as a rule, of a stream of which nothing is known but that events have `most` bytes at
-/// most. Numbers of 32 bits, addresses say, are neither times nor ids.
+/// Returns whether targets usually send such a packet, if nothing is known of the stream except that event packets have
+/// at most `most` bytes. 32-bit numbers such as addresses are neither times nor ids.
 fn is_usual(decoded: &Decoded<'_>, most: usize) -> bool {
     if decoded.delta >= LONG_TIME {
         return false;
     }
     match decoded.packet {
-        // Modules that were described before may have any id.
+        // Modules that were described earlier may have any id.
         Packet::Event { id, .. } => id < IDS && decoded.bytes <= most,
         Packet::Print { format, .. } => {
             let is_text = |byte: &u8| *byte >= b' ' || b"\t\n\r\x1b".contains(byte);
@@ -100,19 +100,19 @@ fn is_usual(decoded: &Decoded<'_>, most: usize) -> bool {
     }
 }
 
-/// Packets that follow each other, from any byte on.
+/// Chains of consecutive packets, from any byte on.
 struct Chains<'a> {
     bytes: &'a [u8],
     form: Form,
     arguments: Arguments<'a>,
 }
 
-/// What a stream consists of.
+/// Characteristics of a stream.
 struct Like {
     known: Known,
-    /// Ids up to 1023.
+    /// Set of ids up to 1023.
     ids: [u64; 16],
-    /// Bytes of the longest packet.
+    /// Size of the longest packet in bytes.
     longest: usize,
 }
 
@@ -145,9 +145,9 @@ impl Chains<'_> {
         decode_with(rest, self.form, &Known::default(), self.arguments)
     }
 
-    /// The first byte that is certain to be that of a packet, and what the stream consists of.
+    /// Returns the first byte that is certain to start a packet, and the characteristics of the stream.
     fn first(&self) -> Option<(usize, Known)> {
-        // What the packets are like on which all agree, wherever the first of them is.
+        // Characteristics of the packets on which all chains agree, wherever the first packet starts.
         let any = LONG.min(self.bytes.len() / 4);
         let met = self.meet(any, LONG)?;
         let mut at = met;
@@ -166,18 +166,18 @@ impl Chains<'_> {
             return None;
         }
         like.known.forget_order();
-        // The rest of a packet is shorter than it.
+        // The rest of a packet is shorter than the packet.
         let rest = like.longest.saturating_sub(1);
         let first = self.meet(rest, (2 * like.longest).max(SHORT));
-        // In a text that is longer than all other packets none is.
+        // If that is within a text longer than all other packets, no matching packets follow.
         let first = first
             .and_then(|at| self.followed(at, &like))
             .or_else(|| self.followed(met, &like))?;
         Some((first, like.known))
     }
 
-    /// The first packet from there on that is followed by packets like the stream's. Seldom ones can be the first, and of these it
-    /// is not certain that they are any.
+    /// Returns the first packet from `at` on that is followed by packets with the stream's characteristics. Packets of
+    /// rare kinds may come first, but it is uncertain whether they are packets.
     fn followed(&self, mut at: usize, like: &Like) -> Option<usize> {
         while !self.is_followed(at, like) {
             at += self.decode(at).ok()?.bytes;
@@ -185,7 +185,7 @@ impl Chains<'_> {
         Some(at)
     }
 
-    /// Whether packets like the stream's follow.
+    /// Returns whether packets with the stream's characteristics follow.
     fn is_followed(&self, mut at: usize, like: &Like) -> bool {
         (0..FOLLOWING).all(|_| {
             let decoded = self.decode(at).ok().filter(|it| like.has(it));
@@ -194,14 +194,14 @@ impl Chains<'_> {
         })
     }
 
-    /// Where the packets meet that begin in the first bytes, the rest of a packet of at most `rest` bytes in front of them;
-    /// events have `most` bytes at most.
+    /// Returns the offset at which all chains meet that start in the first bytes, after the rest of a packet of at most
+    /// `rest` bytes; event packets have at most `most` bytes.
     fn meet(&self, rest: usize, most: usize) -> Option<usize> {
-        // Where packets begin, and how many of these places are not passed yet.
+        // Offsets at which packets start, and the number of those that are not passed yet.
         let mut begins = Places([0; WINDOW / 64]);
         let mut count = 0;
         for at in 0..=rest {
-            // A packet ends with the last byte of a number.
+            // The last byte of a packet is the last byte of a number.
             let before = at.checked_sub(1).and_then(|before| self.bytes.get(before));
             if before.is_none_or(|before| before & 0x80 == 0) {
                 count += usize::from(begins.add(at));
@@ -225,7 +225,7 @@ impl Chains<'_> {
     }
 }
 
-/// A set of places in the window.
+/// Set of offsets in the window.
 struct Places([u64; WINDOW / 64]);
 
 impl Places {
@@ -234,7 +234,7 @@ impl Places {
         word.is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 
-    /// Adds a place, and whether it is new: one behind the window always is.
+    /// Adds an offset and returns whether it is new; one beyond the window always is.
     fn add(&mut self, at: usize) -> bool {
         let is_new = !self.has(at);
         if let Some(word) = self.0.get_mut(at / 64) {

@@ -1,32 +1,32 @@
-//! One packet from bytes.
+//! Decodes one packet.
 
 use crate::error::{DecodeError, Problem};
 use crate::packet::{FIRST_WITH_LENGTH, Form, Ids, Length, Packet, Text, TextOrder};
 use crate::varint;
 
-/// Bytes of the longest payload that is read. Targets without `SUPPORT_LONG_DATA` can write 16 KiB.
+/// Maximum size of a payload that is read, in bytes. Targets without `SUPPORT_LONG_DATA` can write 16 KiB.
 pub(crate) const MAX_PAYLOAD: u32 = 1 << 16;
 
-/// A packet with its time.
+/// A packet with its timestamp.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Decoded<'a> {
-    /// What it says.
+    /// The packet.
     pub packet: Packet<'a>,
-    /// Ticks since the packet before it in its stream.
+    /// Ticks since the previous packet in its stream.
     pub delta: u32,
-    /// How it was written: the form that was given, with what this packet shows to be otherwise.
+    /// The form in which it was written: the given form, corrected by this packet.
     pub form: Form,
-    /// Bytes that it takes.
+    /// Its size in bytes.
     pub bytes: usize,
 }
 
-/// Reads the packet that `bytes` begin with. `form` is what is known of the target so far.
+/// Decodes the packet at the start of `bytes`. `form` is what is known of the target so far.
 ///
-/// With [`Length::Id`], the length of a payload of an event that a description names is not known: such a packet is
-/// read as if it had `arguments` numbers.
+/// With [`Length::Id`], the payload's length is unknown for events that a description names: such a packet is read as
+/// if it had `arguments` numbers.
 ///
 /// # Errors
-/// [`DecodeError`] if bytes are missing, or they are no packet.
+/// [`DecodeError`] if bytes are missing, or if they are not a packet.
 pub fn decode(bytes: &[u8], form: Form, arguments: usize) -> Result<Decoded<'_>, DecodeError> {
     let mut reader = Reader {
         bytes,
@@ -45,7 +45,7 @@ pub fn decode(bytes: &[u8], form: Form, arguments: usize) -> Result<Decoded<'_>,
     })
 }
 
-/// The bit of an id that tells the core: bit 6 of its last byte.
+/// Returns the bit of an id that identifies the core: bit 6 of its last byte.
 pub(crate) const fn core_bit(id: u32) -> u32 {
     match id {
         0..128 => 1 << 6,
@@ -53,7 +53,7 @@ pub(crate) const fn core_bit(id: u32) -> u32 {
     }
 }
 
-/// A text of more bytes is more likely one whose length is written in the other order.
+/// Limit above which a text's length is more likely written in the other byte order.
 const FAR: u16 = 4096;
 
 #[derive(Clone)]
@@ -61,7 +61,7 @@ struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     form: Form,
-    /// A text from 255 bytes on was met, and one that is longer than targets send.
+    /// Whether a text of 255 bytes or more was found, and one that is longer than targets send.
     long_text: bool,
     far: bool,
 }
@@ -85,7 +85,7 @@ impl<'a> Reader<'a> {
         Ok(value)
     }
 
-    /// An id or a length: 127 may take two bytes, and whether it did.
+    /// Reads an id or a length. 127 may take two bytes; also returns whether it did.
     fn header_number(&mut self) -> Result<(u32, bool), DecodeError> {
         let (value, size) =
             varint::read_loose(self.rest()).map_err(|problem| self.error(problem))?;
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         };
         self.long_text = true;
         self.far |= length > FAR;
-        // Nobody writes so a length that one byte can say.
+        // No target writes a length this way if it fits into one byte.
         if length < 255 {
             return Err(self.error(Problem::Number));
         }
@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
             return self.in_either_order(|reader| reader.fields(id, None));
         }
         let first = self.rest().first().copied();
-        // The payload of this packet is never as long as its id says.
+        // The payload of this packet is never as long as its id.
         if id == 24 && first == Some(24) {
             self.form.length = Length::Id;
         }
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
             }
         });
         self.bytes = bytes;
-        // The payload is there: fields that need more are wrong.
+        // The whole payload is present: fields that need more are wrong.
         packet.map_err(|error| match error.problem {
             Problem::Incomplete => DecodeError {
                 offset: start,
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// An id without the bit that tells the core, if it has one.
+    /// Removes the core bit from an id, if it has one.
     fn without_core(&mut self, id: u32) -> u32 {
         if self.form.second_core.is_none() {
             return id;
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
         id & !bit
     }
 
-    /// The rest of a packet that has its id in the place of its length: it is shorter than 127 bytes.
+    /// Reads the rest of a packet with its id instead of its length: it is shorter than 127 bytes.
     fn without_length(&mut self, id: u32, arguments: usize) -> Result<Packet<'a>, DecodeError> {
         let start = self.at;
         let packet = match id {
@@ -222,7 +222,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Tries the other order of long texts where the one that is supposed does not fit.
+    /// Retries with the other byte order of long texts if the assumed one does not fit.
     fn in_either_order(
         &mut self,
         read: impl Fn(&mut Self) -> Result<Packet<'a>, DecodeError>,
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The fields of a packet with an id below 32; `length` of its payload where it tells.
+    /// Reads the fields of a packet with an id below 32; `length` is that of its payload, if known.
     fn fields(&mut self, id: u32, length: Option<usize>) -> Result<Packet<'a>, DecodeError> {
         Ok(match id {
             0 => Packet::Nop,
@@ -337,7 +337,7 @@ impl<'a> Reader<'a> {
             28 => Packet::EndCall {
                 id: self.number()?,
                 value: match length {
-                    // Whether a number or the delta follows is not told; calls without a value are common.
+                    // It is unknown whether a number or the delta follows; calls without a value are common.
                     None => None,
                     Some(_) if self.rest().is_empty() => None,
                     Some(_) => Some(self.number()?),
@@ -350,7 +350,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// So many numbers, as bytes; or all of a payload that has a length.
+    /// Reads `count` numbers, as bytes; or all of a payload with a length.
     fn numbers_or_all(
         &mut self,
         count: u32,

@@ -1,7 +1,7 @@
-//! Texts that describe what packets mean: the system and its interrupts, modules, and the files `SYSVIEW_*.txt` that
-//! name the calls of an operating system.
+//! Descriptive texts: the system and its interrupts, modules, and the files `SYSVIEW_*.txt` with the names of an
+//! operating system's functions.
 
-/// A fact of a system description, as [`Packet::SystemDescription`](crate::Packet::SystemDescription) holds it.
+/// Entry of a system description in [`Packet::SystemDescription`](crate::Packet::SystemDescription).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fact<'a> {
@@ -9,17 +9,17 @@ pub enum Fact<'a> {
     Application(&'a str),
     /// `D=`: the device.
     Device(&'a str),
-    /// `C=`: its processor.
+    /// `C=`: the device's processor.
     Core(&'a str),
     /// `O=`: the operating system.
     System(&'a str),
     /// `I#15=`: the name of an interrupt.
     Interrupt(u32, &'a str),
-    /// Another one: key and value.
+    /// Any other entry: key and value.
     Other(&'a str, &'a str),
 }
 
-/// The facts of a system description.
+/// Parses a system description.
 pub fn system(text: &str) -> impl Iterator<Item = Fact<'_>> {
     text.split(',').filter_map(|fact| {
         let (key, value) = fact.trim().split_once('=')?;
@@ -37,19 +37,19 @@ pub fn system(text: &str) -> impl Iterator<Item = Fact<'_>> {
     })
 }
 
-/// The description of an event: `xQueueSend xQueue=%I pvItemToQueue=%p | Returns %d`.
+/// Description of an event: `xQueueSend xQueue=%I pvItemToQueue=%p | Returns %d`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// Its name.
+    /// The event's name.
     pub name: &'a str,
-    /// Its parameters, as text.
+    /// The event's parameters, as text.
     pub parameters: &'a str,
-    /// What it returns, as text; empty if the description does not say.
+    /// The return value, as text; empty if the description has none.
     pub returns: &'a str,
 }
 
 impl<'a> Event<'a> {
-    /// Reads what follows the number.
+    /// Parses the text after the number.
     pub fn parse(text: &'a str) -> Self {
         let text = text.trim();
         let (name, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));
@@ -61,22 +61,22 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Its parameters, one by one.
+    /// Returns the parameters one by one.
     pub fn parameters(&self) -> impl Iterator<Item = Parameter<'a>> + use<'a> {
         parameters(self.parameters)
     }
 }
 
-/// A parameter: `xQueue=%I`.
+/// Parameter of an event: `xQueue=%I`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameter<'a> {
     /// Its name; may be empty.
     pub name: &'a str,
-    /// How it is shown: a letter (`u` `d` `x` `p` `t` task, `I` resource, `s` text, ...) or the name of a type.
+    /// Its format: a letter (`u` `d` `x` `p` `t` task, `I` resource, `s` text, ...) or the name of a type.
     pub format: &'a str,
 }
 
-/// The parameters of a description.
+/// Parses the parameters of a description.
 pub fn parameters(text: &str) -> impl Iterator<Item = Parameter<'_>> {
     let mut rest = text;
     core::iter::from_fn(move || {
@@ -91,18 +91,18 @@ pub fn parameters(text: &str) -> impl Iterator<Item = Parameter<'_>> {
     })
 }
 
-/// A part of a module's description, as [`Packet::ModuleDescription`](crate::Packet::ModuleDescription) holds it.
+/// Part of a module's description in [`Packet::ModuleDescription`](crate::Packet::ModuleDescription).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModulePart<'a> {
-    /// `M=`, or nothing before it: its name.
+    /// `M=`, or no key: the module's name.
     Name(&'a str),
-    /// An event: its number from the module's offset on.
+    /// An event: its number relative to the module's offset.
     Event(u32, Event<'a>),
     /// Another `key=value`, such as `S='text'` or `T=...`.
     Other(&'a str, &'a str),
 }
 
-/// The parts of a module's description: `M=Name, 0 event a=%u, 1 other`.
+/// Parses a module's description: `M=Name, 0 event a=%u, 1 other`.
 pub fn module(text: &str) -> impl Iterator<Item = ModulePart<'_>> {
     text.split(',').enumerate().filter_map(|(place, part)| {
         let part = part.trim();
@@ -113,7 +113,7 @@ pub fn module(text: &str) -> impl Iterator<Item = ModulePart<'_>> {
         if let Ok(number) = number.parse() {
             return Some(ModulePart::Event(number, Event::parse(rest)));
         }
-        // Some modules say nothing but their name.
+        // Some descriptions consist only of the module's name.
         let bare = (place == 0 && !part.is_empty()).then_some(("M", part));
         let (key, value) = part.split_once('=').or(bare)?;
         Some(match key.trim() {
@@ -123,7 +123,7 @@ pub fn module(text: &str) -> impl Iterator<Item = ModulePart<'_>> {
     })
 }
 
-/// A line of a file `SYSVIEW_*.txt`.
+/// Line of a file `SYSVIEW_*.txt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Line<'a> {
@@ -131,13 +131,13 @@ pub enum Line<'a> {
     Event(u32, Event<'a>),
     /// `NamedType name 0=Zero 1=One *=Other`: names of a type's values ([`values`]).
     Type(&'a str, &'a str),
-    /// `TaskState 0x1F 0=Ready, 1=Blocked`: a mask and names of the causes for which tasks cannot run.
+    /// `TaskState 0x1F 0=Ready, 1=Blocked`: a mask, and names of the causes for which tasks are blocked.
     TaskState(u32, &'a str),
     /// `Option name`.
     Option(&'a str),
 }
 
-/// Reads a line of a file `SYSVIEW_*.txt`; `None` for comments, empty lines and what is not known.
+/// Parses a line of a file `SYSVIEW_*.txt`; `None` for comments, empty lines and unknown lines.
 pub fn line(line: &str) -> Option<Line<'_>> {
     let line = line.trim();
     let (word, rest) = line.split_once(char::is_whitespace)?;
@@ -156,7 +156,7 @@ pub fn line(line: &str) -> Option<Line<'_>> {
     }
 }
 
-/// Values and their names: `0=Ready, 1=Blocked *=Other`; the value `None` stands for all others.
+/// Parses values and their names: `0=Ready, 1=Blocked *=Other`; the value `None` means all others.
 pub fn values(text: &str) -> impl Iterator<Item = (Option<u32>, &str)> {
     let is_between = |c: char| c == ',' || c.is_whitespace();
     let mut rest = text;
@@ -164,7 +164,7 @@ pub fn values(text: &str) -> impl Iterator<Item = (Option<u32>, &str)> {
         loop {
             rest = rest.trim_start_matches(is_between);
             let (key, behind) = rest.split_once('=')?;
-            // A name goes on until the next key: it can have blanks.
+            // A name extends to the next key, because it may contain blanks.
             let next = behind.char_indices().find_map(|(at, c)| {
                 let behind = behind.get(at..).unwrap_or_default();
                 let word = behind.trim_start_matches(is_between);
@@ -187,7 +187,7 @@ pub fn values(text: &str) -> impl Iterator<Item = (Option<u32>, &str)> {
     })
 }
 
-/// A number in decimal or with `0x`; negative ones as 32 bits.
+/// Parses a number in decimal or with `0x`; negative ones as 32 bits.
 fn number(text: &str) -> Option<u32> {
     match text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         Some(digits) => u32::from_str_radix(digits, 16).ok(),

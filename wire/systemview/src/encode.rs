@@ -1,4 +1,4 @@
-//! One packet to bytes.
+//! Encodes one packet.
 
 use core::fmt;
 
@@ -6,7 +6,7 @@ use crate::decode::core_bit;
 use crate::packet::{FIRST_WITH_LENGTH, Form, Length, Packet, Text, TextOrder};
 use crate::varint;
 
-/// The buffer is too small for a packet, or the packet has an id, a text or a payload that the format cannot hold.
+/// The buffer is too small for the packet, or the format cannot represent the packet's id, text or payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoRoom;
 
@@ -18,7 +18,7 @@ impl fmt::Display for NoRoom {
 
 impl core::error::Error for NoRoom {}
 
-/// Writes a packet to the start of `out`; how many bytes it takes. [`decode`](crate::decode()) reads the same from them.
+/// Encodes a packet to the start of `out` and returns its size. [`decode`](crate::decode()) is the inverse.
 ///
 /// # Errors
 /// [`NoRoom`].
@@ -33,7 +33,8 @@ pub fn encode(
     Ok(body + encode_number(delta, behind)?)
 }
 
-/// A number at the start of `out`: the ticks behind a packet's body, or a field of an event; how many bytes it takes.
+/// Encodes a number to the start of `out` and returns its size: the ticks after a packet's body, or a field of an
+/// event.
 ///
 /// # Errors
 /// [`NoRoom`].
@@ -52,8 +53,8 @@ pub fn encode_number(mut value: u32, out: &mut [u8]) -> Result<usize, NoRoom> {
     }
 }
 
-/// The body of a packet that holds numbers alone, of which targets send the most: what [`encode_body`] writes for it in the
-/// default [`Form`], with a third of the instructions. At most 25 numbers.
+/// Encodes the body of a packet that consists only of numbers, like most packets of targets. Writes the same as
+/// [`encode_body`] in the default [`Form`], with a third of the instructions. At most 25 numbers.
 ///
 /// # Errors
 /// [`NoRoom`].
@@ -78,8 +79,8 @@ pub fn encode_numbers(id: u32, numbers: &[u32], out: &mut [u8]) -> Result<usize,
     Ok(at)
 }
 
-/// A packet without the ticks that stand at its end, as [`encode()`] writes it. A target encodes so before it keeps others
-/// off, reads its clock when it has, and writes the ticks with [`encode_number`].
+/// Encodes a packet like [`encode()`], but without the ticks at its end. A target encodes the body before it excludes
+/// other contexts. It then reads its clock under the lock, and appends the ticks with [`encode_number`].
 ///
 /// # Errors
 /// [`NoRoom`].
@@ -112,7 +113,7 @@ pub fn encode_body(packet: &Packet<'_>, form: Form, out: &mut [u8]) -> Result<us
     Ok(writer.at)
 }
 
-/// The bytes of a packet's fields.
+/// Returns the size of a packet's fields in bytes.
 fn payload_size(packet: &Packet<'_>, form: Form) -> Result<u32, NoRoom> {
     let mut counter = Writer {
         out: None,
@@ -124,7 +125,7 @@ fn payload_size(packet: &Packet<'_>, form: Form) -> Result<u32, NoRoom> {
 }
 
 struct Writer<'a> {
-    /// `None`: bytes are counted only.
+    /// `None`: bytes are only counted.
     out: Option<&'a mut [u8]>,
     at: usize,
     form: Form,
@@ -150,7 +151,7 @@ impl Writer<'_> {
         self.bytes(bytes.get(..size).unwrap_or_default())
     }
 
-    /// An id or a length, of which 127 can take two bytes.
+    /// Writes an id or a length; the value 127 may take two bytes.
     fn header_number(&mut self, value: u32, wide: bool) -> Result<(), NoRoom> {
         match wide && value == 127 {
             true => self.bytes(&[0xFF, 0]),

@@ -1,41 +1,41 @@
-//! What can be wrong with a packet.
+//! Errors of decoding a packet.
 
 use core::fmt;
 
-/// Why bytes are no packet.
+/// Reason why bytes are not a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// Where, in bytes from the start of the packet.
+    /// Offset in bytes from the start of the packet.
     pub offset: usize,
-    /// What is wrong there.
+    /// The error at that offset.
     pub problem: Problem,
 }
 
-/// What is wrong with bytes that should be a packet.
+/// Error in bytes that should be a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Problem {
-    /// It may be a packet, but bytes are missing at its end.
+    /// It may be a packet whose last bytes are missing.
     Incomplete,
     /// A number has more than 32 bits, or more bytes than it needs.
     Number,
-    /// The payload is longer than any.
+    /// The payload is longer than the maximum.
     Length {
-        /// Bytes, as the packet says.
+        /// Length in bytes in the packet.
         found: u32,
     },
-    /// The fields of a packet take other than its length.
+    /// The size of the packet's fields differs from its length.
     Fields {
-        /// Bytes of the payload, as the packet says.
+        /// Bytes of the payload, according to the packet's length.
         expected: usize,
-        /// Bytes that its fields take, or all of them if they need more.
+        /// Bytes of its fields; more than the payload has if they need more.
         found: usize,
     },
-    /// Not a packet of a stream that is in order.
+    /// Not a packet of an intact stream.
     Implausible,
-    /// The stream lacks its beginning, and what it begins with may be the rest of a packet.
+    /// The stream lacks its start, and its first bytes may be the rest of a packet.
     Cut,
-    /// A line of the target's log, which shares its way out with the packets.
+    /// A line of the target's log, which shares the output with the packets.
     Log,
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for DecodeError {
     }
 }
 
-/// What was expected, and what was found.
+/// Describes what was expected and what was found.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

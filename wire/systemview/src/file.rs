@@ -1,23 +1,24 @@
 //! Recording files (`.SVDat`): a few lines of text, then the stream of each core.
 //!
-//! The text is lines that begin with a semicolon, the first and the last of nothing else. Files of one stream can lack
-//! it. Where there are several streams, `; Offset CoreN BYTES` tells where each begins behind the text.
+//! The lines of the text begin with a semicolon; the first and the last contain nothing else. Files of one stream may
+//! lack the text. If there are several streams, `; Offset CoreN BYTES` is the start of each, relative to the end of the
+//! text.
 
 use core::ops::Range;
 
 use crate::packet::Form;
 
-/// The text that a recording begins with.
+/// Text at the start of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// All of it, with its last line end.
+    /// The whole text, with its last line end.
     pub text: &'a [u8],
 }
 
-/// Bytes of the longest text.
+/// Maximum size of the text in bytes.
 const LONGEST: usize = 1 << 14;
 
-/// The text that a file begins with; `None` if it begins with none. `bytes` may be its first 16 KiB.
+/// Finds the text at the start of a file; `None` if there is none. `bytes` may be the first 16 KiB of the file.
 pub fn header(bytes: &[u8]) -> Option<Header<'_>> {
     let bytes = bytes.get(..LONGEST).unwrap_or(bytes);
     let (mut at, mut lines) = (0, 0);
@@ -35,7 +36,7 @@ pub fn header(bytes: &[u8]) -> Option<Header<'_>> {
 }
 
 impl<'a> Header<'a> {
-    /// What follows a key: `Version`, `Author`, `RecordTime`, `Offset Core0`, ...
+    /// Returns the value of a key: `Version`, `Author`, `RecordTime`, `Offset Core0`, ...
     pub fn value(&self, key: &str) -> Option<&'a [u8]> {
         self.lines().find_map(|line| {
             let behind = line.strip_prefix(key.as_bytes())?;
@@ -44,7 +45,8 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// How packets are written, as far as it tells: `ESP_Extension` says that ids tell the core (ESP-IDF's OpenOCD).
+    /// Returns the form of packets, as far as the text determines it: with `ESP_Extension` ids contain the core
+    /// (ESP-IDF's OpenOCD).
     pub fn form(&self) -> Form {
         let is_of_cores = self.lines().any(|line| line == b"ESP_Extension");
         Form {
@@ -53,15 +55,15 @@ impl<'a> Header<'a> {
         }
     }
 
-    /// Its lines without semicolons and blanks around, as far as there is anything in them.
+    /// Returns the non-empty lines, without semicolons and surrounding blanks.
     pub fn lines(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let lines = self.text.split(|byte| *byte == b'\n');
         let lines = lines.filter_map(|line| Some(line.strip_prefix(b";")?.trim_ascii()));
         lines.filter(|line| !line.is_empty())
     }
 
-    /// The streams of a file of so many bytes: the core and the range in the file. One of core 0 if the text names none.
-    /// A stream whose offset does not follow those before it is empty.
+    /// Returns the streams of a file of `bytes` bytes: the core, and the range in the file. One stream of core 0 if the
+    /// text names none. A stream whose offset does not follow those before it is empty.
     pub fn streams(&self, bytes: u64) -> impl Iterator<Item = (u32, Range<u64>)> + use<'a> {
         let start = self.text.len() as u64;
         let lines = self.text;
@@ -78,7 +80,7 @@ impl<'a> Header<'a> {
     }
 }
 
-/// `Offset Core1 4711`.
+/// Parses `Offset Core1 4711`.
 fn offset(line: &[u8]) -> Option<(u32, u64)> {
     let text = core::str::from_utf8(line).ok()?;
     let mut words = text.strip_prefix("Offset")?.split_ascii_whitespace();
@@ -102,7 +104,7 @@ mod tests {
         let start = text.len() as u64;
         let found: std::vec::Vec<_> = header.streams(file.len() as u64).collect();
         assert_eq!(found, [(0, start..start + 5), (1, start + 5..start + 10)]);
-        // Offsets behind the end, and backwards.
+        // Offsets beyond the end, and backwards.
         let odd = super::header(b";\n; Offset Core0 9\n; Offset Core1 3\n;\nabc").unwrap();
         let found: std::vec::Vec<_> = odd.streams(40).collect();
         assert_eq!(found, [(0, 40..40), (1, 40..40)]);

@@ -1,10 +1,10 @@
-//! Every kind of packet.
+//! All kinds of packets.
 
 use core::fmt;
 
 use crate::varint::Varints;
 
-/// Bytes of text. SystemView says no encoding; sources in use write ASCII and UTF-8.
+/// Bytes of a text. SystemView specifies no encoding; existing sources write ASCII and UTF-8.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Text<'a>(pub &'a [u8]);
 
@@ -14,17 +14,17 @@ impl fmt::Debug for Text<'_> {
     }
 }
 
-/// How a length from 255 on is written in front of a text, behind a byte 255.
+/// Byte order of a text's length from 255 on, which follows a byte 255.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TextOrder {
-    /// Low byte first, as the sources of version 3.60 do.
+    /// Low byte first, as in the sources of version 3.60.
     #[default]
     Little,
     /// High byte first.
     Big,
 }
 
-/// What stands in the place of a payload's length.
+/// Content of the length field of a payload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Length {
     /// The length.
@@ -32,61 +32,62 @@ pub enum Length {
     Bytes,
     /// The length; 127 takes two bytes (`SEGGER_SYSVIEW_SUPPORT_LONG_DATA`).
     Wide,
-    /// The low byte of the id, an error of sources with `SEGGER_SYSVIEW_SUPPORT_LONG_DATA`. Payloads of 127 bytes
-    /// and more have their length.
+    /// The low byte of the id, an error of sources with `SEGGER_SYSVIEW_SUPPORT_LONG_DATA`. Payloads of 127 bytes and
+    /// more have their length.
     Id,
 }
 
-/// How a target writes what can be written in several ways. It belongs to a target, not to a packet.
+/// Variant of the encoding. It is a property of a target, not of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {
-    /// The length of payloads.
+    /// Encoding of the length of payloads.
     pub length: Length,
-    /// Lengths of long texts.
+    /// Encoding of the length of long texts.
     pub text: TextOrder,
-    /// An id of 127 takes two bytes (`SEGGER_SYSVIEW_SUPPORT_LONG_ID`).
+    /// Whether an id of 127 takes two bytes (`SEGGER_SYSVIEW_SUPPORT_LONG_ID`).
     pub wide_id: bool,
-    /// Whether a packet is of the second core, where ids have a bit that tells: bit 6 of the last byte of the id (ESP-IDF
-    /// with two cores over JTAG, `SEGGER_RTT_esp.c`). `None` if they have none. Ids are below 64 then, or 128 and more.
+    /// Whether a packet is of the second core, if ids have a bit for it: bit 6 of the last byte of the id (ESP-IDF with
+    /// two cores over JTAG, `SEGGER_RTT_esp.c`). `None` if they have none. Otherwise ids are below 64, or 128 and more.
     pub second_core: Option<bool>,
 }
 
-/// How a target shortens addresses to ids of tasks, timers, resources and heap blocks.
+/// Rule by which a target shortens addresses to ids of tasks, timers, resources and heap blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ids {
-    /// Subtracted first.
+    /// Base address, subtracted first.
     pub base: u32,
-    /// Bits that are then shifted out.
+    /// Number of low bits that are then shifted out.
     pub shift: u32,
 }
 
 impl Ids {
-    /// The address that an id stands for.
+    /// Returns the address for an id.
     pub fn address(self, id: u32) -> u32 {
         self.size(id).wrapping_add(self.base)
     }
 
-    /// The id of an address.
+    /// Returns the id for an address.
     pub fn id(self, address: u32) -> u32 {
         let offset = address.wrapping_sub(self.base);
         offset.checked_shr(self.shift).unwrap_or(0)
     }
 
-    /// The bytes that a size stands for.
+    /// Returns the size in bytes for a shortened size.
     pub fn size(self, size: u32) -> u32 {
         size.checked_shl(self.shift).unwrap_or(0)
     }
 }
 
-/// One packet without its time. Ids of tasks, timers, resources and heap blocks are shortened addresses ([`Ids`]).
+/// One packet without its timestamp. Ids of tasks, timers, resources and heap blocks are shortened addresses ([`Ids`]).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Packet<'a> {
     /// 0: nothing.
     Nop,
-    /// 1: packets could not be stored. Targets send a running total since the start, whatever the header says.
+    /// 1: packets could not be stored. Targets send a running total since the start, whatever the header of
+    /// SystemView's sources says.
     Overflow {
-        /// All packets that were dropped so far.
+        /// Total number of dropped packets so far.
         total: u32,
     },
     /// 2: an interrupt handler begins.
@@ -94,35 +95,35 @@ pub enum Packet<'a> {
         /// Number of the exception or interrupt.
         irq: u32,
     },
-    /// 3: it ends.
+    /// 3: an interrupt handler ends.
     IsrExit,
     /// 4: a task gets the processor.
     TaskStartExec {
-        /// Which.
+        /// The task.
         task: u32,
     },
     /// 5: the running task ends.
     TaskStopExec,
-    /// 6: a task can run.
+    /// 6: a task is ready to run.
     TaskStartReady {
-        /// Which.
+        /// The task.
         task: u32,
     },
-    /// 7: a task cannot run any more.
+    /// 7: a task is blocked.
     TaskStopReady {
-        /// Which.
+        /// The task.
         task: u32,
-        /// Why, as its operating system numbers it.
+        /// The cause; the operating system's own number.
         cause: u32,
     },
-    /// 8: a task was made.
+    /// 8: a task was created.
     TaskCreate {
-        /// Which.
+        /// The task.
         task: u32,
     },
     /// 9: a task's description.
     TaskInfo {
-        /// Which.
+        /// The task.
         task: u32,
         /// Its priority.
         priority: u32,
@@ -153,7 +154,7 @@ pub enum Packet<'a> {
         /// Its id.
         id: u32,
     },
-    /// 16: it stops.
+    /// 16: a marker or user event ends.
     MarkStop {
         /// Its id.
         id: u32,
@@ -162,22 +163,22 @@ pub enum Packet<'a> {
     Idle,
     /// 18: an interrupt handler ends in the scheduler.
     IsrToScheduler,
-    /// 19: a software timer's function begins.
+    /// 19: a software timer's callback begins.
     TimerEnter {
         /// The timer.
         timer: u32,
     },
-    /// 20: it ends.
+    /// 20: a software timer's callback ends.
     TimerExit,
     /// 21: a task's stack.
     StackInfo {
-        /// Which task.
+        /// The task.
         task: u32,
         /// Its lowest address.
         base: u32,
-        /// Its bytes.
+        /// Its size in bytes.
         size: u32,
-        /// Bytes in use at most so far, 0 if unknown. Targets before 3.x send another value here.
+        /// Maximum usage in bytes so far, 0 if unknown. Targets before 3.x send another value here.
         usage: u32,
     },
     /// 22: a module's description ([`crate::describe::module`]).
@@ -193,16 +194,16 @@ pub enum Packet<'a> {
     DataSample {
         /// The value's id.
         id: u32,
-        /// Its bits; what they mean tells its registration, a float as a rule.
+        /// Its bits; its registration defines their type, usually a float.
         value: u32,
     },
-    /// 24: how the target counts time and ids.
+    /// 24: the target's units of time and ids.
     Init {
-        /// Ticks of times a second.
+        /// Frequency of timestamps in ticks per second.
         frequency: u32,
-        /// Cycles of the processor a second.
+        /// Frequency of the processor in cycles per second.
         cpu_frequency: u32,
-        /// How ids are shortened.
+        /// Rule by which ids are shortened.
         ids: Ids,
     },
     /// 25: the name of a resource.
@@ -212,35 +213,35 @@ pub enum Packet<'a> {
         /// Its name.
         name: Text<'a>,
     },
-    /// 26: `printf` with the format applied by the host, or a text.
+    /// 26: `printf` whose format the host applies, or a text.
     Print {
         /// Format, or text.
         format: Text<'a>,
         /// Level in bits 0 to 3 (0 log, 1 warning, 2 error), bit 6: continues the text before.
         options: u32,
-        /// How many arguments there are, as the target says.
+        /// Number of arguments, according to the target.
         count: u32,
         /// The arguments, as varints ([`Packet::values`]).
         arguments: &'a [u8],
     },
-    /// 27: how many modules there are.
+    /// 27: number of modules.
     ModuleCount {
         /// The number.
         count: u32,
     },
-    /// 28: a call of the operating system's interface returns.
+    /// 28: an operating system function returns.
     EndCall {
         /// The id of its event.
         id: u32,
-        /// What it returns, if it is told.
+        /// The return value, if it was recorded.
         value: Option<u32>,
     },
     /// 29: a task was deleted.
     TaskTerminate {
-        /// Which.
+        /// The task.
         task: u32,
     },
-    /// 31, 0: a marker within its span.
+    /// 31, 0: a marker within its interval.
     Mark {
         /// Its id.
         id: u32,
@@ -256,49 +257,49 @@ pub enum Packet<'a> {
     HeapDefine {
         /// Its id.
         heap: u32,
-        /// Its memory.
+        /// Address of its memory.
         base: u32,
-        /// Size of it, shortened ([`Ids::size`]).
+        /// Its size, shortened ([`Ids::size`]).
         size: u32,
-        /// Bytes of bookkeeping a block.
+        /// Bytes of bookkeeping per block.
         metadata: u32,
     },
     /// 31, 3 and 4: a block is allocated.
     HeapAlloc {
-        /// In which heap.
+        /// The heap.
         heap: u32,
         /// The block.
         block: u32,
-        /// Size of it, shortened ([`Ids::size`]).
+        /// Its size, shortened ([`Ids::size`]).
         size: u32,
-        /// Who owns it, if it is told.
+        /// The owner, if it was recorded.
         tag: Option<u32>,
     },
     /// 31, 5: a block is freed.
     HeapFree {
-        /// In which heap.
+        /// The heap.
         heap: u32,
         /// The block.
         block: u32,
     },
-    /// 31, 6: a value of which samples follow.
+    /// 31, 6: a value whose samples follow.
     RegisterData {
         /// Its id.
         id: u32,
         /// Its name.
         name: Text<'a>,
-        /// Type, offset, range, scaling as far as the target tells them: varints, and a text for the unit.
+        /// Type, offset, range, scaling as far as the target sends them: varints, and a text for the unit.
         rest: &'a [u8],
     },
     /// 31: another extended packet.
     Extended {
         /// Its extended id.
         id: u32,
-        /// What follows it.
+        /// The bytes after the id.
         payload: &'a [u8],
     },
-    /// 30, and 32 and more: an event that a description names: a call of the operating system's interface (32 to
-    /// 511) or a module's.
+    /// 30, and 32 and more: an event that a description names: a call of an operating system function (32 to 511) or a
+    /// module's event.
     Event {
         /// Its id.
         id: u32,
@@ -307,17 +308,17 @@ pub enum Packet<'a> {
     },
 }
 
-/// Ids below this one have no length in their packets.
+/// Packets with ids below this one have no length.
 pub(crate) const FIRST_WITH_LENGTH: u32 = 24;
 
-/// The first id of the calls of operating systems.
+/// First id of operating system calls.
 pub const FIRST_CALL: u32 = 32;
 
-/// The first id of modules' events.
+/// First id of modules' events.
 pub const FIRST_OF_MODULES: u32 = 512;
 
 impl<'a> Packet<'a> {
-    /// Its id.
+    /// Returns the packet's id.
     pub const fn id(&self) -> u32 {
         match self {
             Self::Nop => 0,
@@ -361,7 +362,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Its name; that of events which a description names is empty.
+    /// Returns the packet's name; empty for events that a description names.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Nop => "nop",
@@ -406,7 +407,7 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The numbers of its payload, or the arguments of a print.
+    /// Returns the numbers of the payload, or the arguments of a print.
     pub const fn values(&self) -> Varints<'a> {
         match self {
             Self::Print { arguments, .. } => Varints::new(arguments),
@@ -415,8 +416,8 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// Whether a target with several cores sends it in the stream of each: what describes the recording as a whole.
-    /// (ESP32's targets do, with equal times.)
+    /// Returns whether a target with several cores sends the packet in each core's stream, because it describes the
+    /// whole recording. (ESP32 targets do so, with equal timestamps.)
     pub const fn is_common(&self) -> bool {
         matches!(
             self,

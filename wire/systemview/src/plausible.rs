@@ -1,35 +1,35 @@
-//! Judges whether a packet belongs where it stands: by what its stream has had so far.
+//! Judges whether a packet is plausible in its stream, given the packets so far.
 //!
-//! A stream has no checksums, and most bytes are some packet: foreign bytes are noticed by tasks, interrupts and events
-//! that never were before, and by packets that no target sends.
+//! A stream has no checksums, and most bytes decode to some packet. Foreign bytes are detected by tasks, interrupts and
+//! events that did not occur before, and by packets that no target sends.
 
 use crate::packet::{FIRST_OF_MODULES, Packet};
 use crate::varint::Varints;
 
-/// How odd a packet is.
+/// Degree of implausibility of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Oddity {
-    /// The stream has had its like.
+    /// Similar packets occurred in the stream.
     None,
-    /// Something is new.
+    /// Something in it is new.
     New,
-    /// Targets do not send it as a rule.
+    /// Targets usually do not send it.
     Strange,
 }
 
-/// Tasks that are remembered. If there are more, all are known.
+/// Number of tasks that are remembered. If there are more, all tasks count as known.
 const TASKS: usize = 128;
 
-/// Interrupts and events whose numbers are remembered one by one.
+/// Limit of interrupt and event numbers that are remembered individually.
 const NUMBERS: usize = 1024;
 
 /// Payloads of usual packets are shorter: a text of 128 bytes and 16 arguments take 220.
 pub(crate) const LONG: usize = 300;
 
-/// Events of a module at most, and what modules may have in all before their descriptions are known.
+/// Maximum number of events of a module, and of all modules before their descriptions are known.
 const EVENTS_OF_MODULES: u32 = 512;
 
-/// A set of small numbers.
+/// Set of small numbers.
 #[derive(Clone, Debug)]
 struct Numbers([u64; NUMBERS / 64]);
 
@@ -46,19 +46,19 @@ impl Numbers {
     }
 }
 
-/// What a stream has had.
+/// What is known of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     tasks: [u32; TASKS],
     task_count: usize,
     interrupts: Numbers,
     events: Numbers,
-    /// The highest id of a module's first event.
+    /// Highest id of a module's first event.
     modules: u32,
     dropped: u32,
-    /// Interrupt handlers that have begun and not ended, if that is known.
+    /// Number of active interrupt handlers, if known.
     depth: Option<u32>,
-    /// Packets so far.
+    /// Number of packets so far.
     pub(crate) packets: u64,
 }
 
@@ -93,7 +93,7 @@ impl Known {
         }
     }
 
-    /// The packet is one of the stream.
+    /// Adds a packet that belongs to the stream.
     pub(crate) fn learn(&mut self, packet: &Packet<'_>) {
         self.packets += 1;
         match *packet {
@@ -119,14 +119,14 @@ impl Known {
         }
     }
 
-    /// Keeps what packets there are, and forgets what holds behind these only.
+    /// Keeps the tasks, interrupts and events, but resets the state that depends on order.
     pub(crate) const fn forget_order(&mut self) {
         self.dropped = 0;
         self.depth = None;
         self.packets = 0;
     }
 
-    /// How odd a packet is.
+    /// Judges a packet.
     pub(crate) fn oddity(&self, packet: &Packet<'_>) -> Oddity {
         let odd = |is_odd: bool, how| if is_odd { how } else { Oddity::None };
         let printable = |text: &[u8]| text.iter().all(|byte| *byte >= b' ' && *byte != 0x7F);

@@ -1,26 +1,26 @@
-//! The control block of SEGGER's RTT in an image of a target's memory.
+//! Control block of SEGGER's RTT in an image of a target's memory.
 //!
 //! ```text
 //! char id[16]; i32 up; i32 down; channel[up]; channel[down]
 //! channel: pointer name, buffer; u32 size, write, read, flags
 //! ```
 //!
-//! Pointers are 4 or 8 bytes. The target writes behind `write`; the host reads from `read` on.
+//! Pointers are 4 or 8 bytes. The target writes at `write`; the host reads from `read` on.
 
 use core::ops::Range;
 
-/// What a control block begins with, padded with zeros to 16 bytes.
+/// Start of a control block, padded with zeros to 16 bytes.
 pub const ID: &[u8; 16] = b"SEGGER RTT\0\0\0\0\0\0";
 
-/// Channels of one direction at most, for the block to be one.
+/// Maximum number of channels in one direction of a valid block.
 const CHANNELS: u32 = 255;
 
-/// How the target lays out the block.
+/// Memory layout of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Pointers are 8 bytes.
+    /// Whether pointers are 8 bytes.
     pub wide: bool,
-    /// The most significant byte comes first.
+    /// Whether the most significant byte comes first.
     pub big_endian: bool,
 }
 
@@ -49,19 +49,19 @@ pub struct Channel {
     pub name: u64,
     /// Address of its buffer.
     pub buffer: u64,
-    /// Bytes of it.
+    /// Size of the buffer in bytes.
     pub size: u32,
-    /// Where the next byte is written.
+    /// Index of the next byte to write.
     pub write: u32,
-    /// Where the next byte is read.
+    /// Index of the next byte to read.
     pub read: u32,
     /// Mode in bits 0 and 1.
     pub flags: u32,
 }
 
 impl Channel {
-    /// The parts of the buffer with what was written, oldest first: two, as it is a ring. `all` takes the whole ring, as
-    /// a target leaves it that overwrites what is old; else what was not read yet.
+    /// Returns the parts of the buffer that were written, oldest first: two, because it is a ring. With `all` the whole
+    /// ring, for a target that overwrites old data; otherwise the data that was not read yet.
     pub const fn parts(&self, all: bool) -> [Range<u64>; 2] {
         let (write, size) = (self.write as u64, self.size as u64);
         let first = if all { write } else { self.read as u64 };
@@ -88,7 +88,7 @@ pub struct ControlBlock<'a> {
 }
 
 impl<'a> ControlBlock<'a> {
-    /// The block that `bytes` begin with, if its counts and channels can be such.
+    /// Parses the block at the start of `bytes`; `None` if its counts or channels are invalid.
     pub fn parse(bytes: &'a [u8], layout: Layout) -> Option<Self> {
         let rest = bytes.strip_prefix(ID)?;
         let [up, down] = [0, 4].map(|at| number(rest, at, 4, layout.big_endian));
@@ -109,17 +109,17 @@ impl<'a> ControlBlock<'a> {
         (is_one && block.up().any(|channel| channel.size > 0)).then_some(block)
     }
 
-    /// Whether its pointers are 8 bytes, and its byte order.
+    /// Returns the block's pointer size and byte order.
     pub const fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// The channels from the target to the host.
+    /// Returns the channels from the target to the host.
     pub fn up(&self) -> impl Iterator<Item = Channel> + use<'a> {
         self.all().take(self.up as usize)
     }
 
-    /// All channels: those to the host, then those to the target.
+    /// Returns all channels: those to the host, then those to the target.
     pub fn all(&self) -> impl Iterator<Item = Channel> + use<'a> {
         let Layout { wide, big_endian } = self.layout;
         let channels = self.channels.chunks_exact(self.layout.channel_bytes());

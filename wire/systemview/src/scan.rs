@@ -1,9 +1,9 @@
-//! A whole stream of packets, with whatever lies between them.
+//! Scans a whole stream of packets, with damage between them.
 //!
 //! Streams are damaged in practice: raw memory of the target in the middle of a recording, blocks that a debug probe
-//! lost, reports of a telnet server, the beginning of a ring that was overwritten. [`Scan`] passes over what are no
-//! packets and says so, each place with its offset and size. Of the bytes that could be packets it believes those
-//! that look like their stream (it has had their tasks, interrupts and events before): where a packet is odd, those behind it decide.
+//! lost, reports of a telnet server, the overwritten start of a ring. [`Scan`] skips bytes that are not packets and
+//! reports each such piece with its offset and size. Of the bytes that could be packets it accepts those that match the
+//! stream, whose tasks, interrupts and events occurred before. If a packet is odd, the following packets decide.
 
 use crate::begin::{Begin, begin};
 use crate::decode::{Decoded, decode};
@@ -12,16 +12,16 @@ use crate::packet::{Form, Length, Packet};
 use crate::plausible::{Known, LONG, Oddity};
 use crate::{SYNC, encode};
 
-/// A packet at its place in a stream.
+/// A packet with its position in a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Record<'a> {
-    /// Where it begins, in bytes from the start of the stream.
+    /// Offset in bytes from the start of the stream.
     pub offset: u64,
-    /// What it says.
+    /// The packet.
     pub packet: Packet<'a>,
-    /// Ticks since the packet before.
+    /// Ticks since the previous packet.
     pub delta: u32,
-    /// How it was written.
+    /// The form in which it was written.
     pub form: Form,
     /// Its bytes.
     pub bytes: &'a [u8],
@@ -32,32 +32,32 @@ pub struct Record<'a> {
 pub enum Piece<'a> {
     /// Ten zero bytes.
     Sync {
-        /// Where they begin.
+        /// Offset of the first byte.
         offset: u64,
     },
     /// A packet.
     Record(Record<'a>),
-    /// Bytes that are no packets.
+    /// Bytes that are not packets.
     Damage {
-        /// Where they begin.
+        /// Offset of the first byte.
         offset: u64,
-        /// How many there are.
+        /// Number of bytes.
         bytes: u64,
-        /// Why the first of them are no packet.
+        /// Reason why the first of them are not a packet.
         problem: Problem,
     },
 }
 
-/// Packets behind an odd one that decide about it.
+/// Number of packets after an odd one that decide about it.
 const LOOK_AHEAD: usize = 16;
 
-/// Packets that have to follow each other behind damage.
+/// Number of consecutive packets that are required after damage.
 const RUN: usize = 8;
 
-/// Bytes of damage that are told at once at most.
+/// Maximum number of bytes of damage that are reported at once.
 const DAMAGE: usize = 1 << 16;
 
-/// Reads a stream piece by piece. It keeps no bytes: whoever calls it does.
+/// Reads a stream piece by piece. The caller keeps the bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Scan {
     offset: u64,
@@ -66,53 +66,53 @@ pub struct Scan {
     beginning: Beginning,
 }
 
-/// How a stream begins.
+/// Start of a stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Beginning {
-    /// Nothing of it was read.
+    /// No byte was read yet.
     #[default]
     Open,
-    /// With a packet that is certain: at its start, or behind bytes that were passed over ([`Problem::Cut`]).
+    /// A packet that is certain: at the stream's start, or after skipped bytes ([`Problem::Cut`]).
     Certain,
-    /// It was cut, and its bytes do not show where its packets begin: the first ones are a guess.
+    /// The stream was truncated, and its bytes do not determine where packets begin: the first ones are a guess.
     Guessed,
 }
 
-/// Packets that follow each other.
+/// Consecutive packets.
 #[derive(Clone, Copy, Debug, Default)]
 struct Run {
-    /// Packets that are not odd.
+    /// Number of packets that are not odd.
     good: usize,
-    /// Packets with something new.
+    /// Number of packets with something new.
     new: usize,
     strange: usize,
     end: End,
 }
 
-/// How a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum End {
-    /// There are as many packets as were asked for.
+    /// The requested number of packets was read.
     #[default]
     Full,
-    /// At the ten zeros of a synchronization.
+    /// The ten zeros of a synchronization follow.
     Sync,
-    /// At the end of the bytes.
+    /// The bytes end.
     Bytes,
-    /// At bytes that are no packet.
+    /// Bytes follow that are not a packet.
     Damage,
 }
 
-/// How many numbers the payload of an event has, by its id. It is asked where the stream does not tell
-/// ([`Length::Id`]).
+/// Function that returns how many numbers an event's payload has, by its id. Called if the stream does not contain the
+/// length ([`Length::Id`]).
 pub type Arguments<'f> = &'f dyn Fn(u32) -> Option<usize>;
 
-/// Knows of no event how many numbers it has.
+/// Returns `None` for every event.
 pub const UNKNOWN: Arguments<'static> = &|_| None;
 
 impl Scan {
-    /// A scan of a stream of which something is known, such as that its ids tell the core.
+    /// Creates a scan of a stream whose form is partly known, for example that its ids contain the core.
     pub fn with_form(form: Form) -> Self {
         Self {
             form,
@@ -120,24 +120,26 @@ impl Scan {
         }
     }
 
-    /// Where in the stream the next piece begins.
+    /// Returns the offset of the next piece in the stream.
     pub const fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// How the stream begins, once its first piece was given.
+    /// Returns how the stream begins, once its first piece was read.
     pub const fn beginning(&self) -> Beginning {
         self.beginning
     }
 
-    /// How the target writes packets, as far as it is known.
+    /// Returns the form of the target's packets, as far as it is known.
     pub const fn form(&self) -> Form {
         self.form
     }
 
-    /// The next piece. `bytes` begin at [`offset`](Self::offset); `ended` says that no more will come behind them.
+    /// Returns the next piece. `bytes` begin at [`offset`](Self::offset); `ended` means that no more bytes will follow
+    /// them.
     ///
-    /// `None` at the end, or if more bytes are needed. A stream that goes on can need a few kilobytes to tell.
+    /// Returns `None` at the end, or if more bytes are needed. In a stream that continues it may need a few kilobytes
+    /// to decide.
     pub fn next<'a>(
         &mut self,
         bytes: &'a [u8],
@@ -198,7 +200,7 @@ impl Scan {
             Err(Problem::Incomplete) if !ended && bytes.len() < DAMAGE => return None,
             Err(problem) => problem,
         };
-        // Where a stream was cut within its last packet, parts of that often look like packets.
+        // If a stream ends within its last packet, parts of that packet often look like packets.
         let is_cut = problem == Problem::Incomplete;
         let skipped = self.resynchronize(bytes, ended, is_cut, arguments)?;
         let offset = self.offset;
@@ -224,11 +226,11 @@ impl Scan {
         Piece::Record(record)
     }
 
-    /// Whether the bytes begin with a synchronization; `None` if more bytes have to tell.
+    /// Returns whether the bytes begin with a synchronization; `None` if more bytes are needed to decide.
     fn sync(&self, bytes: &[u8], ended: bool) -> Option<bool> {
         match bytes.get(..SYNC.len()) {
             Some(start) if start == SYNC => match bytes.get(SYNC.len()) {
-                // Recording starts behind it. At the start of a stream nothing else is zero.
+                // A recording starts after it. At the start of a stream there are no other zeros.
                 Some(next) => Some(*next == TRACE_START || self.offset == 0),
                 None => ended.then_some(true),
             },
@@ -246,7 +248,7 @@ impl Scan {
         decode_with(bytes, self.form, &self.known, arguments)
     }
 
-    /// Whether to believe a packet; `None` if more bytes have to tell.
+    /// Returns whether to accept a packet; `None` if more bytes are needed to decide.
     fn judge(
         &self,
         bytes: &[u8],
@@ -273,7 +275,8 @@ impl Scan {
         if is_new && (!is_followed || run.strange > 2) {
             return Some(false);
         }
-        // Does a packet begin within this one, and others behind it? Of one with something new, that has to be certain.
+        // Check whether a packet begins within this one, and others after it. For a packet with something new, that
+        // must be certain.
         let end = if is_new {
             decoded.bytes
         } else {
@@ -297,8 +300,8 @@ impl Scan {
         Some(is_followed && is_usual && self.known.packets > 0)
     }
 
-    /// Whether the first bytes of a stream are the rest of a cut packet and a whole one: read together they are an event
-    /// that no packet behind them has, while the packets behind have the like of the whole one.
+    /// Returns whether the first bytes of a stream are the rest of a cut packet followed by a whole one. Read together
+    /// they are an event that no later packet has, while later packets are similar to the whole one.
     fn is_rest(&self, bytes: &[u8], decoded: &Decoded<'_>, arguments: Arguments<'_>) -> bool {
         if !matches!(decoded.packet, Packet::Event { .. }) {
             return false;
@@ -326,7 +329,7 @@ impl Scan {
             })
     }
 
-    /// Whether two whole packets are in the first `within` bytes.
+    /// Returns whether the first `within` bytes contain two whole packets.
     fn begins_twice(&self, bytes: &[u8], within: usize, arguments: Arguments<'_>) -> bool {
         let mut at = 0;
         (0..2).all(|_| {
@@ -338,8 +341,8 @@ impl Scan {
         })
     }
 
-    /// Whether packets begin here that look like those of the stream, and how odd the oddest of them is; `is_cut`: as many
-    /// as a whole run has. The outer `None`: more bytes have to tell.
+    /// Returns whether packets begin here that match the stream, and the highest oddity among them; with `is_cut` a
+    /// whole run of them is required. The outer `None`: more bytes are needed to decide.
     fn is_run(
         &self,
         bytes: &[u8],
@@ -382,7 +385,8 @@ impl Scan {
         Some(is_long.then_some(oddity))
     }
 
-    /// Bytes up to the next packets that look like those of the stream; `None` if more bytes have to tell.
+    /// Returns the number of bytes up to the next packets that match the stream; `None` if more bytes are needed to
+    /// decide.
     fn resynchronize(
         &self,
         bytes: &[u8],
@@ -416,18 +420,18 @@ const TRACE_START: u8 = 10;
 /// Whether bytes are a line of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
-    /// One of so many bytes, with its end.
+    /// A line of this many bytes, including its end.
     Whole(usize),
-    /// So far; more bytes have to tell.
+    /// The bytes so far are the start of a line; more bytes are needed to decide.
     Begun,
     No,
 }
 
-/// The longest line of a log that is recognised.
+/// Maximum length of a log line that is recognised.
 const LONGEST_LINE: usize = 1 << 10;
 
-/// Whether bytes begin with a line as ESP-IDF logs: `I (1234) tag: text`, with colours or without. Some packets look like the
-/// beginning of one, and none like all of it.
+/// Returns whether bytes begin with a log line of ESP-IDF: `I (1234) tag: text`, with or without colours. Some packets
+/// look like the start of such a line, but none like all of it.
 fn log_line(bytes: &[u8], ended: bool) -> Line {
     let more = if ended { Line::No } else { Line::Begun };
     let line = bytes.get(..LONGEST_LINE).unwrap_or(bytes);
@@ -452,7 +456,7 @@ fn log_line(bytes: &[u8], ended: bool) -> Line {
     if !b"EWIDV".contains(level) {
         return Line::No;
     }
-    // Of the parts of a line, each has to be there as far as the bytes go.
+    // Each part of a line must match as far as the bytes go.
     let start = b" (";
     if !rest.starts_with(start) {
         return if start.starts_with(rest) {
@@ -489,13 +493,13 @@ fn log_line(bytes: &[u8], ended: bool) -> Line {
     }
 }
 
-/// A packet of usual size is whole in so many bytes.
+/// A packet of usual size fits into this many bytes.
 const MARGIN: usize = 2 * LONG;
 
-/// Packets are looked for so many bytes behind others that are a little less likely.
+/// Distance in bytes within which a more likely start of packets is preferred to a less likely one.
 const CLOSE: usize = 24;
 
-/// How odd a packet with its time is.
+/// Judges a packet with its timestamp.
 fn oddity(known: &Known, decoded: &Decoded<'_>) -> Oddity {
     let time = match decoded.delta >= LONG_TIME {
         true => Oddity::New,
@@ -504,10 +508,10 @@ fn oddity(known: &Known, decoded: &Decoded<'_>) -> Oddity {
     known.oddity(&decoded.packet).max(time)
 }
 
-/// A second or more passes between two packets of few streams.
+/// Limit of usual intervals in ticks: in few streams a second or more passes between two packets.
 pub(crate) const LONG_TIME: u32 = 1 << 28;
 
-/// The packets that follow each other from here on.
+/// Reads the consecutive packets from here on.
 fn run(bytes: &[u8], form: Form, mut known: Known, most: usize, arguments: Arguments<'_>) -> Run {
     let (mut run, mut form, mut rest) = (Run::default(), form, bytes);
     for _ in 0..most {
@@ -539,14 +543,14 @@ fn run(bytes: &[u8], form: Form, mut known: Known, most: usize, arguments: Argum
     run
 }
 
-/// Decodes a packet whose payload may be as long as only the packets behind it tell.
+/// Decodes a packet whose payload's length may only follow from the packets after it.
 pub(crate) fn decode_with<'a>(
     bytes: &'a [u8],
     form: Form,
     known: &Known,
     arguments: Arguments<'_>,
 ) -> Result<Decoded<'a>, Problem> {
-    /// Arguments that targets send at most.
+    /// Maximum number of arguments that targets send.
     const ARGUMENTS: usize = 16;
     let first = decode(bytes, form, 0).map_err(|error| error.problem)?;
     let Packet::Event { id, payload } = first.packet else {
@@ -568,12 +572,12 @@ pub(crate) fn decode_with<'a>(
     Err(Problem::Implausible)
 }
 
-/// Whether packets follow that are not strange, with ids in the place of lengths.
+/// Returns whether plausible packets follow, with ids instead of lengths.
 fn is_followed(bytes: &[u8], form: Form, known: &Known) -> bool {
     let mut rest = bytes;
     for _ in 0..4 {
         match decode(rest, form, 0) {
-            // Id and id again: nearly certain, and how long it is need not be known.
+            // An id that is repeated as a length: nearly certain, and its length is not needed.
             Ok(next) if matches!(next.packet, Packet::Event { .. }) => return true,
             Ok(next) if known.oddity(&next.packet) == Oddity::Strange => return false,
             Ok(next) => rest = rest.get(next.bytes..).unwrap_or_default(),
@@ -583,7 +587,7 @@ fn is_followed(bytes: &[u8], form: Form, known: &Known) -> bool {
     true
 }
 
-/// Whether a record is written the same way again: bytes that [`encode()`] gives, of at most 64 KiB.
+/// Returns whether re-encoding a record yields the same bytes: those of [`encode()`], at most 64 KiB.
 pub fn is_written_again(record: &Record<'_>, scratch: &mut [u8]) -> bool {
     let size = encode(&record.packet, record.delta, record.form, scratch);
     size.is_ok_and(|size| scratch.get(..size) == Some(record.bytes))

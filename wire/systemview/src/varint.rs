@@ -1,11 +1,11 @@
-//! Unsigned LEB128 of 32 bits, as `ENCODE_U32` of SystemView's target sources writes it.
+//! Unsigned LEB128 of 32 bits, as written by `ENCODE_U32` of SystemView's target sources.
 
 use crate::error::Problem;
 
-/// Bytes of the longest number.
+/// Size of the longest number in bytes.
 pub const MAX_VARINT: usize = 5;
 
-/// A number at the start of `bytes`, and how many bytes it takes.
+/// Reads a number at the start of `bytes`; returns it and its size.
 ///
 /// # Errors
 /// [`Problem::Incomplete`] if bytes are missing, [`Problem::Number`] if it has more than 32 bits or more bytes than it
@@ -19,7 +19,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<(u32, usize), Problem> {
     }
 }
 
-/// [`read`], with bytes that are not needed.
+/// Like [`read`], but accepts unneeded bytes.
 #[inline]
 pub(crate) fn read_loose(bytes: &[u8]) -> Result<(u32, usize), Problem> {
     let mut value = 0u32;
@@ -38,7 +38,7 @@ pub(crate) fn read_loose(bytes: &[u8]) -> Result<(u32, usize), Problem> {
     })
 }
 
-/// The bytes of a number, and how many there are.
+/// Encodes a number; returns the bytes and their count.
 #[inline]
 pub(crate) const fn encoded(mut value: u32) -> ([u8; MAX_VARINT], usize) {
     let mut bytes = [0; MAX_VARINT];
@@ -52,22 +52,22 @@ pub(crate) const fn encoded(mut value: u32) -> ([u8; MAX_VARINT], usize) {
     (bytes, size + 1)
 }
 
-/// The numbers of a payload, one behind the other. Ends early at bytes that are no number.
+/// Iterator over the numbers of a payload. Ends early at bytes that are not a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Varints<'a>(&'a [u8]);
 
 impl<'a> Varints<'a> {
-    /// The numbers in these bytes.
+    /// Creates an iterator over the numbers in these bytes.
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes that were not taken yet.
+    /// Returns the remaining bytes.
     pub const fn rest(&self) -> &'a [u8] {
         self.0
     }
 
-    /// Whether all the bytes are whole numbers.
+    /// Returns whether all bytes are complete numbers.
     pub fn are_all(mut self) -> bool {
         for _ in self.by_ref() {}
         self.0.is_empty()

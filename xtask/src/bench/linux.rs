@@ -1,6 +1,6 @@
 //! What a recorded call costs on this machine: nanoseconds, beside what it must cost.
 //!
-//! The floor is to read the counter and store 16 bytes, at entry and at exit (`bench/linux.c`). Times
+//! The floor is to read the counter and store 16 bytes, at entry and at exit (`device/bench/linux.c`). Times
 //! depend on the machine and on what else it does; so floor and recorder run in turns in one process,
 //! of each the quickest round counts, and what is judged is their ratio. Even that says little of a
 //! machine that is busy, or whose counter is emulated; so it is printed, and an error only where no
@@ -92,11 +92,11 @@ pub fn has_steady_counter() -> bool {
     has("constant_tsc") && has("nonstop_tsc")
 }
 
-/// The compiler, for `bench/linux.c`.
+/// The compiler, for `device/bench/linux.c`.
 fn gcc(program: &Path) -> Command {
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-g", "-Wall", "-Wextra", "-Werror", "-pthread"])
-        .arg(run::root().join("bench/linux.c"))
+        .arg(run::root().join("device/bench/linux.c"))
         .arg("-I")
         .arg(run::root().join("device/c/include"))
         .arg("-o")

@@ -2,7 +2,7 @@
 //!
 //! With `-singlestep -d exec,nochain` QEMU writes a line before every instruction. An instruction
 //! that turns out to touch a device, or is put off because something else has to be done first, is
-//! written again; the log says so in a line of its own, and here it counts once. `bench/step.c` writes
+//! written again; the log says so in a line of its own, and here it counts once. `device/bench/step.c` writes
 //! such a log too.
 
 /// The addresses of the executed instructions, in order.

@@ -134,7 +134,7 @@ impl Machine {
         options: &[&str],
         libraries: &[PathBuf],
     ) -> Result<PathBuf> {
-        let bench = run::root().join("bench");
+        let bench = run::root().join("device/bench");
         let folder = run::target_dir().join("bench").join(self.target);
         std::fs::create_dir_all(&folder).context(folder.display())?;
         let elf = folder.join(name).with_extension("elf");
@@ -191,7 +191,7 @@ impl Machine {
             }
             None => {
                 let step = elf.with_file_name("step");
-                let source = run::root().join("bench/step.c");
+                let source = run::root().join("device/bench/step.c");
                 let mut gcc = Command::new("gcc");
                 run::make(gcc.args(["-O2", "-Wall", "-Wextra"]).arg(&source), &step)?;
                 let mut step = run::limited(step, LOG_BYTES);

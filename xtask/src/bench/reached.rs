@@ -1,4 +1,4 @@
-//! What has been reached where more is demanded, or nothing is: `bench/reached.txt`, a line
+//! What has been reached where more is demanded, or nothing is: `device/bench/limits.txt`, a line
 //! `TARGET ROW KIND FIGURE` each. Figures may not grow beyond it; `cargo xtask bench recorder
 //! --tighten` writes those that became smaller, and new ones. Those that became larger are for
 //! a person to write, where a reviewer sees it.
@@ -39,7 +39,12 @@ impl Reached {
             if line.starts_with('#') || line.is_empty() {
                 continue;
             }
-            let wrong = || Error::new(format!("bench/reached.txt:{}: what is {line:?}?", n + 1));
+            let wrong = || {
+                Error::new(format!(
+                    "device/bench/limits.txt:{}: what is {line:?}?",
+                    n + 1
+                ))
+            };
             let words: Vec<&str> = line.split(' ').collect();
             let [target, row, kind, figure] = words[..] else {
                 return Err(wrong());
@@ -98,7 +103,7 @@ impl Reached {
 }
 
 fn path() -> PathBuf {
-    run::root().join("bench/reached.txt")
+    run::root().join("device/bench/limits.txt")
 }
 
 #[cfg(test)]
@@ -138,7 +143,7 @@ mod tests {
     fn a_line_that_is_wrong_is_named() {
         for text in ["a b c\n", "t r instructions x\n", "t r time 3\n"] {
             let error = Reached::parse(text).unwrap_err().to_string();
-            assert!(error.contains("reached.txt:1:"), "{error}");
+            assert!(error.contains("limits.txt:1:"), "{error}");
         }
     }
 }

@@ -246,7 +246,7 @@ fn weigh(
     let folder = run::target_dir().join("bench").join(machine.target);
     std::fs::create_dir_all(&folder).context(folder.display())?;
     let elf = folder.join(name).with_extension("elf");
-    let bench = run::root().join("bench");
+    let bench = run::root().join("device/bench");
     let object = elf.with_extension("o");
     let mut compiler = machine.gcc();
     compiler

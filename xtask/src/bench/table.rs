@@ -1,7 +1,7 @@
 //! The table: a line for each row on each processor, its figures, and how they are judged.
 //!
 //! A figure is held against what is demanded of it. Where that is not reached (or nothing is
-//! demanded) it is held against what has been reached (`bench/reached.txt`), so that it gets no
+//! demanded) it is held against what has been reached (`device/bench/limits.txt`), so that it gets no
 //! worse; the table shows the demand beside it all the same, and says once more at its end what is
 //! beyond it.
 

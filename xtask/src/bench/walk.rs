@@ -10,7 +10,7 @@ pub struct Call(pub Vec<u64>);
 
 /// The calls that `row` made, each checked against the listing. What is not in that is not of the program: the
 /// kernel's clock, which Linux lays into every process, takes a loop for each second that the counter of
-/// `bench/step.c` is away from the real one.
+/// `device/bench/step.c` is away from the real one.
 ///
 /// # Errors
 /// When the log holds something that can't have been executed like that.

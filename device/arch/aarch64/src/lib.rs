@@ -1,13 +1,13 @@
-//! What an AArch64 processor offers a recorder, alone or among many: masking interrupts with DAIF,
-//! the generic timer's counter, and a register that tells one CPU from another.
+//! Recorder port for an AArch64 processor, alone or one of several: masks interrupts with DAIF, reads the generic
+//! timer's counter, and identifies the CPU by a register.
 //!
-//! For programs at EL1. The recorder keeps a pointer to the CPU's own part in a register that only software uses, so
-//! that a hook finds it with one instruction: `TPIDR_EL1`, or where the system keeps its own pointer there (RTEMS SMP,
-//! Linux, FreeBSD) the one of the feature `tpidrro_el0` or `tpidr_el0`. It
-//! must be zero from the start of a CPU until `kymo_cpu_start` (after reset it holds anything).
+//! For programs at EL1. A register that only software uses holds a pointer to the CPU's own part of the recorder, so
+//! that a hook finds it with one instruction: `TPIDR_EL1`, or the register of the feature `tpidrro_el0` or `tpidr_el0`
+//! if the system itself uses that one (RTEMS SMP, Linux, FreeBSD). The register must be zero from the start of a CPU
+//! until `kymo_cpu_start` (after reset its value is undefined).
 //!
-//! The counter is the generic timer's virtual one: 64 bits, one rate, and by the architecture the
-//! same on all CPUs (so long as nobody gives them different offsets).
+//! The counter is the generic timer's virtual one: 64 bits, constant frequency, and by the architecture the same on all
+//! CPUs (unless software gives them different offsets).
 #![no_std]
 #![cfg(target_arch = "aarch64")]
 
@@ -21,21 +21,21 @@ use kymo_wire::event::Layout;
 #[cfg(all(feature = "tpidrro_el0", feature = "tpidr_el0"))]
 compile_error!("one register holds the CPU's part: tpidrro_el0 or tpidr_el0, not both");
 
-/// The register that holds a pointer to the CPU's own part.
+/// The register that holds a pointer to the CPU's own part of the recorder.
 #[cfg(not(any(feature = "tpidrro_el0", feature = "tpidr_el0")))]
 macro_rules! register {
     () => {
         "tpidr_el1"
     };
 }
-/// The same: programs at EL0 can read it.
+/// Likewise; programs at EL0 can read it.
 #[cfg(feature = "tpidrro_el0")]
 macro_rules! register {
     () => {
         "tpidrro_el0"
     };
 }
-/// The same: programs at EL0 can read and write it, and compilers take it for thread-local storage.
+/// Likewise; programs at EL0 can read and write it, and compilers use it for thread-local storage.
 #[cfg(all(feature = "tpidr_el0", not(feature = "tpidrro_el0")))]
 macro_rules! register {
     () => {
@@ -43,12 +43,12 @@ macro_rules! register {
     };
 }
 
-/// An AArch64 processor as target and port: of which CPU is a question of who asks.
+/// An AArch64 processor as target and port. One value serves all CPUs: its methods act on the CPU that calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Aarch64(());
 
 impl Aarch64 {
-    /// There is nothing to remember. All zero.
+    /// Creates the port, which has no state.
     pub const fn new() -> Self {
         Self(())
     }
@@ -69,8 +69,8 @@ impl CpusPort for Aarch64 {
     #[inline(always)]
     fn mask(&self) -> usize {
         let was: usize;
-        // SAFETY: masking IRQ and FIQ breaks nothing; `unmask` brings back what was. No `nomem`, so
-        // that the compiler moves no access out of the masked part.
+        // SAFETY: masking IRQ and FIQ breaks nothing; `unmask` restores the previous state. No `nomem`, so that the
+        // compiler moves no access out of the masked part.
         unsafe {
             asm!(
                 "mrs {}, daif",
@@ -84,7 +84,7 @@ impl CpusPort for Aarch64 {
 
     #[inline(always)]
     fn unmask(&self, was: usize) {
-        // SAFETY: it brings back what `mask` found.
+        // SAFETY: it restores what `mask` found.
         unsafe { asm!("msr daif, {}", in(reg) was, options(nostack, preserves_flags)) };
     }
 
@@ -103,7 +103,7 @@ impl CpusPort for Aarch64 {
     }
 
     fn set_place(&self, place: *const ()) {
-        // SAFETY: software's own register: the processor does not look at it.
+        // SAFETY: the register is reserved for software; the processor does not use it.
         unsafe {
             asm!(
                 concat!("msr ", register!(), ", {}"),
@@ -113,8 +113,8 @@ impl CpusPort for Aarch64 {
         }
     }
 
-    /// Without a barrier: the processor may read the counter some ten instructions early, which is
-    /// about a tick. Calls are recorded with this.
+    /// Reads the counter without a barrier, for calls: the processor may read it some ten instructions early, which is
+    /// about one tick.
     #[inline(always)]
     fn counter(&self) -> u64 {
         let now;
@@ -125,7 +125,7 @@ impl CpusPort for Aarch64 {
 
     #[inline(always)]
     fn counter_in_order(&self) -> u64 {
-        // SAFETY: it only makes the processor wait for what comes before.
+        // SAFETY: it only makes the processor wait for preceding instructions.
         unsafe { asm!("isb", options(nostack, preserves_flags)) };
         self.counter()
     }

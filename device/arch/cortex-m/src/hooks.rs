@@ -1,33 +1,32 @@
-//! The compiler's hooks in assembly, for Armv7-M and the main line of Armv8-M.
+//! The compiler's hooks in assembly, for Armv7-M and the Armv8-M mainline.
 //!
-//! They do what the portable ones do ([`kymo_recorder::hot`] says what that is), in 28 instructions
-//! for an entry and 24 for an exit, of which 17 and 14 run with interrupts masked; 4 when nothing is
-//! to be recorded, 8 (6) while a trigger is waited for. `cargo xtask bench recorder` counts them, and
-//! tests hold what they write against what the portable hooks write.
+//! They do the same as the portable hooks ([`kymo_recorder::hot`] describes that), in 28 instructions for an entry and
+//! 24 for an exit, of which 16 and 13 run with interrupts masked. They take 4 instructions when recording is off, and 8
+//! (6) while waiting for a trigger. `cargo xtask bench recorder` counts them, and tests compare their records with
+//! those of the portable hooks.
 //!
-//! How they get there: the address of the [`Hot`](kymo_recorder::hot::Hot) is the word that says
-//! *record*, so that it is compared without being loaded. One load multiple fetches the cursor, one
-//! store multiple puts back the words that changed. The return is the load multiple that restores
-//! the registers. A function's number is its distance from the text base rotated right, so that what
-//! has none is a great number; distance in time and number are tested by one comparison. The lowest
-//! bit of an exit is the carry of a comparison before.
+//! Techniques: the gate's word for *record* is the address of the [`Hot`](kymo_recorder::hot::Hot), so that the
+//! comparison needs no constant. One load multiple reads the cursor, one store multiple writes the words that changed.
+//! The load multiple that restores the registers also returns. A function's number is its distance from the text base
+//! rotated right, so that addresses without a number become large numbers; one comparison checks both the time since
+//! the last record and the number. The lowest bit of an exit is the carry of an earlier comparison.
 //!
-//! A full packet is changed within the hook, which then begins again, behind the masking. Where a profile table is kept the
-//! cursor's end is 0 for hooks, and its limit says where records may go: the record is written as always, and the table
-//! brought up to date by the functions of [`Profile`](kymo_recorder::profile::Profile) in the same masked run (89 and 105
-//! instructions).
+//! If a packet is full, the hook changes to the next one, and starts again after the masking. If a profile table is
+//! kept, the cursor's end is 0 for hooks, and its limit bounds the records. The record is then written as usual, and
+//! the functions of [`Profile`](kymo_recorder::profile::Profile) update the table with interrupts still masked (89 and
+//! 105 instructions).
 //!
-//! What is not usual goes to the slow path, which is the portable code, with function and call site
-//! as they came and interrupts as they were. Records are stored unaligned: `CCR.UNALIGN_TRP` must
-//! not be set. NMI and HardFault can't be masked: their handlers must not be instrumented.
+//! All other cases take the slow path, the portable code, with function, call site and interrupt mask unchanged.
+//! Records are stored unaligned: `CCR.UNALIGN_TRP` must not be set. NMI and HardFault cannot be masked: their handlers
+//! must not be instrumented.
 //!
-//! This is a macro because the recorder that the hooks belong to is another crate's, and so is the
-//! question whether the processor has these instructions.
+//! The hooks are a macro because the recorder that they belong to is in another crate, which also decides whether the
+//! processor has these instructions.
 
 use kymo_recorder::hot::word;
 use kymo_wire::event::{ByteOrder, EventId, Form, OTHER_BITS, OTHER_BYTES, Shape};
 
-// The order in which the words are loaded, and stored.
+// Order in which the words are loaded and stored.
 const _: () = {
     assert!(word::LAST == 0 && word::AT == 1 && word::DEPTH == 2);
     assert!(word::COUNTER == 3 && word::END == 4);
@@ -35,7 +34,7 @@ const _: () = {
     assert!(word::GATE == word::TRIGGER + 1 && word::STOPPER == word::GATE + 1);
 };
 
-// The records that are written.
+// Layout of the records that the assembly writes.
 const _: () = {
     let shape = Shape::Compact;
     assert!(shape.bytes(Form::EnterShort) == 3 && shape.time_bits(Form::EnterShort) == 8);
@@ -48,32 +47,31 @@ const _: () = {
     assert!(shape.named_bits() == 24);
 };
 
-/// Where the trigger is in a [`Hot`](kymo_recorder::hot::Hot); behind it the gate's word and the
-/// stopper.
+/// Offset of the trigger in a [`Hot`](kymo_recorder::hot::Hot); the gate's word and the stopper follow it.
 #[doc(hidden)]
 pub const TRIGGER: usize = word::TRIGGER * 4;
-/// Where the gate's word is.
+/// Offset of the gate's word.
 #[doc(hidden)]
 pub const GATE: usize = word::GATE * 4;
-/// Where the stopper is.
+/// Offset of the stopper.
 #[doc(hidden)]
 pub const STOPPER: usize = word::STOPPER * 4;
-/// Where the end is for all but hooks.
+/// Offset of the end of the packet for code other than hooks.
 #[doc(hidden)]
 pub const LIMIT: usize = word::LIMIT * 4;
-/// Where the text base is; behind it the shift.
+/// Offset of the text base; the shift follows it.
 #[doc(hidden)]
 pub const TEXT_BASE: usize = word::TEXT_BASE * 4;
-/// The first byte of an exit that says which function it leaves.
+/// First byte of an exit that records its function.
 #[doc(hidden)]
 pub const EXIT_NAMED: u64 = Shape::other_header(ByteOrder::Little, EventId::ExitNamed, 0) & 0xFF;
 
 /// Defines `__cyg_profile_func_enter` and `__cyg_profile_func_exit` for the recorder whose
-/// [`Hot`](kymo_recorder::hot::Hot) is the static `$hot`. `$enter` and `$exit`, `extern "C"` functions
-/// of the same arguments, are the slow path.
+/// [`Hot`](kymo_recorder::hot::Hot) is the static `$hot`. `$enter` and `$exit`, `extern "C"` functions with the same
+/// arguments, are the slow path.
 ///
-/// `counting` if the recorder counts calls ([`Cursor::depth`](kymo_recorder::hot::Cursor::depth)) and
-/// has a stopper; `plain` if it does neither: then an entry takes 24 instructions and an exit 21.
+/// Use `counting` if the recorder counts calls ([`Cursor::depth`](kymo_recorder::hot::Cursor::depth)) and has a
+/// stopper, and `plain` if it has neither: then an entry takes 24 instructions and an exit 20.
 #[macro_export]
 macro_rules! hooks {
     (counting, $hot:path, $enter:path, $exit:path, $change:path $(, table: $($table:path),*)?) => {
@@ -86,11 +84,11 @@ macro_rules! hooks {
             $(table: ($($table),*))?
         }
     };
-    // With duration mode ([`kymo_recorder::duration`]): the word is the address of the program's structure, and `$long_enter` and
-    // `$long_exit`, the second of which takes a time in the place of the call site, are its slow path. A call that
-    // is filtered away takes 19 instructions at its entry and 25 at its exit, none of them masked.
+    // With duration mode ([`kymo_recorder::duration`]). The gate's word is the address of the program's structure.
+    // `$long_enter` and `$long_exit` are its slow path; the latter takes a time instead of the call site. A call that
+    // is shorter than the threshold takes 19 instructions at its entry and 25 at its exit, none of them masked.
     //
-    // r0: function, r1: call site, then at the exit the start, r2: the structure, r3: what is at hand, r12: the frame.
+    // r0: function; r1: call site, at the exit then the start; r2: the structure; r3: scratch; r12: the frame.
     (
         duration, $hot:path, $enter:path, $exit:path, $change:path, $long_enter:path, $long_exit:path
         $(, table: $($table:path),*)?
@@ -112,7 +110,7 @@ macro_rules! hooks {
                 "ldr r3, [r3]",
                 "str r3, [r12, #{start}]",
                 "1: bx lr",
-                // A trigger is waited for, or calls take the slow path, or functions are watched for.
+                // The gate waits for a trigger, or calls take the slow path, or there are watched functions.
                 "20: tst r2, #2",
                 "bne 22f",
                 "subs r2, #1",
@@ -151,11 +149,11 @@ macro_rules! hooks {
                 "str r3, [r12, #{function}]",
                 "str r12, [r2, #{top}]",
                 "bx lr",
-                // It took long.
+                // The call reached the threshold.
                 "23: ldr r1, [r12, #{start}]",
                 "adds r1, r1, r3",
                 "b {long}",
-                // Another function is on top.
+                // The top of the stack is another function.
                 "22: ldr r1, [r2, #{counter}]",
                 "ldr r1, [r1]",
                 "b {long}",
@@ -214,12 +212,12 @@ macro_rules! hooks {
             limit_at = const $crate::LIMIT,
         }
     };
-    // A table may be kept: `end` is 0 then, and `limit` is not. `$recorder` is the recorder, and `$replace` gives the
-    // newest call's function another one's slot. The record is written as without a table, and the table is brought
-    // up to date in the same masked run, by the functions that the portable hooks call.
+    // With a profile table: `end` is then 0, and `limit` is not. `$recorder` is the recorder, and `$replace` assigns
+    // another function's slot to the function of the newest call. The record is written as without a table. The
+    // functions that the portable hooks call then update the table, with interrupts still masked.
     //
-    // r8 (at an exit r12): the writer, r4: what is looked at, then now. What is pushed last is PRIMASK, with which the
-    // stack is aligned.
+    // r8 (at an exit r12): the writer; r4: scratch, then the time. The last word pushed is PRIMASK, which also aligns
+    // the stack.
     (
         @counting $hot:path, $enter:path, $exit:path, $change:path,
         waiting: [$($waiting:literal),* $(,)?],
@@ -291,7 +289,7 @@ macro_rules! hooks {
                 recorder = sym $recorder,
             ])
             ([
-                // The short form: less usual, for a table takes its time.
+                // The short form. It is less common here, because updating the table takes time.
                 "33: adc r7, r4, r4",
                 "strb r7, [r5], #1",
                 "b 34f",
@@ -364,7 +362,7 @@ macro_rules! hooks {
             ($long_enter, $long_exit)
             ($($operand = const $value),*)
             ("30f", [
-                // The packet is full, or nothing is to be recorded. (Five words keep the stack aligned.)
+                // The packet is full, or recording is off. (Five words keep the stack aligned.)
                 "38: cmp r4, #0",
                 "beq 4f",
                 "push {{r0, r1, r2, r3, lr}}",
@@ -374,7 +372,7 @@ macro_rules! hooks {
                 $($enter_table),*
             ] [change = sym $change, $($enter_name = sym $enter_symbol),*])
             ("30f", [
-                // The packet is full, or nothing is to be recorded. (Five words keep the stack aligned.)
+                // The packet is full, or recording is off. (Five words keep the stack aligned.)
                 "38: cmp r4, #0",
                 "beq 4f",
                 "push {{r0, r1, r2, r3, lr}}",
@@ -390,8 +388,8 @@ macro_rules! hooks {
             stopper: ["cmp r0, r12", "beq 6f"],
             exit: "subs r6, #1; blo 7f",
             store: "stm r3, {{r4, r5, r6}}",
-            // An exit whose entry is not in this packet: 16 bits of time, 24 of the number, which is
-            // stored by a word of which the last byte counts for nothing. The depth stays.
+            // An exit whose entry is not in this packet: 16 bits of time, 24 bits of the number. It is stored as a word
+            // whose last byte is unused. The depth is unchanged.
             named: [
                 "7: ldrd r7, r12, [r3, #{text_base}]",
                 "sub r7, r0, r7",
@@ -447,10 +445,10 @@ macro_rules! hooks {
     ) => {
         /// Called by the compiler at the entry of every function, with `-finstrument-functions`.
         ///
-        /// r0: function, r1: call site, r2: the gate's word, then the last time, r3: the `Hot`, r4:
-        /// now, r5: at, r6: depth, r7: the counter's address, then what is stored, r8: end, r10: the
-        /// text base, then the number, r12: the trigger, then the stopper, then the shift, lr: PRIMASK. (Not r9: in
-        /// some images that is everybody's.)
+        /// r0: function; r1: call site; r2: the gate's word, then the last time; r3: the `Hot`; r4: the time; r5: at;
+        /// r6: depth; r7: the counter's address, then the value to store; r8: end; r10: the text base, then the number;
+        /// r12: the trigger, then the stopper, then the shift; lr: PRIMASK. (Not r9: in some images it is reserved for
+        /// the platform.)
         ///
         /// # Safety
         /// It is called as compilers do.
@@ -484,7 +482,7 @@ macro_rules! hooks {
                 $($commit,)*
                 "msr PRIMASK, lr",
                 "pop {{r4-r8, r10, pc}}",
-                // A trigger is waited for.
+                // The gate waits for a trigger.
                 $($waiting,)*
                 // The long form: 12 bits of time, 17 of the number.
                 "3: cmp r7, #4096",
@@ -513,7 +511,7 @@ macro_rules! hooks {
 
         /// Called by the compiler at every return.
         ///
-        /// Registers are used as in [`__cyg_profile_func_enter`], but r12: the stopper, then end.
+        /// Registers are used as in [`__cyg_profile_func_enter`], except r12: the stopper, then the end.
         ///
         /// # Safety
         /// It is called as compilers do.
@@ -536,7 +534,7 @@ macro_rules! hooks {
                 "ldr r4, [r7]",
                 "sub r2, r4, r2",
                 $depth,
-                // If nothing is borrowed the carry is set.
+                // The carry is set if there is no borrow.
                 "rsbs r7, r2, #127",
                 "blo 3f",
                 "adc r7, r4, r4",

@@ -1,42 +1,41 @@
-//! Producers of items in assembly, for Armv7-M and the main line of Armv8-M.
+//! Producers of items in assembly, for Armv7-M and the Armv8-M mainline.
 //!
-//! One item (an id of 10 bits under 22 bits of the clock, and a word) takes 12 instructions, 9 of them
-//! with interrupts masked, and 9 into a ring that only one level of interrupts uses, with nothing
-//! masked. They know no more of a ring than where its next item goes ([`kymo_recorder::items`]):
-//! whether anything is to be recorded, and where packets end, shows when an item *lands* at the end
-//! of a packet. Then they take it from there, let the next one land in its place, and others in again,
-//! and leave it to the recorder.
+//! One item (a 10-bit id and 22 bits of the clock, then a word) takes 12 instructions, 8 of them with interrupts
+//! masked. A producer for a ring that only one interrupt level uses takes 9, with nothing masked. The producers know
+//! only the address of a ring's next item ([`kymo_recorder::items`]). A closed gate and the end of a packet both show
+//! when an item is stored in the *sentinel slot* at the end of a packet. The producer then takes the item out, makes
+//! the slot free for the next one, restores the interrupt mask, and passes the item to the recorder.
 //!
-//! The address of the counter is a literal, because there is no instruction left to load it from the
-//! configuration: the symbol `kymo_counter`. It is defined where a ring is, as DWT_CYCCNT, and weak, so
-//! that the program's linker script may say otherwise. (Defined here the literal would be settled
-//! before the linker comes.) A program without a ring has none, and links all the same: the reference is
+//! The address of the counter is a literal, the symbol `kymo_counter`, because loading it from the configuration would
+//! take another instruction. The symbol is defined as DWT_CYCCNT wherever a ring is defined. It is weak, so that the
+//! program's linker script can override it. (If it were defined here, the assembler would resolve the literal before
+//! the linker runs.) A program without a ring does not define it, and links all the same, because the reference is
 //! weak, too.
 
 use kymo_wire::event::WordSize;
 use kymo_wire::items::{ID_BITS, TIME_BITS, packet_bytes};
 
-// The item that is written.
+// Layout of the item that the assembly writes.
 const _: () = assert!(ID_BITS == 10 && TIME_BITS == 22);
 
-/// `lsls` by so much leaves nothing of a multiple of a packet's size.
+/// Shift count with which `lsls` yields 0 for a multiple of a packet's size.
 #[doc(hidden)]
 pub const PACKET_LEFT: u32 = 32 - packet_bytes(WordSize::Bits32).ilog2();
 
-/// Defines `kymo_ring_put`, the producer into rings of the type `$ring`. `$landed`,
-/// an `extern "C"` function of a ring and an item (`u32`, of which the low 10 bits are the id, and `usize`),
-/// gets the items that have landed.
+/// Defines `kymo_ring_put`, the producer for rings of the type `$ring`. `$landed`, an `extern "C"` function of a ring
+/// and an item (`u32`, whose low 10 bits are the id, and `usize`), receives the items that were stored in the sentinel
+/// slot.
 #[macro_export]
 macro_rules! items {
     ($ring:path, $landed:path) => {
-        // SAFETY: the symbol stands for a register's address; only that is used.
+        // SAFETY: the symbol stands for a register's address; only the address is used.
         unsafe extern "C" {
             /// The counter that these producers read.
             static kymo_counter: u32;
         }
 
-        /// Produces an item, with interrupts masked. r3: the counter, the time, then where the next
-        /// item goes; r12: PRIMASK.
+        /// Produces an item, with interrupts masked. r3 holds in turn the counter's address, the time, and the address
+        /// of the next item; r12 holds PRIMASK.
         ///
         /// # Safety
         /// The ring was defined by `KYMO_RING`, and the clock is the counter `kymo_counter`.

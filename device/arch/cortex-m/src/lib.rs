@@ -1,10 +1,9 @@
-//! What a Cortex-M offers a recorder: masking interrupts with PRIMASK, and counters.
+//! Recorder port for a Cortex-M: masks interrupts with PRIMASK, and reads a counter.
 //!
-//! The counter is DWT_CYCCNT where it exists and moves (Armv7-M and later; emulators often lack
-//! it), else SysTick if the program has started it. SysTick counts down from its reload value, so
-//! it is read backwards, and it turns over with every period: only `kymo_tick()` in the interrupt of
-//! every period keeps the time, and nobody can tell if one was missed, with interrupts masked for longer
-//! than that. A board timer named in `kymo_config.clock` is better.
+//! The counter is DWT_CYCCNT if it exists and counts (Armv7-M and later; emulators often lack it), else SysTick if the
+//! program has started it. SysTick counts down from its reload value, so the port inverts it. It wraps around in every
+//! period, so `kymo_tick()` must run in the interrupt of every period. A period that was missed because interrupts were
+//! masked for longer cannot be detected. A board timer in `kymo_config.clock` is better.
 #![no_std]
 #![cfg(target_arch = "arm")]
 
@@ -33,10 +32,10 @@ use kymo_wire::event::Layout;
 
 /// Registers, by their addresses (Armv7-M Architecture Reference Manual, B3 and C1).
 mod register {
-    /// DEMCR: bit 24 (TRCENA) switches the DWT on.
+    /// DEMCR: bit 24 (TRCENA) enables the DWT.
     #[cfg(target_has_atomic = "32")]
     pub const DEMCR: *mut u32 = 0xE000_EDFC as *mut u32;
-    /// DWT_CTRL: bit 0 (CYCCNTENA) starts the cycle counter. (Where there is none it reads as 0.)
+    /// DWT_CTRL: bit 0 (CYCCNTENA) starts the cycle counter. (Reads as 0 if there is none.)
     #[cfg(target_has_atomic = "32")]
     pub const DWT_CTRL: *mut u32 = 0xE000_1000 as *mut u32;
     /// DWT_LAR, the lock of the DWT's registers.
@@ -48,7 +47,7 @@ mod register {
     pub const SYST_CSR: *mut u32 = 0xE000_E010 as *mut u32;
     /// SYST_RVR: the reload value, 24 bits.
     pub const SYST_RVR: *mut u32 = 0xE000_E014 as *mut u32;
-    /// SYST_CVR: the value now.
+    /// SYST_CVR: the current value.
     pub const SYST_CVR: *mut u32 = 0xE000_E018 as *mut u32;
 }
 use register::{DWT_CYCCNT, SYST_CSR, SYST_CVR, SYST_RVR};
@@ -58,7 +57,7 @@ use register::{DWT_CYCCNT, SYST_CSR, SYST_CVR, SYST_RVR};
 pub struct CortexM(());
 
 impl CortexM {
-    /// It takes no memory.
+    /// Creates the port, which has no state.
     pub const fn new() -> Self {
         Self(())
     }
@@ -77,8 +76,8 @@ impl Target for CortexM {
     #[inline(always)]
     fn hold() -> usize {
         let was;
-        // SAFETY: masking interrupts breaks nothing; `let_go` brings back what was. No `nomem`, so
-        // that the compiler moves no access out of the masked part.
+        // SAFETY: masking interrupts breaks nothing; `let_go` restores the previous state. No `nomem`, so that the
+        // compiler moves no access out of the masked part.
         unsafe {
             asm!(
                 "mrs {}, PRIMASK",
@@ -103,22 +102,23 @@ impl Target for CortexM {
 
     #[inline(always)]
     fn let_go(was: usize) {
-        // SAFETY: it brings back what `hold` found.
+        // SAFETY: it restores what `hold` found.
         unsafe { asm!("msr PRIMASK, {}", in(reg) was, options(nostack, preserves_flags)) };
     }
 }
 
 kymo_recorder::program_hooks!([calls::nothing, calls::calling], enter);
 
-/// The compiler's entries keep the return address for the exit (and some the function's address too):
-/// an instruction more than a plain call takes. So does this.
+/// Entry hook for measuring the overhead, with an additional jump. In compiled functions the call of the entry hook
+/// takes one instruction more than a plain call, because they keep the return address for the exit (and some also the
+/// function's address). The jump accounts for it.
 #[cfg(target_has_atomic = "32")]
 #[unsafe(naked)]
 unsafe extern "C" fn enter(function: *const c_void, call_site: *const c_void) {
     core::arch::naked_asm!("b {hook}", hook = sym __cyg_profile_func_enter)
 }
 
-/// The same where a jump may not reach that far.
+/// Entry hook for processors on which a jump may not reach that far.
 #[cfg(not(target_has_atomic = "32"))]
 unsafe extern "C" fn enter(function: *const c_void, call_site: *const c_void) {
     // SAFETY: it may be called from anywhere.
@@ -126,7 +126,7 @@ unsafe extern "C" fn enter(function: *const c_void, call_site: *const c_void) {
 }
 
 impl SinglePort for CortexM {
-    // Where there are hooks in assembly.
+    // True without hooks in assembly.
     const GUARDED: bool = cfg!(not(target_has_atomic = "32"));
     const PUTS_ITEMS: bool = true;
 
@@ -145,7 +145,7 @@ impl SinglePort for CortexM {
         &LINK
     }
 
-    // (What is not privileged reads 0.)
+    // (Unprivileged code reads 0.)
     #[inline(always)]
     fn is_masked(&self) -> bool {
         let primask: u32;
@@ -158,7 +158,7 @@ impl SinglePort for CortexM {
 
     fn is_privileged(&self) -> bool {
         let (control, exception): (u32, u32);
-        // SAFETY: reading these changes nothing, and is allowed to anybody.
+        // SAFETY: reading these changes nothing, and is allowed at any privilege level.
         unsafe {
             asm!(
                 "mrs {}, CONTROL",
@@ -168,7 +168,7 @@ impl SinglePort for CortexM {
                 options(nomem, nostack, preserves_flags),
             );
         }
-        // Handlers are privileged whatever CONTROL says.
+        // Handlers are privileged whatever the value of CONTROL.
         control & 1 == 0 || exception & 0x1FF != 0
     }
 
@@ -201,16 +201,16 @@ impl SinglePort for CortexM {
     }
 }
 
-/// Starts DWT_CYCCNT; false if there is none, or it does not move. Armv6-M has none, and an access
-/// could fault there; it is also the one that lacks compare-and-swap, which the compiler can tell.
+/// Starts DWT_CYCCNT; returns false if it does not exist or does not count. Armv6-M has none, and an access could fault
+/// there. Armv6-M also lacks compare-and-swap, by which the compiler can recognize it.
 #[cfg(target_has_atomic = "32")]
 fn start_cycle_counter() -> bool {
     use core::ptr::write_volatile;
     use register::{DEMCR, DWT_CTRL, DWT_LAR};
-    // SAFETY: Armv7-M has these registers; what is not implemented reads as zero.
+    // SAFETY: Armv7-M has these registers; unimplemented ones read as zero.
     unsafe {
         write_volatile(DEMCR, read_volatile(DEMCR) | 1 << 24);
-        // A Cortex-M7 ignores writes to its DWT until this key is given; elsewhere it is the one that is ignored.
+        // A Cortex-M7 ignores writes to its DWT until it receives this key; other processors ignore the key.
         write_volatile(DWT_LAR, 0xC5AC_CE55);
         write_volatile(DWT_CTRL, read_volatile(DWT_CTRL) | 1);
         let before = read_volatile(DWT_CYCCNT);

@@ -1,27 +1,27 @@
-//! Putting items down in a ring whose next place is looked at first
-//! ([`SinglePort::put_items`](kymo_recorder::single::SinglePort::put_items)): of one item 18 instructions
-//! are masked, 21 on an Armv6-M, and of each one more 5, or 7.
+//! Producer of items in assembly that first checks the ring for room
+//! ([`SinglePort::put_items`](kymo_recorder::single::SinglePort::put_items)). With one item 18 instructions run masked,
+//! 21 on an Armv6-M; each further item adds 5, or 7.
 
 use kymo_recorder::items::{Item, Ring};
 use kymo_wire::items::{ID_BITS, TIME_BITS};
 
 use crate::CortexM;
 
-// The item that is written; and its data follows its id.
+// Layout of the item that the assembly writes; an item's data follows its id.
 const _: () = assert!(ID_BITS == 10 && TIME_BITS == 22 && size_of::<Item>() == 8);
 
-// The low bits of where the next item goes say what room is left.
+// The low bits of the address of the next item tell how much room there is.
 const _: () = assert!(Ring::<CortexM>::PACKET == 1024 && Ring::<CortexM>::LANDING == 127 << 3);
 
-/// Masks interrupts for a moment, and puts items down in a ring: 1, or 0 if there is no room, or the last
-/// one is too far away, or the upper half of the time is another.
+/// Masks interrupts briefly, and stores items in a ring. Returns 1; or 0 if there is no room, if the last item is too
+/// long ago, or if the upper half of the time has changed.
 ///
-/// r0: the ring, r1: the counter, then now, r2: the next item, r3: behind the last, r4: the distance, then
-/// the item's first word, r5: its data, r6: where it goes, r12: the farthest place that leaves room, lr:
-/// PRIMASK.
+/// r0: the ring; r1: the counter's address, then the time; r2: the next item; r3: the end of the items; r4: the time
+/// since the last item, then the item's first word; r5: its data; r6: its address in the ring; r12: the highest offset
+/// that leaves room; lr: PRIMASK.
 ///
 /// # Safety
-/// As of [`SinglePort::put_items`](kymo_recorder::single::SinglePort::put_items).
+/// Same as [`SinglePort::put_items`](kymo_recorder::single::SinglePort::put_items).
 #[cfg(target_has_atomic = "32")]
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn put_items(
@@ -64,8 +64,8 @@ pub(crate) unsafe extern "C" fn put_items(
     )
 }
 
-/// The same in the instructions of an Armv6-M: r7 is the farthest place, with nothing above a packet's bits
-/// as r4 is when that is looked at, r12: PRIMASK.
+/// Does the same with the instructions of an Armv6-M. r7: the highest offset that leaves room, shifted left to drop the
+/// bits above a packet's offset, like r4 when they are compared; r12: PRIMASK.
 ///
 /// # Safety
 /// As above.

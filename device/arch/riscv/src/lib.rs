@@ -1,10 +1,9 @@
-//! What a RISC-V hart offers a recorder: masking interrupts with `mstatus.MIE`, and its cycle
-//! counter.
+//! Recorder port for a RISC-V hart: masks interrupts with `mstatus.MIE`, and reads its cycle counter.
 //!
-//! In machine mode, as firmware without an operating system runs: one hart records (several need a
-//! driver with a stream for each). The counter is `mcycle`, which every hart has, though it may be
-//! stopped (`mcountinhibit`) or wired to zero; a board timer (`mtime`) named in `kymo_config.clock`
-//! serves too, and must where the core's speed changes.
+//! For machine mode, in which firmware without an operating system runs. One hart records (several need a driver with a
+//! stream for each). The counter is `mcycle`, which every hart has, though it may be stopped (`mcountinhibit`) or wired
+//! to zero. A board timer (`mtime`) in `kymo_config.clock` is an alternative, and is required if the core's frequency
+//! changes.
 #![no_std]
 #![cfg(any(target_arch = "riscv32", target_arch = "riscv64"))]
 
@@ -19,10 +18,10 @@ use kymo_recorder::link::Link;
 use kymo_recorder::single::SinglePort;
 use kymo_wire::event::Layout;
 
-/// The number of the register `mcycle` (volume II, 2.2). No timer of a board has that address.
+/// Number of the register `mcycle` (volume II, 2.2). No board has a timer at that address.
 const MCYCLE: usize = 0xB00;
 
-/// `mstatus.MIE`: interrupts are taken (The RISC-V Instruction Set Manual, volume II, 3.1.6).
+/// `mstatus.MIE`: interrupts are enabled (The RISC-V Instruction Set Manual, volume II, 3.1.6).
 const MIE: usize = 8;
 
 /// A RISC-V hart in machine mode as target and port.
@@ -30,7 +29,7 @@ const MIE: usize = 8;
 pub struct Riscv(());
 
 impl Riscv {
-    /// There is nothing to remember. All zero.
+    /// Creates the port, which has no state.
     pub const fn new() -> Self {
         Self(())
     }
@@ -43,8 +42,8 @@ impl Target for Riscv {
     #[inline(always)]
     fn hold() -> usize {
         let was: usize;
-        // SAFETY: masking interrupts breaks nothing; `let_go` brings back what was. No `nomem`, so
-        // that the compiler moves no access out of the masked part.
+        // SAFETY: masking interrupts breaks nothing; `let_go` restores the previous state. No `nomem`, so that the
+        // compiler moves no access out of the masked part.
         unsafe {
             asm!(
                 "csrrci {was}, mstatus, {MIE}",
@@ -58,7 +57,7 @@ impl Target for Riscv {
 
     #[inline(always)]
     fn let_go(was: usize) {
-        // SAFETY: it brings back what `hold` found: only the one bit, and only if it was set.
+        // SAFETY: it restores what `hold` found: only the one bit, and only if it was set.
         unsafe {
             asm!("csrs mstatus, {}", in(reg) was & MIE, options(nostack, preserves_flags));
         }
@@ -73,8 +72,8 @@ impl SinglePort for Riscv {
     }
 
     fn link(&self) -> &Link {
-        // (Of a section of its own: else it would be put together with what every program needs, and be in programs
-        // without a link too.)
+        // In a section of its own. Otherwise it would be merged with data that every program needs, and be in programs
+        // without a link, too.
         #[unsafe(link_section = ".bss.kymo_link")]
         static LINK: Link = Link::new();
         &LINK
@@ -82,7 +81,7 @@ impl SinglePort for Riscv {
 
     fn find_counter(&self) -> Option<u32> {
         let before = self.counter();
-        // A counter that is divided down still moves within this.
+        // A counter with a prescaler still changes within these reads.
         let moves = (0..64).any(|_| self.counter() != before);
         moves.then_some(0)
     }
@@ -95,7 +94,7 @@ impl SinglePort for Riscv {
         low as u32
     }
 
-    /// It is a register of the core, not of the memory: its number there stands for it.
+    /// `mcycle` is a register of the core, not in memory: its register number stands in for an address.
     fn counter_address(&self) -> Option<*const u32> {
         Some(without_provenance(MCYCLE))
     }
@@ -105,7 +104,7 @@ impl SinglePort for Riscv {
         if counter.addr() == MCYCLE {
             return self.counter();
         }
-        // SAFETY: by this function's contract it is there, in memory then.
+        // SAFETY: by this function's contract there is a counter at the address, in memory.
         unsafe { counter.read_volatile() }
     }
 }

@@ -1,8 +1,8 @@
-//! The clock: the processor's own counter where it can be trusted, else the kernel's.
+//! Clock of a process: the processor's counter if it is steady, else the kernel's clock.
 //!
-//! Reading the counter takes some 20 cycles on x86-64, asking the kernel twice as much and more. It
-//! serves when it is known to run at one speed always; how fast is found by holding it against `CLOCK_MONOTONIC_RAW`, at the start and again whenever somebody asks: the
-//! longer ago the start, the more exact.
+//! Reading the counter takes about 20 cycles on x86-64, calling the kernel twice as much or more. The counter is used
+//! if its frequency is known to be constant. Its frequency is measured against `CLOCK_MONOTONIC_RAW`, at the start and
+//! at each request: the more time has passed since the start, the more exact it is.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -13,26 +13,26 @@ use crate::recording::put;
 use crate::sys;
 use crate::wide::Wide;
 
-/// How long the two clocks are compared at least, in nanoseconds, before a rate is given.
+/// Minimum time, in nanoseconds, over which the two clocks are compared for a frequency.
 const LEAST: u64 = 50_000_000;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// When a pair is due is kept in so many ticks, as a power of two.
+/// Unit, in ticks as a power of two, of the time at which a pair is due.
 const DUE_BITS: u32 = 14;
 
-/// The clock of a process. In nanoseconds until it is [set up](Self::set_up).
+/// The clock of a process. It counts nanoseconds until it is [set up](Self::set_up).
 #[derive(Debug)]
 pub struct Clock {
-    /// The counter is the processor's.
+    /// Whether the clock is the processor's counter.
     counter: AtomicBool,
-    /// Both clocks at the start.
+    /// Values of both clocks at the start.
     start_ticks: Wide,
     start_nanoseconds: Wide,
 }
 
 impl Clock {
-    /// Not set up.
+    /// Creates a clock that is not set up.
     pub const fn new() -> Self {
         Self {
             counter: AtomicBool::new(false),
@@ -41,7 +41,7 @@ impl Clock {
         }
     }
 
-    /// Chooses the counter and begins to measure its rate. Once, before anything is recorded.
+    /// Chooses the counter and begins to measure its frequency. Called once, before anything is recorded.
     pub fn set_up(&self) {
         if counter_is_steady() {
             let (ticks, nanoseconds) = both(8);
@@ -51,12 +51,12 @@ impl Clock {
         }
     }
 
-    /// Whether ticks are those of the processor's counter.
+    /// Returns whether ticks are those of the processor's counter.
     pub fn is_counter(&self) -> bool {
         self.counter.load(Ordering::Relaxed)
     }
 
-    /// The time in ticks.
+    /// Returns the time in ticks.
     #[inline(always)]
     pub fn now(&self) -> u64 {
         if self.counter.load(Ordering::Relaxed) {
@@ -66,8 +66,9 @@ impl Clock {
         }
     }
 
-    /// Writes what the header of a file says of the clock. A file that is made long after the start, as that of a fork,
-    /// has the pair of the start, so that its rate is known however short the process lives.
+    /// Writes the clock's fields in the header of a file. A file that is created long after the start, such as that of
+    /// a fork, contains the pair of clock values at the start, so that the frequency is known even if the process is
+    /// short-lived.
     pub fn describe(&self, header: *mut u8) {
         put(header, header::COUNTER, u32::from(self.is_counter()));
         put(header, header::FIRST_PAIR, self.start_ticks.load());
@@ -78,11 +79,11 @@ impl Clock {
         );
     }
 
-    /// Writes a pair of both clocks into the header of a region, if one is due at `now`. They are due at
-    /// growing distances: their rate is as exact as the time since the start is long.
+    /// Writes a pair of clock values into the header of a region, if one is due at `now`. The intervals grow: the
+    /// frequency is as exact as the time since the start is long.
     ///
     /// # Safety
-    /// A region begins there, and the calling thread is the one whose it is.
+    /// A region begins there, and the calling thread owns it.
     #[inline]
     pub unsafe fn refresh(&self, region: *mut u8, now: u64) {
         // SAFETY: the region begins with a header, in which this is aligned.
@@ -93,8 +94,8 @@ impl Clock {
         }
     }
 
-    /// Writes the first pair into the header of a region that has just been made: the thread may end, or be killed, before
-    /// another one is due.
+    /// Writes the first pair into the header of a new region: the thread may exit, or be killed, before the next pair
+    /// is due.
     pub(crate) fn begin(&self, region: *mut u8) {
         if self.is_counter() {
             self.write_pair(region);
@@ -118,8 +119,8 @@ impl Clock {
         put(region, region::PAIR_DUE, due);
     }
 
-    /// Ticks a second as measured since the start, which may be a moment ago: exact enough for times
-    /// between the two.
+    /// Returns the frequency in ticks per second, measured since the start, however recent: exact enough for times
+    /// between the start and now.
     pub fn hz_by_now(&self) -> u64 {
         if !self.is_counter() {
             return SECOND;
@@ -131,12 +132,13 @@ impl Clock {
         (hz as u64).max(1)
     }
 
-    /// Ticks a second. Waits, if need be, until the start is 50 ms ago.
+    /// Returns the frequency in ticks per second. Waits, if necessary, until 50 ms have passed since the start.
     pub fn hz(&self) -> u64 {
         self.hz_over(LEAST)
     }
 
-    /// Ticks a second, measured over so many nanoseconds at least. Waits, if need be, until the start is so long ago.
+    /// Returns the frequency in ticks per second, measured over at least `least` nanoseconds since the start. Waits if
+    /// necessary.
     pub(crate) fn hz_over(&self, least: u64) -> u64 {
         if !self.counter.load(Ordering::Relaxed) {
             return SECOND;
@@ -161,8 +163,8 @@ impl Default for Clock {
     }
 }
 
-/// Both clocks at one moment: of so many tries the one in which least time passed between the two
-/// readings of the counter.
+/// Reads both clocks at the same time. Of several attempts it returns the one with the shortest interval between its
+/// two readings of the counter.
 fn both(tries: u32) -> (u64, u64) {
     let mut best = (u64::MAX, 0, 0);
     for _ in 0..tries {

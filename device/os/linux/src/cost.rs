@@ -1,4 +1,4 @@
-//! What recording costs in a process, measured when the recorder is set up: before `main`, as a rule.
+//! Measures the overhead of recording in a process, when the recorder is set up: usually before `main`.
 
 use core::sync::atomic::Ordering;
 
@@ -13,18 +13,20 @@ use crate::sys;
 kymo_recorder::program_hooks!();
 
 impl Process {
-    /// Measures what recording costs the calling thread, and tells it in the metadata. Not where the
-    /// process has other threads by now: the gate stands open meanwhile, so they would record.
+    /// Measures the overhead of recording in the calling thread, and records it in the metadata. Does nothing if the
+    /// process already has other threads: the gate is open meanwhile, so they would record.
     pub(crate) fn measure(&self, gate: &Gate) {
         if !sys::is_alone() {
             return;
         }
         sys::without_signals(|| {
-            let Some(lane) = self.lane() else { return };
-            // It is not time for the time of day.
+            let Some(thread_buffer) = self.thread_buffer() else {
+                return;
+            };
+            // Suppresses wall-clock events during the measurement.
             let told = &self.port.wall_clock_told;
             told.store(period(self.port.now()), Ordering::Relaxed);
-            lane.measure(&self.port, gate, &HOOKS, |text| {
+            thread_buffer.measure(&self.port, gate, &HOOKS, |text| {
                 self.with_metadata(|metadata| {
                     metadata.add(MetadataType::Measured, self.port.now(), 0, text);
                 });

@@ -1,7 +1,7 @@
-//! What ELF images in memory say: where the running program begins, how long an image is, its build id.
+//! ELF images in memory: the start of the running program, the size of an image, its build id.
 //!
-//! The linker defines `__ehdr_start` and `__executable_start` when the headers are loaded, which
-//! they are in every program for Linux; both are taken weakly, so that nothing fails to link.
+//! The linker defines `__ehdr_start` and `__executable_start` if the headers are loaded, as they are in every program
+//! for Linux. Both are weak references, so that no program fails to link.
 
 use core::ffi::{c_int, c_void};
 
@@ -31,21 +31,22 @@ unsafe extern "C" {
     static kymo_image: [*const c_void; 3];
 }
 
-/// Where an address lies, as the dynamic linker knows it.
+/// Image that contains an address, according to the dynamic linker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In the image that begins here.
+    /// In the image that begins at this address.
     Image(usize),
     /// In no image.
     Elsewhere,
-    /// The C library cannot say (glibc before 2.35, musl).
+    /// The C library cannot tell (glibc before 2.35, musl).
     Unknown,
 }
 
-/// The image that holds an address. Takes no lock, and may be called in signal handlers, as glibc promises.
+/// Returns the image that contains an address. Takes no lock, and may be called in signal handlers, as glibc
+/// guarantees.
 pub(crate) fn place(address: usize) -> Place {
-    /// `struct dl_find_object`: flags of 64 bits, the beginning and the end of the image, and more, less than 128
-    /// bytes in all.
+    /// `struct dl_find_object`: 64 bits of flags, the start and the end of the image, and more, less than 128 bytes in
+    /// all.
     #[repr(C, align(16))]
     struct Found {
         flags: u64,
@@ -72,25 +73,25 @@ pub(crate) fn place(address: usize) -> Place {
     }
 }
 
-/// Which function of one name the dynamic linker gives to those who call it.
+/// Owner of the hook function to which the dynamic linker resolves the name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// That of this recorder, as far as can be known.
+    /// This recorder, as far as can be determined.
     Own,
-    /// That of another copy of the recorder in this process.
+    /// Another copy of the recorder in this process.
     Copy,
-    /// One that records nothing, or not for Kymo: the C library's, before which a plug-in's does not come.
+    /// A function that records nothing, or not for Kymo: the C library's, which precedes that of a plug-in.
     Other,
 }
 
-/// Which function of the name of ours answers, where the dynamic linker says `found`.
+/// Determines the owner of the hook function, which the dynamic linker resolved to `found`.
 pub(crate) fn answer(found: usize) -> Answer {
     // SAFETY: `kymo_image` is defined above, and constant once the program is loaded.
     let own = unsafe { kymo_image[0] };
     if own.is_null() {
         return Answer::Own;
     }
-    // SAFETY: the linker put the file header of the image that this recorder is in there.
+    // SAFETY: the linker placed there the file header of the image that contains this recorder.
     let bytes = unsafe { Image::at(own.cast()) }.bytes();
     if found.wrapping_sub(own as usize) < bytes {
         return Answer::Own;
@@ -98,7 +99,7 @@ pub(crate) fn answer(found: usize) -> Answer {
     let Place::Image(start) = place(found) else {
         return Answer::Own;
     };
-    // SAFETY: the dynamic linker says that an image begins there, of which it has just given a function.
+    // SAFETY: the dynamic linker reports that an image begins there, and has just returned a function in it.
     let mut notes = unsafe { Image::at(start as *const u8) }.notes();
     let is_ours = |note: &[u8]| note.get(12..).is_some_and(|it| it.starts_with(&NOTE_NAME));
     match notes.any(is_ours) {
@@ -107,13 +108,13 @@ pub(crate) fn answer(found: usize) -> Answer {
     }
 }
 
-/// Where the program begins in memory; null if the linker didn't say.
+/// Returns the start of the program in memory; null if the linker did not define it.
 pub fn text_base() -> *const c_void {
     // SAFETY: `kymo_image` is defined above, and constant once the program is loaded.
     unsafe { kymo_image[1] }
 }
 
-/// An ELF file header; the 32-bit one has the same fields, of other sizes.
+/// An ELF file header; the 32-bit one has the same fields, with other sizes.
 #[repr(C)]
 struct FileHeader {
     identification: [u8; 16],
@@ -157,11 +158,11 @@ struct ProgramHeader {
     align: usize,
 }
 
-/// The program's notes, one after the other; each begins with its header. Empty if there are none.
+/// Returns the program's notes, each with its header. Empty if there are none.
 pub fn notes() -> impl Iterator<Item = &'static [u8]> {
     // SAFETY: as above.
     let image = unsafe { kymo_image[0] };
-    // SAFETY: the linker put the program's file header there.
+    // SAFETY: the linker placed the program's file header there.
     let image = (!image.is_null()).then(|| unsafe { Image::at(image.cast()) });
     image.into_iter().flat_map(|image| image.notes())
 }
@@ -171,25 +172,24 @@ pub fn notes() -> impl Iterator<Item = &'static [u8]> {
 pub(crate) struct Image(*const u8);
 
 impl Image {
-    /// The image whose file header lies at an address.
+    /// Creates the image whose file header is at this address.
     ///
     /// # Safety
-    /// An ELF image of this machine's kind begins there, all of its segments are mapped, and stays as long as this
-    /// value and what it gives are used.
+    /// An ELF image of this machine's kind begins there, all of its segments are mapped, and it stays as long as this
+    /// value and the slices that it returns are used.
     pub(crate) const unsafe fn at(header: *const u8) -> Self {
         Self(header)
     }
 
-    /// The header of the file, which stands at its beginning.
+    /// Returns the file header, at the start of the image.
     pub(crate) fn header(self) -> &'static [u8] {
         // SAFETY: by the contract of `at`.
         unsafe { core::slice::from_raw_parts(self.0, size_of::<FileHeader>()) }
     }
 
-    /// The program headers, as bytes and one by one.
+    /// Returns the bytes of the program headers.
     pub(crate) fn segments(self) -> &'static [u8] {
-        // SAFETY: by the contract of `at`; the file header says where they are and how many, and they are loaded
-        // with it.
+        // SAFETY: by the contract of `at`; the file header holds their offset and number, and they are loaded with it.
         unsafe {
             let header = &*self.0.cast::<FileHeader>();
             let bytes =
@@ -203,11 +203,11 @@ impl Image {
         let size = usize::from(unsafe { (*self.0.cast::<FileHeader>()).program_header_size });
         let segments = self.segments().chunks_exact(size.max(1));
         let whole = segments.filter(|header| header.len() >= size_of::<ProgramHeader>());
-        // SAFETY: each has the size that the file header says, and the linker aligns them.
+        // SAFETY: each has the size that the file header gives, and the linker aligns them.
         whole.map(|header| unsafe { &*header.as_ptr().cast::<ProgramHeader>() })
     }
 
-    /// How many bytes there are from the beginning of the lowest segment to the end of the highest.
+    /// Returns the number of bytes from the start of the lowest segment to the end of the highest.
     pub(crate) fn bytes(self) -> usize {
         let loaded = || self.program_headers().filter(|it| it.kind == LOADED);
         let first = loaded().map(|it| it.address).min().unwrap_or(0);
@@ -215,13 +215,13 @@ impl Image {
         ends.max().unwrap_or(0).wrapping_sub(first)
     }
 
-    /// Its notes, one after the other; each begins with its header.
+    /// Returns the image's notes, each with its header.
     pub(crate) fn notes(self) -> impl Iterator<Item = &'static [u8]> {
         let first = self.program_headers().filter(|it| it.kind == LOADED);
         let first = first.map(|it| it.address).min().unwrap_or(0);
         let notes = self.program_headers().filter(|it| it.kind == NOTES);
         notes.flat_map(move |it| {
-            // SAFETY: by the contract of `at`, and the header says where they lie.
+            // SAFETY: by the contract of `at`, and the program header holds their address and size.
             Notes(unsafe {
                 core::slice::from_raw_parts(
                     self.0.add(it.address.wrapping_sub(first)),
@@ -231,7 +231,7 @@ impl Image {
         })
     }
 
-    /// Its build id; empty if it has none.
+    /// Returns the image's build id; empty if it has none.
     pub(crate) fn build_id(self) -> &'static [u8] {
         let mut ids = self.notes().map(kymo_recorder::identity::build_id);
         ids.find(|id| !id.is_empty()).unwrap_or(&[])
@@ -243,7 +243,7 @@ const LOADED: u32 = 1;
 /// `PT_NOTE`.
 const NOTES: u32 = 4;
 
-/// Walks through the notes of a segment.
+/// Iterates over the notes of a segment.
 struct Notes(&'static [u8]);
 
 impl Iterator for Notes {

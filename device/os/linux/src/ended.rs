@@ -1,169 +1,177 @@
-//! Hooks that are never left, and threads that have ended: what they left undone is given up.
+//! Recovery from hooks that never return, and reuse of the buffers of exited threads.
 //!
-//! The memory of a thread that has ended is another one's then: a program that begins a thread for each request would
-//! run out of memory, and of numbers for streams. In mode *stream* that is so as soon as the host has all of it. Else
-//! the lanes of so many ended threads are kept as they are ([`Process::set_ended_threads`]); after that, or without
-//! memory, a new thread goes on in the oldest one's, whose packets it overwrites one by one, as it would its own: a
-//! reader sees by their numbers how many are gone. In mode *fixed* it goes on where there is room.
+//! A new thread takes over the memory of an exited one: otherwise a program that creates a thread for each request
+//! would run out of memory, and of stream numbers. In mode *stream* it does so as soon as the host has received all of
+//! it. In the other modes the buffers of a number of exited threads are kept unchanged
+//! ([`Process::set_ended_threads`]). Beyond that, or without memory, a new thread continues in the oldest of these
+//! buffers, and overwrites its packets one by one, like its own: a reader sees by their sequence numbers how many are
+//! gone. In mode *fixed* it continues in a buffer that has room.
 //!
-//! The kernel is asked ([`sys::has_ended`]), not the thread: it may end in many ways, and calls hooks to the last.
+//! The recorder queries the kernel ([`sys::has_ended`]), not the thread, which may exit in many ways, and calls hooks
+//! to its end.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use kymo_recorder::gate::Gate;
-use kymo_recorder::threads::{Lane, Queue, ThreadPort as _};
+use kymo_recorder::threads::{Queue, ThreadBuffer, ThreadPort as _};
 use kymo_wire::link::Mode;
 
 use crate::port::Linux;
 use crate::process::{Lock, Process, belong};
 use crate::sys;
 
-/// The lanes of so many ended threads are kept where the program doesn't say.
+/// Number of exited threads whose buffers are kept by default.
 const DEFAULT_KEPT: u32 = 1024;
 
-/// A file that is longer than this grows only where no ended thread has left a buffer.
+/// Size of a file, in bytes, beyond which it grows only if no buffer of an exited thread is available.
 const FILE_BYTES: usize = 512 << 20;
 
-/// So many lanes a new thread looks at, whether their threads have ended, and so many of ended ones, whether they
-/// have room: however many there are, it takes no longer.
+/// Maximum number of thread buffers that a new thread checks for an exited owner, and of exited threads' buffers that
+/// it checks for room. It bounds the time that this takes.
 const LOOKS: usize = 4;
 
-/// The lanes of ended threads.
+/// Thread buffers of exited threads.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    /// Held by the one who uses what follows, if there is no reader; a reader does, who waits for it once.
+    /// Protects the following fields while there is no reader. A reader, who has waited for it once, uses them without
+    /// it.
     pub lock: Lock,
-    /// The longest ended first.
-    lanes: Queue<Linux>,
-    /// The lane that was looked at last.
-    looked: Cell<Option<&'static Lane<Linux>>>,
-    /// How many are kept.
+    /// The thread that exited first is first.
+    thread_buffers: Queue<Linux>,
+    /// The thread buffer that was checked last.
+    looked: Cell<Option<&'static ThreadBuffer<Linux>>>,
+    /// Number of buffers to keep.
     kept: AtomicU32,
 }
 
 impl Ended {
-    /// No thread has ended, in the child of a fork.
+    /// Removes all entries, in the child of a fork.
     pub fn forget(&self) {
         self.lock.reset();
-        self.lanes.clear();
+        self.thread_buffers.clear();
         self.looked.set(None);
     }
 
-    /// No thread has ended.
+    /// Creates an empty queue.
     pub const fn new() -> Self {
         Self {
             lock: Lock::new(),
-            lanes: Queue::new(),
+            thread_buffers: Queue::new(),
             looked: Cell::new(None),
             kept: AtomicU32::new(DEFAULT_KEPT),
         }
     }
 }
 
-/// Whether there is something in a lane to be closed, told, or given up if its thread has ended.
-pub(crate) fn has_something(lane: &Lane<Linux>) -> bool {
-    lane.needs_seal() || lane.writer().stream().is_reserved()
+/// Returns whether a thread buffer holds something to be closed, reported, or discarded once its thread has exited.
+pub(crate) fn has_something(thread_buffer: &ThreadBuffer<Linux>) -> bool {
+    thread_buffer.needs_seal() || thread_buffer.writer().stream().is_reserved()
 }
 
 impl Process {
-    /// The lanes of how many ended threads are kept for a reader while there is memory, but in mode *stream*.
+    /// Sets how many exited threads' buffers are kept for a reader while there is memory. Not used in mode *stream*.
     pub fn set_ended_threads(&self, kept: u32) {
         self.ended.kept.store(kept, Ordering::Relaxed);
     }
 
-    /// The lane of a thread that has ended, for the calling one, which has none: if there are enough of them, or
-    /// there is `need`. Signals wait.
-    pub(crate) fn inherit(&self, need: bool) -> Option<&'static Lane<Linux>> {
+    /// Assigns the buffer of an exited thread to the calling thread, which has none: if more than the configured number
+    /// are kept, or if `need` is set. Signals are blocked.
+    pub(crate) fn inherit(&self, need: bool) -> Option<&'static ThreadBuffer<Linux>> {
         let ended = &self.ended;
-        let lane = ended.lock.with(|| {
-            // What is being read stays as it is.
+        let thread_buffer = ended.lock.with(|| {
+            // A buffer that is being read must not change.
             if self.reading.is_held() {
                 return None;
             }
             self.look();
-            let enough = ended.lanes.length() > ended.kept.load(Ordering::Relaxed)
+            let enough = ended.thread_buffers.length() > ended.kept.load(Ordering::Relaxed)
                 || self.recording.bytes() > FILE_BYTES;
             if !(enough || need || self.mode() == Mode::Stream) {
                 return None;
             }
             for _ in 0..LOOKS {
-                let lane = ended.lanes.pop()?;
-                if lane.needs_seal() {
-                    // SAFETY: there is nobody whose lane it is, and no reader but that of a stream.
-                    unsafe { lane.seal(self.port.now()) };
+                let thread_buffer = ended.thread_buffers.pop()?;
+                if thread_buffer.needs_seal() {
+                    // SAFETY: the thread buffer has no owner, and no reader except that of a stream.
+                    unsafe { thread_buffer.seal(self.port.now()) };
                 }
-                if lane.has_room() {
-                    // SAFETY: as above, and it is this thread's turn.
-                    unsafe { lane.give(self.port.now(), sys::process(), sys::thread()) };
-                    belong(lane);
-                    return Some(lane);
+                if thread_buffer.has_room() {
+                    // SAFETY: as above, and this thread has removed it from the queue.
+                    unsafe { thread_buffer.give(self.port.now(), sys::process(), sys::thread()) };
+                    belong(thread_buffer);
+                    return Some(thread_buffer);
                 }
-                // What is kept first stays, until all is forgotten.
+                // In mode *fixed* a full buffer is kept until all events are cleared.
                 if self.mode() != Mode::Fixed {
-                    ended.lanes.push(lane);
+                    ended.thread_buffers.push(thread_buffer);
                 }
             }
             None
         });
-        lane.flatten()
+        thread_buffer.flatten()
     }
 
-    /// All lanes have been emptied, those of ended threads too. By a reader.
+    /// Rebuilds the queue after all thread buffers have been cleared, including those of exited threads. Called by a
+    /// reader.
     pub(crate) fn forget_ended(&self) {
-        while self.ended.lanes.pop().is_some() {}
-        for lane in self.lanes.iter().filter(|lane| lane.has_ended()) {
-            self.ended.lanes.push(lane);
+        while self.ended.thread_buffers.pop().is_some() {}
+        for thread_buffer in self
+            .thread_buffers
+            .iter()
+            .filter(|thread_buffer| thread_buffer.has_ended())
+        {
+            self.ended.thread_buffers.push(thread_buffer);
         }
     }
 
-    /// Looks whether threads have ended, a few at a time.
+    /// Checks a few threads for exit.
     fn look(&self) {
         for _ in 0..LOOKS {
-            let next = self.ended.looked.get().and_then(Lane::older);
-            let Some(lane) = next.or_else(|| self.lanes.iter().next()) else {
+            let next = self.ended.looked.get().and_then(ThreadBuffer::older);
+            let Some(thread_buffer) = next.or_else(|| self.thread_buffers.iter().next()) else {
                 return;
             };
-            self.ended.looked.set(Some(lane));
-            if !lane.has_ended() {
-                self.end_lane(lane);
+            self.ended.looked.set(Some(thread_buffer));
+            if !thread_buffer.has_ended() {
+                self.end_buffer(thread_buffer);
             }
         }
     }
 
-    /// The calling thread is about to read, or to end for good: it may have left a hook by a jump. (To be called where
-    /// the stack is not much deeper than in the program.)
+    /// Handles the case that the calling thread has left a hook by a jump; called before it reads, or exits. (Call it
+    /// where the stack is not much deeper than in the program.)
     #[inline(never)]
     pub(crate) fn return_by(&self, gate: &Gate, sure: bool) {
-        if let Some(lane) = self.existing_lane() {
-            lane.return_by(&self.port, gate, sure);
+        if let Some(thread_buffer) = self.existing_buffer() {
+            thread_buffer.return_by(&self.port, gate, sure);
         }
     }
 
-    /// Looks which threads have ended since, of all lanes or of those in which there is something, and seals what they
-    /// left. For a reader.
-    pub(crate) fn end_lanes(&self, all: bool) {
-        for lane in self.lanes.iter() {
-            if !lane.has_ended() {
-                if all || has_something(lane) {
-                    self.end_lane(lane);
+    /// Checks which threads have exited since, and seals their buffers: of all threads, or only of those whose buffers
+    /// hold something. Called by a reader.
+    pub(crate) fn end_buffers(&self, all: bool) {
+        for thread_buffer in self.thread_buffers.iter() {
+            if !thread_buffer.has_ended() {
+                if all || has_something(thread_buffer) {
+                    self.end_buffer(thread_buffer);
                 }
-            } else if lane.needs_seal() {
-                // There may be room by now to tell what was lost.
-                // SAFETY: there is nobody whose lane it is, and one reader.
-                unsafe { lane.seal(self.port.now()) };
+            } else if thread_buffer.needs_seal() {
+                // There may be room now to report losses.
+                // SAFETY: the thread buffer has no owner, and there is one reader.
+                unsafe { thread_buffer.seal(self.port.now()) };
             }
         }
     }
 
-    /// Gives up what a thread left undone, if it has ended.
+    /// Discards unfinished records of a thread, if it has exited.
     #[inline(never)]
-    fn end_lane(&self, lane: &'static Lane<Linux>) {
+    fn end_buffer(&self, thread_buffer: &'static ThreadBuffer<Linux>) {
         let process = sys::process();
-        if lane.process() == process && sys::has_ended(process, lane.owner()) {
-            // SAFETY: it has, and there is one reader.
-            unsafe { lane.end(self.port.now()) };
-            self.ended.lanes.push(lane);
+        if thread_buffer.process() == process && sys::has_ended(process, thread_buffer.owner()) {
+            // SAFETY: the thread has exited, and there is one reader.
+            unsafe { thread_buffer.end(self.port.now()) };
+            self.ended.thread_buffers.push(thread_buffer);
         }
     }
 }

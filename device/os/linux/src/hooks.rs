@@ -1,32 +1,35 @@
-//! The hooks of x86-64 in assembly: what [`Lane::call`] does for a call that the fast path can
-//! record.
+//! x86-64 hooks in assembly, with the fast path of [`ThreadBuffer::call`].
 //!
-//! Why assembly. Reading the TSC takes most of a hook's time, and what depends on it, or stands
-//! before it, is not hidden behind it: the next reading waits for it. So all that needs no time (the
-//! gate, the function's number, where the record goes) is done while the last reading is still
-//! under way, and what comes behind the reading is as short as it can be. Compilers arrange it
-//! otherwise, and save registers that a hook that calls nobody can do without.
+//! Why assembly: reading the TSC takes most of a hook's time, and the next reading waits for all instructions that
+//! depend on it or precede it. So all work that does not need the time (the gate, the function's number, the record's
+//! address) is done while the previous reading is still in progress, and the code after the reading is as short as
+//! possible. Compilers order it differently, and save registers that a hook without calls does not need.
 //!
-//! The order of what is done is that of [`Lane::call`], for the same reasons (see
-//! [`threads`](kymo_recorder::threads)): say that the thread is inside, look at the gate, read the
-//! counter, see whether the cursor is open (it is closed while events of signal handlers wait in the
-//! side buffer), write the record, say that the thread is outside, and look whether the cursor was
-//! closed meanwhile. No instruction of a hook is restarted or takes effect in part when a signal
-//! comes, and x86-64 does not reorder stores, so that a reader on another processor who sees the
-//! thread outside sees its record too.
+//! The steps are those of [`ThreadBuffer::call`], in the same order and for the same reasons (see
+//! [`threads`](kymo_recorder::threads)):
+//! 1. mark the thread as inside,
+//! 2. check the gate,
+//! 3. read the counter,
+//! 4. check that the cursor is open (it is closed while events of signal handlers wait in the side buffer),
+//! 5. write the record,
+//! 6. mark the thread as outside,
+//! 7. check whether the cursor was closed meanwhile.
 //!
-//! Records are stored in pieces, and up to two bytes beyond their ends, where there is room for them
-//! ([`Layout::fast_bytes`](kymo_wire::event::Layout::fast_bytes)): short ones of 64-bit targets, as
-//! [`kymo_wire::event`] has them.
+//! No instruction of a hook is restarted or takes partial effect when a signal arrives, and x86-64 does not reorder
+//! stores. So a reader on another processor that sees the thread outside sees its record, too.
 //!
-//! [`Lane::call`]: kymo_recorder::threads::Lane::call
+//! Records are stored in pieces, and up to one byte beyond their ends, where there is room for it
+//! ([`Layout::fast_bytes`](kymo_wire::event::Layout::fast_bytes)). They are the short records of 64-bit targets, as
+//! [`kymo_wire::event`] defines them.
+//!
+//! [`ThreadBuffer::call`]: kymo_recorder::threads::ThreadBuffer::call
 
 #[doc(hidden)]
 pub use kymo_recorder;
 
 use kymo_recorder::gate::Gate;
 use kymo_recorder::hot::{Hot, word};
-use kymo_recorder::threads::Lane;
+use kymo_recorder::threads::ThreadBuffer;
 use kymo_wire::event::{Form, Shape};
 
 use crate::port::Linux;
@@ -37,23 +40,23 @@ pub mod constant {
     use super::*;
 
     const WORD: usize = size_of::<usize>();
-    /// Of a [`Hot`].
+    /// Offsets in a [`Hot`].
     const GATE: usize = core::mem::offset_of!(Hot, gate);
     pub const GATE_WORD: usize = GATE + Gate::WORD_OFFSET;
     pub const GATE_STATE: usize = GATE + Gate::STATE_OFFSET;
     pub const GATE_CHANGES: usize = GATE + Gate::CHANGES_OFFSET;
     pub const STOPPER: usize = GATE + Gate::STOPPER_OFFSET;
     pub const OPEN: u32 = kymo_recorder::gate::OPEN;
-    /// Of a [`Lane`].
-    const CURSOR: usize = Lane::<Linux>::CURSOR_OFFSET;
+    /// Offsets in a [`ThreadBuffer`].
+    const CURSOR: usize = ThreadBuffer::<Linux>::CURSOR_OFFSET;
     pub const LAST: usize = CURSOR + word::LAST * WORD;
     pub const AT: usize = CURSOR + word::AT * WORD;
     pub const DEPTH: usize = CURSOR + word::DEPTH * WORD;
     pub const END: usize = CURSOR + word::END * WORD;
     pub const TEXT_BASE: usize = CURSOR + word::TEXT_BASE * WORD;
-    pub const INSIDE: usize = Lane::<Linux>::INSIDE_OFFSET;
-    pub const CHANGES: usize = Lane::<Linux>::CHANGES_OFFSET;
-    /// Of records.
+    pub const INSIDE: usize = ThreadBuffer::<Linux>::INSIDE_OFFSET;
+    pub const CHANGES: usize = ThreadBuffer::<Linux>::CHANGES_OFFSET;
+    /// Limits and sizes of records.
     const SHAPE: Shape = Shape::Wide;
     pub const ENTER_TICKS: usize = 1 << SHAPE.time_bits(Form::EnterShort);
     pub const ENTER_FUNCTIONS: usize = 1 << SHAPE.function_bits(Form::EnterShort);
@@ -61,18 +64,16 @@ pub mod constant {
     pub const EXIT_TICKS: usize = 1 << SHAPE.time_bits(Form::ExitShort);
     pub const EXIT_BYTES: usize = SHAPE.bytes(Form::ExitShort);
 
-    // The forms as the assembly writes them: three bits, 21 of time, 24 of function; one bit, 15 of
-    // time.
+    // The forms that the assembly writes: 3 bits, 21 bits of time, 24 bits of function; 1 bit, 15 bits of time.
     const _: () = assert!(ENTER_BYTES == 6 && ENTER_TICKS == 1 << 21 && ENTER_FUNCTIONS == 1 << 24);
     const _: () = assert!(EXIT_BYTES == 2 && EXIT_TICKS == 1 << 15);
 }
 
 /// Defines the two functions that the compiler calls.
 ///
-/// `hot` is the static [`Hot`] with the gate. What is not usual is done by three functions:
-/// `call(Edge, function, caller)` where nothing has happened yet, `inside(Edge, function, caller)` where
-/// the thread has said that it is inside, `come_back()` behind the record. (Of an exit `caller` may be
-/// anything.)
+/// `hot` is the static [`Hot`] with the gate. Three functions are the slow paths: `call(Edge, function, caller)` before
+/// the assembly has done anything, `inside(Edge, function, caller)` once the thread is marked as inside, and
+/// `come_back()` after the record. (For an exit `caller` is arbitrary.)
 #[macro_export]
 macro_rules! hooks {
     ($hot:ident, $call:ident, $inside:ident, $come_back:ident) => {
@@ -95,7 +96,7 @@ macro_rules! hooks {
                 "lea rax, [rip + {hot}]",
                 "cmp [rax + {gate_word}], rax",
                 "jne 2f",
-                "mov r8, [rip + kymo_thread_lane@GOTTPOFF]",
+                "mov r8, [rip + kymo_thread_buffer@GOTTPOFF]",
                 "mov r8, fs:[r8]",
                 // Null or busy.
                 "cmp r8, 1",
@@ -136,15 +137,15 @@ macro_rules! hooks {
                 "cmp [r8 + {end}], r9",
                 "jb {behind}",
                 "ret",
-                // The function's address again.
+                // Restore the function's address.
                 "3:",
                 "add rdi, [r8 + {text_base}]",
                 "jmp {inside}",
-                // Nothing to do, or the trigger may be.
+                // Nothing to do, unless the function may be the trigger.
                 "2:",
                 "cmp qword ptr [rax + {gate_word}], 0",
                 "jne {call}",
-                // A gate that says nothing at all was wiped: this is a new process.
+                // A gate that is all zero was wiped: this is a new process.
                 "cmp dword ptr [rax + {gate_state}], 0",
                 "je {call}",
                 "ret",
@@ -182,7 +183,7 @@ macro_rules! hooks {
                 "lea rax, [rip + {hot}]",
                 "cmp [rax + {gate_word}], rax",
                 "jne 2f",
-                "mov r8, [rip + kymo_thread_lane@GOTTPOFF]",
+                "mov r8, [rip + kymo_thread_buffer@GOTTPOFF]",
                 "mov r8, fs:[r8]",
                 "cmp r8, 1",
                 "jbe {call}",
@@ -198,8 +199,8 @@ macro_rules! hooks {
                 "je {inside}",
                 "mov r9, [r8 + {at}]",
                 "mov r10, [r8 + {depth}]",
-                // An exit whose entry the reader may not know says which function it leaves.
-                // (It may be below 0, where every exit does.)
+                // An exit whose entry the reader may not know records its function.
+                // (The depth may be below 0, where every exit does.)
                 "sub r10, 1",
                 "jl {inside}",
                 "rdtsc",
@@ -224,7 +225,7 @@ macro_rules! hooks {
                 "2:",
                 "cmp qword ptr [rax + {gate_word}], 0",
                 "jne {call}",
-                // A gate that says nothing at all was wiped: this is a new process.
+                // A gate that is all zero was wiped: this is a new process.
                 "cmp dword ptr [rax + {gate_state}], 0",
                 "je {call}",
                 "ret",

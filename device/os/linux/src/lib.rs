@@ -1,10 +1,9 @@
-//! What Linux offers a recorder: a clock, a place for each thread, memory, files, and a barrier that
-//! one thread can lay on all others.
+//! Linux services for the recorder: a clock, thread-local storage, memory, files, and a memory barrier that one thread
+//! imposes on all others.
 //!
-//! The library lives in other people's programs, so it takes nothing from them: no allocator, no
-//! standard library, no thread-local storage beyond one word. All of it may be called from signal
-//! handlers and before `main`. A processor is a file in
-//! `machine/`; word size and byte order are whatever it has.
+//! The library is linked into other programs, so it takes no resources from them: no allocator, no standard library, no
+//! thread-local storage except one word. All of it may be called from signal handlers and before `main`. Each processor
+//! has a file in `machine/`; word size and byte order follow the processor.
 #![no_std]
 #![cfg(target_os = "linux")]
 

@@ -1,8 +1,8 @@
-//! What differs by processor: the word of each thread, the counter, and the numbers of a few
-//! system calls. A processor is one file here; all else of this crate is the same everywhere.
+//! Processor-specific code: access to the thread-local word, the counter, and a few system call numbers. Each processor
+//! has one file here; the rest of the crate is the same everywhere.
 //!
-//! `#[thread_local]` is not stable, and `thread_local!` needs the standard library; so the word
-//! `kymo_thread_lane` is declared here, and read in assembly in the way of each processor.
+//! `#[thread_local]` is unstable, and `thread_local!` needs the standard library. So the word `kymo_thread_buffer` is
+//! declared here, and read in assembly, in each processor's own way.
 
 #[cfg(target_arch = "aarch64")]
 #[path = "machine/aarch64.rs"]
@@ -25,15 +25,15 @@ mod processor;
 compile_error!("Kymo's recorder does not know this processor under Linux yet: see machine.rs");
 
 pub(crate) use processor::{
-    GETTID, MEMBARRIER, STATX, TGKILL, UNLOAD_TICKS, counter, counter_is_steady, lane, set_lane,
-    stack, word,
+    GETTID, MEMBARRIER, STATX, TGKILL, UNLOAD_TICKS, counter, counter_is_steady, set_thread_buffer,
+    stack, thread_buffer, word,
 };
 
-/// So many bytes, at least, a signal handler's frame lies below what it interrupts: what the kernel saves there, on any
-/// of these processors.
+/// Minimum distance in bytes between the interrupted code's stack pointer and a signal handler's frame: the state that
+/// the kernel saves there, on any of these processors.
 pub(crate) const SIGNAL_FRAME: usize = 1024;
 
-/// Assembly for a word of data that holds the address of a symbol.
+/// Assembly for a data word that holds the address of a symbol.
 #[cfg(target_pointer_width = "64")]
 #[macro_export]
 #[doc(hidden)]
@@ -43,7 +43,7 @@ macro_rules! address_of {
     };
 }
 
-/// Assembly for a word of data that holds the address of a symbol.
+/// Assembly for a data word that holds the address of a symbol.
 #[cfg(target_pointer_width = "32")]
 #[macro_export]
 #[doc(hidden)]
@@ -56,11 +56,11 @@ macro_rules! address_of {
 core::arch::global_asm!(
     ".pushsection .tbss,\"awT\",%nobits",
     ".balign {size}",
-    ".globl kymo_thread_lane",
-    ".hidden kymo_thread_lane",
-    ".type kymo_thread_lane,%object",
-    ".size kymo_thread_lane,{size}",
-    "kymo_thread_lane:",
+    ".globl kymo_thread_buffer",
+    ".hidden kymo_thread_buffer",
+    ".type kymo_thread_buffer,%object",
+    ".size kymo_thread_buffer,{size}",
+    "kymo_thread_buffer:",
     ".zero {size}",
     ".popsection",
     size = const size_of::<usize>(),

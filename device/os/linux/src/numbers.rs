@@ -1,48 +1,48 @@
-//! Which lane a stream's number belongs to, found at once: a host asks for one stream after the other,
-//! and there may be tens of thousands.
+//! Map from stream numbers to thread buffers. A host requests one stream after the other, and there may be tens of
+//! thousands, so the lookup takes constant time.
 //!
-//! A table in pieces of a page, each made when the first number in it is given. An entry is stored once,
-//! by the thread whose stream it is, and never changes.
+//! The table consists of pieces of one page, each allocated when the first number in it is assigned. An entry is stored
+//! once, by the thread that owns the stream, and never changes.
 
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use kymo_recorder::threads::Lane;
+use kymo_recorder::threads::ThreadBuffer;
 
 use crate::port::Linux;
 use crate::process::Process;
 use crate::sys;
 
-/// How many numbers a piece is for: of addresses of 64 bits, a page.
+/// Numbers per piece: a page of 64-bit addresses.
 const PIECE: usize = 512;
 
-/// How many pieces all numbers of 16 bits take.
+/// Number of pieces for all 16-bit numbers.
 const PIECES: usize = (u16::MAX as usize + 1) / PIECE;
 
-type Piece = [AtomicPtr<Lane<Linux>>; PIECE];
+type Piece = [AtomicPtr<ThreadBuffer<Linux>>; PIECE];
 
-/// The lanes by the numbers of their streams. All zero at the beginning.
+/// Thread buffers by the numbers of their streams. All zero at first.
 #[derive(Debug)]
 pub struct Numbers {
     pieces: [AtomicPtr<Piece>; PIECES],
 }
 
 impl Numbers {
-    /// No number has been given.
+    /// Creates an empty table.
     pub const fn new() -> Self {
         Self {
             pieces: [const { AtomicPtr::new(null_mut()) }; PIECES],
         }
     }
 
-    /// Forgets all lanes, in the child of a fork, which has none of them.
+    /// Removes all entries, in the child of a fork, which has none of the thread buffers.
     pub fn forget(&self) {
         for piece in &self.pieces {
             piece.store(null_mut(), Ordering::Relaxed);
         }
     }
 
-    /// Makes room for a number's entry; false if there is no memory for it.
+    /// Allocates the piece for a number's entry; returns false if there is no memory for it.
     pub fn make_room(&self, number: u16) -> bool {
         let Some(place) = self.pieces.get(usize::from(number) / PIECE) else {
             return false;
@@ -66,21 +66,25 @@ impl Numbers {
         true
     }
 
-    /// Says that a stream with this number is in `lane`. There is [room](Self::make_room) for it.
-    pub fn set(&self, number: u16, lane: &'static Lane<Linux>) {
+    /// Stores the thread buffer that contains the stream with this number. There is [room](Self::make_room) for the
+    /// entry.
+    pub fn set(&self, number: u16, thread_buffer: &'static ThreadBuffer<Linux>) {
         if let Some(entry) = self.entry(number) {
-            entry.store(core::ptr::from_ref(lane).cast_mut(), Ordering::Release);
+            entry.store(
+                core::ptr::from_ref(thread_buffer).cast_mut(),
+                Ordering::Release,
+            );
         }
     }
 
-    /// The lane that the stream with this number is in.
-    pub fn lane(&self, number: u16) -> Option<&'static Lane<Linux>> {
-        let lane = self.entry(number)?.load(Ordering::Acquire);
-        // SAFETY: it is null, or came from a `&'static Lane`; it is only shared.
-        unsafe { lane.as_ref() }
+    /// Returns the thread buffer that contains the stream with this number.
+    pub fn thread_buffer(&self, number: u16) -> Option<&'static ThreadBuffer<Linux>> {
+        let thread_buffer = self.entry(number)?.load(Ordering::Acquire);
+        // SAFETY: it is null, or came from a `&'static ThreadBuffer`; it is only shared.
+        unsafe { thread_buffer.as_ref() }
     }
 
-    fn entry(&self, number: u16) -> Option<&AtomicPtr<Lane<Linux>>> {
+    fn entry(&self, number: u16) -> Option<&AtomicPtr<ThreadBuffer<Linux>>> {
         let piece = self.pieces.get(usize::from(number) / PIECE)?;
         // SAFETY: a piece that has been made is zero but for what was stored in it, and stays.
         let piece = unsafe { piece.load(Ordering::Acquire).as_ref() }?;
@@ -95,14 +99,14 @@ impl Default for Numbers {
 }
 
 impl Process {
-    /// The number of a new stream, with room for its entry; `None` when there are no more, or no memory.
-    /// (Room is made first: who gets none comes again, and must not use the numbers up.)
+    /// Assigns the number of a new stream and makes room for its entry; `None` if there are no more numbers, or no
+    /// memory. (Room is made first: a thread without a number tries again, and must not use up the numbers.)
     pub(crate) fn new_number(&self) -> Option<u16> {
-        let next = u16::try_from(self.lanes.count()).ok()?;
+        let next = u16::try_from(self.thread_buffers.count()).ok()?;
         if !self.numbers.make_room(next) {
             return None;
         }
-        let number = self.lanes.number()?;
+        let number = self.thread_buffers.number()?;
         self.numbers.make_room(number).then_some(number)
     }
 }

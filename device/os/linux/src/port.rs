@@ -1,4 +1,4 @@
-//! Linux as a recorder sees it: the time, the barrier, the stack, the time of day.
+//! Linux as the recorder's target: the clock, the memory barrier, the stack, the wall clock.
 
 use core::hint::black_box;
 use core::mem::MaybeUninit;
@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use kymo_recorder::Target;
 use kymo_recorder::encode::Functions;
 use kymo_recorder::hot::COUNTING;
-use kymo_recorder::threads::{Lane, ThreadPort, WallClock};
+use kymo_recorder::threads::{ThreadBuffer, ThreadPort, WallClock};
 use kymo_wire::event::Layout;
 use kymo_wire::process_file::region;
 
@@ -15,26 +15,26 @@ use crate::clock::Clock;
 use crate::machine::{self, SIGNAL_FRAME};
 use crate::sys;
 
-/// Linux as a target and port.
+/// Linux as target and thread port.
 #[derive(Debug)]
 pub struct Linux {
     pub(crate) clock: Clock,
     pub(crate) fenced: AtomicBool,
-    /// In which period of the clock the time of day was recorded last.
+    /// Period of the clock in which the wall-clock time was recorded last.
     pub(crate) wall_clock_told: AtomicU32,
 }
 
-/// The time of day is recorded once in so many ticks, as a power of two: with a clock of a GHz or more
-/// every one or two seconds.
+/// Length of a period in ticks, as a power of two. The wall-clock time is recorded once per period: with a clock of 1
+/// GHz or more every one or two seconds.
 const WALL_CLOCK_BITS: u32 = 31;
 
-/// In which period of the clock this is; not 0, which is none yet.
+/// Returns the number of the current period of the clock; never 0, which means none.
 pub(crate) fn period(now: u64) -> u32 {
     ((now >> WALL_CLOCK_BITS) as u32).max(1)
 }
 
 impl Linux {
-    /// Not measured yet.
+    /// Creates a port whose clock is not measured yet.
     pub(crate) const fn new() -> Self {
         Self {
             clock: Clock::new(),
@@ -43,13 +43,13 @@ impl Linux {
         }
     }
 
-    /// Ticks a second. May wait some 50 ms to find out.
+    /// Returns the clock's frequency in ticks per second. May wait about 50 ms to measure it.
     pub(crate) fn hz(&self) -> u64 {
         self.clock.hz()
     }
 
-    /// Whether hooks may take the fast path. Where they do that in assembly, that reads the
-    /// processor's counter, relies on a barrier of the reader's, and does not shift functions.
+    /// Returns whether hooks may take the fast path. The fast path in assembly reads the processor's counter, relies on
+    /// the reader's memory barrier, and does not shift function addresses.
     pub(crate) fn is_fast(&self, functions: Functions) -> bool {
         let usual = self.clock.is_counter()
             && !self.fenced()
@@ -80,11 +80,12 @@ impl ThreadPort for Linux {
         machine::stack()
     }
 
-    /// A hook of a handler lies farther below than what the kernel saves, and one behind a jump less far, or above.
-    /// That holds within the thread's own stack, of which the upper end is known: above it is a stack of a
-    /// handler's own, which the kernel does not tell of while it is disarmed (`SS_AUTODISARM`). (A handler must
-    /// not go to another stack in other ways and come back to the hook, as threads do that a program switches
-    /// itself.) A clock that has to be asked for may be instrumented, so that any hook calls hooks.
+    /// Compares stack pointers: the hook of a signal handler is farther below the interrupted hook than the frame that
+    /// the kernel saves, and a hook after a jump is less far below, or above. That holds only within the thread's own
+    /// stack, whose upper end is known. Above it is a handler's alternate stack, which the kernel does not report while
+    /// it is disarmed (`SS_AUTODISARM`). (A handler must not switch stacks in other ways and return to the hook, as
+    /// threads do that a program switches itself.) If the clock is read by a function call, that function may be
+    /// instrumented, so that any hook may call hooks.
     fn has_left(&self, there: *mut u8) -> bool {
         let (here, there) = (machine::stack() as usize, there as usize);
         let end = stack_end();
@@ -92,10 +93,13 @@ impl ThreadPort for Linux {
         here < end && !far && self.clock.is_counter() && !sys::is_on_signal_stack()
     }
 
-    fn refresh(&self, lane: &Lane<Self>, now: u64) {
-        let lane = core::ptr::from_ref(lane).cast::<u8>().cast_mut();
-        // SAFETY: a lane's region begins with its header, and this is the lane's thread.
-        unsafe { self.clock.refresh(lane.wrapping_sub(region::BYTES), now) };
+    fn refresh(&self, thread_buffer: &ThreadBuffer<Self>, now: u64) {
+        let thread_buffer = core::ptr::from_ref(thread_buffer).cast::<u8>().cast_mut();
+        // SAFETY: a thread buffer's region begins with its header, and this is the thread buffer's thread.
+        unsafe {
+            self.clock
+                .refresh(thread_buffer.wrapping_sub(region::BYTES), now)
+        };
     }
 
     fn wall_clock_due(&self, now: u64) -> bool {
@@ -114,7 +118,7 @@ impl ThreadPort for Linux {
             let before = sys::nanoseconds();
             let ns = sys::since_1970();
             let now = self.clock.now();
-            // Both were read within this time.
+            // Both clocks were read within this time.
             (now, ns, sys::nanoseconds().saturating_sub(before))
         });
         Some(WallClock {
@@ -125,9 +129,9 @@ impl ThreadPort for Linux {
     }
 }
 
-/// The upper end of the calling thread's own stack, or an address above it. The C library puts the data of a
-/// thread, and so the recorder's word, above the thread's stack, in one piece of memory; above the stack of
-/// the first thread is nothing that a program could use.
+/// Returns the upper end of the calling thread's own stack, or an address above it. The C library allocates a thread's
+/// data, and so the recorder's word, above the thread's stack, in one piece of memory. Above the first thread's stack
+/// there is nothing that a program could use.
 fn stack_end() -> usize {
     if sys::thread() == sys::process() {
         usize::MAX
@@ -136,8 +140,8 @@ fn stack_end() -> usize {
     }
 }
 
-/// Does `work` as far below in the stack as a signal's handler: hooks in what it calls are not taken for those of a
-/// thread that has left this one ([`ThreadPort::has_left`]).
+/// Runs `work` as far down the stack as a signal handler would be. Hooks in functions that it calls are then not
+/// mistaken for hooks of a thread that has left this one by a jump ([`ThreadPort::has_left`]).
 #[inline(never)]
 fn far_below<R>(work: impl FnOnce() -> R) -> R {
     let room = MaybeUninit::<[u8; SIGNAL_FRAME]>::uninit();

@@ -1,4 +1,4 @@
-//! The recorder of a Linux process: all its lanes, its clock, and saving to a file.
+//! Recorder of a Linux process: its thread buffers, its clock, and saving to a file.
 
 use core::cell::Cell;
 use core::fmt::Write as _;
@@ -8,7 +8,7 @@ use kymo_recorder::config::Config;
 use kymo_recorder::gate::Gate;
 use kymo_recorder::link::{Link, Refusal};
 use kymo_recorder::metadata::Metadata;
-use kymo_recorder::threads::{Lane, Lanes, ThreadPort as _};
+use kymo_recorder::threads::{ThreadBuffer, ThreadBuffers, ThreadPort as _};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Mode, SetupError};
@@ -24,11 +24,11 @@ use crate::server::Server;
 use crate::sys;
 use crate::wide::Wide;
 
+mod buffers;
 #[cfg(feature = "duration")]
 mod duration;
 mod fork;
 mod images;
-mod lanes;
 mod lock;
 mod regions;
 mod set_up;
@@ -41,92 +41,91 @@ pub(crate) use lock::{Claim, Lock};
 pub(crate) use regions::belong;
 pub use wiped::GatePage;
 
-/// The defaults of a program that has no `kymo_config` of its own.
+/// Default size of a thread's buffer in bytes, for a program without a `kymo_config`.
 pub const DEFAULT_BUFFER: u32 = 4 << 20;
-/// The size of a packet by default.
+/// Default size of a packet in bytes.
 pub const DEFAULT_PACKET: u32 = 4096;
-/// Room for names by default.
+/// Default size of the memory for names in bytes.
 const DEFAULT_METADATA: u32 = 64 << 10;
 
 /// The recorder of the process.
 #[derive(Debug)]
 pub struct Process {
     pub(crate) port: Linux,
-    pub(crate) lanes: Lanes<Linux>,
+    pub(crate) thread_buffers: ThreadBuffers<Linux>,
     pub(crate) numbers: Numbers,
     pub(crate) metadata: Metadata<Linux>,
-    /// Held by the one who writes metadata.
+    /// Held while metadata is written.
     metadata_lock: Lock,
-    /// Which files the functions are in.
+    /// The images that contain the functions.
     images: Images,
-    /// The file that all of this is in.
+    /// The file that contains all buffers.
     pub(crate) recording: Recording,
-    /// Held by the one who reads the lanes.
+    /// Held by the reader of the thread buffers.
     pub(crate) reading: Claim,
-    /// Threads that have ended.
+    /// Buffers of exited threads.
     pub(crate) ended: Ended,
-    /// Events of threads that have no lane: no memory, or it was being made.
+    /// Lost events of threads without a thread buffer: no memory, or the buffer was being created.
     pub(crate) homeless: AtomicU32,
-    /// A thread did not leave its hook when a reader asked for it.
+    /// Whether a thread failed to leave its hook for a reader.
     pub(crate) stuck: AtomicBool,
     /// A [`Mode`] as a number.
     mode: AtomicU32,
-    /// How many packets of items a thread gets; 0: the default.
+    /// Packets of items per thread; 0: the default.
     pub(crate) item_packets: AtomicU32,
-    /// Since when recording is on.
+    /// Time at which recording was last turned on.
     pub(crate) on_since: Wide,
-    /// For how long it was on before.
+    /// Total time for which recording was on before that.
     pub(crate) recorded: Wide,
     link: Link,
-    /// Held by the one who polls the link.
+    /// Held while the link is polled.
     polling: Claim,
-    /// It is a hook, which will not send ([`Self::end_forgotten`]).
+    /// Whether the polling code is a hook that will not send ([`Self::end_forgotten`]).
     ending: AtomicBool,
-    /// When a dump's host is taken to be gone if it is not heard before; 0 while there is no dump.
+    /// Time at which the host of a dump counts as disconnected if it stays silent; 0 while there is no dump.
     patience: Wide,
-    /// What the reader of the moment remembers.
+    /// State of the current reader.
     pub(crate) reader: Reader,
     /// Duration mode.
     #[cfg(feature = "duration")]
     duration: duration::Duration,
     pub(crate) config: Cell<Option<&'static Config>>,
-    /// What is wrong with the configuration.
+    /// The error in the configuration.
     pub(crate) fault: Cell<Option<SetupError>>,
     sizes: Cell<Sizes>,
     /// Bytes that the recorder itself had recorded when it was set up.
     pub(crate) bytes_at_start: AtomicU32,
-    /// This process is a fork, and has recorded nothing so far.
+    /// Whether this process is a fork that has recorded nothing so far.
     forked: AtomicBool,
-    /// The trigger turns recording on once.
+    /// Whether the trigger turns recording on only once.
     pub(crate) once: AtomicBool,
-    /// Each exit says which function is left.
+    /// Whether each exit names its function.
     names_exits: AtomicBool,
-    /// Which hooks the functions of the program call: an [`Answer`] as a number.
+    /// The hooks that the program's functions call: an [`Answer`] as a number.
     answer: AtomicU32,
-    /// What the gate says, for children.
+    /// The state of the gate, for children.
     copy: wiped::Copy,
-    /// Where hosts connect.
+    /// The socket to which hosts connect.
     pub(crate) server: Server,
 }
 
-/// The sizes of a lane's buffer.
+/// Sizes of a thread's buffer and its packets.
 #[derive(Clone, Copy, Debug)]
 struct Sizes {
     buffer: u32,
     packet: u32,
 }
 
-// SAFETY: `config`, `fault` and `sizes` are set once, by the thread that `Gate` let set up, before the
-// gate opens; `metadata` is guarded by `metadata_lock`, `reader` by `reading`,
-// and `ended` by its lock and `reading`.
+// SAFETY: `config`, `fault` and `sizes` are set once, by the thread that `Gate` lets set up, before the gate opens;
+// `metadata` is guarded by `metadata_lock`, `reader` by `reading`, and `ended` by its lock and `reading`.
 unsafe impl Sync for Process {}
 
 impl Process {
-    /// Not set up.
+    /// Creates a recorder that is not set up.
     pub const fn new() -> Self {
         Self {
             port: Linux::new(),
-            lanes: Lanes::new(),
+            thread_buffers: ThreadBuffers::new(),
             numbers: Numbers::new(),
             metadata: Metadata::new(),
             metadata_lock: Lock::new(),
@@ -163,7 +162,7 @@ impl Process {
         }
     }
 
-    /// A function was entered or left by the calling thread, while the gate seemed open.
+    /// Records that the calling thread enters or leaves a function, after the gate was seen open.
     #[inline(always)]
     pub fn call(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         match edge {
@@ -172,34 +171,34 @@ impl Process {
         }
     }
 
-    /// Apart from the hook so that one that is off does not save registers, and once for each kind.
+    /// Separate from the hook, so that a closed hook saves no registers; compiled once for each kind of edge.
     #[inline(never)]
     fn open_call<const EXIT: bool>(&self, gate: &Gate, function: usize, caller: usize) {
-        if let Some(lane) = self.lane() {
+        if let Some(thread_buffer) = self.thread_buffer() {
             let edge = if EXIT { Edge::Exit } else { Edge::Enter };
             self.follow_image(function);
-            lane.call(&self.port, gate, edge, function, caller);
-            self.follow_stopper(lane, gate, edge, (function, caller));
+            thread_buffer.call(&self.port, gate, edge, function, caller);
+            self.follow_stopper(thread_buffer, gate, edge, (function, caller));
         }
     }
 
-    /// Goes on with a call where the fast path in assembly gave up: the calling thread has a lane and
-    /// has said that it is inside.
+    /// Records a call for which the fast path in assembly gave up: the calling thread has a thread buffer and is marked
+    /// as inside.
     #[cold]
     pub fn call_inside(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
-        if let Some(lane) = self.existing_lane() {
+        if let Some(thread_buffer) = self.existing_buffer() {
             self.follow_image(function);
-            lane.call_inside(&self.port, gate, edge, function, caller);
-            self.follow_stopper(lane, gate, edge, (function, caller));
+            thread_buffer.call_inside(&self.port, gate, edge, function, caller);
+            self.follow_stopper(thread_buffer, gate, edge, (function, caller));
         }
     }
 
-    /// Turns recording off where the thread left the outermost call of the stopper. Behind the record: its event may
-    /// be the first that this thread sees since recording was turned on, and calls before count for nothing.
+    /// Turns recording off if the thread has left the outermost call of the stopper. Called after the record: its event
+    /// may be the first that this thread sees since recording was turned on, and earlier calls do not count.
     #[inline(always)]
     fn follow_stopper(
         &self,
-        lane: &Lane<Linux>,
+        thread_buffer: &ThreadBuffer<Linux>,
         gate: &Gate,
         edge: Edge,
         (function, caller): (usize, usize),
@@ -207,33 +206,35 @@ impl Process {
         if function != gate.stopper() || function == 0 {
             return;
         }
-        if lane.writer().follow_stopper(edge, gate.site(caller)) {
+        if thread_buffer
+            .writer()
+            .follow_stopper(edge, gate.site(caller))
+        {
             self.turn(gate, false, Cause::Function);
         }
     }
 
-    /// Does what is left to do when the fast path in assembly has recorded a call and said that the
-    /// calling thread is outside.
+    /// Finishes a call after the fast path in assembly has recorded it and marked the calling thread as outside.
     #[cold]
     pub fn come_back(&self, gate: &Gate) {
-        if let Some(lane) = self.existing_lane() {
-            lane.come_back(&self.port, gate);
+        if let Some(thread_buffer) = self.existing_buffer() {
+            thread_buffer.come_back(&self.port, gate);
         }
     }
 
-    /// Something else happened in the calling thread, while the gate seemed open.
+    /// Records an event other than a call in the calling thread, after the gate was seen open.
     pub fn hook(&self, gate: &Gate, event: Event) {
-        if let Some(lane) = self.lane() {
-            lane.hook(&self.port, gate, event);
+        if let Some(thread_buffer) = self.thread_buffer() {
+            thread_buffer.hook(&self.port, gate, event);
             #[cfg(feature = "duration")]
             if self.is_in_duration() {
-                self.follow_event(lane, gate, event);
+                self.follow_event(thread_buffer, gate, event);
             }
         }
     }
 
-    /// Takes an event that came while the gate was closed: it may be the trigger's entry, or one
-    /// that is lost because a reader holds the lanes still.
+    /// Handles an event that occurs while the gate is closed: it may be the trigger's entry, or an event that is lost
+    /// because a reader has frozen the thread buffers.
     pub fn closed(&self, gate: &Gate, event: Event) {
         if gate.state().frozen() {
             self.end_forgotten(gate);
@@ -256,8 +257,8 @@ impl Process {
                 Event::Exit(function) => (Edge::Exit, function),
                 _ => return,
             };
-            if let Some(lane) = self.existing_lane() {
-                self.follow_stopper(lane, gate, edge, (function, event.caller()));
+            if let Some(thread_buffer) = self.existing_buffer() {
+                self.follow_stopper(thread_buffer, gate, edge, (function, event.caller()));
             }
         } else if let Event::Enter(function) | Event::EnterFrom { function, .. } = event {
             if function != 0
@@ -268,16 +269,21 @@ impl Process {
             {
                 self.turn(gate, true, Cause::Function);
                 self.hook(gate, event);
-                if let Some(lane) = self.existing_lane() {
-                    self.follow_stopper(lane, gate, Edge::Enter, (function, event.caller()));
+                if let Some(thread_buffer) = self.existing_buffer() {
+                    self.follow_stopper(
+                        thread_buffer,
+                        gate,
+                        Edge::Enter,
+                        (function, event.caller()),
+                    );
                 }
             }
-        } else if let Some(lane) = self.existing_lane() {
-            lane.follow(event);
+        } else if let Some(thread_buffer) = self.existing_buffer() {
+            thread_buffer.follow(event);
         }
     }
 
-    /// Turns recording on or off, with a mark in the calling thread's stream.
+    /// Turns recording on or off, and records that in the calling thread's stream.
     pub fn turn(&self, gate: &Gate, on: bool, cause: Cause) {
         let mark = Event::Recording { on, cause };
         if gate.state().on() == on {
@@ -305,31 +311,32 @@ impl Process {
         }
     }
 
-    /// How many bytes all threads have recorded, modulo 2^32.
+    /// Returns the number of bytes that all threads have recorded, modulo 2^32.
     pub(crate) fn recorded_bytes(&self) -> u32 {
-        let bytes = self.lanes.iter().map(|lane| {
-            let stream = lane.writer().stream().figures();
-            stream.bytes.wrapping_add(lane.items().produced())
+        let bytes = self.thread_buffers.iter().map(|thread_buffer| {
+            let stream = thread_buffer.writer().stream().figures();
+            stream.bytes.wrapping_add(thread_buffer.items().produced())
         });
         bytes.fold(0, u32::wrapping_add)
     }
 
-    /// Whether the hooks of another copy of the recorder answer in this process: this one, in a library, does nothing.
+    /// Returns whether the process uses the hooks of another copy of the recorder. This copy, in a library, then does
+    /// nothing.
     pub(crate) fn is_spare(&self) -> bool {
         self.answer.load(Ordering::Relaxed) == Answer::Copy as u32
     }
 
-    /// Whether functions call hooks that are not a recorder's.
+    /// Returns whether functions call hooks that are not a recorder's.
     pub(crate) fn is_passed_over(&self) -> bool {
         self.answer.load(Ordering::Relaxed) == Answer::Other as u32
     }
 
-    /// Why the recorder could not be set up.
+    /// Returns why the recorder could not be set up.
     pub fn set_up_error(&self) -> Option<SetupError> {
         self.fault.get()
     }
 
-    /// What happens when a buffer is full.
+    /// Returns what happens when a buffer is full.
     pub(crate) fn mode(&self) -> Mode {
         const FIXED: u32 = Mode::Fixed as u32;
         const STREAM: u32 = Mode::Stream as u32;
@@ -340,12 +347,12 @@ impl Process {
         }
     }
 
-    /// What happens from now on when the buffer of a new thread is full.
+    /// Sets what happens when the buffer of a new thread is full.
     pub(crate) fn set_mode(&self, mode: Mode) {
         self.mode.store(mode as u32, Ordering::Relaxed);
     }
 
-    /// Whether threads keep a profile table.
+    /// Returns whether threads keep a profile table.
     pub(crate) fn keeps_profile(&self) -> bool {
         self.config().slot_count != 0
     }
@@ -353,16 +360,16 @@ impl Process {
     /// Sends bytes to the host.
     pub(crate) fn send(&self, bytes: &[u8]) {
         match self.config().send {
-            // SAFETY: the program gives a function that takes bytes and their number.
+            // SAFETY: the program supplies a function that takes bytes and their number.
             Some(send) => unsafe { send(bytes.as_ptr(), bytes.len()) },
             None => self.send_to_host(bytes),
         }
     }
 
-    /// Has the program start again; returns why not.
+    /// Restarts the program; returns the reason if that fails.
     pub(crate) fn reboot(&self) -> Refusal {
         if let Some(reboot) = self.config().reboot {
-            // SAFETY: the program gives a function that starts it again.
+            // SAFETY: the program supplies a function that restarts it.
             unsafe { reboot() };
         }
         Refusal::NoReboot
@@ -378,8 +385,7 @@ impl Process {
         self.with_metadata(|metadata| metadata.isr_name(self.port.now(), irq, name));
     }
 
-    /// Writes metadata, unless the caller is a signal handler that interrupted the one who does: then the fact is
-    /// lost and counted.
+    /// Writes metadata. If the caller is a signal handler that interrupted a writer, the metadata is lost and counted.
     pub(crate) fn with_metadata(&self, write: impl FnOnce(&Metadata<Linux>)) {
         self.begin_child();
         let written = self.metadata_lock.with(|| write(&self.metadata));
@@ -388,25 +394,28 @@ impl Process {
         }
     }
 
-    /// Counts events, or facts, that have no stream.
+    /// Counts lost events or metadata that belong to no stream.
     #[cold]
     pub(crate) fn lose(&self, count: u32) {
         self.homeless.fetch_add(count, Ordering::Relaxed);
         self.recording.lose(count);
     }
 
-    /// Takes over the names that the kernel knows of threads that live and that the program has not
-    /// named.
+    /// Records the kernel's names of those running threads that the program has not named.
     pub(crate) fn name_threads(&self) {
-        for lane in self.lanes.iter().filter(|lane| !lane.has_ended()) {
-            let id = lane.writer().stream().thread();
+        for thread_buffer in self
+            .thread_buffers
+            .iter()
+            .filter(|thread_buffer| !thread_buffer.has_ended())
+        {
+            let id = thread_buffer.writer().stream().thread();
             let mut path = Text::<40>::new();
             let _ = write!(path, "/proc/self/task/{id}/comm\0");
             let mut name = [0; 32];
             if let Ok(name) = sys::read_front(path.bytes(), &mut name) {
                 self.with_metadata(|metadata| {
                     if !metadata.names_thread(id) {
-                        // Told with the last fact, not now: this is no event of the program's.
+                        // With the timestamp of the last metadata record, not now: this is not an event of the program.
                         metadata.thread_name(0, id, name.trim_ascii_end());
                     }
                 });
@@ -415,7 +424,7 @@ impl Process {
     }
 }
 
-/// Without duration mode.
+/// Stubs for a build without duration mode.
 #[cfg(not(feature = "duration"))]
 impl Process {
     pub(crate) fn is_in_duration(&self) -> bool {

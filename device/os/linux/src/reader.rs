@@ -1,8 +1,8 @@
-//! Reading what all threads recorded, while they are held off; and what the link may ask.
+//! Reads the recordings of all threads while recording is frozen, and implements the link's commands.
 //!
-//! One reader at a time ([`Process::reading`]). It freezes the gate, lays a barrier on all threads,
-//! waits until each lane's thread is outside its hook, and seals the lanes. From then on until it
-//! lets go, packets and tables stay as they are.
+//! There is one reader at a time ([`Process::reading`]). It freezes the gate, imposes a memory barrier on all threads,
+//! waits until the thread of each thread buffer has left its hook, and seals the thread buffers. From then until the
+//! reader releases them, packets and tables do not change.
 
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
@@ -13,7 +13,7 @@ use kymo_recorder::gate::{Gate, State};
 use kymo_recorder::items::Ring;
 use kymo_recorder::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject};
 use kymo_recorder::profile::{Frame, Profile, Slot};
-use kymo_recorder::threads::{Lane, ThreadPort};
+use kymo_recorder::threads::{ThreadBuffer, ThreadPort};
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Identity, Mode};
 
@@ -23,39 +23,41 @@ use crate::process::Process;
 use crate::sys::{self, Errno};
 use crate::thread;
 
+mod buffers;
 mod clear;
-mod lanes;
 
-/// How long a reader waits for a thread to leave its hook, in nanoseconds. A hook takes less than
-/// a microsecond, but its thread may be waiting for a processor, on a busy machine for long.
+use buffers::outside;
+
+/// Timeout for a thread to leave its hook, in nanoseconds. A hook takes less than a microsecond, but its thread may be
+/// waiting for a processor, on a busy machine for long.
 const PATIENCE: u64 = 10_000_000_000;
 
-/// The same for who can do without and come again.
+/// Timeout for callers that can try again later.
 const SHORT_PATIENCE: u64 = 1_000_000;
 
-/// What a reader remembers while it reads.
+/// State of a reader.
 #[derive(Debug)]
 pub struct Reader {
-    /// The lane that the last packet came from.
+    /// The thread buffer that contains the last packet.
     place: Cell<Place>,
-    /// All threads' tables in one.
+    /// The sum of all threads' tables.
     merged: Profile<Linux>,
     /// The memory of `merged`.
     memory: Cell<(*mut u8, usize)>,
-    /// A thread's lane could not be read.
+    /// Whether a thread buffer could not be read.
     left_out: Cell<bool>,
-    /// When the gate was frozen.
+    /// Time at which the gate was frozen.
     frozen_at: Cell<u64>,
-    /// The clock's rate as it was known then: a later measurement would not be the same.
+    /// The clock's frequency as known at that time: a later measurement would differ.
     hz: Cell<u64>,
-    /// What all streams had recorded when packets were last to be closed for a stream.
+    /// The bytes that all streams had recorded at the last request to close packets for a stream.
     seen: Cell<u32>,
-    /// When they last were.
+    /// Time at which packets were last closed.
     flushed_at: Cell<u64>,
 }
 
 impl Reader {
-    /// Nothing is being read.
+    /// Creates the state of an inactive reader.
     pub const fn new() -> Self {
         Self {
             place: Cell::new(Place::START),
@@ -71,7 +73,7 @@ impl Reader {
 }
 
 impl Reader {
-    /// Nothing is being read, in the child of a fork.
+    /// Resets the state, in the child of a fork.
     pub fn forget(&self) {
         self.place.set(Place::START);
         self.merged.take_away();
@@ -82,27 +84,27 @@ impl Reader {
     }
 }
 
-/// A lane, and how many packets precede its own.
+/// A thread buffer, and the number of packets before its own.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     number: u32,
-    lane: Option<&'static Lane<Linux>>,
+    thread_buffer: Option<&'static ThreadBuffer<Linux>>,
     before: u32,
 }
 
 impl Place {
     const START: Self = Self {
         number: 0,
-        lane: None,
+        thread_buffer: None,
         before: 0,
     };
 }
 
 /// One of a process's streams.
 enum Numbered {
-    /// What happened in a thread.
+    /// Events of a thread.
     Events(&'static Buffer<Linux>),
-    /// What it, or a handler in it, produced.
+    /// Items that a thread, or a handler in it, produced.
     Items(&'static Ring<Linux>),
 }
 
@@ -115,8 +117,8 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Holds all threads off, and seals what they recorded, until [`let_go`](Self::let_go). Returns
-    /// what the gate was before.
+    /// Freezes recording in all threads and seals their buffers, until [`let_go`](Self::let_go). Returns the state of
+    /// the gate before.
     ///
     /// # Errors
     /// `EBUSY` if another reader is active.
@@ -125,61 +127,61 @@ impl View<'_> {
         Ok(self.hold_off())
     }
 
-    /// Makes this the reader. Of threads that have ended nothing is undone then, in all lanes or in those in which
-    /// there is something.
+    /// Makes the caller the reader, and recovers the buffers of exited threads: all of them, or only those that hold
+    /// something.
     #[inline(never)]
     fn begin(&self, all: bool) -> Result<(), Errno> {
         let process = self.process;
         if !process.reading.take() {
             return Err(sys::EBUSY);
         }
-        // A thread may be taking the lane of one that has ended; from now on none does. One that does not come to an
-        // end with it has the list in its hands: it stays as it is.
+        // A thread may be taking over the buffer of an exited thread; from now on none does. If a thread fails to
+        // finish that in time, it holds the list, which must not change.
         if process.ended.lock.with(|| ()).is_none() {
             process.reading.release();
             return Err(sys::EBUSY);
         }
-        process.end_lanes(all);
+        process.end_buffers(all);
         process.name_threads();
         Ok(())
     }
 
-    /// [`hold`](Self::hold) for who is the reader.
+    /// [`hold`](Self::hold) for a caller that is the reader already.
     #[inline(never)]
     fn hold_off(&self) -> State {
         let process = self.process;
-        // While all are held off there is nothing to be done about ended threads.
-        let chosen = process.lanes.choose(|lane| {
-            lane.set_readable(lane.has_ended());
-            !lane.has_ended()
+        // While recording is frozen, nothing happens to the buffers of exited threads.
+        let chosen = process.thread_buffers.choose(|thread_buffer| {
+            thread_buffer.set_readable(thread_buffer.has_ended());
+            !thread_buffer.has_ended()
         });
         let before = self.gate.freeze(true);
         self.tell_threads();
-        let own = thread::get().cast::<Lane<Linux>>();
+        let own = thread::get().cast::<ThreadBuffer<Linux>>();
         let here = sys::process();
         process.reader.left_out.set(false);
-        for lane in process.lanes.since(&chosen).chain(chosen.iter()) {
-            let is_own = core::ptr::eq(lane, own);
-            // Of the threads of its parent a fork has only the one that forked.
-            let nobody = lane.process() != here && !is_own;
-            // A handler that has interrupted a hook waits for it in vain.
-            let readable = nobody || outside(lane, if is_own { 0 } else { PATIENCE });
+        for thread_buffer in process.thread_buffers.since(&chosen).chain(chosen.iter()) {
+            let is_own = core::ptr::eq(thread_buffer, own);
+            // Of its parent's threads a fork has only the one that forked.
+            let nobody = thread_buffer.process() != here && !is_own;
+            // A handler that has interrupted a hook would wait for it in vain.
+            let readable = nobody || outside(thread_buffer, if is_own { 0 } else { PATIENCE });
             if readable {
                 // SAFETY: the gate is frozen, all threads know, and this one is outside.
                 unsafe {
                     #[cfg(feature = "duration")]
-                    lane.record_open_calls(process.calls_end(before));
-                    lane.seal(process.port.now());
+                    thread_buffer.record_open_calls(process.calls_end(before));
+                    thread_buffer.seal(process.port.now());
                 }
             } else {
                 process.stuck.store(true, Ordering::Relaxed);
                 process.reader.left_out.set(true);
-                let withheld = lane.withheld();
+                let withheld = thread_buffer.withheld();
                 process.homeless.fetch_add(withheld, Ordering::Relaxed);
             }
-            lane.set_readable(readable);
+            thread_buffer.set_readable(readable);
         }
-        self.each_lane(Lane::lend_losses);
+        self.each_buffer(ThreadBuffer::lend_losses);
         process.with_metadata(|metadata| {
             metadata.add_discarded(process.homeless.swap(0, Ordering::Relaxed));
             metadata.seal(true);
@@ -189,7 +191,7 @@ impl View<'_> {
         before
     }
 
-    /// Makes every thread see the gate as it is now, or this one see that it is inside.
+    /// Makes every thread see the current state of the gate, or makes this thread see that the other is inside.
     fn tell_threads(&self) {
         if self.process.port.fenced() {
             fence(Ordering::SeqCst);
@@ -198,19 +200,21 @@ impl View<'_> {
         }
     }
 
-    /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and lets them go on at
-    /// once; of threads that have ended nobody has to be held off for that. False if another reader is active, or a
-    /// thread does not leave its hook.
+    /// Closes the open packets of all threads, as [`hold`](Self::hold) does, and unfreezes recording at once. Buffers
+    /// of exited threads do not need the freeze. Returns false if another reader is active, or if a thread does not
+    /// leave its hook.
     ///
-    /// What other threads want to record in that moment, some ten microseconds, is lost and counted.
+    /// Events of other threads during that time, some ten microseconds, are lost and counted.
     #[inline(never)]
     fn close_packets(&self) -> bool {
         let process = self.process;
         if self.begin(false).is_err() {
             return false;
         }
-        let needs_seal = |lane: &Lane<Linux>| !lane.has_ended() && lane.needs_seal();
-        let chosen = process.lanes.choose(needs_seal);
+        let needs_seal = |thread_buffer: &ThreadBuffer<Linux>| {
+            !thread_buffer.has_ended() && thread_buffer.needs_seal()
+        };
+        let chosen = process.thread_buffers.choose(needs_seal);
         if chosen.is_empty() {
             process.reading.release();
             return true;
@@ -218,10 +222,10 @@ impl View<'_> {
         self.gate.freeze(true);
         self.tell_threads();
         let mut all = true;
-        for lane in chosen.iter() {
-            if outside(lane, SHORT_PATIENCE) {
+        for thread_buffer in chosen.iter() {
+            if outside(thread_buffer, SHORT_PATIENCE) {
                 // SAFETY: the gate is frozen, all threads know, and this one is outside.
-                unsafe { lane.seal(self.process.port.now()) };
+                unsafe { thread_buffer.seal(self.process.port.now()) };
             } else {
                 all = false;
             }
@@ -231,44 +235,44 @@ impl View<'_> {
         all
     }
 
-    /// The stream with this number: a thread's events, or items.
+    /// Returns the stream with this number: a thread's events, or items.
     fn stream(&self, number: u16) -> Option<Numbered> {
-        let lane = self.process.numbers.lane(number)?;
-        let buffer = lane.writer().stream().buffer();
+        let thread_buffer = self.process.numbers.thread_buffer(number)?;
+        let buffer = thread_buffer.writer().stream().buffer();
         if buffer.cpu() == number {
             return Some(Numbered::Events(buffer));
         }
-        lane.items().ring(number).map(Numbered::Items)
+        thread_buffer.items().ring(number).map(Numbered::Items)
     }
 
-    /// The lane whose events are the stream with this number, if it may be read.
-    fn lane_of_events(&self, number: u32) -> Option<&'static Lane<Linux>> {
+    /// Returns the thread buffer whose events are the stream with this number, if it may be read.
+    fn buffer_of_events(&self, number: u32) -> Option<&'static ThreadBuffer<Linux>> {
         let number = u16::try_from(number).ok()?;
-        let lane = self.process.numbers.lane(number)?;
-        let events = lane.writer().stream().buffer().cpu() == number;
-        (events && lane.readable()).then_some(lane)
+        let thread_buffer = self.process.numbers.thread_buffer(number)?;
+        let events = thread_buffer.writer().stream().buffer().cpu() == number;
+        (events && thread_buffer.readable()).then_some(thread_buffer)
     }
 
-    /// Lets the threads record again; returns whether one of them was left out.
+    /// Unfreezes recording; returns whether a thread was omitted.
     pub fn let_go(&self) -> bool {
         let process = self.process;
         let reader = &process.reader;
         reader.merged.take_away();
         let (memory, bytes) = reader.memory.replace((core::ptr::null_mut(), 0));
         if !memory.is_null() {
-            // SAFETY: it came from `map`, and the table was taken away from it.
+            // SAFETY: it came from `map`, and the table has been detached from it.
             unsafe { sys::unmap(memory, bytes) };
         }
         process.with_metadata(|metadata| metadata.seal(false));
-        self.each_lane(Lane::take_losses_back);
+        self.each_buffer(ThreadBuffer::take_losses_back);
         self.gate.freeze(false);
         let left_out = process.reader.left_out.get();
         process.reading.release();
         left_out
     }
 
-    /// The `n`th packet of all, the metadata first, then each thread's items and events, while
-    /// held.
+    /// Returns the `n`th packet of all: the metadata first, then each thread's items and events. Only while recording
+    /// is frozen.
     pub fn packet(&self, n: u32) -> Option<&[u8]> {
         let process = self.process;
         let Some(n) = n.checked_sub(1) else {
@@ -280,17 +284,17 @@ impl View<'_> {
             place = Place::START;
         }
         loop {
-            if place.lane.is_none() {
-                if place.number >= process.lanes.count() {
+            if place.thread_buffer.is_none() {
+                if place.number >= process.thread_buffers.count() {
                     return None;
                 }
-                place.lane = self.lane_of_events(place.number);
+                place.thread_buffer = self.buffer_of_events(place.number);
             }
-            if let Some(lane) = place.lane {
-                let stream = lane.writer().stream().buffer();
-                let items = lane.items();
+            if let Some(thread_buffer) = place.thread_buffer {
+                let stream = thread_buffer.writer().stream().buffer();
+                let items = thread_buffer.items();
                 let n = n - place.before;
-                // SAFETY: the lane is sealed, and its thread held off.
+                // SAFETY: the thread buffer is sealed, and its thread does not record.
                 let packet = unsafe {
                     match n.checked_sub(items.kept()) {
                         None => items.packet(n),
@@ -304,31 +308,37 @@ impl View<'_> {
                 place.before += items.kept() + stream.kept();
             }
             place.number += 1;
-            place.lane = None;
+            place.thread_buffer = None;
         }
     }
 
-    /// Adds all threads' tables up.
+    /// Computes the sum of all threads' tables.
     fn merge(&self) -> Result<(), Errno> {
-        let lanes = || self.process.lanes.iter().filter(|lane| lane.readable());
-        let functions: u32 = lanes()
-            .filter_map(|lane| lane.writer().profile())
+        let thread_buffers = || {
+            self.process
+                .thread_buffers
+                .iter()
+                .filter(|thread_buffer| thread_buffer.readable())
+        };
+        let functions: u32 = thread_buffers()
+            .filter_map(|thread_buffer| thread_buffer.writer().profile())
             .map(Profile::functions)
             .sum();
-        // Half empty, so that every function finds a place near its own.
+        // Half empty, so that every function finds a slot near its hash.
         let slots = functions.saturating_mul(2).max(64);
         let slot_bytes = slots as usize * size_of::<Slot>();
         let bytes = slot_bytes + 4 * size_of::<Frame>();
         let memory = sys::map(bytes)?;
         let reader = &self.process.reader;
         reader.memory.set((memory, bytes));
-        // SAFETY: the memory is new, large enough, and taken away before it is given back.
+        // SAFETY: the memory is new, large enough, and detached before it is freed.
         let set_up = unsafe {
             let frames = memory.add(slot_bytes).cast();
             reader.merged.set_up(memory.cast(), slots, frames, 2, 2)
         };
         set_up.map_err(|_| sys::EINVAL)?;
-        for profile in lanes().filter_map(|lane| lane.writer().profile()) {
+        for profile in thread_buffers().filter_map(|thread_buffer| thread_buffer.writer().profile())
+        {
             let mut n = 0;
             while let Some(entry) = profile.entry(n) {
                 if let Some(entry) = entry {
@@ -341,7 +351,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// How long recording has been on, in ticks, up to the freezing.
+    /// Returns how long recording has been on, in ticks, up to the freeze.
     fn recorded(&self) -> u64 {
         let process = self.process;
         let before = process.recorded.load();
@@ -386,23 +396,23 @@ impl Control for View<'_> {
         let (mut functions, mut slots) = (0, 0);
         let mut no_slot = 0u32;
         let (mut refused, mut refused_function) = (0u32, 0);
-        for lane in process.lanes.iter() {
-            let one = lane.writer().stream().figures();
+        for thread_buffer in process.thread_buffers.iter() {
+            let one = thread_buffer.writer().stream().figures();
             figures.bytes = figures.bytes.wrapping_add(one.bytes);
             figures.discarded = figures
                 .discarded
                 .wrapping_add(one.discarded)
-                .wrapping_add(lane.lost());
+                .wrapping_add(thread_buffer.lost());
             figures.packets = figures.packets.wrapping_add(one.packets);
             figures.backward = figures.backward.wrapping_add(one.backward);
             figures.used = figures.used.max(one.used);
             figures.needed = figures.needed.max(one.needed);
-            let (one, function) = lane.refused();
+            let (one, function) = thread_buffer.refused();
             refused = one.wrapping_add(refused);
             if function != 0 {
                 refused_function = function;
             }
-            if let Some(profile) = lane.writer().profile() {
+            if let Some(profile) = thread_buffer.writer().profile() {
                 functions = profile.functions().max(functions);
                 slots = profile.slots().max(slots);
                 no_slot = no_slot.wrapping_add(profile.losses().no_slot);
@@ -423,7 +433,7 @@ impl Control for View<'_> {
                 .once
                 .load(Ordering::Relaxed)
                 .then_some(state.spent()),
-            // The clock has as many bits as its times.
+            // The clock is as wide as timestamps, so it does not wrap around.
             clock_gaps: 0,
             setup_error: process.fault.get(),
             stuck: stuck.then_some("thread_stuck"),
@@ -469,7 +479,7 @@ impl Control for View<'_> {
 
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
         self.ready()?;
-        // Before the lanes' are, for those of threads that begin meanwhile.
+        // Set before the mode of the thread buffers, for threads that start meanwhile.
         let before = self.process.mode();
         self.process.set_mode(mode);
         let changed = self.clear_with(Some(mode));
@@ -523,14 +533,14 @@ impl Control for View<'_> {
         self.ready().is_ok()
     }
 
-    /// Closing packets stops all threads for a moment, so it is done when none of them has recorded
-    /// anything lately, which costs nothing; or else at most once a second.
+    /// Closing packets stops recording in all threads briefly. So it is done when none of them has recorded anything
+    /// lately, which costs nothing, and otherwise at most once a second.
     fn flush(&self) -> bool {
         let (reader, now) = (&self.process.reader, self.now());
-        let lanes = || self.process.lanes.iter();
-        let recorded = lanes().map(|lane| {
-            let bytes = lane.writer().stream().figures().bytes;
-            bytes.wrapping_add(lane.items().produced())
+        let thread_buffers = || self.process.thread_buffers.iter();
+        let recorded = thread_buffers().map(|thread_buffer| {
+            let bytes = thread_buffer.writer().stream().figures().bytes;
+            bytes.wrapping_add(thread_buffer.items().produced())
         });
         let recorded = recorded.fold(0, u32::wrapping_add);
         let busy = reader.seen.replace(recorded) != recorded;
@@ -538,7 +548,7 @@ impl Control for View<'_> {
         if busy && recently {
             return false;
         }
-        if !lanes().any(has_something) {
+        if !thread_buffers().any(has_something) {
             return true;
         }
         reader.flushed_at.set(now);
@@ -546,14 +556,14 @@ impl Control for View<'_> {
     }
 
     fn streams(&self) -> u16 {
-        // There are no more numbers than that.
-        u16::try_from(self.process.lanes.count()).unwrap_or(u16::MAX)
+        // The number of streams is limited to that.
+        u16::try_from(self.process.thread_buffers.count()).unwrap_or(u16::MAX)
     }
 
     fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
         match self.stream(stream)? {
-            // SAFETY: in stream mode the link is the only reader, and one thread at a time is at it; it
-            // releases no packet that it still looks at.
+            // SAFETY: in stream mode the link is the only reader, and one thread at a time uses it; it releases no
+            // packet that it still reads.
             Numbered::Events(buffer) => unsafe { buffer.waiting(n) },
             Numbered::Items(ring) => ring.waiting(n),
         }
@@ -569,7 +579,7 @@ impl Control for View<'_> {
 
     fn release(&self, stream: u16) {
         match self.stream(stream) {
-            // SAFETY: as above; the link releases what it has seen waiting.
+            // SAFETY: as above; the link releases a packet that `waiting` returned.
             Some(Numbered::Events(buffer)) => unsafe { buffer.release() },
             Some(Numbered::Items(ring)) => ring.release(),
             None => {}
@@ -585,12 +595,12 @@ impl Control for View<'_> {
     }
 
     fn sealed_facts(&self) -> &[u8] {
-        // SAFETY: what is added to sealed metadata stands behind what is read.
+        // SAFETY: data that is added to sealed metadata is stored after the part that is read.
         unsafe { self.process.metadata.packet() }
     }
 
     fn wall_clock(&self, _: u64, _: u64, _: u32) -> bool {
-        // The threads record it themselves, and know it better.
+        // The threads record it themselves, with better precision.
         true
     }
 
@@ -601,20 +611,4 @@ impl Control for View<'_> {
     fn reboot(&self) -> Refusal {
         self.process.reboot()
     }
-}
-
-/// Waits until a lane's thread is outside; false if it stays inside too long, in nanoseconds.
-fn outside(lane: &Lane<Linux>, patience: u64) -> bool {
-    // Of many lanes few are inside, and all threads wait for this.
-    if !lane.inside() {
-        return true;
-    }
-    let start = sys::nanoseconds();
-    while lane.inside() {
-        if sys::nanoseconds().wrapping_sub(start) > patience {
-            return false;
-        }
-        sys::sleep(10_000);
-    }
-    true
 }

@@ -1,13 +1,12 @@
 //! The file that a process records into ([`kymo_wire::process_file`]).
 //!
-//! Where `KYMO_OUTPUT` names a file, the buffers of all threads lie in it, mapped shared: what was
-//! recorded outlives the process, however that ends. The blocks of the file are allocated before they
-//! are mapped, for a store into a mapping that finds the disk full kills the process. Where the file
-//! cannot be made, or grown, buffers lie in the process's own memory, which is said on standard error,
-//! and are saved when it exits.
+//! If `KYMO_OUTPUT` names a file, the buffers of all threads are in that file, mapped shared: the recording survives
+//! the process, however it ends. The blocks of the file are allocated before they are mapped, because a store into a
+//! mapping kills the process if the disk is full. If the file cannot be created or extended, buffers are in the
+//! process's own memory and saved at exit; a message on standard error says so.
 //!
-//! The descriptor may be closed by the program (daemons close all), and its number used again, so before
-//! each use the file behind it is compared with the mapped header.
+//! The program may close the descriptor (daemons close all), and its number may be reused. So before each use the file
+//! behind it is compared with the mapped header.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -28,13 +27,13 @@ mod names;
 use names::Names;
 pub(crate) use names::expand;
 
-/// Nothing is recorded into a file.
+/// No file is named.
 const NONE: u32 = 0;
-/// The file is made when something is recorded.
+/// The file is created at the first record.
 const WAITING: u32 = 1;
-/// It is there.
+/// The file exists.
 const OPEN: u32 = 2;
-/// It could not be made, or not as one that can be mapped.
+/// The file could not be created, or cannot be mapped.
 const REFUSED: u32 = 3;
 
 /// The file of a process.
@@ -43,19 +42,19 @@ pub(crate) struct Recording {
     lock: Lock,
     state: AtomicU32,
     file: Cell<c_int>,
-    /// The header, mapped.
+    /// The mapped header.
     header: AtomicPtr<u8>,
-    /// How long the file is.
+    /// Size of the file.
     used: Cell<usize>,
     names: AtomicPtr<Names>,
-    /// Something is recorded into memory that is not the file's.
+    /// Whether some records are in memory that is not the file's.
     incomplete: AtomicBool,
-    /// The process is a fork of one that had the name.
+    /// Whether the process is a fork of one that had the name.
     child: AtomicBool,
 }
 
 impl Recording {
-    /// No file.
+    /// Creates a recording without a file.
     pub const fn new() -> Self {
         Self {
             lock: Lock::new(),
@@ -69,13 +68,13 @@ impl Recording {
         }
     }
 
-    /// The file is to have this name (a relative one, of now); nothing is made yet.
+    /// Sets the name of the file (a relative one as of now); creates nothing yet.
     pub fn name(&self, output: &[u8]) {
         let Ok(memory) = sys::map(size_of::<Names>()) else {
             return;
         };
         let names = memory.cast::<Names>();
-        // SAFETY: the memory is new, large enough, aligned to a page; all zero is three empty texts.
+        // SAFETY: the memory is new, large enough, aligned to a page; all zero is a set of empty texts.
         let texts = unsafe { &mut *names };
         if !output.starts_with(b"/") {
             let mut here = [0; 1024];
@@ -89,32 +88,32 @@ impl Recording {
         self.state.store(WAITING, Ordering::Release);
     }
 
-    /// Whether a file has been named.
+    /// Returns whether a file has been named.
     pub fn is_named(&self) -> bool {
         self.state.load(Ordering::Acquire) != NONE
     }
 
-    /// Whether the file is there.
+    /// Returns whether the file exists.
     pub fn is_open(&self) -> bool {
         self.state.load(Ordering::Acquire) == OPEN
     }
 
-    /// Whether all that was recorded is in the file.
+    /// Returns whether the whole recording is in the file.
     pub fn is_complete(&self) -> bool {
         self.is_open() && !self.incomplete.load(Ordering::Relaxed)
     }
 
-    /// Whether the process is a fork, and has recorded nothing.
+    /// Returns whether the process is a fork, and has recorded nothing.
     pub fn is_unused_child(&self) -> bool {
         self.child.load(Ordering::Relaxed) && self.state.load(Ordering::Acquire) == WAITING
     }
 
-    /// How long the file is, in bytes.
+    /// Returns the size of the file in bytes.
     pub fn bytes(&self) -> usize {
         self.used.get()
     }
 
-    /// Makes the file, if one is named that has not been made. `identity` writes the line for its header.
+    /// Creates the file, if one is named and does not exist yet. `identity` writes the line for its header.
     #[cold]
     pub fn open(&self, clock: &Clock, identity: impl FnOnce(&mut dyn core::fmt::Write)) {
         let opened = self.lock.with(|| {
@@ -134,8 +133,8 @@ impl Recording {
         }
     }
 
-    /// Makes the file and maps its header; an error of `None` where something else than a file has its
-    /// name, into which all is written at the end.
+    /// Creates the file and maps its header. The error is `None` if the name is not that of a regular file; then
+    /// everything is written to it at the end.
     fn make(
         &self,
         names: &mut Names,
@@ -186,11 +185,11 @@ impl Recording {
         Ok(())
     }
 
-    /// Memory for a region of at least so many bytes, all zero but for its header: in the file, or else
-    /// the process's own.
+    /// Allocates a region of at least `bytes` bytes, all zero except its header: in the file, or else in the process's
+    /// own memory.
     ///
     /// # Errors
-    /// The system's, if it has no memory at all.
+    /// The system's error, if it has no memory at all.
     pub fn take(&self, bytes: usize) -> Result<*mut u8, Errno> {
         let bytes = bytes
             .checked_next_multiple_of(REGION_ALIGN)
@@ -226,7 +225,7 @@ impl Recording {
         // SAFETY: the header is mapped, and these fields never change.
         let own = unsafe { core::slice::from_raw_parts(header, header::LOST) };
         if !self.has_descriptor() {
-            // The number is another file's by now, or none's: it is not ours to close.
+            // The descriptor's number is another file's by now, or unused: do not close it.
             // SAFETY: the names stay for good.
             let names = unsafe { &*self.names.load(Ordering::Acquire) };
             let again = files::open_again(names.path())?;
@@ -234,7 +233,7 @@ impl Recording {
                 files::close(again);
                 return Err(ENOENT);
             }
-            // The lock went with the descriptor that was closed.
+            // The lock was lost when the descriptor was closed.
             let _ = files::lock(again);
             self.file.set(again);
         }
@@ -256,10 +255,11 @@ impl Recording {
         }
     }
 
-    /// This process is a fork of the one that had the file: it gets one of its own when it records.
+    /// Resets the recording in a fork of the process that had the file; the fork gets a file of its own at its first
+    /// record.
     ///
     /// # Safety
-    /// Nobody else is at work in this process.
+    /// No other thread uses the recorder in this process.
     pub unsafe fn fork(&self) {
         self.lock.reset();
         let header = self.header.swap(null_mut(), Ordering::Relaxed);
@@ -282,7 +282,7 @@ impl Recording {
         }
     }
 
-    /// Whether the descriptor is still the file's.
+    /// Returns whether the descriptor still refers to the file.
     fn has_descriptor(&self) -> bool {
         let header = self.header.load(Ordering::Acquire);
         // SAFETY: the header is mapped if it is there, and these fields never change.
@@ -292,7 +292,7 @@ impl Recording {
             })
     }
 
-    /// Whether the file still has its name.
+    /// Returns whether the file still has its name.
     fn has_its_name(&self, names: &Names) -> bool {
         let header = self.header.load(Ordering::Acquire);
         if header.is_null() {
@@ -312,8 +312,8 @@ impl Recording {
         })
     }
 
-    /// Writes the whole recording into the file in its plain form, at the end of the process: `write`
-    /// gets what opens the file to be written. What goes wrong is said on standard error.
+    /// Replaces the file, at the end of the process, by the whole recording in its plain form. `write` receives a
+    /// function that opens the file to be written. Reports errors on standard error.
     pub fn finish(
         &self,
         write: impl FnOnce(&mut dyn FnMut() -> Result<sys::Output, Errno>) -> Result<(), Errno>,
@@ -328,14 +328,14 @@ impl Recording {
             let there = self.has_its_name(names);
             let named = written.and_then(|()| match there {
                 true => files::rename(names.temporary(), names.path()),
-                // Whoever took the name keeps it.
+                // If another process took the name, it keeps it.
                 false => names.claim(),
             });
             if let Err(error) = named {
                 files::remove(names.temporary());
                 report(b"cannot complete ", names.path(), error);
                 let kept: &[u8] = match (self.is_complete(), there) {
-                    // A name that another root directory hides, for one.
+                    // Another root directory, for example, may hide the name.
                     (true, false) if self.has_descriptor() => {
                         b"kymo: nothing is lost: kymo reads the file as it is, wherever it is named\n"
                     }
@@ -356,7 +356,7 @@ impl Recording {
             Ok(true) => {
                 names.choose_temporary("part", 0);
                 let written = write(&mut || sys::Output::create(names.temporary()));
-                // A part is better than nothing.
+                // A partial recording is better than none.
                 let named = names.claim();
                 written.and(named)
             }
@@ -371,19 +371,18 @@ impl Recording {
 
 /// Stores a field of a region's header.
 pub(crate) fn put<T>(memory: *mut u8, at: usize, value: T) {
-    // SAFETY: whoever has a region has its header, in which the offsets of the fields are multiples of
-    // their sizes.
+    // SAFETY: the owner of a region has its header, in which the offsets of the fields are multiples of their sizes.
     unsafe { memory.add(at).cast::<T>().write(value) };
 }
 
-/// Says what a region holds, when the rest of its header is there.
+/// Sets a region's kind, once the rest of its header is complete.
 pub(crate) fn publish(memory: *mut u8, kind: u32) {
     // SAFETY: as above.
     let place = unsafe { &*memory.add(region::KIND).cast::<AtomicU32>() };
     place.store(kind, Ordering::Release);
 }
 
-/// Says something on standard error that ends with a path.
+/// Writes a message that ends with a path to standard error.
 fn say_path(what: &[u8], path: &[u8]) {
     let mut message = Text::<512>::new();
     message.put(b"kymo: ");
@@ -394,7 +393,7 @@ fn say_path(what: &[u8], path: &[u8]) {
     sys::say(message.bytes());
 }
 
-/// Says on standard error what went wrong with a file.
+/// Reports an error with a file on standard error.
 pub(crate) fn report(what: &[u8], path: &[u8], error: Errno) {
     let mut message = Text::<512>::new();
     message.put(b"kymo: ");

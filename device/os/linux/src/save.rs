@@ -1,4 +1,4 @@
-//! A recording into a file: the identity line, then all packets, as `kymo` takes it.
+//! Saves a recording to a file: the identity line, then all packets, as `kymo` reads it.
 
 use core::fmt::{self, Write as _};
 use core::sync::atomic::Ordering;
@@ -11,14 +11,14 @@ use crate::settings;
 use crate::sys::{self, Errno};
 
 impl Process {
-    /// Writes all that was recorded so far to a file: the identity line, then all packets.
+    /// Writes the whole recording to a file: the identity line, then all packets.
     ///
-    /// Recording goes on afterwards; events that come meanwhile are counted as discarded. What a
-    /// thread recorded that does not leave its hook within a second is left out.
+    /// Recording continues afterwards; events that occur meanwhile are counted as discarded. The recording of a thread
+    /// that does not leave its hook within ten seconds is omitted.
     ///
     /// # Errors
-    /// The system's; `EBUSY` if another reader is active, or receives a stream; `EINVAL` before the recorder is set up.
-    /// `path` ends with a zero byte.
+    /// The system's error; `EBUSY` if another reader is active, or receives a stream; `EINVAL` before the recorder is
+    /// set up. `path` ends with a zero byte.
     pub fn save(&self, gate: &Gate, path: &[u8]) -> Result<(), Errno> {
         self.return_by(gate, false);
         sys::without_file_signals(|| self.write_to(gate, || sys::Output::create(path)))
@@ -36,7 +36,7 @@ impl Process {
         if self.is_streaming() {
             return Err(sys::EBUSY);
         }
-        // No time in the file is later than this moment, so the rate is as exact as it needs.
+        // No timestamp in the file is later than now, so this frequency is exact enough.
         let identity = self.identity_at(self.port.clock.hz_by_now());
         let mut output = Output {
             file: open()?,
@@ -59,8 +59,8 @@ impl Process {
         if stuck { Err(sys::EBUSY) } else { Ok(()) }
     }
 
-    /// Saves when the process ends: into the file that was named at the start, or the one that
-    /// `KYMO_OUTPUT` names now. What goes wrong is said on standard error.
+    /// Saves when the process exits: to the file that was named at the start, or to the one that `KYMO_OUTPUT` names
+    /// now. Reports errors on standard error.
     pub fn save_at_exit(&self, gate: &Gate) {
         if self.is_spare() {
             return self.say_if_passed_over();
@@ -74,7 +74,7 @@ impl Process {
                 None => return,
             }
         }
-        // A handler that ends the process does not come back to a hook either.
+        // A handler that ends the process does not return to its hook either.
         self.return_by(gate, true);
         self.say_if_nothing_came(gate);
         sys::without_file_signals(|| {
@@ -83,7 +83,8 @@ impl Process {
         });
     }
 
-    /// Says on standard error if a library has called this copy of the recorder, though the program has another one.
+    /// Reports on standard error if a library has called this copy of the recorder, although the program has another
+    /// one.
     fn say_if_passed_over(&self) {
         let lost = self.homeless.load(Ordering::Relaxed);
         if lost > 0 && settings::output().is_some() {
@@ -97,7 +98,7 @@ impl Process {
         }
     }
 
-    /// Says on standard error if there is nothing in the recording, and what to do about it.
+    /// Reports on standard error if the recording is empty, and how to correct that.
     fn say_if_nothing_came(&self, gate: &Gate) {
         if self.config.get().is_none() {
             return;
@@ -110,7 +111,7 @@ impl Process {
             );
             return sys::say(message.bytes());
         } else if self.is_passed_over() {
-            // Markers and the like are recorded all the same.
+            // Markers and other events are recorded all the same.
             (
                 b"functions call hooks of another library, as the C library's empty ones",
                 b"the recorder is in a plug-in or library; link it to the program, with kymo.specs",
@@ -122,7 +123,7 @@ impl Process {
                 b"recording was never turned on",
                 b"the trigger's function was not called, nor kymo_on()",
             )
-        } else if self.is_in_duration() && self.lanes.count() > 0 {
+        } else if self.is_in_duration() && self.thread_buffers.count() > 0 {
             (
                 b"no call took as long as KYMO_THRESHOLD",
                 b"a smaller one records more calls, and 0 all of them",
@@ -170,14 +171,14 @@ impl fmt::Write for Output {
     }
 }
 
-/// A short text; what does not fit is cut off.
+/// Text buffer of fixed size; text that does not fit is cut off.
 pub(crate) struct Text<const N: usize> {
     bytes: [u8; N],
     length: usize,
 }
 
 impl<const N: usize> Text<N> {
-    /// Nothing yet.
+    /// Creates an empty text.
     pub const fn new() -> Self {
         Self {
             bytes: [0; N],
@@ -185,7 +186,7 @@ impl<const N: usize> Text<N> {
         }
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     pub fn put(&mut self, text: &[u8]) {
         let room = self.bytes.get_mut(self.length..).unwrap_or(&mut []);
         let count = text.len().min(room.len());
@@ -193,18 +194,18 @@ impl<const N: usize> Text<N> {
         self.length += count;
     }
 
-    /// Nothing again.
+    /// Empties the text.
     pub fn clear(&mut self) {
         self.length = 0;
     }
 
-    /// Adds a zero byte, for which there is always room.
+    /// Appends a zero byte, for which there is always room.
     pub fn end(&mut self) {
         self.length = self.length.min(N - 1);
         self.put(&[0]);
     }
 
-    /// What there is.
+    /// Returns the bytes of the text.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or(&[])
     }

@@ -1,11 +1,11 @@
-//! The link of a process over a socket that `KYMO_SOCKET` names, so that `kymo record unix:PATH` (and any other command)
-//! reaches a program that does nothing for it.
+//! Serves hosts over a local socket that `KYMO_SOCKET` names. `kymo record unix:PATH` and the other subcommands reach
+//! the program without its help.
 //!
-//! A thread of the recorder's own makes the socket, takes one host after the other, and polls the link. No signal is
-//! delivered in it, and nothing of it is recorded but what the host has it do (turning recording on and off).
+//! A thread of the recorder creates the socket, accepts one host at a time, and polls the link. All signals are blocked
+//! in it, and it records nothing except commands of the host (turning recording on and off).
 //!
-//! A fork has none of its parent's threads: it closes the parent's connection, and a thread of its own makes a socket
-//! of its own once something has been recorded there. At exit the thread sends what a stream has still to send.
+//! A fork has none of its parent's threads: it closes the parent's connection, and a thread of its own creates another
+//! socket once the fork has recorded something. At exit the thread sends the rest of a stream.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -22,43 +22,44 @@ use crate::save::Text;
 use crate::settings;
 use crate::sys::{self, files, sockets};
 
-/// How long the thread waits for bytes while there is a host, in milliseconds: the link has things to do by itself.
+/// Interval, in milliseconds, at which the thread polls the link while a host is connected: the link has work even if
+/// no bytes arrive.
 const LOOK_EVERY: c_int = 10;
 
-/// How long the end of the process waits without any progress for a host that receives a stream, in milliseconds.
+/// Timeout at exit for a host that receives a stream and makes no progress, in milliseconds.
 const PATIENCE: u32 = 2000;
 
-/// How long it waits at most for one that reads slowly, in nanoseconds.
+/// Maximum time at exit for a host that reads slowly, in nanoseconds.
 const LONGEST: u64 = 30_000_000_000;
 
-/// The socket, and who serves it.
+/// The socket, and the state of the thread that serves it.
 pub(crate) struct Server {
-    /// What `KYMO_SOCKET` says, made absolute. Written by who sets up.
+    /// `KYMO_SOCKET`, made absolute. Written during set-up.
     pattern: UnsafeCell<Text<PATTERN>>,
-    /// The name of this process's socket. For the thread that serves, and before there is one.
+    /// Name of this process's socket. Used by the serving thread, and by set-up before that thread exists.
     name: UnsafeCell<Text<{ sockets::NAME + 32 }>>,
-    /// `pthread_create`; 0: nothing is served.
+    /// Address of `pthread_create`; 0: no socket is served.
     spawn: AtomicUsize,
-    /// Descriptors, and 1; 0: none.
+    /// File descriptors plus 1; 0: none.
     listener: AtomicU32,
     host: AtomicU32,
-    /// [`NONE`] and so on.
+    /// One of [`NONE`], [`SERVING`], [`ENDING`], [`ENDED`].
     state: AtomicU32,
 }
 
-/// The longest name of a socket as it is given.
+/// Maximum length of the configured name of a socket.
 const PATTERN: usize = 512;
 
 /// There is no thread.
 const NONE: u32 = 0;
-/// There is one.
+/// The thread serves hosts.
 const SERVING: u32 = 1;
-/// It is to send what there is, and to end.
+/// The thread is to send the rest of a stream, and to end.
 const ENDING: u32 = 2;
-/// It has ended.
+/// The thread has ended.
 const ENDED: u32 = 3;
 
-// SAFETY: both texts have one user at a time, as stands there.
+// SAFETY: both texts have one user at a time, as their fields document.
 unsafe impl Sync for Server {}
 
 impl core::fmt::Debug for Server {
@@ -68,7 +69,7 @@ impl core::fmt::Debug for Server {
 }
 
 impl Server {
-    /// Nothing is served. All zero.
+    /// Creates a server that serves nothing. All zero.
     pub const fn new() -> Self {
         Self {
             pattern: UnsafeCell::new(Text::new()),
@@ -86,7 +87,7 @@ impl Server {
         }
     }
 
-    /// Makes the socket; what is wrong is said on standard error.
+    /// Creates the socket; reports errors on standard error.
     fn listen(&self, child: bool) -> bool {
         // SAFETY: this is the one user.
         let (pattern, name) = unsafe { (&*self.pattern.get(), &mut *self.name.get()) };
@@ -96,7 +97,7 @@ impl Server {
         }
         let mut made = sockets::listen_at(name.bytes());
         if made == Err(sockets::EADDRINUSE) && !child && !with_process {
-            // The parent's, of which this is a program of its own.
+            // The parent process uses the name, and this process runs another program.
             let _ = write!(name, ".{}", sys::process());
             made = sockets::listen_at(name.bytes());
         }
@@ -117,7 +118,7 @@ impl Server {
     }
 }
 
-/// The descriptor that a place holds.
+/// Returns the descriptor that a field holds.
 fn file_in(place: u32) -> Option<c_int> {
     place.checked_sub(1).map(|file| file as c_int)
 }
@@ -130,7 +131,7 @@ fn complain(name: &[u8], why: &str) {
     sys::say(message.bytes());
 }
 
-/// What the thread does.
+/// Body of the thread.
 extern "C" fn serve(_: *mut c_void) -> *mut c_void {
     if let Some((process, gate)) = crate::process::recorder() {
         process.serve(gate);
@@ -140,8 +141,8 @@ extern "C" fn serve(_: *mut c_void) -> *mut c_void {
 }
 
 impl Process {
-    /// Has hosts connect to the socket that `KYMO_SOCKET` names, if it names one. To be called by start-up code, not in a
-    /// hook: `spawn`, which makes threads, allocates memory. `None` where the program has no threads.
+    /// Starts serving the socket that `KYMO_SOCKET` names, if it is set. Start-up code must call it, not a hook:
+    /// `spawn`, which creates threads, allocates memory. `None` if the program has no threads.
     pub fn serve_hosts(&self, spawn: Option<sockets::Spawn>) {
         let Some(given) = settings::socket() else {
             return;
@@ -188,24 +189,24 @@ impl Process {
         }
     }
 
-    /// In the child of a fork: closes what is the parent's.
+    /// Closes the parent's sockets, in the child of a fork.
     pub(crate) fn leave_server(&self) {
         Server::close(&self.server.host);
         Server::close(&self.server.listener);
         self.server.state.store(NONE, Ordering::Relaxed);
     }
 
-    /// In the child of a fork of which the C library tells: serves this process as its parent is.
+    /// Serves this process as its parent is served. Called in the child of a fork that the C library reports.
     pub(crate) fn serve_child(&self) {
         self.begin_to_serve();
     }
 
-    /// Serves hosts until the process ends.
+    /// Serves hosts until the process exits.
     fn serve(&self, gate: &Gate) {
         let server = &self.server;
         let is_ending = || server.state.load(Ordering::Acquire) == ENDING;
         if server.listener.load(Ordering::Acquire) == 0 {
-            // A fork: most call `exec` at once, and shall leave no socket behind.
+            // This is a fork. Most forks call `exec` at once, and must not leave a socket behind.
             while self.has_nothing_of_its_own() {
                 if is_ending() {
                     return;
@@ -238,12 +239,12 @@ impl Process {
         sockets::wait(listener, -1);
         match sockets::accept(listener) {
             Ok(host) => self.server.host.store(host as u32 + 1, Ordering::Release),
-            // Where descriptors are short, not at once again.
+            // If descriptors are exhausted, do not retry at once.
             Err(_) => sys::sleep(1_000_000),
         }
     }
 
-    /// Hears what the host says, and does it; whether it said anything.
+    /// Receives bytes from the host; returns whether there were any.
     fn hear(&self, host: c_int, milliseconds: c_int) -> Result<bool, sockets::Gone> {
         let mut bytes = [0; RECEIVE_BYTES];
         let mut heard = false;
@@ -262,14 +263,15 @@ impl Process {
         let heard = self.hear(host, wait);
         self.poll(gate);
         self.keep_gate(gate);
-        // What it did not take may have been the last of a command that goes on elsewhere.
+        // Bytes that the host did not take may have been the last of a reply that another thread is sending.
         if heard.is_err() || self.server.host.load(Ordering::Acquire) == 0 {
             self.hang_up(gate);
             Server::close(&self.server.host);
         }
     }
 
-    /// At the end of the process: closes all packets, and goes on until the host has a stream's, or says nothing more.
+    /// Closes all packets at the end of the process, and continues until the host has received the stream, or is
+    /// silent.
     fn send_the_rest(&self, gate: &Gate) {
         let view = View {
             process: self,
@@ -281,10 +283,10 @@ impl Process {
         if !self.is_streaming() {
             return;
         }
-        // Other threads may go on until the process is gone, and there would be no end.
+        // Other threads may record until the process is gone, and sending would never end.
         gate.disable();
         if self.is_in_duration() && view.hold().is_ok() {
-            // Calls that are open are recorded with that.
+            // This records the calls that are open.
             view.let_go();
         }
         let mut flushed = 0;
@@ -300,7 +302,7 @@ impl Process {
             self.poll(gate);
             silent = if heard { 0 } else { silent + 1 };
             if !self.is_streaming() {
-                // The host had enough.
+                // The host has ended the stream.
                 return;
             }
             if self.pending(gate) || self.has_flights() {
@@ -315,19 +317,19 @@ impl Process {
         }
     }
 
-    /// Sends bytes to the host that is connected; to none if it does not take them.
+    /// Sends bytes to the connected host. Disconnects a host that does not take them.
     pub(crate) fn send_to_host(&self, bytes: &[u8]) {
         let place = &self.server.host;
         let held = place.load(Ordering::Acquire);
         if let Some(host) = file_in(held)
             && sockets::send_all(host, bytes).is_err()
         {
-            // Nobody may read from it any more; it is closed by who serves.
+            // Only shut down here, so that nothing is read from it any more; the serving thread closes it.
             sockets::end(host);
         }
     }
 
-    /// Ends the service when the process ends: what a stream has still to send is sent.
+    /// Ends the service when the process exits, after the rest of a stream has been sent.
     pub fn end_service(&self) {
         let server = &self.server;
         let state = &server.state;
@@ -340,7 +342,7 @@ impl Process {
         {
             sockets::end(listener);
         }
-        // A host that takes something keeps the process for as long as it does.
+        // A host that makes progress delays the exit of the process.
         let mut left = 4 * PATIENCE;
         while state.load(Ordering::Acquire) != ENDED && left > 0 {
             sys::sleep(1_000_000);

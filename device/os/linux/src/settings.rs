@@ -1,17 +1,17 @@
-//! What the environment of a process says about recording, so that nothing has to be linked anew.
+//! Environment variables that control recording, so that a program need not be relinked.
 //!
 //! | variable | value |
 //! |---|---|
-//! | `KYMO_OUTPUT` | the file to record into; `%p` in it is the number of the process, `%%` a `%` |
-//! | `KYMO_BUFFER` | bytes of each thread's buffer, with `k` or `M` behind it for 1024s |
+//! | `KYMO_OUTPUT` | the file to record into; `%p` in it is the process id, `%%` a `%` |
+//! | `KYMO_BUFFER` | bytes of each thread's buffer, with an optional suffix `k` or `M` (units of 1024) |
 //! | `KYMO_MODE` | `overwrite`, `fixed` or `stream` |
 //! | `KYMO_ON` | `1`: record from the start, `0`: wait for the trigger or `kymo_on()` |
-//! | `KYMO_EXITS` | `named`: each exit says which function is left |
-//! | `KYMO_THRESHOLD` | duration mode: only calls that take at least so long are recorded: `100us`, `1ms`, `0`; or `off` |
-//! | `KYMO_ENDED_THREADS` | how many threads that have ended keep their buffers |
-//! | `KYMO_SOCKET` | the socket at which `kymo` reaches the process; `%p` as in `KYMO_OUTPUT` |
+//! | `KYMO_EXITS` | `named`: each exit names its function |
+//! | `KYMO_THRESHOLD` | duration mode: record only calls that take at least this time: `100us`, `1ms`, `0`; or `off` |
+//! | `KYMO_ENDED_THREADS` | the number of exited threads whose buffers are kept |
+//! | `KYMO_SOCKET` | the socket on which the process serves `kymo`; `%p` as in `KYMO_OUTPUT` |
 //!
-//! A program with rights that its user does not have looks at none of them.
+//! They are ignored in a program that runs with privileges which its user does not have.
 
 use kymo_wire::link::Mode;
 
@@ -34,7 +34,7 @@ pub(crate) fn socket() -> Option<&'static [u8]> {
     variable(b"KYMO_SOCKET\0")
 }
 
-/// `KYMO_BUFFER`, in whole packets of this size.
+/// `KYMO_BUFFER`, rounded down to whole packets of this size.
 pub(crate) fn buffer_bytes(packet: u32) -> Option<u32> {
     let value = variable(b"KYMO_BUFFER\0")?;
     let Some(bytes) = size(value) else {
@@ -100,7 +100,7 @@ pub(crate) fn threshold() -> Option<u64> {
     time
 }
 
-/// Says that `KYMO_THRESHOLD` is not used, if it is set.
+/// Reports that `KYMO_THRESHOLD` is ignored, if it is set.
 #[cfg(not(feature = "duration"))]
 pub(crate) fn refuse_threshold() {
     if variable(b"KYMO_THRESHOLD\0").is_some_and(|value| value != b"off") {
@@ -118,7 +118,7 @@ pub(crate) fn ended_threads() -> Option<u32> {
     number
 }
 
-/// A number with `k` or `M` behind it.
+/// Parses a number with an optional suffix `k` or `M`.
 fn size(value: &[u8]) -> Option<u32> {
     let (digits, unit) = match value.split_last()? {
         (b'k' | b'K', digits) => (digits, 1 << 10),
@@ -129,7 +129,7 @@ fn size(value: &[u8]) -> Option<u32> {
     number.checked_mul(unit)
 }
 
-/// A time in nanoseconds: a number with its unit, or 0.
+/// Parses a time with its unit, or 0. Returns nanoseconds.
 #[cfg(feature = "duration")]
 fn time(value: &[u8]) -> Option<u64> {
     let value = core::str::from_utf8(value).ok()?;
@@ -149,7 +149,7 @@ fn time(value: &[u8]) -> Option<u64> {
     number.checked_mul(unit)
 }
 
-/// Says on standard error what a variable should hold.
+/// Reports on standard error what value a variable should have.
 fn complain(name: &[u8], expected: &[u8]) {
     let mut message = crate::save::Text::<160>::new();
     message.put(b"kymo: ");

@@ -1,4 +1,4 @@
-//! The few functions of the C library that are used, with safe faces.
+//! Safe wrappers of the few functions of the C library that the recorder uses.
 
 use core::ffi::{c_char, c_int, c_long, c_void};
 use core::sync::atomic::{Ordering, fence};
@@ -9,7 +9,7 @@ pub mod files;
 pub mod maps;
 pub mod sockets;
 
-/// The declarations, as POSIX and Linux have them.
+/// Declarations as in POSIX and Linux.
 mod c {
     use super::*;
 
@@ -19,13 +19,13 @@ mod c {
         pub nanoseconds: c_long,
     }
 
-    /// `sigset_t`: 1024 bits, in both of the C libraries that there are.
+    /// `sigset_t`: 1024 bits, both in glibc and in musl.
     #[repr(C, align(8))]
     #[derive(Clone, Copy)]
     pub struct SignalSet(pub [u8; 128]);
 
     impl SignalSet {
-        /// The byte and the bit of a signal: the set is an array of `long`.
+        /// Returns the byte and the bit of a signal: the set is an array of `long`.
         fn place(signal: usize) -> (usize, u8) {
             const WORD: usize = size_of::<c_long>();
             let (byte, bit) = ((signal - 1) / 8, 1 << ((signal - 1) % 8));
@@ -43,7 +43,7 @@ mod c {
             self.0[byte] |= bit;
         }
 
-        /// Whether a signal is in the set.
+        /// Returns whether a signal is in the set.
         pub fn has(&self, signal: usize) -> bool {
             let (byte, bit) = Self::place(signal);
             self.0[byte] & bit != 0
@@ -96,34 +96,33 @@ mod c {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
-/// There is no such process or thread.
+/// No such process or thread.
 const ESRCH: Errno = Errno(3);
-/// A call was interrupted by a signal; try again.
+/// A signal interrupted the call; try again.
 pub const EINTR: Errno = Errno(4);
-/// There is nothing at an address.
+/// Nothing is mapped at the address.
 pub const EFAULT: Errno = Errno(14);
-/// Something else is using it.
+/// Another user is active.
 pub const EBUSY: Errno = Errno(16);
-/// An argument makes no sense.
+/// An argument is invalid.
 pub const EINVAL: Errno = Errno(22);
 
 impl Errno {
-    /// That of the last call of this thread that failed.
+    /// Returns the error of this thread's last call that failed.
     pub fn last() -> Self {
         // SAFETY: the C library gives each thread a valid place.
         Self(unsafe { *c::__errno_location() })
     }
 
-    /// Makes it the calling program's `errno`.
+    /// Stores it in the calling program's `errno`.
     pub fn set(self) {
         // SAFETY: as above.
         unsafe { *c::__errno_location() = self.0 }
     }
 }
 
-/// Does `work`, whose calls of the C library leave no trace in the program's `errno`, and are no points at
-/// which the thread is cancelled: it may be done in a hook, and no function changes `errno`, or ends its
-/// thread, because it is recorded.
+/// Runs `work` with the program's `errno` preserved and thread cancellation disabled. So a hook may call it: recording
+/// a function neither changes `errno` nor ends the thread.
 fn unnoticed<R>(work: impl FnOnce() -> R) -> R {
     let before = Errno::last();
     let result = uncancelled(work);
@@ -131,12 +130,12 @@ fn unnoticed<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Does `work`, in which this thread is not cancelled. (Opening, reading, writing and closing files, and
-/// sleeping, are cancellation points of POSIX.)
+/// Runs `work` with cancellation of this thread disabled. (Opening, reading, writing and closing files, and sleeping,
+/// are cancellation points of POSIX.)
 fn uncancelled<R>(work: impl FnOnce() -> R) -> R {
     const DISABLE: c_int = 1;
     let mut before = 0;
-    // SAFETY: `before` is a valid place. It fails for a state that there is none of only.
+    // SAFETY: `before` is a valid place. It fails only for a state that does not exist.
     unsafe { c::pthread_setcancelstate(DISABLE, &mut before) };
     let result = work();
     let mut own = 0;
@@ -145,13 +144,12 @@ fn uncancelled<R>(work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// New memory, all zero, that nobody else knows of; whole pages, of which only those that are used
-/// cost anything.
+/// Allocates zeroed memory that no other code uses, in whole pages. Only pages that are used cost memory.
 pub fn map(bytes: usize) -> Result<*mut u8, Errno> {
     const READ_WRITE: c_int = 1 | 2;
     const PRIVATE_ANONYMOUS: c_int = 0x02 | 0x20;
     unnoticed(|| {
-        // SAFETY: an anonymous mapping at an address of the kernel's choice touches nothing there is.
+        // SAFETY: an anonymous mapping at an address that the kernel chooses touches no existing memory.
         let at = unsafe {
             c::mmap(
                 core::ptr::null_mut(),
@@ -170,7 +168,7 @@ pub fn map(bytes: usize) -> Result<*mut u8, Errno> {
     })
 }
 
-/// Gives memory back.
+/// Frees memory.
 ///
 /// # Safety
 /// It came from [`map`] with the same size, and is not used any more.
@@ -198,17 +196,16 @@ fn open(path: &[u8], flags: c_int) -> Result<c_int, Errno> {
 pub struct Output(c_int);
 
 impl Output {
-    /// Makes the file, or empties it. `path` ends with a zero byte.
+    /// Creates the file, or truncates it. `path` ends with a zero byte.
     ///
     /// # Errors
-    /// The system's; a pipe that nobody reads is not waited for.
+    /// The system's error. Does not wait for a reader of a pipe.
     pub fn create(path: &[u8]) -> Result<Self, Errno> {
         const CREATE_TRUNCATE: c_int = 0o100 | 0o1000;
         Self::open(path, CREATE_TRUNCATE)
     }
 
-    /// Opens what is there, a device or a pipe or a file, to be written to behind what is in it. `path` ends
-    /// with a zero byte.
+    /// Opens an existing device, pipe or file for appending. `path` ends with a zero byte.
     ///
     /// # Errors
     /// As above.
@@ -227,7 +224,7 @@ impl Output {
     /// Writes all of `bytes`.
     ///
     /// # Errors
-    /// The system's; part of the bytes may have been written.
+    /// The system's error; part of the bytes may have been written.
     pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
             // SAFETY: the pointer and length are those of a slice.
@@ -245,7 +242,7 @@ impl Output {
     /// Closes the file.
     ///
     /// # Errors
-    /// What the system had not said before.
+    /// An error that the system has not reported before.
     pub fn close(self) -> Result<(), Errno> {
         // SAFETY: the file is ours, and is not used after this.
         let result = uncancelled(|| unsafe { c::close(self.0) });
@@ -265,10 +262,10 @@ impl Drop for Output {
     }
 }
 
-/// Reads the beginning of a file into `to` and returns what was read. `path` ends with a zero byte.
+/// Reads the start of a file into `to` and returns the bytes that were read. `path` ends with a zero byte.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn read_front<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     const READ_ONLY_CLOEXEC: c_int = 0o2_000_000;
     unnoticed(|| {
@@ -285,14 +282,14 @@ pub fn read_front<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno> 
     })
 }
 
-/// Writes to standard error; there is nobody to tell if that fails.
+/// Writes to standard error; a failure cannot be reported.
 pub fn say(text: &[u8]) {
     // SAFETY: the pointer and length are those of a slice.
     unnoticed(|| unsafe { c::write(2, text.as_ptr().cast(), text.len()) });
 }
 
-/// The value of an environment variable; `name` ends with a zero byte. The value lives as long as
-/// the program does not change the variable.
+/// Returns the value of an environment variable; `name` ends with a zero byte. The value lives as long as the program
+/// does not change the variable.
 pub fn environment(name: &[u8]) -> Option<&'static [u8]> {
     if name.last() != Some(&0) {
         return None;
@@ -306,14 +303,13 @@ pub fn environment(name: &[u8]) -> Option<&'static [u8]> {
     Some(unsafe { core::ffi::CStr::from_ptr(value) }.to_bytes())
 }
 
-/// Does `work` while no signal is delivered to this thread, nor is it cancelled.
+/// Runs `work` with all signals blocked in this thread, and cancellation disabled.
 pub fn without_signals<R>(work: impl FnOnce() -> R) -> R {
     blocking(&c::SignalSet([0xFF; 128]), || uncancelled(work))
 }
 
-/// Does `work`, which makes files longer or writes to them. Where it fails, for the limit of a file's size or
-/// because nobody reads from a pipe, the signals that the kernel sends for it and that would end the program
-/// are taken away.
+/// Runs `work`, which extends or writes files. If that fails because of the limit of a file's size, or because a pipe
+/// has no reader, the kernel sends a signal that would end the program; this function discards it.
 pub fn without_file_signals<R>(work: impl FnOnce() -> R) -> R {
     /// `SIGPIPE` and `SIGXFSZ`.
     const SIGNALS: [usize; 2] = [13, 25];
@@ -333,7 +329,7 @@ pub fn without_file_signals<R>(work: impl FnOnce() -> R) -> R {
             if after.has(signal) && !before.has(signal) {
                 let mut one = c::SignalSet([0; 128]);
                 one.put(signal);
-                // SAFETY: the places are valid, and nothing is asked for. It waits for nothing.
+                // SAFETY: the places are valid, and no information is requested. It waits for nothing.
                 unnoticed(|| unsafe { c::sigtimedwait(&one, core::ptr::null_mut(), &now) });
             }
         }
@@ -341,12 +337,12 @@ pub fn without_file_signals<R>(work: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Does `work` while these signals wait.
+/// Runs `work` with these signals blocked.
 fn blocking<R>(signals: &c::SignalSet, work: impl FnOnce() -> R) -> R {
     const BLOCK: c_int = 0;
     const SET: c_int = 2;
     let mut before = c::SignalSet([0; 128]);
-    // SAFETY: both are valid places. It fails for a `how` that there is none of only.
+    // SAFETY: both are valid places. It fails only for a `how` that does not exist.
     unsafe { c::sigprocmask(BLOCK, signals, &mut before) };
     let result = work();
     // SAFETY: as above.
@@ -354,7 +350,7 @@ fn blocking<R>(signals: &c::SignalSet, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// The signals that wait for this thread.
+/// Returns the signals that are pending for this thread.
 fn pending() -> c::SignalSet {
     let mut set = c::SignalSet([0; 128]);
     // SAFETY: it is a valid place. It cannot fail.
@@ -362,7 +358,7 @@ fn pending() -> c::SignalSet {
     set
 }
 
-/// Whether this thread runs on the stack that it has for signal handlers.
+/// Returns whether this thread runs on its alternate signal stack.
 pub fn is_on_signal_stack() -> bool {
     const ON_STACK: c_int = 1;
     let mut stack = c::SignalStack {
@@ -375,16 +371,16 @@ pub fn is_on_signal_stack() -> bool {
     stack.flags & ON_STACK != 0
 }
 
-/// Whether this is the process's only thread; false where the kernel does not say.
+/// Returns whether this is the process's only thread; false if the kernel does not tell.
 pub fn is_alone() -> bool {
-    /// `num_threads` among the words behind the program's name (proc(5)).
+    /// `num_threads` among the words after the program's name (proc(5)).
     const THREADS: usize = 17;
     let mut text = [0; 512];
     read_front(b"/proc/self/stat\0", &mut text)
         .is_ok_and(|text| word_of_stat(text, THREADS) == Some(b"1"))
 }
 
-/// The `n`th of the words behind the program's name in a process's `stat` (proc(5)).
+/// Returns the `n`th word after the program's name in a process's `stat` (proc(5)).
 fn word_of_stat(text: &[u8], n: usize) -> Option<&[u8]> {
     let name = text.iter().rposition(|byte| *byte == b')')?;
     let mut words = text
@@ -394,20 +390,20 @@ fn word_of_stat(text: &[u8], n: usize) -> Option<&[u8]> {
     words.nth(n)
 }
 
-/// The number of this process.
+/// Returns the id of this process.
 pub fn process() -> u32 {
     // SAFETY: it cannot fail.
     unsafe { c::getpid() as u32 }
 }
 
-/// The kernel's number of this thread.
+/// Returns the kernel's id of this thread.
 pub fn thread() -> u32 {
     // SAFETY: it takes no argument and cannot fail.
     unsafe { c::syscall(machine::GETTID) as u32 }
 }
 
-/// Whether a thread of a process has ended: it runs no more, and what it stored is there to be read. (Its number
-/// may be another one's by now, which has not ended.)
+/// Returns whether a thread of a process has exited: it does not run any more, and its stores are visible. (Its id may
+/// have been reused by a thread that has not exited.)
 pub fn has_ended(process: u32, thread: u32) -> bool {
     const NO_SIGNAL: c_int = 0;
     let (process, thread) = (process as c_int, thread as c_int);
@@ -420,7 +416,7 @@ pub fn has_ended(process: u32, thread: u32) -> bool {
     ended
 }
 
-/// Asks the kernel for [`barrier`]; false if it has none.
+/// Registers for [`barrier`]; returns false if the kernel does not support it.
 pub fn register_barrier() -> bool {
     const REGISTER_PRIVATE_EXPEDITED: c_int = 1 << 4;
     // SAFETY: it takes two integers and touches no memory.
@@ -429,20 +425,20 @@ pub fn register_barrier() -> bool {
     })
 }
 
-/// A full memory barrier in every thread of this process. Only after [`register_barrier`].
+/// Imposes a full memory barrier on every thread of this process. Only after [`register_barrier`].
 pub fn barrier() {
     const PRIVATE_EXPEDITED: c_int = 1 << 3;
     // SAFETY: it takes two integers and touches no memory. It cannot fail once registered.
     unsafe { c::syscall(machine::MEMBARRIER, PRIVATE_EXPEDITED, 0 as c_int) };
 }
 
-/// Nanoseconds on a clock that no time daemon touches (`CLOCK_MONOTONIC_RAW`).
+/// Returns nanoseconds of a clock that no time daemon adjusts (`CLOCK_MONOTONIC_RAW`).
 pub fn nanoseconds() -> u64 {
     const MONOTONIC_RAW: c_int = 4;
     clock(MONOTONIC_RAW)
 }
 
-/// Nanoseconds since 1970 UTC.
+/// Returns nanoseconds since 1970 UTC.
 pub fn since_1970() -> u64 {
     const REALTIME: c_int = 0;
     clock(REALTIME)
@@ -460,12 +456,12 @@ fn clock(id: c_int) -> u64 {
         .wrapping_add(time.nanoseconds as u64)
 }
 
-/// Sleeps about so long; a signal may end it.
+/// Sleeps for about this time; a signal may end the sleep.
 pub fn sleep(nanoseconds: u64) {
     let time = c::Timespec {
         seconds: (nanoseconds / 1_000_000_000) as c_long,
         nanoseconds: (nanoseconds % 1_000_000_000) as c_long,
     };
-    // SAFETY: `time` is valid, and the rest is not asked for.
+    // SAFETY: `time` is valid, and the remaining time is not requested.
     unnoticed(|| unsafe { c::nanosleep(&time, core::ptr::null_mut()) });
 }

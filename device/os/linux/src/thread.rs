@@ -1,20 +1,20 @@
-//! One word for each thread: where its lane is.
+//! Thread-local word that holds the address of the thread's buffer.
 
 use core::ptr;
 
 use crate::machine;
 
-/// The calling thread's word; null in a new thread.
+/// Returns the calling thread's word; null in a new thread.
 #[inline(always)]
 pub fn get() -> *const u8 {
-    machine::lane()
+    machine::thread_buffer()
 }
 
 /// Sets the calling thread's word.
 pub fn set(value: *const u8) {
-    machine::set_lane(value);
+    machine::set_thread_buffer(value);
 }
 
-/// The word of a thread that is being given its lane: hooks of signal handlers that come meanwhile
-/// count their events and go.
+/// The word of a thread whose buffer is being created. Hooks of signal handlers that run meanwhile count their events
+/// as lost and return.
 pub const BUSY: *const u8 = ptr::without_provenance(1);

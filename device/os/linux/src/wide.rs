@@ -1,8 +1,8 @@
-//! A number of 64 bits that several threads read and write, also on processors that have no such
-//! access: there it is two halves and a count of the writings, which is odd while one goes on.
+//! 64-bit number that several threads read and write, also on processors without 64-bit atomics. There it consists of
+//! two halves and a sequence count, which is odd while a write is in progress.
 //!
-//! For times that nothing but statistics and patience depend on: two that write at once on such a
-//! processor may leave a mixture of both, and a reader gives up after a while.
+//! Used only for times in statistics and timeouts: on such a processor two concurrent writes may leave a mixture of
+//! both, and a reader gives up after a number of attempts.
 
 #[cfg(target_has_atomic = "64")]
 mod only {
@@ -13,17 +13,17 @@ mod only {
     pub struct Wide(AtomicU64);
 
     impl Wide {
-        /// Zero.
+        /// Creates a zero.
         pub const fn new() -> Self {
             Self(AtomicU64::new(0))
         }
 
-        /// What it is.
+        /// Reads the number.
         pub fn load(&self) -> u64 {
             self.0.load(Ordering::Relaxed)
         }
 
-        /// Makes it another.
+        /// Writes the number.
         pub fn store(&self, value: u64) {
             self.0.store(value, Ordering::Relaxed);
         }
@@ -34,7 +34,7 @@ mod only {
 mod only {
     use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-    /// How often a reader looks again.
+    /// Number of attempts of a reader.
     const TRIES: u32 = 1000;
 
     /// The number.
@@ -46,7 +46,7 @@ mod only {
     }
 
     impl Wide {
-        /// Zero.
+        /// Creates a zero.
         pub const fn new() -> Self {
             Self {
                 writings: AtomicU32::new(0),
@@ -55,7 +55,7 @@ mod only {
             }
         }
 
-        /// What it is.
+        /// Reads the number.
         pub fn load(&self) -> u64 {
             let mut value = 0;
             for _ in 0..TRIES {
@@ -72,7 +72,7 @@ mod only {
             value
         }
 
-        /// Makes it another.
+        /// Writes the number.
         pub fn store(&self, value: u64) {
             self.writings.fetch_add(1, Ordering::Relaxed);
             fence(Ordering::Release);

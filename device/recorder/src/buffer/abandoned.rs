@@ -5,9 +5,9 @@ use crate::Target;
 use crate::sync::Ordering;
 
 impl<T: Target> Buffer<T> {
-    /// Of the packet that is open, or was just being closed: the room behind its last record, which ended at `at` if
-    /// that is in it; else it has none. `None` if there is no such packet. Whatever step was the last one done,
-    /// behind this a packet may be closed or begun.
+    /// Free space of the packet that is open, or that the writer was just closing: behind its last record, which ended
+    /// at `at`, if that is in this packet; otherwise the packet has no records. `None` if there is no such packet.
+    /// Whatever step the writer completed last, a packet may be closed or begun after this.
     pub(crate) fn abandoned_packet(&self, at: *mut u8) -> Option<Room> {
         if !self.is_open() {
             return None;
@@ -23,12 +23,12 @@ impl<T: Target> Buffer<T> {
         Some(Room { first, end })
     }
 
-    /// Whether there is a place for the next packet.
+    /// Whether there is a free slot for the next packet.
     pub(crate) fn has_place(&self) -> bool {
         self.free_start(self.begun()).is_some()
     }
 
-    /// Whether a packet tells of all that was lost. For a reader that has the writer held off.
+    /// Whether the packets report all losses. For a reader that excludes the writer.
     pub(crate) fn has_told(&self) -> bool {
         self.discarded() == self.told()
     }

@@ -1,22 +1,24 @@
-//! Which packets hold records that the program is filling in place.
+//! Reservations: which packets hold records that the program is filling in place.
 //!
-//! Such a packet must not be overwritten, and no reader may have it or those behind it. What is being filled is counted
-//! in two generations: each has the number of the first packet that may hold one of its records. A record of a later packet
-//! joins the generation that is empty, and while neither is, the newer one. So a program that always has some record
-//! open, but none for ever, holds back a packet only as long as the records of two generations take.
+//! Such a packet must not be overwritten, and no reader may get it or those behind it. Records that are being filled
+//! are counted in two generations, each with the number of the first packet that may hold one of its records. A new
+//! record joins the generation whose first packet is its own, else an empty one, and if neither is empty the newer one.
+//! A program that always has some record open, but none for ever, thus holds back a packet only as long as the records
+//! of two generations take.
 //!
-//! A record may be finished on another processor than where it was reserved: then it is found by its address.
+//! A record may be finished on another processor than the one that reserved it: then its generation is found by its
+//! address.
 
 use super::Buffer;
 use crate::Target;
 use crate::sync::{AtomicU32, Ordering, change, load_acquire, store_release};
 
-/// The generations. All zero without records.
+/// The counts of both generations. All zero while no record is being filled.
 #[derive(Debug)]
 pub(super) struct Pins {
-    /// How many records are being filled: of the first generation in the lower half, of the second in the upper one.
+    /// Number of records being filled: of the first generation in the lower half, of the second in the upper half.
     counts: AtomicU32,
-    /// The number of the first packet that may hold one, of each.
+    /// For each generation, the number of the first packet that may hold one of its records.
     from: [AtomicU32; 2],
 }
 
@@ -31,14 +33,13 @@ impl Pins {
         }
     }
 
-    /// How many packets before `packet` the first is that a generation may have records in.
+    /// How many packets before `packet` the first one lies in which a generation may have records.
     fn age(&self, second: bool, packet: u32) -> u32 {
         let [one, other] = &self.from;
         packet.wrapping_sub(load_acquire(if second { other } else { one }))
     }
 
-    /// How many packets before `packet` the first one with a record is, of those that are before it at all; 0 if there
-    /// is none.
+    /// How many packets before `packet` the oldest one lies that may have a record being filled; 0 if there is none.
     #[inline(never)]
     pub(super) fn oldest(&self, packet: u32) -> u32 {
         let counts = load_acquire(&self.counts);
@@ -48,7 +49,7 @@ impl Pins {
             (true, counts >= SECOND),
         ] {
             let age = self.age(second, packet);
-            // What begins behind it has no record before it.
+            // A generation that begins behind `packet` has no record before it.
             if used && age <= u32::MAX / 2 {
                 oldest = oldest.max(age);
             }
@@ -58,8 +59,8 @@ impl Pins {
 }
 
 impl<T: Target> Buffer<T> {
-    /// One more record in the newest packet is being filled: packets from the first one on that holds any keep
-    /// their places, and are not read, until [`unpin`](Self::unpin). False if there are too many.
+    /// Reserves the newest packet for one more record. From the first packet with such a record on, packets keep their
+    /// slots and are not read until [`unpin`](Self::unpin). Returns false if too many records are being filled.
     #[inline(always)]
     pub(crate) fn pin(&self) -> bool {
         let newest = self.begun.load(Ordering::Relaxed).wrapping_sub(1);
@@ -67,14 +68,16 @@ impl<T: Target> Buffer<T> {
         if load_acquire(counts) != 0 {
             return self.pin_beside(newest);
         }
-        // A reader may see this beside counts from before: what was filled until then is whole.
+        // A reader may see the new `from` with old counts: then no record was being filled, so all until then are
+        // complete.
         store_release(&from[0], newest);
         self.recount(|counts| counts + 1);
         true
     }
 
-    /// Changes the counts, which another processor may do at the same moment where records are finished there; returns
-    /// what they were. (Else that need not be one step: it would lock memory.)
+    /// Changes the counts and returns the previous ones. Atomic where records may be finished on another processor,
+    /// which may change the counts at the same time. (Elsewhere a load and a store are enough, and cheaper than a
+    /// locked instruction.)
     #[inline(always)]
     fn recount(&self, to: impl Fn(u32) -> u32) -> u32 {
         let counts = &self.pins.counts;
@@ -86,7 +89,7 @@ impl<T: Target> Buffer<T> {
         before
     }
 
-    /// The same where there are others.
+    /// [`pin`](Self::pin) while other records are being filled.
     #[cold]
     #[inline(never)]
     fn pin_beside(&self, newest: u32) -> bool {
@@ -94,7 +97,7 @@ impl<T: Target> Buffer<T> {
         let now = load_acquire(counts);
         let (first, second) = (now % SECOND, now / SECOND);
         let age = |second| self.pins.age(second, newest);
-        // The one of this packet, or the one that is empty, or the newer one.
+        // The generation that begins with this packet, else an empty one, else the newer one.
         let joins = match (first, second) {
             (0, _) => second != 0 && age(true) == 0,
             (_, 0) => age(false) != 0,
@@ -114,7 +117,7 @@ impl<T: Target> Buffer<T> {
         true
     }
 
-    /// The record with this data has been filled. `elsewhere`: the writer may be at work meanwhile.
+    /// Releases the reservation of the record with this data. `elsewhere`: the writer may be running meanwhile.
     #[inline(always)]
     pub(crate) fn unpin(&self, data: *const u8, elsewhere: bool) {
         let counts = load_acquire(&self.pins.counts);
@@ -124,9 +127,9 @@ impl<T: Target> Buffer<T> {
         self.recount(|counts| counts.saturating_sub(one));
     }
 
-    /// Whether a record is taken to be of the second generation, where both are used: of the newer of those that begin
-    /// at its packet or before. Where another one held it back, that goes on until as many records have been finished
-    /// as it counts: so both hold back too much at times, and never too little.
+    /// Whether a record is attributed to the second generation, where both are in use: to the newer of those that begin
+    /// at its packet or before. If the record was counted in the other generation, that one holds packets back until as
+    /// many records have been finished as it counts: so generations may hold back too many packets, but never too few.
     #[cold]
     #[inline(never)]
     fn is_of_second(&self, data: *const u8, elsewhere: bool) -> bool {
@@ -136,20 +139,20 @@ impl<T: Target> Buffer<T> {
         let offset = (data as usize).wrapping_sub(self.memory.address(0) as usize);
         let places = self.places();
         let back = (newest + places - place(offset as u32)) % places.max(1);
-        // What is begun meanwhile makes it seem one packet older than it is, which would be too old.
+        // A packet begun meanwhile would make the record seem one packet older, which would be too old.
         let age = if elsewhere { back } else { back + 1 };
         let (one, other) = (self.pins.age(false, begun), self.pins.age(true, begun));
         if other < one { other >= age } else { one < age }
     }
 
-    /// Whether the byte at an address is one of this buffer's.
+    /// Whether an address is within this buffer's memory.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn holds(&self, data: *const u8) -> bool {
         let offset = (data as usize).wrapping_sub(self.memory.address(0) as usize);
         offset < self.memory.length() as usize
     }
 
-    /// Makes the atomics of a model, before several threads use them.
+    /// Creates the atomics in a loom model, before several threads use them.
     #[cfg(all(test, loom))]
     pub(crate) fn make_pins(&self) {
         self.pin();
@@ -157,14 +160,14 @@ impl<T: Target> Buffer<T> {
         self.recount(|_| 0);
     }
 
-    /// Whether records are being filled. Anybody may ask.
+    /// Whether records are being filled. Any context may call it.
     pub fn is_pinned(&self) -> bool {
         load_acquire(&self.pins.counts) != 0
     }
 
-    /// How many packets a reader may have taken: those that have been closed, but for what is being
-    /// filled. (A record is reserved before its packet is closed, so who sees the packet closed sees
-    /// that too.)
+    /// How many packets a reader may consume: those that are closed, up to the first one with a record being filled. (A
+    /// record is reserved before its packet is closed, so a reader that sees the closed packet sees the reservation,
+    /// too.)
     pub(super) fn ready(&self) -> u32 {
         let closed = load_acquire(&self.closed);
         match self.is_pinned() {
@@ -173,8 +176,8 @@ impl<T: Target> Buffer<T> {
         }
     }
 
-    /// Gives up the records that are being filled, because who did that is no more; returns how many there were. They
-    /// stay unfinished.
+    /// Drops all reservations, because the context that filled the records no longer exists; returns how many there
+    /// were. The records remain unfinished.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn give_up(&self) -> u32 {
         let counts = self.recount(|_| 0);

@@ -1,4 +1,4 @@
-//! Packets whose numbers begin again at 0, which takes 2^32 packets.
+//! Wraparound of packet numbers to 0, which takes 2^32 packets.
 
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 use std::vec;
@@ -18,14 +18,15 @@ impl Target for Machine {
 
 const BYTES: u32 = 128;
 
-/// Before the numbers begin again, by more packets than there are places: as many have been there before.
+/// First packet number, shortly before the wraparound: more packets remain than there are slots, and as many seem to
+/// have been written before.
 const FIRST: u32 = u32::MAX - 9;
 
-/// A buffer of this many packets, where the next one begun has the number [`FIRST`].
+/// A buffer of `places` packets, in which the next packet has the number [`FIRST`].
 fn buffer(places: u32, mode: Mode) -> Buffer<Machine> {
     let memory = vec![0u64; (places * BYTES / 8) as usize].leak();
     let buffer = Buffer::new();
-    // SAFETY: the memory is there for good, and nobody else's.
+    // SAFETY: the memory is leaked, and only this buffer uses it.
     let set_up = unsafe { buffer.set_up(memory.as_mut_ptr().cast(), places * BYTES, BYTES, 0, 0) };
     assert_eq!(set_up, Ok(()));
     buffer.set_mode(mode);
@@ -35,7 +36,7 @@ fn buffer(places: u32, mode: Mode) -> Buffer<Machine> {
     buffer
 }
 
-/// Begins the packet of this time and closes it again, with as many bytes behind its header; whether there was room.
+/// Begins a packet at this time and closes it, with a length derived from the time; returns whether there was room.
 fn add(buffer: &Buffer<Machine>, time: u64) -> bool {
     let Some(room) = buffer.begin(time, 0, 0) else {
         return false;
@@ -44,7 +45,7 @@ fn add(buffer: &Buffer<Machine>, time: u64) -> bool {
     true
 }
 
-/// Number and time of a packet, whose length is what that time makes it.
+/// Number and time of a packet, whose length must match its time.
 fn of(packet: &[u8]) -> (u32, u64) {
     let header = PacketHeader::read(Machine::LAYOUT, packet).expect("a header");
     let content = packet.len() - Machine::LAYOUT.header_bytes();
@@ -77,14 +78,14 @@ fn a_reader_takes_packets_in_order_where_numbers_begin_again() {
         let buffer = buffer(places, Mode::Stream);
         let (mut written, mut taken, mut refused) = (0u64, 0u64, 0u64);
         for step in 0..60u64 {
-            // Now and then it is late, and there is no room.
+            // In some steps the reader is late, and there is no room.
             match add(&buffer, written) {
                 true => written += 1,
                 false => refused += 1,
             }
             let late = step % 23 < 11;
             let mut waiting = 0;
-            // SAFETY: this is the only reader, and what it was given is not used behind its release.
+            // SAFETY: this is the only reader, and it does not use a packet after its release.
             unsafe {
                 while let Some(packet) = buffer.waiting(waiting) {
                     let number = taken + u64::from(waiting);
@@ -104,7 +105,7 @@ fn a_reader_takes_packets_in_order_where_numbers_begin_again() {
     }
 }
 
-/// What is being filled keeps its packet and those behind it, in either mode.
+/// A record that is being filled keeps its packet and those behind it, in both modes.
 #[test]
 fn a_record_that_is_being_filled_keeps_its_packet_where_numbers_begin_again() {
     for mode in [Mode::Overwrite, Mode::Stream] {

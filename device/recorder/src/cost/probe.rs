@@ -1,4 +1,4 @@
-//! The measurement: pairs of hooks, called again and again.
+//! The measurement: repeated calls of pairs of hooks.
 
 use core::ffi::c_void;
 use core::hint::black_box;
@@ -15,44 +15,44 @@ use crate::encode::{Scratch, Stream};
 use crate::gate::{Gate, code};
 use crate::hot::{COUNTING, Cursor};
 
-/// So often every hook is called before it counts, to fill caches.
+/// Number of calls of each hook before those that count, to fill caches.
 const WARM_UP: u32 = 2;
 
-/// The distance between functions, in bytes: a multiple of what function numbers count in.
+/// Distance between functions, in bytes: a multiple of the granularity of function numbers.
 const UNIT: usize = 64;
 
-/// Who measures, and where.
+/// Environment of a measurement.
 pub(crate) trait Bench {
     /// The target.
     type Target: Target;
-    /// Which calls count.
+    /// Selects the calls that count.
     type Tally: Tally;
 
     /// The stream that the hooks write to.
     fn stream(&self) -> &Stream<Self::Target>;
-    /// Its cursor.
+    /// The stream's cursor.
     fn cursor(&self) -> &Cursor;
     /// The hooks.
     fn hooks(&self) -> &'static Hooks;
-    /// The gate that they look at.
+    /// The gate that the hooks check.
     fn gate(&self) -> &Gate;
-    /// The time, alone: read in the same way before and after a hook.
+    /// Reads the clock, and does nothing else: in the same way before and after a hook.
     fn clock(&self) -> u64;
-    /// Keeps everything else off in this context; returns what [`let_go`](Self::let_go) needs.
+    /// Prevents interrupts in this context; returns the state for [`let_go`](Self::let_go).
     #[inline(always)]
     fn hold(&self) -> usize {
         0
     }
-    /// Takes that back.
+    /// Reverts [`hold`](Self::hold).
     #[inline(always)]
     fn let_go(&self, was: usize) {
         let _ = was;
     }
 }
 
-/// Measures what calls and interrupts cost, and with `switches` a switch from the thread that runs to
-/// itself (the program would seem to tell of them from then on). Gives `tell` the text of one fact after the
-/// other; or calls `stuck`, and no hook, because the clock does not count (yet).
+/// Measures the overhead of calls and interrupts and, with `switches`, of a switch from the running thread to itself.
+/// (Otherwise the program would seem to report switches from then on.) Passes the text of each result to `tell`. If the
+/// clock does not count (yet), calls `stuck` instead, before it calls any hook.
 #[inline(always)]
 pub(crate) fn measure<B: Bench>(
     bench: B,
@@ -72,7 +72,7 @@ pub(crate) fn measure<B: Bench>(
     for measure in plan {
         let mut subject = function(bench.cursor(), bench.gate());
         if *measure & 2 != 0 {
-            // An interrupt that is never in a trace.
+            // An interrupt that never occurs in a trace.
             subject = 0;
             if *measure & 1 != 0 {
                 if !switches {
@@ -106,13 +106,13 @@ pub(crate) fn measure<B: Bench>(
     }
 }
 
-/// What is measured: [`Measure`]s as numbers.
+/// The measurements: [`Measure`]s as numbers.
 const fn plan<B: Bench>() -> [u32; 7] {
     let all = Measure::all(B::Target::LAYOUT, B::Tally::CALLS, B::Tally::HIDDEN);
     let mut plan = [0; 7];
     let mut n = 0;
     while n < plan.len() {
-        // Where calls are not counted one is always open.
+        // Without a count of calls, one is always open.
         plan[n] = Measure {
             open: all[n].open || !COUNTING,
             ..all[n]
@@ -123,7 +123,7 @@ const fn plan<B: Bench>() -> [u32; 7] {
     plan
 }
 
-/// Calls both hooks of a pair with this subject; both tallies are written.
+/// Calls both hooks of a pair with this subject, and writes both tallies.
 #[inline(always)]
 fn pair<B: Bench>(bench: &B, subject: usize, measured: &mut Measured<MaybeUninit<B::Tally>>) {
     let (stream, cursor, gate) = (bench.stream(), bench.cursor(), bench.gate());
@@ -136,14 +136,14 @@ fn pair<B: Bench>(bench: &B, subject: usize, measured: &mut Measured<MaybeUninit
     let subject: *const c_void = without_provenance(subject);
     let mut rounds = WARM_UP + B::Tally::ROUNDS;
     loop {
-        // (Compilers would keep more in registers than there are.)
+        // (Prevents compilers from keeping more in registers than there are.)
         linger(black_box(rounds));
         let mut scratch = Scratch::uninit();
         let was = bench.hold();
         let before = stream.divert(cursor, &mut scratch);
         let forced = gate.force();
-        // This is one piece of code for both hooks and all pairs, so what it takes beside can be taken off.
-        // (Compilers do not know that it is gone through twice.)
+        // Both hooks and all pairs run the same code, so its own time can be subtracted. (Compilers don't know that it
+        // runs twice.)
         let mut measure = *measure >> Measure::HOOKS_AT[0];
         let mut hook: *const Hook = hooks.as_ptr();
         let mut tally = tallies.as_mut_ptr();
@@ -151,18 +151,18 @@ fn pair<B: Bench>(bench: &B, subject: usize, measured: &mut Measured<MaybeUninit
             cursor.depth.set((measure >> Measure::OPEN_AT & 1) as usize);
             let begin = bench.clock();
             let back = 1u32 << (measure & 31);
-            // A clock of 64 bits may have begun later than that.
+            // A 64-bit clock may be younger than that.
             let last = match B::Target::LAYOUT.word {
                 WordSize::Bits32 => begin.wrapping_sub(back.into()),
                 WordSize::Bits64 => begin.saturating_sub(back.into()),
             };
             stream.say_last(cursor, last);
-            // SAFETY: the program's own hooks, which may be called from anywhere, and look at their arguments
-            // as numbers only. There are two, as there are bytes in `measure`.
+            // SAFETY: the program's own hooks, which may be called from anywhere, and use their arguments as numbers
+            // only. There are two, as there are bytes in `measure`.
             unsafe { (*hook)(subject, subject) };
             let end = bench.clock() as u32;
             let (begin, recorded) = (begin as u32, cursor.last.get() as u32);
-            // SAFETY: there are two. In the last of the rounds that do not count each is begun, and in those
+            // SAFETY: there are two. Each is initialized in the last of the rounds that do not count, and in those
             // before it.
             unsafe {
                 if rounds >= B::Tally::ROUNDS {
@@ -188,8 +188,7 @@ fn pair<B: Bench>(bench: &B, subject: usize, measured: &mut Measured<MaybeUninit
     }
 }
 
-/// A function that is said to be entered and left: neither the stopper nor, for assembly, what looks
-/// like none.
+/// A function to report as entered and exited: not the stopper, and for assembly nothing that looks like it.
 #[inline(always)]
 fn function(cursor: &Cursor, gate: &Gate) -> usize {
     let function = cursor.text_base.get().wrapping_add(UNIT);
@@ -200,10 +199,10 @@ fn function(cursor: &Cursor, gate: &Gate) -> usize {
     }
 }
 
-/// Waits for a moment, another time than before. Else each round could take so long that the next
-/// one meets the clock's ticks in the same places: then what is cut off by them is the same in
-/// all rounds, up to a tick, and the average is no better. (The times are spread evenly by multiples of
-/// a number near the golden ratio; the loops differ so that not both can be whole ticks.)
+/// Waits for a short time that differs between rounds. Otherwise the duration of a round could be a multiple of the
+/// clock's tick: then rounding would be the same in all rounds, and averaging would not improve the result. (The delays
+/// are spread evenly by multiples of a number near the golden ratio; the loops differ so that they are not both a whole
+/// number of ticks.)
 #[inline(always)]
 fn linger(round: u32) {
     let spread = round.wrapping_mul(157);

@@ -1,29 +1,29 @@
-//! Which of many measurements of one thing count.
+//! Selects the calls of a measurement that count.
 
 #[cfg(target_has_atomic = "ptr")]
 use core::cell::Cell;
 
 use kymo_wire::cost::{Measured, Sums};
 
-/// What a hook took in several calls.
+/// Accumulated times of several calls of a hook.
 pub(crate) trait Tally: Copy {
-    /// How many calls count, as a power of two.
+    /// Number of calls that count, as a power of two.
     const CALLS: u8;
-    /// How often each hook is called.
+    /// Number of calls of each hook.
     const ROUNDS: u32;
-    /// The part of a hook's cost, one in so many, that may be hidden behind what the program does, or
-    /// hide as much of that; 0 where a processor does one thing after the other.
+    /// Fraction 1/n of a hook's overhead that may be hidden behind the program's work, or may hide as much of that; 0
+    /// for in-order processors.
     const HIDDEN: u8;
     /// No call yet.
     const NOTHING: Self;
 
-    /// A call took so many ticks before the moment that it recorded, and after that.
+    /// Adds a call that took `before` ticks before the time that it recorded, and `after` ticks after that.
     fn add(&mut self, before: u32, after: u32);
-    /// What is told of the calls that count: maybe put to this place.
+    /// The sums of the calls that count; `place` is memory for them, if they need it.
     fn told<'a>(measured: &'a Measured<Self>, place: &'a mut Option<Measured>) -> &'a Measured;
 }
 
-/// All: for processors that do the same in the same time. It needs no memory.
+/// All calls count: for processors with constant timing. Needs no memory for single calls.
 impl Tally for Sums {
     const CALLS: u8 = 6;
     const ROUNDS: u32 = 1 << Self::CALLS;
@@ -41,8 +41,7 @@ impl Tally for Sums {
     }
 }
 
-/// The cheaper half: where an interrupt, another processor or the owner of the machine may have had
-/// a part in the rest.
+/// The faster half of the calls counts: interrupts, other processors or the hypervisor may have disturbed the rest.
 #[cfg(target_has_atomic = "ptr")]
 #[derive(Clone, Copy)]
 pub(crate) struct Undisturbed {
@@ -54,8 +53,7 @@ pub(crate) struct Undisturbed {
 impl Tally for Undisturbed {
     const CALLS: u8 = 5;
     const ROUNDS: u32 = 2 << Self::CALLS;
-    /// Processors that do several things at once hide a part of a hook behind the program, or a part of
-    /// the program behind the hook.
+    /// Superscalar processors hide a part of a hook behind the program, or a part of the program behind the hook.
     const HIDDEN: u8 = 4;
     const NOTHING: Self = Self {
         calls: [[0; 2]; Self::ROUNDS as usize],
@@ -93,12 +91,12 @@ impl Undisturbed {
     }
 }
 
-/// Sorts a few things. (What `core` has for many takes kilobytes of code.)
+/// Insertion sort for small slices. (The sort functions of `core` take kilobytes of code.)
 #[cfg(target_has_atomic = "ptr")]
 fn sort<T: Copy>(things: &mut [T], key: impl Fn(&T) -> u32) {
     let things = Cell::from_mut(things).as_slice_of_cells();
     for end in 2..=things.len() {
-        // All but the last are sorted: it goes back to its place among them.
+        // All but the last are sorted: it moves back to its position among them.
         for pair in things.get(..end).unwrap_or(&[]).windows(2).rev() {
             let [one, other] = pair else { continue };
             let (lower, upper) = (one.get(), other.get());

@@ -1,28 +1,24 @@
-//! The recorder of several processors that run one program: a stream each.
+//! Driver for several processors that run one program: one stream per CPU.
 //!
-//! A CPU records into its own [`Lane`] and shares nothing with the others while it does: no cache
-//! line that anybody writes, no atomic read-modify-write, no lock. What all look at is the
-//! [`Gate`], a cache line that changes only when recording is turned on or off. A hook finds its
-//! lane through a register of the CPU's own ([`CpusPort::place`]), and masks its CPU's interrupts
-//! for as long as it takes to read the clock, check and store, as on one processor
+//! A CPU records into its own [`CpuBuffer`] and shares nothing with the others meanwhile: no cache line that any of
+//! them writes, no atomic read-modify-write, no lock. All of them read the [`Gate`], a cache line that changes only
+//! when recording is turned on or off. A hook finds its CPU buffer through a CPU register ([`CpusPort::place`]), and
+//! masks its CPU's interrupts while it reads the clock, checks and stores, as on one processor
 //! ([`single`](crate::single)).
 //!
-//! A reader on any CPU has two ways to the packets:
+//! A reader on any CPU can access the packets in two ways:
 //!
-//! - It takes closed packets while all go on recording (stream mode): the writer publishes a packet
-//!   with a store-release, the reader takes it with a load-acquire, and the other way round for the
-//!   place that it leaves.
-//! - It holds all CPUs off (`hold`): it freezes the gate and waits until no CPU is
-//!   inside a hook. A hook first says that it is inside and then looks at the gate, both in
-//!   sequentially consistent order, so either it sees the gate frozen or the reader sees it inside.
-//!   (On AArch64 that is a store-release followed by a load-acquire: no barrier.) As interrupts are
-//!   masked inside, a CPU leaves its hook soon.
+//! - It consumes closed packets while all CPUs record (stream mode): the writer publishes a packet with a
+//!   store-release, and the reader loads it with a load-acquire; the reader returns the slot in the same way.
+//! - It excludes all CPUs (`hold`): it freezes the gate and waits until no CPU is inside a hook. A hook first announces
+//!   that it is inside and then checks the gate, both sequentially consistent, so either it sees the frozen gate or the
+//!   reader sees that it is inside. (On AArch64 that is a store-release followed by a load-acquire: no barrier.)
+//!   Interrupts are masked inside, so a CPU leaves its hook soon.
 //!
-//! The CPU that turns recording on or off marks it in its stream, with a time before the first event
-//! that any CPU records from then on, or after the last. Each other stream begins a new packet.
+//! The CPU that turns recording on or off marks it in its stream, with a time before the first event that any CPU
+//! records from then on, or after the last. Each other stream begins a new packet.
 //!
-//! A profile table is kept only where there is one CPU: of several it would be one for each, and nobody
-//! has the memory to add them up.
+//! A profile table is supported for one CPU only: several CPUs would need one each, and the memory to merge them.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -41,13 +37,13 @@ use crate::metadata::Metadata;
 use crate::sync::{ALONE, AtomicBool, AtomicU32, Ordering, add};
 use crate::{Edge, Event, Target};
 
+mod buffer;
 mod control;
 #[cfg(feature = "cost")]
 mod cost;
 #[cfg(feature = "duration")]
 mod duration;
 mod items;
-mod lane;
 mod lock;
 #[cfg(all(test, loom))]
 mod model;
@@ -55,110 +51,106 @@ mod recording;
 mod setup;
 mod ticks;
 
+pub use buffer::CpuBuffer;
 use control::Handle;
 #[cfg(feature = "duration")]
 pub use duration::CpuDuration;
 pub use items::CpuItems;
-pub use lane::Lane;
 use lock::Lock;
 
-/// How many packets a reader takes of a CPU before it looks at the next one.
+/// Most packets that a reader consumes of one CPU before it continues with the next one.
 pub const AT_ONCE: u32 = 16;
 
-/// What the recorder needs of the processors. None of it may be instrumented.
+/// Functions that the recorder needs of the processors. None of them may be instrumented.
 pub trait CpusPort: Target + 'static {
-    /// Masks this CPU's interrupts; returns what [`unmask`](Self::unmask) needs to bring back what
-    /// was.
+    /// Masks this CPU's interrupts; returns the previous state for [`unmask`](Self::unmask).
     fn mask(&self) -> usize;
-    /// Brings back what was before the [`mask`](Self::mask) that returned `was`.
+    /// Restores the state that [`mask`](Self::mask) returned.
     fn unmask(&self, was: usize);
-    /// What [`set_place`](Self::set_place) left for this CPU; null before.
+    /// The pointer that [`set_place`](Self::set_place) stored for this CPU; null before.
     fn place(&self) -> *const ();
-    /// Leaves a pointer for this CPU.
+    /// Stores a pointer for this CPU.
     fn set_place(&self, place: *const ());
-    /// Reads a counter of 64 bits, which is the same on all CPUs, or nearly.
+    /// Reads a 64-bit counter, which is the same on all CPUs, or nearly.
     fn counter(&self) -> u64;
-    /// The same, but not before what comes earlier in the program has been done: for events that
-    /// are held against those of other CPUs.
+    /// The same, but only after all earlier instructions: for events whose order relative to other CPUs' matters.
     fn counter_in_order(&self) -> u64;
-    /// How many times a second the counter counts.
+    /// Frequency of the counter in Hz.
     fn counter_hz(&self) -> u64;
-    /// The hooks as the program calls them, so that their cost can be measured; `None` if nobody
-    /// calls them.
+    /// The hooks as the program calls them, so that their overhead can be measured; `None` if nothing calls them.
     fn hooks(&self) -> Option<&'static Hooks> {
         None
     }
-    /// Lets another CPU get on while this one waits.
+    /// Pauses this CPU briefly while it waits for another one.
     fn pause(&self);
 }
 
-/// What all CPUs share, and touch only where it may take its time.
+/// State that all CPUs share, and access only outside of fast paths.
 #[repr(C, align(128))]
 #[derive(Debug)]
 struct Shared<P> {
     config: Cell<Option<&'static Config>>,
-    /// How many CPUs the program has given buffers to.
+    /// Number of CPUs that have buffers.
     count: AtomicU32,
     metadata: Metadata<P>,
     link: Link,
-    /// Why it is not set up.
+    /// Why the recorder is not set up.
     fault: Cell<Option<SetupError>>,
-    /// The trigger turns recording on once. Under `lock`.
+    /// Whether the trigger turns recording on only once. Guarded by `lock`.
     once: Cell<bool>,
-    /// When the lanes were frozen for a dump.
+    /// The time at which the CPU buffers were frozen for a dump.
     frozen_at: Cell<u64>,
-    /// When recording was turned off last. Under `lock`.
+    /// The time at which recording was last turned off. Guarded by `lock`.
     #[cfg(feature = "duration")]
     turned_off: Cell<u64>,
-    /// A CPU did not leave its hook when a reader came, and was left out.
+    /// Whether a CPU did not leave its hook when a reader came, so that its buffer was not read.
     stuck: AtomicBool,
-    /// The link waits for CPUs to close packets, and since when. Only who is `polling` touches them.
+    /// Whether the link waits for CPUs to close packets, and since when. Guarded by `polling`.
     flushing: Cell<bool>,
     flush_since: Cell<u64>,
-    /// Events of CPUs that have no lane (yet).
+    /// Number of events of CPUs without a CPU buffer (yet).
     homeless: AtomicU32,
-    /// The number of the CPU whose tick is compared with the clock, and 1; 0: none has ticked.
+    /// Number of the CPU whose tick is compared with the clock, plus 1; 0: none has ticked.
     ticking: AtomicU32,
-    /// Guards setting up, turning on and off, metadata, trigger and stopper. Who waits for it inside
-    /// a lane is [`turning`](Lane::turning).
+    /// Guards set-up, turning on and off, metadata, trigger and stopper. A CPU that waits for it inside its CPU buffer
+    /// sets [`turning`](CpuBuffer::turning).
     lock: Lock,
-    /// Somebody talks to the host.
+    /// Guards the conversation with the host.
     polling: Lock,
-    /// Somebody holds the lanes still, or takes packets from them.
+    /// Guards freezing the CPU buffers, and consuming packets from them.
     reading: Lock,
 }
 
-/// The recorder of up to `N` CPUs, but for its [`Gate`]: that lies in `.data`, this in `.bss`.
+/// The recorder of up to `N` CPUs without its [`Gate`], which is in `.data`: this is in `.bss`.
 #[derive(Debug)]
 pub struct Cpus<P: 'static, const N: usize> {
     port: P,
-    /// The function for which a hook was last called from inside a hook; 0: none.
+    /// The function of the last hook within a hook; 0: none.
     refused_function: AtomicUsize,
     shared: Shared<P>,
-    lanes: [Lane<P>; N],
+    cpu_buffers: [CpuBuffer<P>; N],
 }
 
-// SAFETY: of what is shared, `config` and `fault` are written while the recorder is set up, by one
-// CPU, before others see it set up; `metadata` only under `lock`; what the link waits for only by who is
-// `polling`.
+// SAFETY: of what is shared, `config` and `fault` are written while the recorder is set up, by one CPU, before others
+// see it set up; `metadata` only under `lock`; the state for which the link waits only under `polling`.
 unsafe impl<P, const N: usize> Sync for Cpus<P, N> {}
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// Where a reader of memory finds what it looks for.
+    /// Locations for readers of memory.
     pub const KEPT: Kept = {
-        let lanes = offset_of!(Self, lanes);
+        let cpu_buffers = offset_of!(Self, cpu_buffers);
         Kept {
-            at: (lanes + Lane::<P>::AT_OFFSET) as u32,
-            stride: size_of::<Lane<P>>() as u32,
-            rings: (lanes + Lane::<P>::RINGS_OFFSET) as u32,
+            at: (cpu_buffers + CpuBuffer::<P>::AT_OFFSET) as u32,
+            stride: size_of::<CpuBuffer<P>>() as u32,
+            rings: (cpu_buffers + CpuBuffer::<P>::RINGS_OFFSET) as u32,
             ring_next: Ring::<P>::NEXT_OFFSET as u16,
-            discarded: (lanes + Lane::<P>::DISCARDED_OFFSET) as u32,
-            // There is one where there is one CPU.
-            table: crate::Writer::<P>::table_place(lanes + Lane::<P>::WRITER_OFFSET),
+            discarded: (cpu_buffers + CpuBuffer::<P>::DISCARDED_OFFSET) as u32,
+            // There is a table only with one CPU.
+            table: crate::Writer::<P>::table_place(cpu_buffers + CpuBuffer::<P>::WRITER_OFFSET),
         }
     };
 
-    /// Not set up. All zero if the port is.
+    /// A recorder that is not set up. All zero if the port is.
     pub const fn new(port: P) -> Self {
         const {
             assert!(
@@ -188,17 +180,17 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 reading: Lock::new(),
             },
             refused_function: AtomicUsize::new(0),
-            lanes: [const { Lane::new() }; N],
+            cpu_buffers: [const { CpuBuffer::new() }; N],
         }
     }
 
-    /// The lanes of the CPUs that the program has given buffers to.
-    pub fn lanes(&self) -> &[Lane<P>] {
+    /// The CPU buffers of the CPUs that have buffers.
+    pub fn cpu_buffers(&self) -> &[CpuBuffer<P>] {
         let count = self.shared.count.load(Ordering::Acquire) as usize;
-        self.lanes.get(..count).unwrap_or(&self.lanes)
+        self.cpu_buffers.get(..count).unwrap_or(&self.cpu_buffers)
     }
 
-    /// The processors.
+    /// The processors' port.
     pub fn port(&self) -> &P {
         &self.port
     }
@@ -208,15 +200,15 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         self.shared.fault.get()
     }
 
-    /// The lane of the CPU that asks.
+    /// The buffer of the calling CPU.
     #[inline(always)]
-    fn lane(&self) -> Option<&Lane<P>> {
-        // SAFETY: it is null, or a lane that `start` left there, which stays for as long as the
-        // recorder. Interrupts are masked, so the program does not move to another CPU meanwhile.
-        unsafe { self.port.place().cast::<Lane<P>>().as_ref() }
+    fn cpu_buffer(&self) -> Option<&CpuBuffer<P>> {
+        // SAFETY: it is null, or a CPU buffer that `start` stored there, which exists for as long as the recorder.
+        // Interrupts are masked, so the program does not migrate to another CPU meanwhile.
+        unsafe { self.port.place().cast::<CpuBuffer<P>>().as_ref() }
     }
 
-    /// A function was entered, from the place `caller`, or left.
+    /// Hook for the entry of a function, called from `caller`, or its exit.
     #[inline(always)]
     pub fn call(&'static self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         match (gate.look(), edge) {
@@ -231,23 +223,23 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// [`call`](Self::call) through a gate that seems open. Apart from it so that a hook that is off
-    /// does not save registers, and once for each kind so that this needs no look at it.
+    /// [`call`](Self::call) when the gate's word is open. A function of its own, so that a hook that is off saves no
+    /// registers; one instance for each edge, so that it need not test which.
     #[inline(never)]
     fn open_call<const EXIT: bool>(&'static self, gate: &Gate, function: usize, caller: usize) {
-        let done = self.inside(gate, |lane| {
+        let done = self.inside(gate, |cpu_buffer| {
             let usual = gate.open_in_order()
-                && lane.changes.get() == gate.changes()
+                && cpu_buffer.changes.get() == gate.changes()
                 && function != gate.stopper();
-            // SAFETY: the cursor is that of the lane's stream, where there is memory below its end;
-            // and this CPU is inside, with nobody reading.
+            // SAFETY: the cursor is that of the CPU buffer's stream, where there is memory below its end; and this CPU
+            // is inside, with no reader.
             usual
                 && unsafe {
                     let now = low::<P>(self.port.counter());
                     if EXIT {
-                        lane.cursor.exit::<P>(now)
+                        cpu_buffer.cursor.exit::<P>(now)
                     } else {
-                        lane.cursor.enter::<P>(now, function)
+                        cpu_buffer.cursor.enter::<P>(now, function)
                     }
                 }
         });
@@ -261,57 +253,57 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// A call that is not usual.
+    /// Slow path of a call.
     #[cold]
     #[inline(never)]
     fn slow_call(&'static self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         if !gate.open() {
             return self.closed(gate, edge.of(function, caller));
         }
-        self.inside(gate, |lane| {
+        self.inside(gate, |cpu_buffer| {
             let state = gate.state_in_order();
-            // The mode is changed by readers alone, so it stays what it is now.
+            // Only readers change the mode, so it does not change from here on.
             #[cfg(feature = "duration")]
             if gate.in_duration() {
-                return self.record_call_in_duration(lane, gate, edge, function, caller);
+                return self.record_call_in_duration(cpu_buffer, gate, edge, function, caller);
             }
             if !state.open() {
-                return self.refuse(lane, state);
+                return self.refuse(cpu_buffer, state);
             }
-            let now = lane.now(&self.port);
-            lane.catch_up(gate.changes(), now);
-            lane.writer.record(now, edge.of(function, caller));
+            let now = cpu_buffer.now(&self.port);
+            cpu_buffer.catch_up(gate.changes(), now);
+            cpu_buffer.writer.record(now, edge.of(function, caller));
             if function == gate.stopper() {
-                self.follow_stopper(lane, gate, edge, gate.site(caller));
+                self.follow_stopper(cpu_buffer, gate, edge, gate.site(caller));
             }
         });
     }
 
-    /// Anything else happened.
+    /// Hook for any other event.
     #[inline(never)]
     pub fn hook(&'static self, gate: &Gate, event: Event) {
         if gate.open() {
-            self.inside(gate, |lane| self.record(lane, gate, event));
+            self.inside(gate, |cpu_buffer| self.record(cpu_buffer, gate, event));
         } else {
             self.closed(gate, event);
         }
     }
 
-    /// Does `work` inside this CPU's lane with interrupts masked; nothing if it is inside already,
-    /// or has no lane.
+    /// Runs `work` with interrupts masked and this CPU marked as inside its CPU buffer; does nothing if it is inside
+    /// already, or has no CPU buffer.
     #[inline(always)]
-    fn inside<R>(&self, gate: &Gate, work: impl FnOnce(&Lane<P>) -> R) -> Option<R> {
+    fn inside<R>(&self, gate: &Gate, work: impl FnOnce(&CpuBuffer<P>) -> R) -> Option<R> {
         let was = self.port.mask();
-        let result = match self.lane() {
-            Some(lane) if lane.inside.load(Ordering::Relaxed) => {
-                add(&lane.refused, 1);
+        let result = match self.cpu_buffer() {
+            Some(cpu_buffer) if cpu_buffer.inside.load(Ordering::Relaxed) => {
+                add(&cpu_buffer.refused, 1);
                 None
             }
-            Some(lane) => {
-                // Before the look at the gate, for all CPUs to see.
-                lane.inside.store(true, Ordering::SeqCst);
-                let result = work(lane);
-                lane.inside.store(false, Ordering::Release);
+            Some(cpu_buffer) => {
+                // Visible to all CPUs before this one checks the gate.
+                cpu_buffer.inside.store(true, Ordering::SeqCst);
+                let result = work(cpu_buffer);
+                cpu_buffer.inside.store(false, Ordering::Release);
                 Some(result)
             }
             None => {
@@ -323,7 +315,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         result
     }
 
-    /// An event of a CPU that has no lane.
+    /// Counts an event of a CPU that has no CPU buffer.
     #[cold]
     #[inline(never)]
     fn turn_away(&self, gate: &Gate) {
@@ -332,33 +324,33 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Records, inside, if the gate is open.
-    fn record(&self, lane: &Lane<P>, gate: &Gate, event: Event) {
+    /// Records an event if the gate is open, while inside.
+    fn record(&self, cpu_buffer: &CpuBuffer<P>, gate: &Gate, event: Event) {
         let state = gate.state_in_order();
         #[cfg(feature = "duration")]
-        if let Some(control) = lane.duration().filter(|_| gate.in_duration()) {
-            return self.record_in_duration(lane, gate, state, control, event);
+        if let Some(control) = cpu_buffer.duration().filter(|_| gate.in_duration()) {
+            return self.record_in_duration(cpu_buffer, gate, state, control, event);
         }
         if state.open() {
-            let now = lane.now_in_order(&self.port);
-            lane.catch_up(gate.changes(), now);
-            lane.writer.record(now, event);
+            let now = cpu_buffer.now_in_order(&self.port);
+            cpu_buffer.catch_up(gate.changes(), now);
+            cpu_buffer.writer.record(now, event);
         } else {
-            lane.writer.follow_event(event);
-            self.refuse(lane, state);
+            cpu_buffer.writer.follow_event(event);
+            self.refuse(cpu_buffer, state);
         }
     }
 
-    /// An event that is not recorded is lost if only a reader was in the way: by the state that it was
-    /// refused for, as the reader may have gone since.
+    /// Counts an event that is not recorded as lost, if only a reader prevented recording. `state` is the one for which
+    /// the event was refused, because the reader may have gone since.
     #[cold]
-    fn refuse(&self, lane: &Lane<P>, state: State) {
+    fn refuse(&self, cpu_buffer: &CpuBuffer<P>, state: State) {
         if state.on() && state.enabled() && state.frozen() {
-            add(&lane.lost, 1);
+            add(&cpu_buffer.lost, 1);
         }
     }
 
-    /// Something happened while the gate was closed.
+    /// Handles an event while the gate is closed.
     #[cold]
     #[inline(never)]
     fn closed(&'static self, gate: &Gate, event: Event) {
@@ -366,8 +358,8 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !state.alive() || state.fresh() || state.claimed() || state.failed() {
             return;
         }
-        self.inside(gate, |lane| {
-            self.record(lane, gate, event);
+        self.inside(gate, |cpu_buffer| {
+            self.record(cpu_buffer, gate, event);
             let state = gate.state();
             if gate.open_in_order() || !state.enabled() {
                 return;
@@ -380,27 +372,27 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                         && !state.spent()
                         && gate.site_of(&event).triggers() =>
                 {
-                    self.turn_inside(lane, gate, true, Cause::Function);
-                    self.record(lane, gate, event);
+                    self.turn_inside(cpu_buffer, gate, true, Cause::Function);
+                    self.record(cpu_buffer, gate, event);
                     if function == gate.stopper() {
-                        self.follow_stopper(lane, gate, Edge::Enter, gate.site_of(&event));
+                        self.follow_stopper(cpu_buffer, gate, Edge::Enter, gate.site_of(&event));
                     }
                 }
-                // Also while a dump is being read, though it cannot be marked in the trace then.
+                // Also while a dump is being read, when the trace can't be marked.
                 Event::Enter(function) | Event::EnterFrom { function, .. }
                     if state.on() && function == gate.stopper() =>
                 {
-                    self.follow_stopper(lane, gate, Edge::Enter, gate.site_of(&event));
+                    self.follow_stopper(cpu_buffer, gate, Edge::Enter, gate.site_of(&event));
                 }
                 Event::Exit(function) if state.on() && function == gate.stopper() => {
-                    self.follow_stopper(lane, gate, Edge::Exit, gate.site(0));
+                    self.follow_stopper(cpu_buffer, gate, Edge::Exit, gate.site(0));
                 }
                 _ => {}
             }
         });
     }
 
-    /// Opens or closes the gate, nestable.
+    /// Enables or disables recording; nests.
     pub fn enable(&self, gate: &Gate, enabled: bool) {
         if !gate.state().alive() {
             return;
@@ -412,7 +404,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Sets trigger and stopper (what is `None` stays).
+    /// Sets trigger and stopper; `None` leaves one unchanged.
     pub fn set_sets(&'static self, gate: &Gate, trigger: Option<usize>, stopper: Option<usize>) {
         if !gate.state().alive() {
             return;
@@ -436,7 +428,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Does `work` with interrupts masked, one CPU at a time.
+    /// Runs `work` with interrupts masked and `lock` held.
     fn locked<R>(&self, work: impl FnOnce() -> R) -> R {
         let was = self.port.mask();
         let result = self.shared.lock.with(&self.port, work);
@@ -444,26 +436,26 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         result
     }
 
-    /// The time now, by this CPU's clock; 0 if it has no lane.
+    /// The current time, by this CPU's clock; 0 if it has no CPU buffer, or is inside it.
     fn time(&self) -> u64 {
         let was = self.port.mask();
-        let now = self.lane().filter(|lane| {
-            // Who is inside has the clock in its hands.
-            !lane.inside.load(Ordering::Relaxed)
+        let now = self.cpu_buffer().filter(|cpu_buffer| {
+            // A hook that was interrupted may be updating the clock.
+            !cpu_buffer.inside.load(Ordering::Relaxed)
         });
-        let now = now.map_or(0, |lane| lane.now_in_order(&self.port));
+        let now = now.map_or(0, |cpu_buffer| cpu_buffer.now_in_order(&self.port));
         self.port.unmask(was);
         now
     }
 
-    /// A byte arrived from the host.
+    /// Passes a byte from the host to the link.
     pub fn receive(&self, gate: &Gate, byte: u8) {
         if gate.state().alive() {
             self.shared.link.receive(byte);
         }
     }
 
-    /// Does what the host asked for; nothing if another CPU is at it.
+    /// Executes the host's requests; does nothing if another CPU is doing so.
     pub fn poll(&'static self, gate: &Gate) {
         if let Some(handle) = self.handle(gate) {
             self.shared
@@ -472,7 +464,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Whether a [poll](Self::poll) would have something to do, and nobody is at it.
+    /// Whether a [poll](Self::poll) would have work to do, and no other CPU is polling.
     pub fn pending(&'static self, gate: &Gate) -> bool {
         let pending = self.handle(gate).and_then(|handle| {
             let link = &self.shared.link;
@@ -481,82 +473,79 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         pending == Some(true)
     }
 
-    /// The periodic tick of one CPU: keeps its clock, closes its packet when the link wants it, and
-    /// lets the lanes go when the host that was reading them is gone.
+    /// The periodic tick of one CPU: updates its clock, closes its packet when the link has requested that, and
+    /// unfreezes the CPU buffers when the host that was reading them has gone.
     pub fn tick(&'static self, gate: &Gate) {
         let Some(handle) = self.handle(gate) else {
             return;
         };
-        self.inside(gate, |lane| {
-            // Whoever calls for attention wants to see what there is.
-            if lane.changes.get() != gate.changes() && !gate.state_in_order().frozen() {
-                lane.begin(gate.changes());
+        self.inside(gate, |cpu_buffer| {
+            // The link changes this count to request that packets be closed.
+            if cpu_buffer.changes.get() != gate.changes() && !gate.state_in_order().frozen() {
+                cpu_buffer.begin(gate.changes());
             }
-            let now = lane.now_in_order(&self.port);
-            lane.clock.tick();
-            self.compare_tick(lane, now);
+            let now = cpu_buffer.now_in_order(&self.port);
+            cpu_buffer.clock.tick();
+            self.compare_tick(cpu_buffer, now);
         });
         if gate.state().frozen() || self.shared.link.is_streaming() {
             let now = self.time();
-            // A counter that never turns is a better judge of time than so many ticks.
+            // A counter that never wraps around measures time better than ticks.
             let config = handle.config;
             let ticks = config
                 .clock
-                .map_or(0, |_| config.tick_hz * self.lanes().len() as u32);
+                .map_or(0, |_| config.tick_hz * self.cpu_buffers().len() as u32);
             self.shared
                 .polling
                 .try_with(|| self.shared.link.tick(now, ticks, &handle));
         }
     }
 
-    /// Forgets events. Nothing happens while a dump or stream is being read.
+    /// Drops events. Does nothing while a dump or stream is being read.
     pub fn clear(&'static self, gate: &Gate) {
         if let Some(handle) = self.handle(gate) {
             self.shared.polling.try_with(|| {
                 if !self.shared.link.is_streaming() {
-                    // If a reader is at work, it asked for what there is.
+                    // It fails if a reader is active, which needs the events.
                     let _ = handle.clear_with(|_| {});
                 }
             });
         }
     }
 
-    /// Closes the packet that this CPU has open, in stream mode, so that a reader sees all that it has
-    /// recorded so far.
+    /// In stream mode, closes this CPU's open packet, so that a reader sees all that the CPU has recorded so far.
     pub fn flush(&'static self, gate: &Gate) {
         if self.handle(gate).is_some() {
-            self.inside(gate, |lane| {
-                let stream = lane.writer.stream();
+            self.inside(gate, |cpu_buffer| {
+                let stream = cpu_buffer.writer.stream();
                 if stream.mode() == Mode::Stream && !gate.state_in_order().frozen() {
-                    lane.settle();
+                    cpu_buffer.settle();
                     stream.seal();
-                    lane.seal_items();
+                    cpu_buffer.seal_items();
                 }
             });
         }
     }
 
-    /// In stream mode: gives `take` packets that have been closed, each CPU's in their order, and
-    /// their places back to the CPUs. Of each CPU not more than [`AT_ONCE`]; returns how many in all.
-    /// None while another reader is at work.
+    /// In stream mode: passes closed packets to `take`, each CPU's in order, and returns their slots to the CPUs. At
+    /// most [`AT_ONCE`] packets of each CPU; returns their number in total, which is 0 while another reader is active.
     pub fn take_packets(&'static self, gate: &Gate, mut take: impl FnMut(u16, &[u8])) -> u32 {
         if self.handle(gate).is_none() {
             return 0;
         }
-        // Not while the link reads: it does so only while it is polled, and holds on to packets in
-        // between while it streams.
+        // Not while the link reads: it reads only while it is polled, but keeps packets in between while it streams.
         let taken = self.shared.polling.try_with(|| {
             let mut taken = 0;
             if self.shared.link.is_streaming() || !self.shared.reading.try_take() {
                 return 0;
             }
-            for (cpu, lane) in self.lanes().iter().enumerate() {
-                let buffer = lane.writer.stream().buffer();
+            for (cpu, cpu_buffer) in self.cpu_buffers().iter().enumerate() {
+                let buffer = cpu_buffer.writer.stream().buffer();
                 if buffer.mode() != Mode::Stream {
                     continue;
                 }
                 for _ in 0..AT_ONCE {
-                    // SAFETY: who has `reading` is the only reader.
+                    // SAFETY: the holder of `reading` is the only reader.
                     let Some(packet) = (unsafe { buffer.next() }) else {
                         break;
                     };
@@ -566,11 +555,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     taken += 1;
                 }
                 for _ in 0..AT_ONCE {
-                    let Some(packet) = lane.ring.next() else {
+                    let Some(packet) = cpu_buffer.ring.next() else {
                         break;
                     };
                     take(cpu as u16, packet);
-                    lane.ring.release();
+                    cpu_buffer.ring.release();
                     taken += 1;
                 }
             }
@@ -580,7 +569,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         taken.unwrap_or(0)
     }
 
-    /// What the link sees of the recorder, once it is set up.
+    /// The recorder as the link sees it, once it is set up.
     fn handle<'a>(&'static self, gate: &'a Gate) -> Option<Handle<'a, P, N>> {
         let state = gate.state();
         if !state.alive() || state.fresh() || state.claimed() {

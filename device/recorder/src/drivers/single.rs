@@ -1,15 +1,15 @@
-//! The recorder of one processor whose interrupts can be masked.
+//! Driver for one processor whose interrupts can be masked.
 //!
-//! One stream; whoever records masks interrupts for as long as it takes to read the clock, check
-//! and store, so that events stand in the order of their times and no interrupt finds a record
-//! half written. Threads and interrupt handlers record alike, and none silences another.
+//! It has one stream. A hook masks interrupts while it reads the clock, checks and stores, so that events are in the
+//! order of their times and no interrupt finds a half-written record. Threads and interrupt handlers record in the same
+//! way, and neither prevents the other from recording.
 //!
-//! What masking does not stop is a hook from within a hook: the program's own clock function is
-//! instrumented, or a fault or NMI strikes. That is refused and counted. (Hooks in assembly cannot see
-//! that they are inside one: an NMI's handler must not be instrumented where they are used.)
+//! Masking does not stop a hook within a hook: the program's own clock function is instrumented, or a fault or NMI
+//! preempts. Such a hook is refused and counted. (Hooks in assembly can't detect it: where they are used, an NMI
+//! handler must not be instrumented.)
 //!
-//! A reader needs no lock: it freezes the gate, and as nobody is inside while interrupts are not
-//! masked, the buffers are still from then on.
+//! A reader needs no lock: it freezes the gate. No hook is in progress while interrupts are not masked, so the buffers
+//! don't change from then on.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -49,34 +49,34 @@ use listening::Listen;
 pub use port::SinglePort;
 use steps::Steps;
 
-/// The recorder, but for its [`Hot`]: that lies in `.data`, this in `.bss`.
+/// The recorder without its [`Hot`], which is in `.data`: this is in `.bss`.
 #[derive(Debug)]
 pub struct Single<P: 'static> {
-    /// Somebody is inside.
+    /// Whether the recorder is running, in this context or a preempted one: the guard against hooks within hooks.
     inside: Cell<bool>,
     /// Why it is not set up: a [`Fault`] as a number, or 0.
     fault: Cell<u8>,
-    /// The trigger turns recording on once.
+    /// Whether the trigger turns recording on only once.
     once: Cell<bool>,
-    /// The [way](Writer::way) of which the cost has been measured, or is being; 0: none.
+    /// The [path](Writer::way) whose overhead has been measured, or is being measured; 0: none.
     #[cfg(feature = "cost")]
     measured: Cell<u8>,
     port: P,
-    /// Hooks from inside a hook.
+    /// Number of hooks within hooks.
     refused: AtomicU32,
-    /// How many of them have been told to the stream.
+    /// How many of these the stream's count of losses includes.
     refused_told: Cell<u32>,
-    /// The function that the last of them was for; 0: none, or not known. If the recorder is not set up, the
-    /// value that is wrong.
+    /// The function of the last hook within a hook; 0: none, or unknown. If the recorder is not set up, the invalid
+    /// value of its configuration.
     culprit: Cell<usize>,
-    /// Duration mode, if the program has it.
+    /// Duration mode, if the program includes it.
     #[cfg(feature = "duration")]
     duration: Cell<Option<&'static crate::duration::Control>>,
-    /// In duration mode, when recording was turned off; 0 while it is on.
+    /// In duration mode, the time at which recording was turned off; 0 while it is on.
     #[cfg(feature = "duration")]
     duration_off: crate::bits64::Cell64,
-    /// What the link does at a tick. None before the program has called a function of the link's: so
-    /// a program without one has none of its code and memory.
+    /// The link's handler of ticks. None until the program calls a function of the link: so a program without the link
+    /// contains none of its code and memory.
     listening: Cell<Option<Listen<P>>>,
     /// The rings of items that have been used.
     rings: Rings<P>,
@@ -85,13 +85,12 @@ pub struct Single<P: 'static> {
     metadata: Metadata<P>,
 }
 
-// SAFETY: all cells are touched only with interrupts masked, or by a reader while the gate is
-// frozen, or (those of the table) by who paused it, or before the gate opens first; there is one
-// processor.
+// SAFETY: all cells are accessed only with interrupts masked, or by a reader while the gate is frozen, or (those of the
+// table) by the context that paused it, or before the gate first opens; there is one processor.
 unsafe impl<P> Sync for Single<P> {}
 
 impl<P: SinglePort + 'static> Single<P> {
-    /// Where a reader of memory finds what it looks for.
+    /// Locations for readers of memory.
     pub const KEPT: Kept = Kept {
         rings: (offset_of!(Self, rings) + Rings::<P>::FIRST_OFFSET) as u32,
         ring_next: Ring::<P>::NEXT_OFFSET as u16,
@@ -100,10 +99,10 @@ impl<P: SinglePort + 'static> Single<P> {
         ..Kept::HOT
     };
 
-    /// Where the writer is, in bytes from the beginning.
+    /// Offset of the writer.
     pub const WRITER_OFFSET: usize = offset_of!(Self, writer);
 
-    /// Not set up. All zero if the port is.
+    /// A recorder that is not set up. All zero if the port is.
     pub const fn new(port: P) -> Self {
         Self {
             port,
@@ -127,7 +126,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// A function was entered, from the place `caller`, or left. It has no Thumb bit
+    /// Hook for the entry of a function, called from `caller`, or its exit. The address has no Thumb bit
     /// ([`code`](crate::gate::code)).
     #[inline(always)]
     pub fn call(
@@ -152,9 +151,8 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// [`call`](Self::call) through a gate that seems open, as hooks in assembly do it: what is usual.
-    /// Apart from it so that a hook that is off does not save registers, and once for each kind so that
-    /// this needs no look at it.
+    /// Usual case of [`call`](Self::call) when the gate's word is open, as in the assembly hooks. A function of its
+    /// own, so that a hook that is off saves no registers; one instance for each edge, so that it need not test which.
     #[inline(never)]
     fn usual_call<const EXIT: bool>(
         &'static self,
@@ -170,8 +168,8 @@ impl<P: SinglePort + 'static> Single<P> {
         let was = self.port.mask();
         if cursor.is_open() && !self.inside.get() && function != hot.gate.stopper() {
             self.inside.set(true);
-            // SAFETY: the counter is there, and the cursor is that of our stream, where there is
-            // memory below its end; nobody else is inside.
+            // SAFETY: the counter exists, and the cursor is that of our stream, where there is memory below its end; no
+            // other hook is running.
             let done = unsafe {
                 let now = low::<P>(self.port.read(cursor.counter.get()).into());
                 if EXIT {
@@ -189,7 +187,7 @@ impl<P: SinglePort + 'static> Single<P> {
         self.unusual_call::<EXIT>(hot, config, function, caller);
     }
 
-    /// The same where that was not all. (Apart from it, so that what is usual saves few registers.)
+    /// Continues where the usual case failed. (A function of its own, so that the usual case saves few registers.)
     #[cold]
     #[inline(never)]
     fn unusual_call<const EXIT: bool>(
@@ -208,7 +206,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// A call through a gate that seems open; and what hooks leave: everything that is not usual.
+    /// Records a call when the gate's word is open: the slow path, to which hooks leave all unusual cases.
     #[inline(never)]
     pub fn open_call(
         &'static self,
@@ -233,18 +231,18 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// A call of which a table is kept, through a gate that seems open, as hooks that are not in assembly, or leave
-    /// this, do it: what is usual. False if it is another one.
+    /// Usual case of a call with a profile table when the gate's word is open, for portable hooks and for calls that
+    /// the assembly hooks leave. Returns false in all other cases.
     #[inline(always)]
     pub fn tabled_call<const EXIT: bool>(&self, hot: &Hot, function: usize) -> bool {
-        // (The address is not put together masked.)
+        // (So that the addresses are not materialized while interrupts are masked.)
         let (this, hot) = (P::somewhere(self), P::somewhere(hot));
         let cursor = &hot.cursor;
         if !this.writer.is_tabled(function) || function == hot.gate.stopper() {
             return false;
         }
         let was = this.port.mask();
-        // SAFETY: the cursor is that of our stream, whose counter is there; it is closed when the gate is.
+        // SAFETY: the cursor is that of our stream, whose counter exists; it is closed when the gate is.
         let done = !(P::GUARDED && this.inside.get())
             && unsafe {
                 let now = low::<P>(this.port.read(cursor.counter.get()).into());
@@ -257,19 +255,19 @@ impl<P: SinglePort + 'static> Single<P> {
         done
     }
 
-    /// Gives the function that was entered last another one's slot: the table wanted one for it.
+    /// Gives another function's slot to the last function entered, if the full table has asked for one.
     pub fn replace(&self, hot: &Hot) {
         self.writer.replace(&self.steps(hot));
     }
 
-    /// Notes the function that a hook was called for from inside a hook.
+    /// Stores the function of a hook within a hook.
     #[cold]
     #[inline(never)]
     fn refuse_inner(&self, function: usize) {
         self.culprit.set(function);
     }
 
-    /// A call through a gate that is closed, as far as that stays so.
+    /// Handles a call while the gate is closed, and records it if that opens the gate.
     #[cold]
     #[inline(never)]
     fn closed_call(
@@ -292,7 +290,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Begins the next packet, if that is all that keeps hooks from recording: then that can be tried
+    /// Begins the next packet, if a full one is the only reason why hooks can't record. Returns true if they can try
     /// again.
     pub fn change_packet(&self, hot: &Hot) -> bool {
         if !hot.cursor.is_full() {
@@ -304,24 +302,24 @@ impl<P: SinglePort + 'static> Single<P> {
         done
     }
 
-    /// The same where the cursor is [full](crate::hot::Cursor::is_full), with interrupts masked as far as that was
-    /// possible. If it could not be done, everything takes the slow path.
+    /// The same when the cursor is [full](crate::hot::Cursor::is_full), with interrupts masked as far as that was
+    /// possible. If it fails, everything takes the slow path.
     #[inline(always)]
     pub fn change_packet_masked(&self, hot: &Hot) -> bool {
         let (this, hot) = (P::somewhere(self), P::somewhere(hot));
         let counter = hot.cursor.counter.get();
-        // (Where the masking had no effect, the slow path says so.)
+        // (If masking had no effect, the slow path reports it.)
         if counter.is_null() || !this.port.is_masked() || this.inside.get() {
             hot.cursor.close();
             return false;
         }
-        // SAFETY: the counter is there.
+        // SAFETY: the counter exists.
         let now = unsafe { this.port.read(counter) };
         let stream = this.writer.stream();
         stream.change_full(&hot.cursor, low::<P>(now.into()))
     }
 
-    /// Anything else happened.
+    /// Hook for any other event.
     #[inline(always)]
     pub fn hook(&'static self, hot: &'static Hot, config: &'static Config, event: Event) {
         if !self.is_allowed(hot) {
@@ -347,8 +345,8 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Records the time of the world, which is `at` when it is recorded: the longest record, for which interrupts
-    /// are masked longer than for any other. Returns whether it could be.
+    /// Records the wall-clock time, which is `at` for the record's own time. This is the longest record, for which
+    /// interrupts are masked longer than for any other. Returns whether it was recorded.
     pub(crate) fn tell_wall_clock(
         &self,
         hot: &Hot,
@@ -364,7 +362,7 @@ impl<P: SinglePort + 'static> Single<P> {
         recorded.flatten().is_some()
     }
 
-    /// Anything else happened, in [parts](Event::parts): but the time of the world.
+    /// Hook for any other event in [parts](Event::parts), except for the wall-clock time.
     #[inline(always)]
     pub fn say(&'static self, hot: &'static Hot, config: &'static Config, parts: Parts) {
         if !self.is_allowed(hot) {
@@ -377,7 +375,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// How events are recorded here.
+    /// The driver for recording one event.
     #[inline(always)]
     fn steps<'a>(&'a self, hot: &'a Hot) -> Steps<'a, P> {
         Steps {
@@ -387,7 +385,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Runs `inside` with interrupts masked; `None` if this is already inside.
+    /// Runs `inside` with interrupts masked and the guard set; `None` if the guard was set already.
     #[inline(always)]
     fn masked<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
         let was = self.come_in()?;
@@ -396,8 +394,8 @@ impl<P: SinglePort + 'static> Single<P> {
         Some(result)
     }
 
-    /// Masks interrupts and comes inside; returns what [`go_out`](Self::go_out) needs, or `None` if this
-    /// is already inside, which is counted.
+    /// Enters the recorder: masks interrupts and sets the guard. Returns the state for [`go_out`](Self::go_out), or
+    /// `None` if the guard was set already, which is counted.
     #[inline(never)]
     fn come_in(&self) -> Option<usize> {
         let was = self.port.mask();
@@ -409,15 +407,15 @@ impl<P: SinglePort + 'static> Single<P> {
         Some(was)
     }
 
-    /// See [`come_in`](Self::come_in).
+    /// Leaves the recorder after [`come_in`](Self::come_in).
     #[inline(never)]
     fn go_out(&self, was: usize) {
         self.inside.set(false);
         self.port.unmask(was);
     }
 
-    /// The time of an event that is to be recorded, inside; `None` if an interrupt closed the gate
-    /// since it was looked at.
+    /// The time of an event to be recorded, with the guard set; `None` if an interrupt has closed the gate since it was
+    /// checked.
     #[inline(always)]
     fn time(&self, gate: &Gate) -> Option<u64> {
         if !gate.open() {
@@ -431,20 +429,21 @@ impl<P: SinglePort + 'static> Single<P> {
         Some(now)
     }
 
-    /// The time, inside. The fast path reads the counter without the clock's knowing.
+    /// The time, with the guard set. The fast path reads the counter without updating the clock, so this first catches
+    /// up.
     #[inline(never)]
     fn now(&self) -> u64 {
         self.clock.catch_up(self.writer.stream().last());
         self.advance()
     }
 
-    /// [`now`](Self::now) where the clock knows of all records.
+    /// [`now`](Self::now), if the clock is up to date with all records.
     #[inline(never)]
     fn advance(&self) -> u64 {
         self.clock.advance(self.counter())
     }
 
-    /// The time, from outside; 0 if this is inside.
+    /// The time, for callers without the guard; 0 if the guard is set already.
     #[inline(never)]
     fn outer_now(&self) -> u64 {
         let Some(was) = self.come_in() else {
@@ -463,7 +462,7 @@ impl<P: SinglePort + 'static> Single<P> {
         self.writer.stream().place(EventId::ClockGap, now, ticks, 0);
     }
 
-    /// An event that is not recorded is lost if only a reader was in the way.
+    /// Counts an event that is not recorded as lost, if only a reader prevented recording.
     #[cold]
     fn refuse(&self, state: State) {
         if state.on() && state.enabled() && state.frozen() {
@@ -471,16 +470,15 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Counts an event that is lost, inside: because the buffers were held still, or before there was a
-    /// clock.
+    /// Counts a lost event, with the guard set: the buffers were frozen, or there was no clock yet.
     #[cold]
     #[inline(never)]
     fn lose(&self) {
         self.writer.stream().add_discarded(1);
     }
 
-    /// Something happened while the gate was closed, in [parts](Event::parts): whether it is open now, so
-    /// that it can be recorded.
+    /// Handles an event, in [parts](Event::parts), while the gate is closed; returns whether it is open now, so that
+    /// the event can be recorded.
     #[cold]
     #[inline(never)]
     fn closed(
@@ -518,9 +516,9 @@ impl<P: SinglePort + 'static> Single<P> {
             if on {
                 self.turn_inside(gate, true, Cause::Function);
             }
-            // A trigger itself, too, if a dump is being read.
+            // Also for the trigger itself, if a dump is being read.
             self.refuse(if on { gate.state() } else { state });
-            // Also while a dump is being read, though it cannot be marked in the trace then.
+            // Also while a dump is being read, when the trace can't be marked.
             let call = enter || id == EventId::ExitFar;
             if call && state.enabled() && state.on() && function == gate.stopper() {
                 let edge = if enter { Edge::Enter } else { Edge::Exit };
@@ -539,7 +537,7 @@ impl<P: SinglePort + 'static> Single<P> {
         self.masked(|| self.turn_inside(gate, on, cause));
     }
 
-    /// Turns recording on or off, inside, and marks it in the trace.
+    /// Turns recording on or off, with the guard set, and marks it in the trace.
     fn turn_inside(&self, gate: &Gate, on: bool, cause: Cause) {
         let state = gate.state();
         if state.on() == on || state.fresh() || state.failed() {
@@ -550,11 +548,11 @@ impl<P: SinglePort + 'static> Single<P> {
             self.writer.ask_thread();
             #[cfg(feature = "duration")]
             self.restart_duration();
-            // Nothing that is recorded spans the doubt of the time before.
+            // No recorded event lies before the uncertain time.
             self.clock.take_gap();
         }
         if !state.frozen() {
-            // What was lost before is told by this packet.
+            // This packet reports what was lost before.
             self.settle();
             if self.clock.doubtful() {
                 self.tell_gap(now);
@@ -567,7 +565,8 @@ impl<P: SinglePort + 'static> Single<P> {
         self.missed();
     }
 
-    /// The gate is not as it was, masked: hooks come by, and events may be missing before what they record.
+    /// Handles a change of the gate, with interrupts masked: the next hooks take the slow path, and events may be
+    /// missing before theirs.
     #[inline(never)]
     fn missed(&self) {
         self.writer.stream().miss();
@@ -575,7 +574,7 @@ impl<P: SinglePort + 'static> Single<P> {
         self.hold_items();
     }
 
-    /// Reads the counter, inside: where hooks read it, if they do.
+    /// Reads the counter, with the guard set: at the hooks' address, if they have one.
     #[inline(always)]
     fn counter(&self) -> u32 {
         let cursor = self.writer.stream().cursor();
@@ -595,17 +594,17 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// The stream and table, to be looked at while nobody records.
+    /// The stream and table, for inspection while no context records.
     pub fn writer(&self) -> &Writer<P> {
         &self.writer
     }
 
-    /// The processor.
+    /// The processor's port.
     pub fn port(&self) -> &P {
         &self.port
     }
 
-    /// Tells the stream of hooks that were refused beside it, for its packets to say.
+    /// Adds the refused hooks to the stream's count of losses, so that its packets report them.
     fn settle(&self) {
         self.writer.stream().add_discarded(self.untold());
         self.refused_told.set(self.refused());

@@ -1,29 +1,26 @@
-//! The recorder of a process with threads: a stream each, and signals that may strike anywhere.
+//! Driver for a process with threads: one stream per thread, and signals that may preempt anywhere.
 //!
-//! A thread records into its own [`Lane`] without asking anybody. What can interrupt it is a signal
-//! whose handler is instrumented too. While the thread is inside a hook, the handler's events go,
-//! with their own times, into a small *side buffer* that the interrupted hook empties before its
-//! own record and after it, so everything stays in the order of time and nothing is lost unless
-//! more events come than the side buffer holds (then they are counted).
+//! A thread records into its own [`ThreadBuffer`] without synchronization. Only a signal whose handler is instrumented
+//! can interrupt it there. While the thread is inside a hook, the handler's events go, with their own times, into a
+//! small *side buffer* that the interrupted hook empties before its own record and after it. So all events are in the
+//! order of their times, and none is lost unless there are more than the side buffer holds (then they are counted).
 //!
-//! Why the order holds. A hook does `loop { take the time; if the side buffer is empty, break;
-//! empty it }` before its record: an event that comes after the look at the side buffer has a later
-//! time than the hook's own, and is written after it. After the record the side buffer is emptied
-//! again, then the thread leaves the hook, and looks once more: an event that came between the
-//! second emptying and the leaving is still found.
+//! Why the order holds: before its record a hook does `loop { take the time; if the side buffer is empty, break; empty
+//! it }`. An event that comes after the check of the side buffer has a later time than the hook's own, and is written
+//! after it. After the record the hook empties the side buffer again, leaves, and then checks once more: so it also
+//! finds an event that came between the second emptying and the leaving.
 //!
-//! Within the side buffer entries may stand in another order than that of their times (a handler
-//! reserves a place, and is itself interrupted before it takes the time), so they are sorted. All
-//! entries are whole when the hook looks at them: handlers end before the thread goes on. A handler
-//! that leaves by `siglongjmp` out of a hook breaks that promise: the thread stays inside, and what it records waits
-//! in the side buffer, until a hook finds that its stack has been left ([`ThreadPort::has_left`]).
+//! Entries of the side buffer may be out of order (a handler reserves a slot, and is itself interrupted before it takes
+//! the time), so they are sorted. All entries are complete when the hook reads them: handlers end before the thread
+//! continues. A handler that leaves a hook by `siglongjmp` breaks this: the thread remains inside, and its events stay
+//! in the side buffer, until a hook finds that the stack of the interrupted hook has been left
+//! ([`ThreadPort::has_left`]).
 //!
-//! A reader (a dump) freezes the gate, makes sure that every thread sees that (`membarrier` on
-//! Linux; where there is none hooks fence, [`ThreadPort::fenced`]), and waits until each lane is
-//! outside. A writer first says that it is inside and then looks at the gate. So either the writer
-//! sees the gate frozen, or the reader sees the writer inside; and a writer that sees the gate open
-//! again sees all that the reader did. (A writer that sees it frozen was inside for a moment all the same; an event
-//! of a handler that comes just then waits in the side buffer, which the reader empties.)
+//! A reader (a dump) freezes the gate, ensures that every thread sees that (`membarrier` on Linux; without it hooks
+//! fence, [`ThreadPort::fenced`]), and waits until each thread buffer is outside. A writer first announces that it is
+//! inside and then checks the gate. So either the writer sees the frozen gate, or the reader sees the writer inside;
+//! and a writer that sees the gate open again sees everything that the reader did. (A writer that sees it frozen was
+//! inside briefly all the same; an event of a handler at that time goes to the side buffer, which the reader empties.)
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -50,81 +47,80 @@ mod list;
 mod losses;
 
 pub use items::Levels;
-pub use list::{Chosen, Lanes, Queue};
+pub use list::{Chosen, Queue, ThreadBuffers};
 
-/// How many events of signal handlers fit while their thread is inside a hook.
+/// Most events of signal handlers that are kept while their thread is inside a hook.
 pub const SIDE_EVENTS: usize = 64;
 
-/// What the recorder needs of the system.
+/// Functions that the recorder needs of the system.
 pub trait ThreadPort: Target + 'static {
     /// The time in ticks. Must not be instrumented.
     fn now(&self) -> u64;
-    /// Whether hooks must make their stores visible themselves, because the system has no barrier
-    /// that a reader can lay on all threads.
+    /// Whether hooks must execute a fence themselves, because the system has no barrier that a reader can impose on all
+    /// threads.
     fn fenced(&self) -> bool;
-    /// Where the calling thread's stack is; never null.
+    /// Address in the calling thread's stack; never null.
     #[inline(always)]
     fn stack(&self) -> *mut u8 {
         without_provenance_mut(1)
     }
-    /// Whether the calling thread has left a hook by a jump that it entered when its stack was `there`, and
-    /// will not come back to it; false where that cannot be told. It is not so for a handler that interrupts
-    /// the hook, nor for what a hook calls. Asked off the fast path only.
+    /// Whether the calling thread has left, by a jump, a hook that it entered with its stack at `there`, and will not
+    /// return to it; false where that is unknown. It is also false in a handler that interrupts the hook, and in
+    /// functions that a hook calls. Called only off the fast path.
     fn has_left(&self, there: *mut u8) -> bool {
         let _ = there;
         false
     }
-    /// Called off the fast path with the time of an event, by the lane's thread, which is inside: what has to
-    /// be refreshed now and then may be.
+    /// Called off the fast path with the time of an event, by the thread buffer's thread, while inside: for periodic
+    /// updates.
     #[inline(always)]
-    fn refresh(&self, lane: &Lane<Self>, now: u64)
+    fn refresh(&self, thread_buffer: &ThreadBuffer<Self>, now: u64)
     where
         Self: Sized,
     {
-        let _ = (lane, now);
+        let _ = (thread_buffer, now);
     }
-    /// Whether it is time, at `now`, for the calling thread to record what time it is in the world.
-    /// Asked off the fast path only; says so to one thread at a time.
+    /// Whether the calling thread should record the wall-clock time at `now`. Called only off the fast path; returns
+    /// true to one thread at a time.
     fn wall_clock_due(&self, now: u64) -> bool {
         let _ = now;
         false
     }
-    /// The time of day, if the system knows it.
+    /// The wall-clock time, if the system has it.
     fn wall_clock(&self) -> Option<WallClock> {
         None
     }
 }
 
-/// What time it is in the world.
+/// A wall-clock time.
 #[derive(Clone, Copy, Debug)]
 pub struct WallClock {
-    /// The time in ticks for which it holds.
+    /// The time in ticks to which it corresponds.
     pub now: u64,
     /// Nanoseconds since 1970 UTC.
     pub ns: u64,
-    /// By how many these may be wrong, either way.
+    /// Uncertainty in nanoseconds, either way.
     pub uncertainty: u32,
 }
 
-/// What one thread records into.
+/// The buffer of one thread, with its recording state.
 ///
-/// Hooks in assembly use the first fields as [`Lane::call`] does, for calls that the fast
-/// path can record; they hand everything else to [`Lane::call_inside`] and [`Lane::come_back`].
+/// Hooks in assembly use the first fields in the same way as [`ThreadBuffer::call`], for calls that the fast path can
+/// record; they pass everything else to [`ThreadBuffer::call_inside`] and [`ThreadBuffer::come_back`].
 #[repr(C)]
 #[derive(Debug)]
-pub struct Lane<P> {
-    /// Where the stream's next record goes. Closed while something stands in the side buffer and the
-    /// thread is outside, so that who finds it open needs not look there.
+pub struct ThreadBuffer<P> {
+    /// Write position of the stream. Closed while the side buffer has entries and the thread is outside, so that a hook
+    /// that finds it open need not check the side buffer.
     cursor: Cursor,
-    /// The thread is inside a hook, and owns the stream: where its stack was then, or null.
+    /// Whether the thread is inside a hook, and owns the stream: the address of its stack at that time, or null.
     inside: AtomicPtr<u8>,
     /// [`Gate::changes`] at the last event.
     changes: Cell<u32>,
     writer: Writer<P>,
-    /// Events that were lost beside the stream: frozen, refused, or the side buffer was full.
+    /// Number of events lost without the stream's knowledge: frozen, refused, or the side buffer was full.
     lost: AtomicU32,
-    /// Hooks that were called while the recorder asks the program which thread runs, and the function that the
-    /// last of them was for.
+    /// Number of hooks during the program's `current_thread`, and the function of the last one.
     refused: AtomicU32,
     refused_function: AtomicUsize,
     side: Side,
@@ -132,43 +128,43 @@ pub struct Lane<P> {
     /// The shadow stack of duration mode.
     #[cfg(feature = "duration")]
     calls: duration::Calls,
-    /// Stream, table and what else is the owner's.
+    /// Represents, for models, the stream, table and everything else of the owner.
     owned: Owned,
     /// [`Gate::turns`] at the last event.
     turns: Cell<u32>,
-    /// A reader sealed it.
+    /// Whether a reader has sealed it.
     readable: AtomicBool,
-    /// Whose it is: a process, and a thread by the system's number.
+    /// Its owner: process, and thread by the system's number.
     process: AtomicU32,
     owner: AtomicU32,
-    /// What [`withheld`](Self::withheld) told of the hook that the thread is in.
+    /// How many events [`withheld`](Self::withheld) has reported for the current hook of the thread.
     withheld: AtomicU32,
-    /// That thread has ended, and the lane was sealed since.
+    /// Whether the thread has exited, and the thread buffer was sealed since.
     ended: AtomicBool,
-    /// What had been lost when the lane was last sealed, and whether a packet told of all that.
+    /// Count of losses when the thread buffer was last sealed, and whether packets reported all of them.
     sealed_lost: AtomicU32,
     told: AtomicBool,
     lent: losses::Lent,
-    /// The next lane in the list of all.
-    next: AtomicPtr<Lane<P>>,
-    /// The next one that a reader chose ([`Lanes::choose`]).
-    chosen: AtomicPtr<Lane<P>>,
-    /// The one behind it in a [`Queue`].
-    behind: AtomicPtr<Lane<P>>,
+    /// The next thread buffer in the list of all.
+    next: AtomicPtr<ThreadBuffer<P>>,
+    /// The next one in a reader's choice ([`ThreadBuffers::choose`]).
+    chosen: AtomicPtr<ThreadBuffer<P>>,
+    /// The next one in a [`Queue`].
+    behind: AtomicPtr<ThreadBuffer<P>>,
 }
 
-// SAFETY: the cells inside belong to the thread that owns the lane while `inside` says so, and to a
-// reader who froze the gate and found it outside; the rest are atomics.
-unsafe impl<P> Sync for Lane<P> {}
+// SAFETY: the cells inside belong to the thread that owns the thread buffer while `inside` says so, and to a reader
+// that froze the gate and found it outside; the rest are atomics.
+unsafe impl<P> Sync for ThreadBuffer<P> {}
 
-/// Events of signal handlers that came while their thread was inside a hook.
+/// Side buffer: events of signal handlers while their thread is inside a hook.
 #[derive(Debug)]
 struct Side {
-    /// How many places have been taken, or asked for.
+    /// Number of slots reserved, or requested beyond the end.
     taken: AtomicU32,
     events: [Cell<(u64, Event)>; SIDE_EVENTS],
-    /// Which places have been filled. On the lane's own thread all that are taken have; a reader may
-    /// come while a handler fills one.
+    /// Which slots have been filled. For the thread itself all reserved ones are filled; a reader may read while a
+    /// handler is filling one.
     filled: [AtomicBool; SIDE_EVENTS],
 }
 
@@ -182,19 +178,19 @@ impl Side {
     }
 }
 
-impl<P> Lane<P> {
-    /// Where the [`Cursor`] is, in bytes from the beginning.
+impl<P> ThreadBuffer<P> {
+    /// Offset of the [`Cursor`].
     pub const CURSOR_OFFSET: usize = offset_of!(Self, cursor);
-    /// Where stands whether the thread is inside a hook: a word, null or where its stack was then.
+    /// Offset of the word that tells whether the thread is inside a hook: null, or its stack address at that time.
     pub const INSIDE_OFFSET: usize = offset_of!(Self, inside);
-    /// Where the count of events lost beside the stream is: 4 bytes.
+    /// Offset of the count of events lost without the stream's knowledge: 4 bytes.
     pub const LOST_OFFSET: usize = offset_of!(Self, lost);
-    /// Where the gate's count of changes at the thread's last event is: 4 bytes.
+    /// Offset of the gate's count of changes at the thread's last event: 4 bytes.
     pub const CHANGES_OFFSET: usize = offset_of!(Self, changes);
 }
 
-impl<P: ThreadPort> Lane<P> {
-    /// A lane without memory.
+impl<P: ThreadPort> ThreadBuffer<P> {
+    /// A thread buffer without memory.
     pub const fn new() -> Self {
         Self {
             cursor: Cursor::new(),
@@ -224,56 +220,56 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// The cursor, for the stream to be set up with.
+    /// The cursor, for setting up the stream.
     pub fn cursor(&self) -> &Cursor {
         &self.cursor
     }
 
-    /// The stream and table. To be written by the lane's thread while inside, or set up before
-    /// anybody else knows of the lane.
+    /// The stream and table. Only the thread buffer's thread may write them, while inside; or the set-up, before any
+    /// other context knows the thread buffer.
     pub fn writer(&self) -> &Writer<P> {
         &self.writer
     }
 
-    /// Keeps up with threads and interrupts while nothing is recorded.
+    /// Tracks thread and interrupts while nothing is recorded.
     pub fn follow(&self, event: Event) {
         if !self.in_hook() {
             self.writer.follow_event(event);
         }
     }
 
-    /// The process in which the lane was made: after a fork the child has its parent's lanes, but
-    /// not its threads.
+    /// The process that created the thread buffer: after a fork the child has its parent's thread buffers, but not its
+    /// threads.
     pub fn process(&self) -> u32 {
         self.process.load(Ordering::Relaxed)
     }
 
-    /// The thread whose lane it is, by the system's number.
+    /// The owning thread, by the system's number.
     pub fn owner(&self) -> u32 {
         self.owner.load(Ordering::Relaxed)
     }
 
-    /// Says whose the lane is: a process, and a thread of it.
+    /// Sets the owner: a process, and a thread of it.
     pub fn set_owner(&self, process: u32, thread: u32) {
         self.process.store(process, Ordering::Relaxed);
         self.owner.store(thread, Ordering::Relaxed);
     }
 
-    /// Whether a reader may read the lane: it has been sealed since the gate was frozen.
+    /// Whether a reader may read the thread buffer: it has been sealed since the gate was frozen.
     pub fn readable(&self) -> bool {
         self.readable.load(Ordering::Relaxed)
     }
 
-    /// Says that the lane has been sealed, or may be written again.
+    /// Marks the thread buffer as sealed, or as writable again.
     pub fn set_readable(&self, readable: bool) {
         self.readable.store(readable, Ordering::Relaxed);
     }
 
-    /// Empties the side buffer and completes the newest packets at `now`, for a reader.
+    /// Empties the side buffer and closes the newest packets at `now`, for a reader.
     ///
     /// # Safety
-    /// The gate is frozen, every thread knows it ([`ThreadPort::fenced`]), and the lane has been
-    /// seen outside since; no other reader is at work.
+    /// The gate is frozen, every thread knows it ([`ThreadPort::fenced`]), and the thread buffer has been seen outside
+    /// since; no other reader is active.
     #[inline(never)]
     pub unsafe fn seal(&self, now: u64) {
         self.items.seal(now);
@@ -290,8 +286,8 @@ impl<P: ThreadPort> Lane<P> {
         self.told.store(buffer.has_told(), Ordering::Relaxed);
     }
 
-    /// Whether there is something that [`seal`](Self::seal) would close or tell. Anybody may ask; of a thread that
-    /// records it may be otherwise the next moment.
+    /// Whether [`seal`](Self::seal) would close or report something. Any context may call it; while the thread records,
+    /// the result may be outdated at once.
     #[inline(never)]
     pub fn needs_seal(&self) -> bool {
         let buffer = self.writer.stream().buffer();
@@ -303,30 +299,29 @@ impl<P: ThreadPort> Lane<P> {
             || buffer.discarded() != self.sealed_lost.load(Ordering::Relaxed)
     }
 
-    /// How many hooks were called while the recorder asked the program which thread runs, and the function that the
-    /// last of them was for.
+    /// Number of hooks during the program's `current_thread`, and the function of the last one.
     pub fn refused(&self) -> (u32, usize) {
         let function = self.refused_function.load(Ordering::Relaxed);
         (self.refused.load(Ordering::Relaxed), function)
     }
 
-    /// Events lost that the stream does not know of yet.
+    /// Number of lost events that the stream's count does not include yet.
     pub fn lost(&self) -> u32 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether the lane's thread is inside a hook, or in the middle of an item, at this moment.
+    /// Whether the thread buffer's thread is now inside a hook, or producing an item.
     pub fn inside(&self) -> bool {
         !self.inside.load(Ordering::Acquire).is_null() || self.items.busy()
     }
 
-    /// Whether the calling thread, whose lane it is, is inside a hook.
+    /// Whether the calling thread, the owner, is inside a hook.
     #[inline(always)]
     fn in_hook(&self) -> bool {
         !self.inside.load(Ordering::Relaxed).is_null()
     }
 
-    /// Records that a function was entered, from the place `caller`, or left by the lane's own thread.
+    /// Hook for the entry of a function, called from `caller`, or its exit, in the owning thread.
     #[inline(always)]
     pub fn call(&self, port: &P, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         if self.in_hook() {
@@ -336,7 +331,7 @@ impl<P: ThreadPort> Lane<P> {
         self.call_inside(port, gate, edge, function, caller);
     }
 
-    /// The same from where the thread is inside, and nothing else has happened.
+    /// The same when the thread is inside already, and has done nothing else yet.
     #[inline(always)]
     pub fn call_inside(&self, port: &P, gate: &Gate, edge: Edge, function: usize, caller: usize) {
         let state = gate.state();
@@ -355,7 +350,7 @@ impl<P: ThreadPort> Lane<P> {
                 }
             };
             if !done {
-                // Not in duration mode, in which calls have [a way of their own](Self::call_in_duration).
+                // Not in duration mode, in which calls have [their own function](Self::call_in_duration).
                 self.writer.record(now, edge.of(function, caller));
                 port.refresh(self, now);
                 if port.wall_clock_due(now) {
@@ -368,15 +363,15 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Whether the low bits of `now` in the cursor cannot be mistaken: the last event is not a turn of
-    /// them ago. (A process has no tick that would see to it.)
+    /// Whether the low bits of `now` in the cursor are unambiguous: the last event is less than half a wraparound of
+    /// them ago. (A process has no tick that would ensure it.)
     #[inline(always)]
     fn near(&self, now: u64) -> bool {
         P::LAYOUT.word == WordSize::Bits64
             || now.wrapping_sub(self.writer.stream().last()) < 1 << 31
     }
 
-    /// Records any event of the lane's own thread.
+    /// Hook for any other event of the owning thread.
     #[inline(never)]
     pub fn hook(&self, port: &P, gate: &Gate, event: Event) {
         if self.in_hook() {
@@ -395,7 +390,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// The time of the event that is about to be recorded. All that came before it has been.
+    /// The time of the event that is about to be recorded. All earlier events have been recorded.
     #[inline(always)]
     fn time(&self, port: &P, gate: &Gate) -> u64 {
         let mut now = port.now();
@@ -409,7 +404,7 @@ impl<P: ThreadPort> Lane<P> {
         now
     }
 
-    /// Records what time it is in the world, inside.
+    /// Records the wall-clock time, while inside.
     #[cold]
     #[inline(never)]
     fn tell_wall_clock(&self, port: &P) {
@@ -429,8 +424,8 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// The gate was closed and opened since this thread's last event: what it had open then it may
-    /// have left meanwhile. Of recording that was turned off and on the table must know, too.
+    /// Handles that the gate was closed and opened since this thread's last event: calls that were open may have ended.
+    /// If recording was turned off and on, informs the table, too.
     #[cold]
     #[inline(never)]
     fn notice_change(&self, now: u64, gate: &Gate) {
@@ -447,15 +442,15 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Records an event, inside.
+    /// Records an event, while inside.
     #[cfg(not(feature = "duration"))]
     #[inline(always)]
     fn record(&self, now: u64, event: Event) {
         self.writer.record(now, event);
     }
 
-    /// Leaves the hook, with nothing left in the side buffer (unless a reader froze the gate
-    /// meanwhile: then the reader empties it).
+    /// Leaves the hook, with the side buffer empty (unless a reader froze the gate meanwhile: then the reader empties
+    /// it).
     #[inline(always)]
     fn leave(&self, port: &P, gate: &Gate) {
         if self.pending() {
@@ -481,7 +476,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Says that the thread is outside, after everything else.
+    /// Marks the thread as outside, after everything else.
     #[inline(always)]
     fn go_outside(&self) {
         compiler_fence(Ordering::SeqCst);
@@ -489,7 +484,7 @@ impl<P: ThreadPort> Lane<P> {
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Says that this thread is inside, before anything else is looked at.
+    /// Marks this thread as inside, before it checks anything else.
     #[inline(always)]
     fn enter(&self, port: &P) {
         self.inside.store(port.stack(), Ordering::Relaxed);
@@ -504,8 +499,8 @@ impl<P: ThreadPort> Lane<P> {
         self.side.taken.load(Ordering::Relaxed) != 0
     }
 
-    /// The gate was closed between the first look at it and the second, which saw this. (A third might
-    /// see it open again, and the event would not be counted.)
+    /// Leaves the hook without recording: the gate was closed between the first check of it and the second, which saw
+    /// `state`. (A third check might see it open again, and the event would not be counted.)
     #[cold]
     fn refuse(&self, state: State) {
         if state.frozen() {
@@ -514,15 +509,14 @@ impl<P: ThreadPort> Lane<P> {
         self.go_outside();
     }
 
-    /// Keeps an event for the hook that this thread is inside of.
+    /// Stores an event in the side buffer, for the hook that this thread is inside of.
     #[cold]
     #[inline(never)]
     fn aside(&self, port: &P, gate: &Gate, event: Event) {
         if port.has_left(self.inside.load(Ordering::Relaxed)) {
             return self.return_and_hook(port, gate, event);
         }
-        // The program's own function, by which it tells the thread, is instrumented: it would be called for this
-        // event again.
+        // The program's `current_thread` is instrumented: recording this event would call it again.
         if self.writer.is_asking() {
             if let Event::Enter(function) | Event::EnterFrom { function, .. } = event {
                 self.refused_function.store(function, Ordering::Relaxed);
@@ -540,12 +534,12 @@ impl<P: ThreadPort> Lane<P> {
             filled.store(true, Ordering::Release);
         }
         compiler_fence(Ordering::SeqCst);
-        // Whoever is about to take the fast path sees now that there is something to empty.
+        // Sends the next event to the slow path, which empties the side buffer.
         self.cursor.close();
         compiler_fence(Ordering::SeqCst);
     }
 
-    /// Records what stands in the side buffer, in the order of time.
+    /// Records the events of the side buffer, in the order of their times.
     #[cold]
     #[inline(never)]
     fn drain(&self) {
@@ -585,8 +579,7 @@ impl<P: ThreadPort> Lane<P> {
     }
 }
 
-/// Waits, for a reader, until a place is filled; false if it is not for long: its handler was left
-/// by a jump.
+/// Waits, for a reader, until a slot is filled; returns false if that takes too long: its handler has ended by a jump.
 fn is_filled(place: &AtomicBool) -> bool {
     for _ in 0..SPINS {
         if place.load(Ordering::Acquire) {
@@ -597,13 +590,13 @@ fn is_filled(place: &AtomicBool) -> bool {
     false
 }
 
-impl<P: ThreadPort> Default for Lane<P> {
+impl<P: ThreadPort> Default for ThreadBuffer<P> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-/// Sorts by time. Few entries, nearly in order.
+/// Insertion sort by time, for few entries that are nearly in order.
 fn sort(events: &[Cell<(u64, Event)>]) {
     for i in 1..events.len() {
         for pair in events[..=i].windows(2).rev() {

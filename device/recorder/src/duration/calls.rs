@@ -1,10 +1,10 @@
-//! Calls that have ended, or are still open: what is recorded of them.
+//! Decides which calls that have ended, or are open, are recorded.
 
 use super::*;
 
 impl Control {
-    /// The `n`th open call of all stacks at `now`, and its thread, counted from the outermost of each; `Some(None)` if there is none in
-    /// that place, `None` behind the last. With nobody else at it.
+    /// The `n`th open call of all stacks at `now`, with its thread, counted from the outermost of each stack.
+    /// `Some(None)` if that frame is free, `None` behind the last. The caller has exclusive access.
     pub fn open(&self, n: u32, now: u64) -> Option<Option<(usize, Ended)>> {
         let (stack, index) = (n / (self.depth - 1), n % (self.depth - 1) + 1);
         if stack >= self.stacks {
@@ -27,7 +27,8 @@ impl Control {
         Some(self.call(place, frame, now).map(|call| (thread, call)))
     }
 
-    /// The function of the `n`th caller of a call whose frame is still there, from the innermost on; `None` if there are not so many.
+    /// The function of the `n`th caller of a call, from the innermost on; `None` if there are fewer. The call's frame
+    /// must still exist.
     pub fn caller(&self, call: &Ended, n: usize) -> Option<usize> {
         let frame = call.frame.wrapping_sub(1 + n);
         if frame <= call.head {
@@ -57,7 +58,8 @@ impl Control {
         })
     }
 
-    /// Whether a call is to be recorded: it took long enough, is not too deep, and the filter lets it through. (While its frame is there.)
+    /// Whether a call is to be recorded: it took long enough, is not too deep, and passes the filter. The call's frame
+    /// must still exist.
     pub fn records(&self, call: &Ended) -> bool {
         let settings = &self.settings;
         let time = call.duration.saturating_sub(call.away);
@@ -85,13 +87,13 @@ impl Control {
         true
     }
 
-    /// Whether frames are due to [age](Self::age) at `now`: four times in a turn of the counter.
+    /// Whether frames are due to [age](Self::age) at `now`: four times per wraparound of the counter.
     pub fn is_due(&self, now: u64) -> bool {
         usize::BITS == 32 && self.age.get() != (now >> 30) as u32
     }
 
-    /// Gives the `n`th frame of all stacks the upper half of its times, where it has none yet; false behind the last. With nobody
-    /// else at it; several times in a turn of the counter.
+    /// Stores the upper half of the times of the `n`th frame of all stacks, if it has none yet; returns false behind
+    /// the last frame. Needed several times per wraparound of the counter. The caller has exclusive access.
     pub fn age(&self, n: u32, now: u64) -> bool {
         let (stack, index) = (n / (self.depth - 1), n % (self.depth - 1) + 1);
         if stack >= self.stacks {

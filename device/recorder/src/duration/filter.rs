@@ -1,10 +1,10 @@
-//! Which functions are recorded: two bits for each granule of the program's text.
+//! Function filter: two bits for each granule of the program's text.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
 use kymo_wire::link::Action;
 
-/// Where the bits of a function are: a byte, and how far they are shifted in it. `None` if it has none.
+/// Position of a function's bits: the byte, and the shift within it. `None` if the filter does not cover the function.
 #[inline(always)]
 pub(super) fn place(
     function: usize,
@@ -16,14 +16,14 @@ pub(super) fn place(
     (byte < bytes as usize).then_some((byte, (granule as u32 & 3) * 2))
 }
 
-/// The action that these bits say.
+/// The action encoded by the bits at this position.
 pub(super) fn get(byte: &AtomicU8, shift: u32) -> Action {
     action(u32::from(byte.load(Ordering::Relaxed) >> shift))
 }
 
-/// The action that the two lowest bits say.
+/// The action encoded by the two lowest bits.
 pub(super) fn action(bits: u32) -> Action {
-    // 3 is none, and records.
+    // 3 is not an action, and means to record.
     match bits & 3 {
         1 => Action::Skip,
         2 => Action::Below,
@@ -31,7 +31,7 @@ pub(super) fn action(bits: u32) -> Action {
     }
 }
 
-/// Says so.
+/// Stores an action at this position.
 pub(super) fn set(byte: &AtomicU8, shift: u32, action: Action) {
     let others = byte.load(Ordering::Relaxed) & !(3 << shift);
     byte.store(others | (action as u8) << shift, Ordering::Relaxed);

@@ -1,9 +1,9 @@
-//! Calls that end without exits: a jump leaves them, or nobody follows them any more.
+//! Calls that end without an exit: a jump leaves them, or tracking ends.
 
 use super::*;
 
 impl Control {
-    /// The running call is about to call `setjmp`. With nobody else at it.
+    /// Marks the running call as about to call `setjmp`. The caller has exclusive access.
     pub fn set_jump(&self, buffer: usize) {
         let top = self.top.load(Ordering::Relaxed).wrapping_sub(1);
         if self
@@ -17,7 +17,8 @@ impl Control {
         }
     }
 
-    /// `longjmp` is about to be called, at `now`: gives the calls that it leaves, the innermost first, to `ended`. With nobody else at it.
+    /// Handles a `longjmp` at `now`: passes the calls that it leaves, innermost first, to `ended`. The caller has
+    /// exclusive access.
     pub fn jump(&self, buffer: usize, now: u64, mut ended: impl FnMut(&Self, &Ended)) {
         let place = self.running.load(Ordering::Relaxed);
         let Some(head) = self.head() else {
@@ -31,7 +32,7 @@ impl Control {
         loop {
             frame = frame.wrapping_sub(1);
             if frame <= place {
-                // It leads to a call that is not known: an exit further out will show that.
+                // The jump leads to an unknown call: a later exit further out will show that.
                 return;
             }
             // SAFETY: it lies in the running stack.
@@ -46,8 +47,8 @@ impl Control {
         });
     }
 
-    /// All calls of the running stack end at `now` for who follows them, if nobody saw how: gives them, the innermost first,
-    /// to `ended`. With nobody else at it.
+    /// Ends the tracking of all calls of the running stack at `now`, whose exits were not seen: passes them, innermost
+    /// first, to `ended`. The caller has exclusive access.
     #[cfg(target_has_atomic = "ptr")]
     pub fn leave_all(&self, now: u64, mut ended: impl FnMut(&Self, &Ended)) {
         let place = self.running.load(Ordering::Relaxed);
@@ -61,7 +62,7 @@ impl Control {
         self.leave_above((place, place), now, |control, call| ended(control, call));
     }
 
-    /// The calls above `frame`, in the stack at `place`, end at `now`.
+    /// Ends the calls above `frame`, in the stack at `place`, at `now`.
     #[inline(always)]
     fn leave_above(
         &self,

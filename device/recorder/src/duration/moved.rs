@@ -1,9 +1,11 @@
-//! Threads that change the CPU in the middle of a call. Each CPU has a structure, and so a stack for such a thread.
+//! Threads that migrate to another CPU during a call. Each CPU has its own structure, and so its own stack for such a
+//! thread.
 
 use super::*;
 
 impl Control {
-    /// Whether this thread's stack runs, and the thread has not run on another CPU since. With nobody else at it.
+    /// Whether this thread's stack runs, and the thread has not run on another CPU since. The caller has exclusive
+    /// access.
     #[inline(always)]
     pub fn runs(&self, thread: usize) -> bool {
         self.head().is_some_and(|head| {
@@ -12,25 +14,26 @@ impl Control {
         })
     }
 
-    /// This thread was switched in on another CPU: calls that it has open here will not end here. For any CPU at any time. The
-    /// system that schedules the thread orders this before the thread can be switched in here again.
+    /// Marks that this thread was switched in on another CPU: calls that it has open here will not end here. Any CPU
+    /// may call it at any time. The system that schedules the thread orders this call before the thread is switched in
+    /// here again.
     pub fn mark_moved(&self, thread: usize) {
         if thread == 0 {
-            // No thread, or several.
+            // No thread, or a number that several share.
             return;
         }
         for n in 0..self.stacks {
             // SAFETY: it is one of the program's frames.
             let head = unsafe { &*self.stack(n) };
-            // If the stack is given to another thread meanwhile, the mark is not that one's.
+            // If the stack is given to another thread meanwhile, the mark does not match that thread.
             if head.start.load(Ordering::Relaxed) == thread {
                 head.start_high.store(thread, Ordering::Relaxed);
             }
         }
     }
 
-    /// Drops the calls that are open in [marked](Self::mark_moved) stacks: entries without an exit of their own. Before a
-    /// stack is looked for, for a later exit is not theirs. With nobody else at it.
+    /// Drops the open calls of [marked](Self::mark_moved) stacks, and counts them as entries without an exit. Call it
+    /// before a stack is selected, because a later exit does not belong to them. The caller has exclusive access.
     pub fn drop_moved(&self) {
         for n in 0..self.stacks {
             let place = self.stack(n);

@@ -1,4 +1,4 @@
-//! The program's structure for duration mode, if it defines one: a weak reference, which Rust cannot express.
+//! Weak reference to the program's structure for duration mode. Rust cannot express it, so it is written in assembly.
 
 use super::Control;
 #[cfg(target_has_atomic = "ptr")]
@@ -22,28 +22,28 @@ unsafe extern "C" {
     static kymo_duration_address: *const Control;
 }
 
-/// What `KYMO_DURATION` refers to, so that a library without duration mode cannot be linked with a program that defines
-/// its structure.
+/// Symbol that `KYMO_DURATION` refers to, so that a program that defines the structure does not link with a library
+/// without duration mode.
 #[cfg(target_os = "none")]
 #[allow(non_upper_case_globals)]
 #[unsafe(no_mangle)]
 static kymo_duration_part: u8 = 0;
 
-/// The structure.
+/// The program's structure, if it defines one.
 #[cfg(all(target_os = "none", target_pointer_width = "32"))]
 pub(crate) fn program() -> Option<&'static Control> {
     // SAFETY: the linker made it the address of the program's structure, or null.
     unsafe { kymo_duration_address.as_ref() }
 }
 
-/// The structure.
+/// The program's structure: there is none on these targets.
 #[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
 pub(crate) fn program() -> Option<&'static Control> {
     None
 }
 
-// The program's structures for several processors, if it defines them. (Not `.weak`: link-time optimization may have put the
-// program's definition into the same module.)
+// Weak reference to the program's structures for several processors. (Not `.weak`: link-time optimization may have put
+// the program's definition into the same module.)
 #[cfg(all(target_os = "none", target_arch = "aarch64"))]
 core::arch::global_asm!(
     ".weakref kymo_cpu_duration_if_any, kymo_cpu_duration",
@@ -62,14 +62,14 @@ unsafe extern "C" {
     static kymo_cpu_duration_address: *const CpuDuration;
 }
 
-/// The structures of several processors.
+/// The program's structures for several processors, if it defines them.
 #[cfg(all(target_os = "none", target_arch = "aarch64"))]
 pub(crate) fn cpus_program() -> Option<&'static CpuDuration> {
     // SAFETY: the linker made it the address of the program's structure, or null.
     unsafe { kymo_cpu_duration_address.as_ref() }
 }
 
-/// The structures of several processors.
+/// The program's structures for several processors: there are none on these targets.
 #[cfg(all(
     target_has_atomic = "ptr",
     not(all(target_os = "none", target_arch = "aarch64"))

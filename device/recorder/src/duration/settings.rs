@@ -1,4 +1,4 @@
-//! What the program, a command or a debugger says of duration mode.
+//! Settings of duration mode: from the program, a command or a debugger.
 
 use core::mem::offset_of;
 use core::ptr::{null, null_mut};
@@ -11,14 +11,14 @@ use crate::Event;
 use crate::hot::CODE_BIT;
 use crate::link::FreezeReport;
 
-/// The settings: a part of `kymo_duration_t`, whose words and meanings `kymo.h` has.
+/// The settings: a part of `kymo_duration_t`, whose fields `kymo.h` documents.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Settings {
     threshold: AtomicUsize,
-    /// Entering it turns recording off; with [`CODE_BIT`], 0: none.
+    /// Function whose entry turns recording off; with [`CODE_BIT`], 0: none.
     stop: AtomicUsize,
-    /// A copy of the gate's stopper, which hooks find here.
+    /// Copy of the gate's stopper, for hooks.
     stopper: AtomicUsize,
     /// [`MAGIC`](super::MAGIC).
     pub(super) magic: u32,
@@ -27,60 +27,60 @@ pub struct Settings {
     filter_shift: AtomicU32,
     filter: AtomicPtr<AtomicU8>,
     filter_bytes: AtomicU32,
-    /// A debugger has changed flags or the stop function: the next tick sees to it.
+    /// Set by a debugger that has changed flags or the stop function: the next tick applies the change.
     request: AtomicU32,
     filter_base: AtomicUsize,
-    /// Where they are kept over a reboot.
+    /// Memory that preserves the settings over a reboot.
     retained: *mut usize,
-    /// A call of this function (with [`CODE_BIT`]) that takes longer than that stops recording; 0: none does.
+    /// Freeze function (with [`CODE_BIT`]): a call of it that takes longer than `freeze_over` stops recording; 0: none
+    /// does.
     freeze: AtomicUsize,
     freeze_over: AtomicUsize,
-    /// These, and the stop function, count only if they are called from here; 0: from anywhere.
+    /// Required caller of the freeze function, the freeze event and the stop function; 0: any.
     freeze_from: AtomicUsize,
-    /// And only the so manieth time.
+    /// Number of the first such occurrence that counts.
     freeze_hit: AtomicU32,
-    /// So many calls are recorded after that, before recording stops.
+    /// Number of calls to record after that, before recording stops.
     freeze_after: AtomicU32,
-    /// An event that stops recording: [`ON_MARKER`], [`ON_IRQ`], or 0 for none; and its value or number.
+    /// Event that stops recording: [`ON_MARKER`], [`ON_IRQ`], or 0 for none; `freeze_value` is its value or number.
     freeze_on: AtomicU32,
     freeze_value: AtomicU32,
-    /// How often it has happened since recording was turned on.
+    /// Number of such occurrences since recording was turned on.
     hits: AtomicU32,
-    /// How many calls are still to be recorded, and one more; 0: it has not happened.
+    /// Number of calls still to be recorded, plus one; 0: there was no occurrence that counts.
     left: AtomicU32,
-    /// What becomes of calls of functions from the build on: so many rules.
+    /// The program's filter rules: `rule_count` of them.
     rules: *const Rule,
     rule_count: u32,
 }
 
-/// What becomes of calls of a function, as the program says when it is built: `kymo_duration_rule_t`.
+/// A filter rule that the program defines at build time: `kymo_duration_rule_t`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct Rule {
-    /// The function as the compiler has it; 0: all functions.
+    /// The function's address as the compiler passes it; 0: all functions.
     pub function: usize,
     /// The [`Action`] as a number.
     pub action: u32,
 }
 
-/// How many words of the machine are kept over a reboot, with a checksum behind them: `kymo_duration_retained_t` has
-/// room for one more.
+/// Number of machine words that survive a reboot, without the checksum: `kymo_duration_retained_t` has one more word.
 const KEPT: usize = 11;
 
-/// So many of them are as wide as the machine in the settings, too.
+/// How many of these are machine words in the settings, too.
 const OF_WORDS: usize = 5;
 
-/// So many words of the machine `kymo_duration_retained_t` has.
+/// Number of machine words of `kymo_duration_retained_t`.
 pub const WORDS: usize = KEPT + 1;
 
-/// [`Settings::flags`]: calls are recorded so.
+/// [`Settings::flags`]: duration mode is on.
 pub const ON: u32 = 1;
-/// [`Settings::flags`]: the threshold compares the time that a call's thread had a processor.
+/// [`Settings::flags`]: the threshold applies to the time that the call's thread was running.
 pub const ON_CPU: u32 = 2;
 /// [`Settings::flags`]: thread switches and interrupts are recorded, too.
 pub const EVENTS: u32 = 4;
 
-/// [`Settings::flags`]: what becomes of functions that are behind the filter's end, from this bit on.
+/// [`Settings::flags`]: position of the two bits with the action for functions that the filter does not cover.
 const OTHERS: u32 = 8;
 
 /// [`Settings::freeze_on`]: a marker.
@@ -109,7 +109,7 @@ impl Settings {
     /// Where the flags are.
     pub(super) const FLAGS_OFFSET: usize = offset_of!(Self, flags);
 
-    /// Off.
+    /// Settings with duration mode off.
     pub const fn new() -> Self {
         Self {
             threshold: AtomicUsize::new(0),
@@ -138,14 +138,14 @@ impl Settings {
         }
     }
 
-    /// A call of this function that takes longer than so many ticks stops recording; 0: none does.
+    /// Sets the freeze function: a call of it that takes longer than `over` ticks stops recording; 0: none does.
     pub fn set_freeze(&self, function: usize, over: usize) {
         self.freeze_over.store(over, Ordering::Relaxed);
         self.freeze.store(marked(function), Ordering::Relaxed);
         self.rearm();
     }
 
-    /// An event that stops recording.
+    /// Sets the event that stops recording.
     pub fn set_freeze_on(&self, event: FreezeOn) {
         let (kind, value) = match event {
             FreezeOn::Nothing => (0, 0),
@@ -157,7 +157,7 @@ impl Settings {
         self.rearm();
     }
 
-    /// Whether this event is one that stops recording.
+    /// Whether this event stops recording.
     #[inline(always)]
     pub fn freezes_on(&self, event: Event) -> bool {
         let (kind, value) = match event {
@@ -169,8 +169,8 @@ impl Settings {
             && self.freeze_value.load(Ordering::Relaxed) == value
     }
 
-    /// These, and the stop function, count if they are called from here (0: from anywhere), the `hit`th time, and stop recording when so many
-    /// calls more have been recorded.
+    /// Sets the condition of freeze and stop: they must occur in a call from `from` (0: any), count from the `hit`th
+    /// occurrence on, and stop recording after `after` more calls have been recorded.
     pub fn set_condition(&self, from: usize, hit: u32, after: u32) {
         self.freeze_from.store(marked(from), Ordering::Relaxed);
         self.freeze_hit.store(hit, Ordering::Relaxed);
@@ -178,13 +178,13 @@ impl Settings {
         self.rearm();
     }
 
-    /// Nothing has happened yet.
+    /// Restarts the counts.
     pub fn rearm(&self) {
         self.hits.store(0, Ordering::Relaxed);
         self.left.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a call that took so long is one that stops recording.
+    /// Whether a call of this duration stops recording.
     pub(crate) fn freezes(&self, function: usize, duration: u64) -> bool {
         let freeze = self.freeze.load(Ordering::Relaxed);
         freeze != 0
@@ -192,8 +192,8 @@ impl Settings {
             && duration > self.freeze_over.load(Ordering::Relaxed) as u64
     }
 
-    /// What stops recording has happened in a call from `caller`: whether recording is to stop at once. If it is to stop later,
-    /// [`count`](Self::count) tells when.
+    /// Counts an occurrence of freeze or stop in a call from `caller`. Returns whether recording is to stop at once; if
+    /// it is to stop later, [`count`](Self::count) returns when.
     pub fn happen(&self, caller: Option<usize>) -> bool {
         self.is_from(caller) && self.happen_here()
     }
@@ -218,50 +218,50 @@ impl Settings {
         after == 0
     }
 
-    /// A call was recorded: whether it was the last one that is to be.
+    /// Counts a recorded call; returns whether it was the last one to record.
     pub fn count(&self) -> bool {
         self.left.load(Ordering::Relaxed) > 1
             && change(&self.left, |left| if left > 1 { left - 1 } else { left }) == 2
     }
 
-    /// Ticks from which on a call is recorded.
+    /// Least duration of a call that is recorded, in ticks.
     #[inline(always)]
     pub fn threshold(&self) -> usize {
         self.threshold.load(Ordering::Relaxed)
     }
 
-    /// Sets them.
+    /// Sets the threshold.
     pub fn set_threshold(&self, ticks: usize) {
         self.threshold.store(ticks, Ordering::Relaxed);
     }
 
-    /// Calls in so many others are the last that are recorded; 0: all.
+    /// Largest nesting depth of calls that are recorded; 0: any.
     pub fn depth(&self) -> u32 {
         self.depth.load(Ordering::Relaxed)
     }
 
-    /// Sets that.
+    /// Sets the depth.
     pub fn set_depth(&self, depth: u32) {
         self.depth.store(depth, Ordering::Relaxed);
     }
 
-    /// Whether calls are recorded so.
+    /// Whether duration mode is on.
     pub fn is_on(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & ON != 0
     }
 
-    /// Says whether they are.
+    /// Turns duration mode on or off.
     pub fn turn(&self, on: bool) {
         self.set_flag(ON, on);
     }
 
-    /// Whether the threshold compares the time that a call's thread had a processor.
+    /// Whether the threshold applies to the time that the call's thread was running.
     #[inline(always)]
     pub fn counts_cpu(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & ON_CPU != 0
     }
 
-    /// Says so.
+    /// Sets whether the threshold applies to the running time.
     pub fn count_cpu(&self, cpu: bool) {
         self.set_flag(ON_CPU, cpu);
     }
@@ -271,7 +271,7 @@ impl Settings {
         self.flags.load(Ordering::Relaxed) & EVENTS != 0
     }
 
-    /// Says so.
+    /// Sets whether thread switches and interrupts are recorded, too.
     pub fn keep_events(&self, events: bool) {
         self.set_flag(EVENTS, events);
     }
@@ -282,27 +282,27 @@ impl Settings {
         self.flags.store(others | flag, Ordering::Relaxed);
     }
 
-    /// The function whose entry turns recording off, without the bit of Thumb code; 0: none.
+    /// The function whose entry turns recording off, without the Thumb bit; 0: none.
     pub fn stop(&self) -> usize {
         self.stop.load(Ordering::Relaxed) & !CODE_BIT
     }
 
-    /// Sets it.
+    /// Sets the function whose entry turns recording off.
     pub fn set_stop(&self, function: usize) {
         self.stop.store(marked(function), Ordering::Relaxed);
     }
 
-    /// Hooks are to look for this stopper.
+    /// Sets the stopper that hooks compare with.
     pub fn set_stopper(&self, function: usize) {
         self.stopper.store(marked(function), Ordering::Relaxed);
     }
 
-    /// Whether entering or leaving some function does something.
+    /// Whether hooks have to compare functions with the stop function or the stopper.
     pub fn watches(&self) -> bool {
         (self.stop.load(Ordering::Relaxed) | self.stopper.load(Ordering::Relaxed)) != 0
     }
 
-    /// Whether a debugger asked for changes, which are then seen to.
+    /// Whether a debugger has requested that changes be applied; resets the request.
     pub fn take_request(&self) -> bool {
         let asked = self.request.load(Ordering::Relaxed) != 0;
         if asked {
@@ -311,24 +311,25 @@ impl Settings {
         asked
     }
 
-    /// Where the program's text begins.
+    /// Sets the base of the program's text, if there is none yet.
     pub fn set_base(&self, text: usize) {
         if self.filter_base.load(Ordering::Relaxed) == 0 {
             self.filter_base.store(text & !CODE_BIT, Ordering::Relaxed);
         }
     }
 
-    /// Takes what was kept over a reboot, if this program kept it; else the filter is that of the build.
+    /// Restores the settings that survived a reboot, if this program stored them; otherwise applies the build's filter
+    /// rules.
     pub(crate) fn load(&self, build_id: &[u8]) {
         if self.retained.is_null() || !cfg!(feature = "retained") {
             return self.follow_rules();
         }
-        // SAFETY: the program gives so many words. Volatile, for the compiler must not think that it knows what RAM
-        // holds after a reset.
+        // SAFETY: the program gives so many words. Volatile, because the compiler must not assume what RAM holds after
+        // a reset.
         let word = |at| unsafe { self.retained.add(at).read_volatile() };
         let kept: [usize; KEPT] = core::array::from_fn(word);
         if self.check(&kept, build_id) != word(KEPT) {
-            // The filter lies in such memory, too, and holds anything.
+            // The filter is in such memory, too, and its content is undefined.
             self.set_actions(Action::Record);
             return self.follow_rules();
         }
@@ -344,8 +345,8 @@ impl Settings {
         }
     }
 
-    /// Keeps the settings over a reboot, where the program has a place for that. An interrupt that keeps them meanwhile
-    /// may tear them, and then this does it again.
+    /// Stores the settings for the next boot, if the program has memory for that. An interrupt that stores them
+    /// meanwhile may tear them; this then stores them again.
     pub(crate) fn keep(&self, build_id: &[u8]) {
         if self.retained.is_null() || !cfg!(feature = "retained") {
             return;
@@ -363,7 +364,7 @@ impl Settings {
         }
     }
 
-    /// The settings that are kept.
+    /// The settings that survive a reboot.
     fn kept(&self) -> [usize; KEPT] {
         let mut kept = [0; KEPT];
         let words = self.kept_words();
@@ -378,7 +379,7 @@ impl Settings {
         kept
     }
 
-    /// Those of them that are as wide as the machine.
+    /// Those that are machine words.
     const fn kept_words(&self) -> [&AtomicUsize; OF_WORDS] {
         [
             &self.threshold,
@@ -401,7 +402,7 @@ impl Settings {
         ]
     }
 
-    /// The checksum of what is kept, of the filter and of the program: FNV-1a.
+    /// Checksum of the stored settings, of the filter and of the program: FNV-1a.
     fn check(&self, kept: &[usize; KEPT], build_id: &[u8]) -> usize {
         let more = |sum: usize, word: usize| (sum ^ word).wrapping_mul(16_777_619);
         let sum = build_id.iter().fold(super::MAGIC as usize, |sum, byte| {
@@ -414,7 +415,7 @@ impl Settings {
         })
     }
 
-    /// Sets what the program's rules say, in their order.
+    /// Applies the program's rules, in their order.
     fn follow_rules(&self) {
         for n in 0..self.rule_count as usize {
             // SAFETY: the program gives so many rules.
@@ -430,7 +431,7 @@ impl Settings {
         }
     }
 
-    /// What turns recording off, beside the stop function.
+    /// Reports what turns recording off besides the stop function.
     pub fn freeze_report(&self) -> FreezeReport {
         let word = |word: &AtomicUsize| word.load(Ordering::Relaxed);
         let number = |number: &AtomicU32| number.load(Ordering::Relaxed);
@@ -450,13 +451,13 @@ impl Settings {
         !self.filter.load(Ordering::Relaxed).is_null()
     }
 
-    /// Gives it a filter that the program does not have: two bits for every `1 << shift` bytes from `base` on. While calls are
-    /// being recorded, where `shift` is what it was before.
+    /// Installs a filter that the program does not have: two bits for every `1 << shift` bytes from `base` on. While
+    /// calls are being recorded, `shift` must stay the same.
     ///
     /// # Safety
-    /// The filter stays for as long as the settings, and so do those that were given before.
+    /// The filter remains valid for as long as the settings, and so do those that were given before.
     pub unsafe fn give_filter(&self, filter: &[AtomicU8], (base, shift): (usize, u32)) {
-        // (Until all of it is seen functions are behind the filter's end.)
+        // (Until its length is visible, functions count as not covered by the filter.)
         self.filter_shift.store(shift, Ordering::Relaxed);
         self.filter_base.store(base, Ordering::Relaxed);
         let at: *const AtomicU8 = filter.as_ptr();
@@ -476,7 +477,7 @@ impl Settings {
         unsafe { core::slice::from_raw_parts(filter, bytes) }
     }
 
-    /// The bits of a function.
+    /// The filter bits of a function.
     fn bits(&self, function: usize) -> Option<(&AtomicU8, u32)> {
         let filter = self.filter_bytes();
         let base = self.filter_base.load(Ordering::Relaxed);
@@ -485,7 +486,7 @@ impl Settings {
         Some((filter.get(byte)?, shift))
     }
 
-    /// What becomes of calls of a function.
+    /// The action for calls of a function.
     pub fn action(&self, function: usize) -> Action {
         match self.bits(function) {
             Some((byte, shift)) => filter::get(byte, shift),
@@ -493,7 +494,7 @@ impl Settings {
         }
     }
 
-    /// Sets what becomes of calls of a function; false if there is no room for it.
+    /// Sets the action for calls of a function; returns false if the filter does not cover it.
     pub fn set_action(&self, function: usize, action: Action) -> bool {
         match self.bits(function) {
             Some((byte, shift)) => filter::set(byte, shift, action),
@@ -502,7 +503,7 @@ impl Settings {
         true
     }
 
-    /// Sets that of all functions; false if there is no filter.
+    /// Sets the action for all functions; returns false if there is no filter.
     pub fn set_actions(&self, action: Action) -> bool {
         let all = action as u8 * 0b0101_0101;
         for byte in self.filter_bytes() {
@@ -512,7 +513,7 @@ impl Settings {
         self.filters()
     }
 
-    /// Sets that of functions that are behind the filter's end.
+    /// Sets the action for functions that the filter does not cover.
     pub fn set_others(&self, action: Action) {
         self.set_flag(3 << OTHERS, false);
         self.set_flag((action as u32) << OTHERS, true);

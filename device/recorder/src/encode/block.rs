@@ -1,18 +1,15 @@
-//! Records of the program's own, of any size, written in place: reserved, filled, committed or
-//! discarded.
+//! Variable-size records that the program writes in place: it reserves, fills, and commits or discards them.
 //!
-//! A reserved record stands in the stream as a whole one from the beginning on, but its type says
-//! that it is not finished ([`UNFINISHED`]). So whoever records
-//! meanwhile just goes on behind it, and nobody ever waits; a reader that comes too early sees that
-//! something was being written, and how long it is, and passes over it. To commit is one store, of the
-//! type. To discard takes the record back if nothing stands behind it, and its time with it; else it
-//! stays unfinished for good (also if what stood behind it has been taken back that came just while it was
-//! reserved).
+//! A reserved record is in the stream from the start, as a complete record whose type says that it is not finished
+//! ([`UNFINISHED`]). Other events are recorded behind it meanwhile, and no context ever waits; a reader that comes too
+//! early sees that a record was being written, and its length, and skips it. Committing is one store, of the type.
+//! Discarding removes the record, with the `time` record that was written for it, if it is the last one; otherwise it
+//! remains unfinished. (It also remains so if it is the last one again because nested reservations behind it have been
+//! discarded, and more than one of them was open at once: only the last two reservations can be removed.)
 //!
-//! What is being filled must not be overwritten. So a packet with a reserved record in it keeps its
-//! place: if the ring comes round to it, events are discarded (and counted) until the record is
-//! committed; in mode *stream* the reader does not get the packet before. Who reserves should not be
-//! long.
+//! A record that is being filled must not be overwritten, so a packet with a reserved record keeps its slot: when the
+//! ring wraps around to it, events are discarded (and counted) until the program commits the record. In mode *stream*
+//! the reader does not get the packet before that either. Programs should not keep a reservation for long.
 
 use core::cell::Cell;
 use core::ptr::null_mut;
@@ -30,32 +27,32 @@ use crate::unaligned::put32;
 /// `u16 type, u16 length`.
 const HEAD: usize = 4;
 
-/// What stands around the data, at most.
+/// Most bytes that a record has besides its data.
 const AROUND: usize = OTHER_BYTES + BLOCK_ALIGN + HEAD;
 
-/// The driver says that nothing is to be recorded.
+/// The driver has stopped recording.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shut;
 
-/// How to take a reserved record back.
+/// How to remove a reserved record from the stream.
 #[derive(Clone, Copy, Debug)]
 struct Undo {
-    /// Where the stream ended before it; null: it can't be.
+    /// Where the stream ended before it; null: it can't be removed.
     at: *mut u8,
-    /// The time of the last record before it, cut by [`low`](crate::hot::low): on 32-bit targets that was less
-    /// than 2^32 ticks before.
+    /// Time of the last record before it, truncated by [`low`](crate::hot::low): on 32-bit targets it was less than
+    /// 2^32 ticks earlier.
     last: usize,
 }
 
 impl Undo {
-    /// It can't be.
+    /// The record can't be removed.
     const NONE: Self = Self {
         at: null_mut(),
         last: 0,
     };
 }
 
-/// The last reserved record and the one before that, if those can be taken back.
+/// How to remove the last reserved record, and the one before that.
 #[derive(Debug)]
 pub(crate) struct Undos {
     newest: Cell<Undo>,
@@ -63,7 +60,7 @@ pub(crate) struct Undos {
 }
 
 impl Undos {
-    /// None. All zero.
+    /// None can be removed. All zero.
     pub const fn new() -> Self {
         Self {
             newest: Cell::new(Undo::NONE),
@@ -72,26 +69,26 @@ impl Undos {
     }
 }
 
-/// What was there before a record was to be reserved.
+/// State of the stream before a record is reserved.
 #[derive(Clone, Copy)]
 struct Before {
     /// Where the stream ended.
     seen: Seen,
-    /// How many packets there were.
+    /// The number of packets begun.
     packet: u32,
-    /// The upper half of the time.
+    /// The upper half of the last time.
     upper: u32,
 }
 
-/// A record that is to be reserved: where everything goes.
+/// Addresses of a record that is about to be reserved.
 struct Block {
     /// Where the record begins.
     at: *mut u8,
-    /// Type and length.
+    /// Address of type and length.
     head: *mut u32,
-    /// Both, as they stand there.
+    /// Type and length, as stored.
     value: u32,
-    /// Where the record ends.
+    /// End of the record.
     end: *mut u8,
 }
 
@@ -111,7 +108,7 @@ impl Block {
     }
 }
 
-/// Where the data of a record goes that begins at `at`.
+/// Address of the data of a record that begins at `at`.
 fn data_of(at: *mut u8) -> *mut u8 {
     let behind = at.wrapping_add(OTHER_BYTES);
     let padding = (behind as usize).wrapping_neg() % BLOCK_ALIGN;
@@ -119,16 +116,16 @@ fn data_of(at: *mut u8) -> *mut u8 {
 }
 
 impl<T: Target> Stream<T> {
-    /// Reserves a record at `now` with room for `length` bytes, where nobody comes in between, and
-    /// returns where they go: aligned to [`BLOCK_ALIGN`], anything in them. Null if there is no room,
-    /// or could never be: that is counted. It has to be [committed](Self::commit_block) or
-    /// [discarded](Self::discard_block).
+    /// Reserves a record at `now` with `length` bytes of data, where no other context can interrupt. Returns the
+    /// address of the data: aligned to [`BLOCK_ALIGN`], contents unspecified. Returns null, and counts a discarded
+    /// event, if there is no room or never could be. The caller must [commit](Self::commit_block) or
+    /// [discard](Self::discard_block) the record.
     pub fn reserve_block(&self, now: u64, length: usize) -> *mut u8 {
         let reserved = self.reserve_block_by(&Alone::at(self, now), length);
         reserved.unwrap_or(null_mut())
     }
 
-    /// The same in a driver's steps. An error if that says that nothing is to be recorded.
+    /// The same in the steps of a driver. Fails if that has stopped recording.
     #[inline(always)]
     pub(crate) fn reserve_block_by<D: Driver>(
         &self,
@@ -139,7 +136,7 @@ impl<T: Target> Stream<T> {
             return Ok(null_mut());
         };
         let most = self.buffer().packet_bytes() as usize;
-        // With a `time` record before it, and as much padding as there ever is.
+        // Including a preceding `time` record, and the most padding there can be.
         let around = T::LAYOUT.header_bytes() + 8 + AROUND;
         if length > usize::from(u16::MAX) || around + length > most {
             driver.apart(|| self.add_discarded(1));
@@ -183,15 +180,15 @@ impl<T: Target> Stream<T> {
         Ok(null_mut())
     }
 
-    /// Whether a `time` record stands there.
+    /// Whether there is a `time` record at this address.
     fn is_time(at: *mut u8) -> bool {
         // SAFETY: the stream ends behind it, in the same packet.
         Form::of(T::LAYOUT.order, unsafe { at.read() }) == Form::Time
     }
 
-    /// Writes all of an unfinished record but its data, pins its packet, and notes how it is taken back, where nobody
-    /// comes in between. `None` if there is no room for it, or it is too far away; null, which is counted, if too many
-    /// are being filled.
+    /// Writes an unfinished record without its data, reserves its packet and notes how to remove the record, where no
+    /// other context can interrupt. `None` if there is no room, or if the last record's time is too far away; null,
+    /// counted as discarded, if too many records are being filled.
     ///
     /// # Safety
     /// Below the cursor's limit there is memory that nobody else writes, and the record has less than 2^16 bytes.
@@ -216,7 +213,7 @@ impl<T: Target> Stream<T> {
         unsafe {
             let header = Shape::other_header(order, EventId::Block, now as u64);
             store(order, block.at, header, OTHER_BYTES);
-            // The padding, and what is stored next.
+            // The padding, and bytes that the next store overwrites.
             put32(block.at.wrapping_add(OTHER_BYTES), 0);
             put32(block.head.cast(), block.value);
         }
@@ -230,8 +227,9 @@ impl<T: Target> Stream<T> {
         Some(block.head.wrapping_add(1).cast())
     }
 
-    /// The record that has just been reserved is taken back with the `time` record before it, if that was made for it. (A
-    /// packet that was begun for it stays.) Unless more than the lower half of the time before it would have to be known.
+    /// Makes the record just reserved removable together with the `time` record before it, if that was written for it.
+    /// (A packet that was begun for it remains.) Not possible where that would need more than the lower half of the
+    /// previous time.
     fn note_time(&self, cursor: &Cursor, before: Before) {
         let newest = &self.undos.newest;
         let start = newest.get();
@@ -249,12 +247,12 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// The upper half of the last time that is known, which is not after the last record's.
+    /// Upper half of the last known time, which is not after the last record's.
     fn upper(&self) -> u32 {
         (self.known_last() >> 32) as u32
     }
 
-    /// Finishes a reserved record: from now on it is there, with this type (not [`UNFINISHED`]).
+    /// Finishes a reserved record: sets its type (not [`UNFINISHED`]).
     ///
     /// # Safety
     /// `data` came from [`reserve_block`](Self::reserve_block), and is used for the last time.
@@ -264,7 +262,7 @@ impl<T: Target> Stream<T> {
         self.buffer().unpin(data, false);
     }
 
-    /// The same while the stream's writer may be at work; of the type [`UNFINISHED`] it stays so.
+    /// The same while the stream's writer may be running; with the type [`UNFINISHED`] the record remains unfinished.
     ///
     /// # Safety
     /// As of [`commit_block`](Self::commit_block).
@@ -277,8 +275,7 @@ impl<T: Target> Stream<T> {
         self.buffer().unpin(data, true);
     }
 
-    /// Takes a reserved record back: wholly if nothing was recorded since. Else it stays where it is,
-    /// unfinished.
+    /// Discards a reserved record: removes it if nothing was recorded since, otherwise leaves it unfinished.
     ///
     /// # Safety
     /// As of [`commit_block`](Self::commit_block).
@@ -287,7 +284,7 @@ impl<T: Target> Stream<T> {
         self.buffer().unpin(data, false);
     }
 
-    /// [Commits](Self::commit_block) a record in a driver's steps, or if the type is [`UNFINISHED`]
+    /// [Commits](Self::commit_block) a record in the steps of a driver or, if the type is [`UNFINISHED`],
     /// [discards](Self::discard_block) it.
     ///
     /// # Safety
@@ -313,19 +310,19 @@ impl<T: Target> Stream<T> {
             ByteOrder::Little => kind.to_le(),
             ByteOrder::Big => kind.to_be(),
         };
-        // What was filled in comes before that it is there, for who looks at memory at any moment.
+        // Data before type, for a reader of memory at any time.
         compiler_fence(Ordering::Release);
         // SAFETY: the type stands four bytes before the data, which is aligned to four.
         unsafe { data.sub(HEAD).cast::<u16>().write_volatile(kind) };
     }
 
-    /// Ends the stream where it was before the record with this data, if that is the last one.
+    /// Ends the stream before the record with this data, if that is the last one.
     #[inline(always)]
     fn take_back(&self, driver: &impl Driver, data: *mut u8) {
         let (Some(cursor), Undos { newest, other }) = (self.cursor(), &self.undos) else {
             return;
         };
-        // Who comes in between leaves this as it is, or something behind the record.
+        // A context that interrupts here leaves this unchanged, or leaves a record behind ours.
         let undo = newest.get();
         let mut start = undo.at;
         if start.is_null() {
@@ -352,7 +349,7 @@ impl<T: Target> Stream<T> {
                 self.set_last(self.sync(cursor).wrapping_sub(ago as u64));
                 cursor.commit(undo.at, undo.last);
                 if timed {
-                    // The slow path knows how long ago that was.
+                    // The slow path knows the whole time.
                     cursor.close();
                 }
             }

@@ -1,4 +1,4 @@
-//! Records of whole calls, in duration mode.
+//! Records of complete calls, for duration mode.
 
 use kymo_wire::event::{ByteOrder, EventId, OTHER_BITS, OTHER_BYTES, Shape};
 
@@ -6,29 +6,28 @@ use super::{Depth, Found, Need, Stream};
 use crate::Target;
 use crate::hot::{distance, low, store};
 
-/// A call as it is recorded.
+/// A complete call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WholeCall {
-    /// How it came to its end: [`EventId::Call`], or one of the others that have the payload of
-    /// [`EventId::CallFar`].
+    /// How it ended: [`EventId::Call`], or another id with the payload of [`EventId::CallFar`].
     pub how: EventId,
-    /// The function, without the bit that tells the instruction set.
+    /// The function, without the Thumb bit.
     pub function: usize,
-    /// How long it took.
+    /// Its duration.
     pub duration: u64,
-    /// The same without the calls that it made.
+    /// Its self time: the duration without its callees.
     pub own: u64,
     /// Its thread.
     pub thread: usize,
 }
 
 impl<T: Target> Stream<T> {
-    /// From the next packet on calls are records of their own, or not.
+    /// Sets whether packets from the next one on hold records of calls.
     pub(crate) fn set_calls(&self, calls: bool) {
         self.buffer.set_calls(calls);
     }
 
-    /// Records a call that ends at `now`, where nobody comes in between; false if it is discarded.
+    /// Records a call that ends at `now`, where no other context can interrupt; returns false if it is discarded.
     pub(crate) fn place_call(&self, now: u64, call: &WholeCall) -> bool {
         let layout = T::LAYOUT;
         let word = layout.word.bytes();
@@ -51,7 +50,7 @@ impl<T: Target> Stream<T> {
         };
         let bytes = OTHER_BYTES + first + 2 * time + word;
         let need = Need {
-            // The function is stored by the next power of two of bytes; the others then lie upon its end.
+            // The function is stored as the next power of two of bytes; the fields behind it then overwrite the excess.
             bytes: (layout.fast_bytes() + bytes) as u32,
             bits: OTHER_BITS,
             depth: Depth::Stays,
@@ -63,8 +62,8 @@ impl<T: Target> Stream<T> {
             if near && (at as usize + bytes) < cursor.limit() {
                 let order = layout.order;
                 let mut to = at;
-                // SAFETY: below the limit there is room for all of the record, and behind that for the fast path's longest, so
-                // also for what is stored beyond an end.
+                // SAFETY: below the limit there is room for all of the record, and behind that for the fast path's
+                // longest, so also for what is stored beyond an end.
                 unsafe {
                     put(
                         order,
@@ -93,7 +92,7 @@ impl<T: Target> Stream<T> {
     }
 }
 
-/// Stores so many bytes of a number, and goes behind them. (Inlined, so that these are a constant.)
+/// Stores the low `bytes` bytes of a number, and advances the address. (Inlined, so that `bytes` is a constant.)
 ///
 /// # Safety
 /// As of [`store`].

@@ -1,4 +1,4 @@
-//! How the steps of recording are kept from each other, and from whoever else records here.
+//! Interface of the drivers: how they exclude other writers from each step of recording.
 
 use kymo_wire::event::WordSize;
 
@@ -6,32 +6,32 @@ use super::Stream;
 use crate::Target;
 use crate::hot::{COUNTING, Cursor, NAMING, low, names_exits};
 
-/// What a record needs of its packet.
+/// Requirements of a record on its packet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    /// At most so many bytes.
+    /// Most bytes that it can take.
     pub bytes: u32,
-    /// It says so many bits of the time.
+    /// Bits of time that it holds.
     pub bits: u32,
-    /// What it does to the count of calls.
+    /// Its effect on the count of calls.
     pub depth: Depth,
 }
 
-/// What a record does to the count of calls ([`Cursor::depth`]).
+/// Effect of a record on the count of calls ([`Cursor::depth`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     /// Nothing.
     Stays,
-    /// There is one call more.
+    /// Adds an open call.
     More,
-    /// There is one less.
+    /// Removes one.
     Less,
-    /// What was entered before is not the reader's to know from here on.
+    /// Resets it: from here on a reader does not know the calls entered before.
     Parts,
 }
 
 impl Depth {
-    /// What it will be.
+    /// The count after the record.
     #[inline(always)]
     pub fn of<T: Target>(self, cursor: &Cursor) -> usize {
         let depth = cursor.depth.get();
@@ -44,23 +44,23 @@ impl Depth {
         }
     }
 
-    /// Does so.
+    /// Applies the effect to the cursor.
     #[inline(always)]
     pub fn apply<T: Target>(self, cursor: &Cursor) {
         cursor.depth.set(self.of::<T>(cursor));
     }
 }
 
-/// Counts how often an event is tried.
+/// Counts the attempts to record an event.
 #[derive(Debug, Default)]
 pub(crate) struct Tries(u8);
 
 impl Tries {
-    /// More interrupts than that do not come between the steps of one event, so the clock is far from its last
-    /// time whenever it is read, as one that counts down.
+    /// Most attempts per event. So many interrupts never preempt the steps of one event: if all attempts fail, the
+    /// clock is far from its last time at every reading, as one that counts down is.
     const MOST: u8 = 20;
 
-    /// Whether the driver's next try is one too many.
+    /// Whether the next attempt would exceed the limit.
     #[inline(always)]
     pub fn are_over<D: Driver>(&mut self) -> bool {
         if !D::READS_AGAIN {
@@ -71,51 +71,50 @@ impl Tries {
     }
 }
 
-/// What came of looking for room.
+/// Result of making room for a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// Something was done about it: it is to be tried again.
+    /// One change was made: try again.
     Again,
-    /// There is none: the record has been counted as discarded.
+    /// There is no room: the record was counted as discarded.
     Full,
-    /// Nothing is to be recorded any more, or not from here.
+    /// Recording has stopped, altogether or for this context.
     Shut,
 }
 
-/// Who keeps others away from a stream for the time of one step.
+/// Excludes other writers from a stream, one step at a time.
 pub(crate) trait Driver {
-    /// Whether the time is read anew for each try.
+    /// Whether each attempt reads the clock again.
     const READS_AGAIN: bool = false;
 
-    /// Does a step: calls `put` with the time (cut by [`low`]) unless it is known to be in vain, and
-    /// returns what that did.
+    /// Runs a step that records: calls `put` with the time (truncated by [`low`]) unless that could not succeed, and
+    /// returns what `put` returned.
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool;
 
-    /// Does a step that gives a record [room](Stream::make_room).
+    /// Runs a step that [makes room](Stream::make_room) for a record.
     fn room(&self, need: Need) -> Found;
 
-    /// Does a step that is no record's.
+    /// Runs a step that records nothing.
     fn apart<R>(&self, work: impl FnOnce() -> R) -> R;
 
-    /// The event is this thread's: steps from now on do nothing if the stream has meanwhile been told of another
-    /// one.
+    /// Binds the event to this thread: later steps do nothing if the stream's running thread has changed meanwhile.
     fn expect_thread(&self, thread: usize) {
         let _ = thread;
     }
 
-    /// Counts a hook that was called from inside another one, for this function.
+    /// Counts a call that is not recorded, of this function, because its hook ran within another one.
     fn refuse(&self, function: usize) {
         let _ = function;
     }
 
-    /// The clock is found not to count up, within a step.
+    /// Notes, within a step, that the clock does not count up.
     fn doubt(&self) {}
 
-    /// The time, within a step.
+    /// Reads the clock, within a step.
     fn now(&self) -> u64;
 }
 
-/// The driver of a stream to which nobody comes in between anyway.
+/// Driver of a stream on which nothing can interrupt the writer.
 #[derive(Debug)]
 pub(crate) struct Alone<'a, T> {
     stream: &'a Stream<T>,
@@ -123,8 +122,7 @@ pub(crate) struct Alone<'a, T> {
 }
 
 impl<'a, T: Target> Alone<'a, T> {
-    /// What is recorded happens at `now`; a time before the last record's is counted, and stands
-    /// still.
+    /// Records at `now`; a time before the last record's is counted, and recorded as equal to it.
     pub fn at(stream: &'a Stream<T>, now: u64) -> Self {
         let last = stream.last();
         if now < last {
@@ -140,7 +138,7 @@ impl<'a, T: Target> Alone<'a, T> {
 impl<T: Target> Driver for Alone<'_, T> {
     #[inline(always)]
     fn attempt(&self, put: impl FnOnce(usize) -> bool) -> bool {
-        // The low bits could be mistaken after that long.
+        // After half a wraparound the low bits could be ambiguous.
         let near = match T::LAYOUT.word {
             WordSize::Bits32 => self.now.wrapping_sub(self.stream.last()) < 1 << 31,
             WordSize::Bits64 => true,

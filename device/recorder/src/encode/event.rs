@@ -1,4 +1,4 @@
-//! Events to records: which ones, and what they do to what is known of the stream.
+//! Converts events to records, and updates the stream's state.
 
 use kymo_wire::event::{EventId, Form};
 
@@ -9,7 +9,7 @@ use crate::hot::{Cursor, is_counted, low};
 use crate::{Event, Target};
 
 impl<T: Target> Stream<T> {
-    /// Records any event at `now`, where nobody comes in between.
+    /// Records any event at `now`, where no other context can interrupt.
     pub fn record(&self, now: u64, event: Event) {
         let alone = Alone::at(self, now);
         let usual = match event {
@@ -26,14 +26,15 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Records what has a long number, where nobody comes in between.
+    /// Records an event with a long number, where no other context can interrupt.
     pub(crate) fn record_parts64(&self, alone: &Alone<'_, T>, (id, first, second): Parts64) {
         self.place(id, alone.now(), first, second as usize);
     }
 
-    /// Records that a function was entered, from the place `caller` if that is not 0. `also` is called with the time
-    /// (cut by [`low`]) in the step that records it, or after it was discarded. Returns whether that is done: the
-    /// driver may say that nothing is to be recorded. Or says as what else it is to be [recorded](Self::other).
+    /// Records that a function was entered, from the call site `caller` unless that is 0. Calls `also` with the time
+    /// (truncated by [`low`]) in the step that records it, or after the event was discarded. Returns true when done,
+    /// false if the driver has stopped recording. If no short entry fits, returns the parts that the caller has to
+    /// [record](Self::other) instead.
     #[inline(always)]
     pub(crate) fn enter<D: Driver>(
         &self,
@@ -83,7 +84,7 @@ impl<T: Target> Stream<T> {
         Err((id, first, caller))
     }
 
-    /// Records that a function was left; as [`enter`](Self::enter).
+    /// Records that a function exited; as [`enter`](Self::enter).
     #[inline(always)]
     pub(crate) fn exit<D: Driver>(
         &self,
@@ -130,8 +131,9 @@ impl<T: Target> Stream<T> {
         Err((id, first, 0))
     }
 
-    /// Records what has an id and two numbers ([`Event::parts`]), and calls `also` with the time (cut by [`low`]) in the
-    /// step that records it; or `discarded`. Returns as [`enter`](Self::enter).
+    /// Records an event of an id and two numbers ([`Event::parts`]). Calls `also` with the time (truncated by [`low`])
+    /// in the step that records it, or `discarded` if there is no room. Returns true when done, false if the driver has
+    /// stopped recording.
     #[inline(always)]
     pub(crate) fn other<D: Driver>(
         &self,
@@ -146,14 +148,14 @@ impl<T: Target> Stream<T> {
         };
         let mut tries = Tries::default();
         while !tries.are_over::<D>() {
-            // Where interrupts are masked for the step alone, its bytes are made before that.
+            // Where interrupts are masked only for the step, its bytes are prepared before.
             let seen = Seen::now(cursor);
             let (form, payload) = self.form(id, first);
             let record = Record::new::<T>(form, payload as u64, second);
             let depth = self.depth_of(id, first);
             let calls = depth.of::<T>(cursor);
             let put = |now| {
-                // The form depends on the packet, and on what was recorded in it.
+                // The form depends on the packet, and on the records before it.
                 // SAFETY: the cursor is ours, whose limit leaves room for a record, and the driver keeps others
                 // away.
                 let done = seen.holds(cursor) && unsafe { record.store::<T>(cursor, now) };
@@ -175,7 +177,8 @@ impl<T: Target> Stream<T> {
                 Found::Shut => return false,
             }
         }
-        // By one reading of the clock alone, in a form that holds in any packet: it may be the next one.
+        // With a single reading of the clock, and in a form that is valid in any packet, because this may be the next
+        // one.
         let form = match id {
             EventId::SwitchedOut => EventId::SwitchedOutNamed,
             EventId::IsrEnter => EventId::IsrEnterWide,
@@ -192,8 +195,8 @@ impl<T: Target> Stream<T> {
         true
     }
 
-    /// Records what has an id and two numbers, in this form, at `now`, where nobody comes in between;
-    /// false if it is discarded.
+    /// Records an id and two numbers in exactly this form at `now`, where no other context can interrupt; returns false
+    /// if it is discarded.
     #[inline(never)]
     pub(crate) fn place(&self, id: EventId, now: u64, first: u64, second: usize) -> bool {
         let need = need_of::<T>(id, Depth::Stays);
@@ -207,8 +210,8 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// Stores a record of this form at `now` (cut by [`low`]), where nobody comes in between, if there is room and the
-    /// time is near.
+    /// Stores a record of this form at `now` (truncated by [`low`]), where no other context can interrupt, if there is
+    /// room and the time is near.
     #[inline(never)]
     pub(crate) fn put(
         &self,
@@ -222,7 +225,7 @@ impl<T: Target> Stream<T> {
         unsafe { Record::new::<T>(id, first, second).store::<T>(cursor, now) }
     }
 
-    /// Sees to room for an entry or exit: `None` if it is to be tried again, else whether it is done with.
+    /// Makes room for an entry or exit: `None` to try again, else the result of the event.
     #[inline(always)]
     fn make_way(
         &self,
@@ -233,7 +236,7 @@ impl<T: Target> Stream<T> {
     ) -> Option<bool> {
         match driver.room(need) {
             Found::Again => None,
-            // Of what is discarded the table knows all the same.
+            // The table counts discarded events all the same.
             Found::Full => {
                 driver.apart(|| also(cursor.last.get()));
                 Some(true)
@@ -242,7 +245,7 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// What a record does to the count of calls.
+    /// Effect of a record on the count of calls.
     fn depth_of(&self, id: EventId, first: usize) -> Depth {
         match id {
             EventId::EnterFar | EventId::EnterFrom | EventId::EnterFarFrom => Depth::More,
@@ -259,7 +262,7 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// The form that a record takes at this moment.
+    /// The form for a record at this point of the packet.
     #[inline(always)]
     fn form(&self, id: EventId, first: usize) -> (EventId, usize) {
         match id {
@@ -271,7 +274,7 @@ impl<T: Target> Stream<T> {
                 (EventId::SwitchedOutNamed, first)
             }
             EventId::IsrEnter if first > 0xFF => (EventId::IsrEnterWide, first),
-            // At 255 it is not known how many there are.
+            // At 255 the counter is saturated.
             EventId::IsrExit
                 if self.isr_depth.get() <= self.isr_before.get()
                     || self.isr_depth.get() == u8::MAX =>
@@ -282,8 +285,8 @@ impl<T: Target> Stream<T> {
         }
     }
 
-    /// How far a thread is from the one in the packet's header, in words of 32 bits, if that can be told in
-    /// 16 bits. The packet has been begun.
+    /// Distance of a thread from the one in the packet's header, in 32-bit words, if it fits 16 bits. A packet has been
+    /// begun.
     #[inline(always)]
     pub(crate) fn near(&self, thread: usize) -> Option<u16> {
         let head = self.buffer.head_thread();
@@ -294,14 +297,14 @@ impl<T: Target> Stream<T> {
         i16::try_from(apart >> 2).ok().map(|near| near as u16)
     }
 
-    /// What was entered before is not the reader's to know from here on.
+    /// Marks that from here on a reader does not know the calls entered before.
     pub(crate) fn part(&self) {
         if let Some(cursor) = self.cursor() {
             Depth::Parts.apply::<T>(cursor);
         }
     }
 
-    /// An event of a stream that has not been set up.
+    /// Counts an event of a stream that has not been set up.
     #[cold]
     fn nowhere(&self) {
         self.add_discarded(1);

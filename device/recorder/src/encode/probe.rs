@@ -1,4 +1,4 @@
-//! Recording into nowhere, to see how long it takes.
+//! Records into scratch memory, to measure how long recording takes.
 
 use core::hint::black_box;
 use core::mem::MaybeUninit;
@@ -9,10 +9,10 @@ use super::Stream;
 use crate::Target;
 use crate::hot::{Cursor, Saved, low};
 
-/// Room for the longest two records that a probe leads to, and for what is stored beyond their ends.
+/// Space for the two longest records that a probe can write, and for the bytes that are stored beyond their ends.
 pub(crate) type Scratch = MaybeUninit<[u64; 8]>;
 
-/// What a [`Stream`] was before a probe.
+/// State of a [`Stream`] before a probe.
 #[derive(Debug)]
 pub(crate) struct Before {
     cursor: Saved,
@@ -22,8 +22,8 @@ pub(crate) struct Before {
 }
 
 impl<T: Target> Stream<T> {
-    /// Records go to `scratch` from now on, until [`resume`](Self::resume). With interrupts masked all
-    /// the while. The stream has been set up with this cursor.
+    /// Diverts records to `scratch` until [`resume`](Self::resume). The caller masks interrupts from here until then,
+    /// and the stream has been set up with this cursor.
     #[inline(always)]
     pub(crate) fn divert(&self, cursor: &Cursor, scratch: &mut Scratch) -> Before {
         let before = Before {
@@ -32,7 +32,7 @@ impl<T: Target> Stream<T> {
             place_end: self.end.get(),
             discarded: self.buffer.discarded(),
         };
-        // (Compilers would keep three addresses of it.)
+        // (Without this, compilers would keep three addresses derived from it.)
         let at = black_box(scratch.as_mut_ptr());
         cursor.at.store(at.cast(), Ordering::Relaxed);
         self.end.set(at.wrapping_add(1).cast());
@@ -41,14 +41,14 @@ impl<T: Target> Stream<T> {
         before
     }
 
-    /// The last record is said to have been at `last`: as few instructions as can be.
+    /// Sets the time of the last record, in as few instructions as possible.
     #[inline(always)]
     pub(crate) fn say_last(&self, cursor: &Cursor, last: u64) {
         self.last.set(last);
         cursor.last.set(low::<T>(last));
     }
 
-    /// Goes on as before [`divert`](Self::divert); the next event takes the slow path.
+    /// Restores the state before [`divert`](Self::divert); the next event takes the slow path.
     #[inline(always)]
     pub(crate) fn resume(&self, cursor: &Cursor, before: Before) {
         self.scratch.set(null_mut());
@@ -58,8 +58,8 @@ impl<T: Target> Stream<T> {
         cursor.restore(before.cursor);
     }
 
-    /// Where records are diverted, lets them begin anew at `now` instead of in a packet that would be another one: a clock
-    /// of so many ticks that each try is far from the one before fills any room with times.
+    /// While records are diverted, restarts the scratch memory at `now` instead of changing the packet. With a clock so
+    /// fast that each attempt is far from the one before, `time` records would fill any space.
     #[inline(always)]
     pub(super) fn rewind(&self, cursor: &Cursor, now: u64) -> bool {
         let scratch = self.scratch.get();

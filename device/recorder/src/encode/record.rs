@@ -1,4 +1,4 @@
-//! The bytes of a record that is no usual entry or exit.
+//! Encodes records other than the short entries and exits.
 
 use kymo_wire::event::{ByteOrder, EventId, Layout, OTHER_BITS, OTHER_BYTES, Shape};
 
@@ -7,19 +7,18 @@ use crate::Target;
 use crate::hot::{Cursor, distance, store};
 use crate::unaligned::{put32, put64};
 
-/// A record that is neither a short entry nor a short exit: `id`, time, and a payload of at most 16
-/// bytes.
+/// A record that is neither a short entry nor a short exit: `id`, time, and a payload of at most 16 bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
     id: EventId,
-    /// Of the payload.
+    /// Length of the payload.
     bytes: usize,
-    /// The payload as it will stand in memory.
+    /// The payload as stored in memory.
     payload: [u32; 4],
 }
 
-/// How many bytes of the first number, and of the second, stand in the payload of a record: `w` is a
-/// word of the target, `f` the number of a function. The others have none, or are no such record.
+/// Length in bytes of the first and second number in a record's payload: `w` is a word of the target, `f` the number of
+/// a function. Other ids have no payload, or are no such record.
 const fn sizes(id: EventId, layout: Layout) -> (usize, usize) {
     let w = layout.word.bytes();
     let f = layout.shape.named_bits() as usize / 8;
@@ -46,7 +45,7 @@ const fn sizes(id: EventId, layout: Layout) -> (usize, usize) {
     }
 }
 
-/// What a record of this form needs.
+/// Requirements of a record of this form.
 pub(super) fn need_of<T: Target>(form: EventId, depth: Depth) -> Need {
     let (a, b) = sizes(form, T::LAYOUT);
     Need {
@@ -56,7 +55,7 @@ pub(super) fn need_of<T: Target>(form: EventId, depth: Depth) -> Need {
     }
 }
 
-/// The bytes that are stored behind those of a usual record, by those of the payload.
+/// Bytes that are stored beyond those of a usual record, for this length of payload.
 #[inline(always)]
 const fn beyond(bytes: usize) -> usize {
     match bytes {
@@ -67,7 +66,7 @@ const fn beyond(bytes: usize) -> usize {
 }
 
 impl Record {
-    /// A record whose payload is made of these two numbers.
+    /// Builds a record whose payload is these two numbers.
     #[inline(always)]
     pub fn new<T: Target>(id: EventId, first: u64, second: usize) -> Self {
         let (a, b) = sizes(id, T::LAYOUT);
@@ -86,7 +85,7 @@ impl Record {
         }
     }
 
-    /// Stores it at `now` (cut by [`low`](crate::hot::low)), if there is room and the time is near.
+    /// Stores the record at `now` (truncated by [`low`](crate::hot::low)), if there is room and the time is near.
     ///
     /// # Safety
     /// Below the cursor's limit there is memory for [`Layout::fast_bytes`] bytes at `at`, which nobody
@@ -121,7 +120,7 @@ impl Record {
     }
 }
 
-/// Stores the low `bytes` bytes of `value`, at most 8, in the target's order, and anything behind them.
+/// Stores the low `bytes` bytes of `value`, at most 8, in the target's order. The rest of the 8 bytes is undefined.
 ///
 /// # Safety
 /// There is memory for 8.

@@ -1,8 +1,8 @@
-//! Whether anybody has recorded something since a record was prepared.
+//! Detects whether anything was recorded since a record was prepared.
 
 use crate::hot::Cursor;
 
-/// Where a stream ended, and when.
+/// End of a stream and time of its last record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     last: usize,
@@ -10,7 +10,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// At this moment.
+    /// Takes the current state.
     #[inline(always)]
     pub fn now(cursor: &Cursor) -> Self {
         Self {
@@ -19,19 +19,19 @@ impl Seen {
         }
     }
 
-    /// Where it ended.
+    /// End of the stream.
     #[inline(always)]
     pub fn at(self) -> *mut u8 {
         self.at
     }
 
-    /// The last record's time, cut by [`low`](crate::hot::low).
+    /// The last record's time, truncated by [`low`](crate::hot::low).
     #[inline(always)]
     pub fn last(self) -> usize {
         self.last
     }
 
-    /// Nothing has been recorded since. (A ring that came round to the same place has taken time.)
+    /// Whether nothing has been recorded since. (A ring that wraps around to the same address has a later time.)
     #[inline(always)]
     pub fn holds(self, cursor: &Cursor) -> bool {
         cursor.at() == self.at && cursor.last.get() == self.last

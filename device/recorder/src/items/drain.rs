@@ -1,14 +1,13 @@
-//! Taking items out of a ring while it is written, for the program itself.
+//! Lets the program read items out of a ring while it is being written.
 //!
-//! The reader gives a buffer of any size, as often as it likes, and gets what was produced since,
-//! in order, with times of 64 bits. What it cannot have any more, because the ring went round, is
-//! counted, to the item: every item that was produced is either given once or counted once. (RTEMS's
-//! `rtems_record_fetch` looks for an overflow only when it begins a round, so with a buffer smaller
-//! than its ring it loses and repeats items without saying so.)
+//! The reader passes a buffer of any size, as often as it likes, and gets the items produced since, in order, with
+//! 64-bit times. Items that it can no longer get, because the ring wrapped around, are counted exactly: every item that
+//! was produced is either returned once or counted once. (RTEMS's `rtems_record_fetch` checks for an overflow only when
+//! it begins a round. With a buffer smaller than its ring it thus loses and repeats items without reporting it.)
 //!
-//! The writer takes no notice of the reader. So what was read counts only if the writer had not come
-//! round to that packet before the reading was over; it says so by the number of packets it has
-//! begun, which it raises *before* it writes to the new one's place.
+//! The writer does not know the readers. A reader keeps what it read only if the writer had not reached that slot again
+//! by the end of the read. It checks the number of packets begun, which the writer increments *before* it writes to the
+//! new packet's slot.
 
 use kymo_wire::items::{self, TIME, TIME_BITS};
 
@@ -17,70 +16,69 @@ use super::{OPEN, Ring};
 use crate::Target;
 use crate::sync::{Ordering, fence};
 
-/// How often a reader tries again because the writer came round, before it gives what it has: on
-/// one processor an interrupt must strike each time, so this is for others that write without end.
+/// Number of attempts of a reader that the writer overtakes, before it returns what it has. On one processor an
+/// interrupt would have to preempt each attempt, so this is for writers on other processors that never pause.
 const TRIES: u32 = if cfg!(loom) { 3 } else { 100 };
 
-/// How far a reader has come. All zero at first, and kept by the reader from call to call.
+/// Read position. All zero at first; the reader keeps it from call to call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
-    /// The time of the last item that was read.
+    /// Time of the last item read.
     time: u64,
-    /// The number of the packet ...
+    /// The number of the current packet.
     packet: u32,
-    /// ... and how many of its bytes have been read; 0: it has not been looked at.
+    /// Number of its bytes read; 0: not examined yet.
     offset: u32,
-    /// The items that were given or counted as lost.
+    /// Number of items returned or counted as lost.
     position: u32,
-    /// How many were counted as lost while this packet was the newest.
+    /// Number of items counted as lost while this packet was the newest.
     dropped: u32,
-    /// The ring's clears when this was last used.
+    /// The ring's clears at the last use.
     clears: u32,
-    /// Where the packet lies, counted in packets. (Its number does not say: numbers begin again at 0.)
+    /// The packet's slot. (It can't be derived from the number, which wraps around to 0.)
     place: u32,
 }
 
-/// An item with its whole time.
+/// An item with its complete time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
-    /// When it was produced, in ticks.
+    /// Time of production, in ticks.
     pub time: u64,
-    /// What it says.
+    /// Its payload.
     pub data: usize,
     /// Its id.
     pub id: u16,
 }
 
-/// What a reader got.
+/// Result of a read.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Drained {
-    /// How many items were given.
+    /// Number of items returned.
     pub count: usize,
-    /// How many items were lost in front of those that are given, since the last call. What is lost behind
-    /// them is for the next call, so a call also ends where something was lost.
+    /// Number of items lost before the returned ones, since the last call. The next call reports losses behind them, so
+    /// a call also ends where items were lost.
     pub lost: u32,
-    /// There is more to read, at this moment: not if the reader has interrupted a writer who is
-    /// beginning a packet.
+    /// Whether more can be read now: false if the reader has interrupted a writer that is beginning a packet.
     pub more: bool,
 }
 
-/// What a reader sees of the writer at one moment.
+/// Snapshot of the writer's state.
 struct View {
-    /// How many packets have been begun.
+    /// Number of packets begun.
     begun: u32,
-    /// Where the newest one ends, as an offset in it.
+    /// End of the newest one's content, as an offset in it.
     end: usize,
     /// Items lost since it was begun.
     dropped: u32,
-    /// Where it lies, counted in packets.
+    /// Its slot.
     place: u32,
 }
 
 impl Cursor {
-    /// At the beginning.
+    /// A cursor at the beginning.
     pub const fn new() -> Self {
         Self {
             time: 0,
@@ -95,7 +93,7 @@ impl Cursor {
 }
 
 impl<T: Target> Ring<T> {
-    /// A cursor behind all items there are. For the writer, while no packet is open.
+    /// A cursor behind all items. For the writer, while no packet is open.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn end(&self) -> Cursor {
         Cursor {
@@ -111,12 +109,11 @@ impl<T: Target> Ring<T> {
         }
     }
 
-    /// Gives the items behind `cursor`, as many as fit into `out`, and moves it behind them. For any
-    /// context, beside the writer; each reader has a cursor of its own, and none takes anything from
-    /// another.
+    /// Copies the items behind `cursor`, as many as fit into `out`, and advances it. Any context may call it, beside
+    /// the writer. Each reader has its own cursor, and gets all items independently of the others.
     ///
-    /// It ends after a bounded time, however fast others write. Where they write faster than this reads
-    /// there is always [more](Drained::more), so who calls it until there is none has to have an end.
+    /// The call ends after a bounded time, however fast others write. Where they write faster than this reads there is
+    /// always [more](Drained::more), so a loop until there is none needs a bound.
     pub fn drain(&self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
         let mut drained = Drained::default();
         let mut haste = 0;
@@ -125,13 +122,13 @@ impl<T: Target> Ring<T> {
             let before = (*cursor, drained);
             let clears = self.clears.load(Ordering::Acquire);
             let view = self.view();
-            // A writer that this has itself interrupted does not go on before this ends.
+            // A writer that this context has interrupted itself does not continue before this ends.
             seen = view.is_some();
             let Some(view) = view else { continue };
             match self.drain_packet(cursor, out, &mut drained, haste, clears, &view) {
                 Some(true) => {}
                 Some(false) => return drained,
-                // The writer came round: what was just read may be anything.
+                // The writer has overtaken: the items just read may be invalid.
                 None => {
                     (*cursor, drained) = before;
                     haste += 1;
@@ -142,9 +139,9 @@ impl<T: Target> Ring<T> {
         drained
     }
 
-    /// One step of it, within one packet: whether there is more to do, or `None` if the writer came
-    /// round meanwhile. `haste`: how many packets that the writer comes to next are given up, so that
-    /// a reader that is slow gets something. `clears` and `view` were read before, in this order.
+    /// Reads from one packet: returns whether to continue, or `None` if the writer overtook meanwhile. `haste` is the
+    /// number of oldest packets to give up, so that a slow reader gets anything at all. The caller read `clears` and
+    /// `view` before, in this order.
     fn drain_packet(
         &self,
         cursor: &mut Cursor,
@@ -162,7 +159,7 @@ impl<T: Target> Ring<T> {
         }
         let places = self.packets.get();
         let kept = places.saturating_sub(haste).max(1);
-        // How many packets there are from the cursor's on. Their numbers begin again at 0.
+        // Number of packets from the cursor's on. The packet numbers wrap around to 0.
         let mut behind = view.begun.wrapping_sub(cursor.packet);
         if behind > kept {
             behind = kept;
@@ -181,7 +178,7 @@ impl<T: Target> Ring<T> {
                 let before = self.word(start + Self::HEADER as u32 - 4);
                 lost = before.wrapping_sub(cursor.position);
                 if lost != 0 && count > 0 {
-                    // Behind what was given.
+                    // The next call reports these losses.
                     drained.more = true;
                     return Some(false);
                 }
@@ -220,7 +217,7 @@ impl<T: Target> Ring<T> {
                 cursor.dropped = view.dropped;
             }
         }
-        // Nothing that was read may have been written over.
+        // Check that nothing that was read has been overwritten.
         fence(Ordering::Acquire);
         let begun = self.sequence.load(Ordering::Relaxed);
         let kept = begun.wrapping_sub(cursor.packet) <= places;
@@ -239,7 +236,7 @@ impl<T: Target> Ring<T> {
         Some(false)
     }
 
-    /// What the writer is at, if it could be seen whole.
+    /// Snapshot of the writer's state, if it is consistent.
     fn view(&self) -> Option<View> {
         let begun = self.sequence.load(Ordering::Acquire);
         let content = self.content.load(Ordering::Acquire);
@@ -264,19 +261,18 @@ impl<T: Target> Ring<T> {
         })
     }
 
-    /// The place that an offset in the memory is in, counted in packets.
+    /// Slot of an offset in the memory.
     fn place_at(offset: u32) -> u32 {
         offset / Self::PACKET as u32
     }
 
-    /// The place behind another.
+    /// The slot after another.
     pub(super) fn behind(&self, place: u32) -> u32 {
         let next = place + 1;
         if next < self.packets.get() { next } else { 0 }
     }
 
-    /// Reads the item at the cursor, whose time becomes the cursor's; `None` for one that is only a
-    /// time.
+    /// Reads the item at the cursor and updates the cursor's time; `None` for a time item.
     fn read(&self, start: u32, cursor: &mut Cursor) -> Option<Timed> {
         let order = T::LAYOUT.order;
         let at = start + cursor.offset;
@@ -287,7 +283,7 @@ impl<T: Target> Ring<T> {
             return None;
         }
         let ahead = items::time_bits(u64::from(time).wrapping_sub(cursor.time));
-        // A buffer that is full leaves the item for the next time: its time is found anew then.
+        // When `out` is full the item is read again in the next call, which computes its time anew.
         cursor.time = cursor.time.wrapping_add(ahead.into());
         let second = if Self::ITEM == 12 {
             self.word(at + 8)
@@ -325,12 +321,12 @@ mod tests {
         };
     }
 
-    /// A ring of three packets, where the next one begun has this number.
+    /// A ring of three packets, in which the next packet has this number.
     fn ring(mode: Mode, next: u32) -> Ring<Machine> {
         const PACKET: usize = Ring::<Machine>::PACKET;
         let memory = vec![0u64; 4 * PACKET / 8].leak().as_mut_ptr().cast::<u8>();
         let ring = Ring::empty();
-        // SAFETY: the memory is there for good, and aligned.
+        // SAFETY: the memory is leaked, and aligned.
         assert!(unsafe { ring.give(memory.wrapping_add(memory.align_offset(PACKET)), 3, 0) });
         ring.set_mode(mode);
         ring.sequence.store(next, Ordering::Relaxed);
@@ -339,7 +335,7 @@ mod tests {
         ring
     }
 
-    /// Produces the item of this number, and whether that was kept.
+    /// Produces the item of this number; returns whether it was kept.
     fn produce(ring: &Ring<Machine>, data: usize) -> bool {
         let before = ring.figures().discarded;
         ring.produce(data as u64, &[Item { id: 600, data }], Moment::default);

@@ -1,4 +1,4 @@
-//! The rings that a recorder knows of.
+//! List of a recorder's rings.
 
 use crate::sync::{AtomicPtr, load_address, store_address};
 use core::cell::Cell;
@@ -9,35 +9,36 @@ use kymo_wire::link::Mode;
 use super::Ring;
 use crate::Target;
 
-/// What is to be done with all rings.
+/// An operation on all rings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
-    /// Close those that producers in assembly write to.
+    /// Closes the rings that producers in assembly write to.
     Hold,
-    /// The periodic tick.
+    /// Runs the periodic tick.
     Tick,
-    /// Close them all.
+    /// Closes all rings.
     Seal,
-    /// Forget all items, and go on in this mode.
+    /// Drops all items, and sets the mode.
     Clear(Mode),
 }
 
-/// What does work with the rings of a list, at a time.
+/// A function that applies an operation to a list's rings, at a time.
 type DoWork<T> = fn(&Rings<T>, Work, u64);
 
-/// A list of rings; a ring is never taken out. To be changed by one context at a time.
+/// A list of rings, to which rings are only added. One context at a time may change it.
 #[derive(Debug)]
 pub struct Rings<T: 'static> {
     first: AtomicPtr<Ring<T>>,
-    /// How work is done. None before there is a ring: so a program without any has none of that code.
+    /// Function that applies operations. None before the first ring: so a program without rings does not link that
+    /// code.
     work: Cell<Option<DoWork<T>>>,
 }
 
 impl<T: Target + 'static> Rings<T> {
-    /// Where the address of the first ring is, in bytes from the beginning: a word.
+    /// Offset of the address of the first ring: a word.
     pub const FIRST_OFFSET: usize = core::mem::offset_of!(Self, first);
 
-    /// None yet. All zero.
+    /// An empty list. All zero.
     pub const fn new() -> Self {
         Self {
             first: AtomicPtr::new(null_mut()),
@@ -45,7 +46,7 @@ impl<T: Target + 'static> Rings<T> {
         }
     }
 
-    /// Does something with all rings, at a time that is asked for if there are any.
+    /// Applies an operation to all rings; reads the clock only if there are any.
     #[inline]
     pub fn work(&self, work: Work, now: impl FnOnce() -> u64) {
         if cfg!(feature = "items")
@@ -69,7 +70,7 @@ impl<T: Target + 'static> Rings<T> {
         }
     }
 
-    /// Puts a ring at the end of the list, where it is not [yet](Ring::is_listed).
+    /// Appends a ring that is not in the list [yet](Ring::is_listed).
     pub(crate) fn add(&self, ring: &'static Ring<T>) {
         ring.listed.set(true);
         let mut last = &self.first;
@@ -81,7 +82,7 @@ impl<T: Target + 'static> Rings<T> {
         self.work.set(Some(Self::each));
     }
 
-    /// All rings, in the order in which they came.
+    /// All rings, in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = &'static Ring<T>> + use<T> {
         let mut next = if cfg!(feature = "items") {
             load_address(&self.first)
@@ -89,14 +90,14 @@ impl<T: Target + 'static> Rings<T> {
             null_mut()
         };
         core::iter::from_fn(move || {
-            // SAFETY: what is in the list came from a `&'static Ring`; it is only shared.
+            // SAFETY: every ring in the list came from a `&'static Ring`; it is only shared.
             let ring: &'static Ring<T> = unsafe { next.as_ref() }?;
             next = load_address(&ring.next);
             Some(ring)
         })
     }
 
-    /// The `n`th of the packets of all rings that are kept, ring by ring and oldest first.
+    /// The `n`th of the kept packets of all rings, ring by ring and oldest first.
     ///
     /// # Safety
     /// As for [`Ring::packet`], for all rings.
@@ -113,7 +114,7 @@ impl<T: Target + 'static> Rings<T> {
         None
     }
 
-    /// How many packets are kept, of all rings.
+    /// Number of packets kept, of all rings.
     pub fn kept(&self) -> u32 {
         self.iter().map(|ring| ring.kept()).sum()
     }

@@ -1,8 +1,8 @@
-//! Models of a ring that is drained while it is written: every item is given once or counted once, and
-//! each as it was produced. See [`crate::model`].
+//! Models of a ring that is drained while it is written: every item is returned once or counted once, and returned as
+//! it was produced. See [`crate::model`].
 //!
-//! Of the ring's memory only some words are watched (they may be seen as they were before), as each makes
-//! a model many times as long: those of the items for which writer and reader meet.
+//! Only some words of the ring's memory are tracked (threads may see their older values), because each makes a model
+//! many times as long: the words of the items that writer and reader access at the same time.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::Target;
 use crate::model::explore;
 use crate::sync::{AtomicU32, Ordering, Weak, watch, watch_nothing};
 
-/// A 32-bit machine: its packets are the smaller ones.
+/// A 32-bit machine, because its packets are smaller.
 struct Machine;
 
 impl Target for Machine {
@@ -30,25 +30,25 @@ impl Target for Machine {
     };
 }
 
-/// How many packets there is room for.
+/// Number of packets in the ring.
 const PACKETS: usize = 2;
 
-/// Items that a packet holds.
+/// Number of items in a packet.
 const CAPACITY: usize = Ring::<Machine>::CAPACITY;
 
 /// The items' id; their data is their number.
 const ID: u32 = 600;
 
-/// A ring, and what its items lie in.
+/// A ring with the memory of its items.
 struct Written {
     ring: Ring<Machine>,
-    /// Both sides count here what they do, which puts nothing in order for the other: Loom tries
-    /// another order only where two threads' accesses meet without one of the thread's own between.
+    /// Counter of the steps of both sides, which orders nothing between them: loom tries another order only where
+    /// accesses of two threads meet without an access of the thread itself in between.
     steps: AtomicU32,
     memory: Vec<u64>,
 }
 
-// SAFETY: it is one thread that writes; the memory lives as long as the ring.
+// SAFETY: only one thread writes; the memory lives as long as the ring.
 unsafe impl Sync for Written {}
 // SAFETY: as above.
 unsafe impl Send for Written {}
@@ -56,7 +56,7 @@ unsafe impl Send for Written {}
 impl Written {
     fn new(mode: Mode) -> Arc<Self> {
         const PACKET: usize = Ring::<Machine>::PACKET;
-        // A run that failed may have left some.
+        // A failed run may not have cleared them.
         watch_nothing();
         let mut memory = vec![0u64; (PACKETS + 1) * PACKET / 8];
         let start: *mut u8 = memory.as_mut_ptr().cast();
@@ -86,8 +86,8 @@ impl Written {
         self.steps.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Watches the words of so many items from the `n`th of a place on, and the word that says how many
-    /// items came before the packet that is there.
+    /// Tracks the words of `count` items from the `n`th of a slot on, and the word with the number of items before the
+    /// packet in that slot.
     fn watch(&self, place: usize, n: usize, count: usize) {
         assert!(!self.memory.is_empty());
         let start = place * Ring::<Machine>::PACKET + Ring::<Machine>::HEADER;
@@ -99,22 +99,22 @@ impl Written {
     }
 }
 
-/// A reader, and what it got.
+/// A reader with its results.
 #[derive(Default)]
 struct Reader {
     cursor: Cursor,
-    /// Items that were given or counted as lost.
+    /// Number of items returned or counted as lost.
     told: usize,
     lost: usize,
 }
 
 impl Reader {
-    /// Drains once; whether there is more.
+    /// Drains once; returns whether there is more.
     fn drain(&mut self, ring: &Ring<Machine>, out: &mut [Timed]) -> bool {
         let drained = ring.drain(&mut self.cursor, out);
         let lost = drained.lost as usize;
         let given = out.get(..drained.count).expect("as many as fit");
-        // What is lost was before them.
+        // Lost items are those before the returned ones.
         for (item, next) in given.iter().zip(self.told + lost..) {
             assert!(
                 item.data >= next,
@@ -130,8 +130,7 @@ impl Reader {
     }
 }
 
-/// A writer goes on from item `before`, and a reader that has got to item `read` comes meanwhile, with room
-/// for so many.
+/// A writer continues from item `before`, while a reader that has read up to item `read` drains with room for `room`.
 fn meet(written: &Arc<Written>, before: usize, more: usize, read: usize, room: usize) -> Met {
     let mut out = vec![Timed::default(); CAPACITY * PACKETS];
     let mut reader = Reader::default();
@@ -142,7 +141,7 @@ fn meet(written: &Arc<Written>, before: usize, more: usize, read: usize, room: u
     let writer = written.clone();
     let writer = loom::thread::spawn(move || writer.produce(before..before + more));
     written.step();
-    // What is refused behind the items is reported by itself.
+    // Losses behind the items are reported by another call.
     if reader.drain(&written.ring, &mut out[..room]) && room > 1 {
         reader.drain(&written.ring, &mut out[..room]);
     }
@@ -158,20 +157,20 @@ fn meet(written: &Arc<Written>, before: usize, more: usize, read: usize, room: u
     }
 }
 
-/// What a reader got while the writer was at work, since the beginning.
+/// What a reader got while the writer was active, from the start.
 struct Met {
     given: usize,
     lost: usize,
 }
 
-/// What happened in some run, a bit each.
+/// Bit set of the outcomes that occurred in some run.
 type Seen = &'static AtomicUsize;
 
 fn unseen() -> Seen {
     Box::leak(Box::default())
 }
 
-/// The reader reads what the writer is just producing.
+/// The reader reads items that the writer is just producing.
 fn newest(seen: Seen) {
     let written = Written::new(Mode::Overwrite);
     written.produce(0..3);
@@ -181,7 +180,7 @@ fn newest(seen: Seen) {
     seen.fetch_or(1 << (met.given - 3), Std::Relaxed);
 }
 
-/// The reader reads the oldest packet while the writer comes round to its place.
+/// The reader reads the oldest packet while the writer reuses its slot.
 fn oldest(seen: Seen) {
     let written = Written::new(Mode::Overwrite);
     written.produce(0..PACKETS * CAPACITY);
@@ -191,7 +190,7 @@ fn oldest(seen: Seen) {
     seen.fetch_or(1 << seeing, Std::Relaxed);
 }
 
-/// The ring is full and keeps what it has.
+/// The ring is full and preserves its items.
 fn full(seen: Seen) {
     let written = Written::new(Mode::Fixed);
     let before = PACKETS * CAPACITY - 1;
@@ -213,7 +212,7 @@ fn items_are_given_as_they_were_produced() {
 fn items_that_are_overwritten_are_counted() {
     let seen = unseen();
     explore(None, || oldest(seen));
-    // The reader was first; or the writer; and sometimes nobody could tell yet.
+    // The reader was first; or the writer; and sometimes the order was still unknown.
     assert_eq!(seen.load(Std::Relaxed), 0b111);
 }
 
@@ -229,6 +228,6 @@ fn items_that_are_refused_are_counted() {
 fn draining_needs_the_fences_and_every_release() {
     let nowhere = unseen();
     explore(Some(Weak::Fence), || oldest(nowhere));
-    // (Loads that acquire nothing are made good for by the fence behind them.)
+    // (Loads without acquire ordering are still correct, because of the fence behind them.)
     explore(Some(Weak::Release), || newest(nowhere));
 }

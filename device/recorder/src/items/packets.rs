@@ -1,4 +1,4 @@
-//! The packets of a ring: room for items in the newest, the next one, headers.
+//! Packets of a ring: makes room in the newest, begins and closes packets, writes headers.
 
 use kymo_wire::event::{ByteOrder, PacketHeader};
 use kymo_wire::items::{self, LONG_TIME_BITS, TIME_BITS};
@@ -11,16 +11,16 @@ use crate::Target;
 use crate::sync::{Ordering, add, load_acquire, release, store_address, store_release, store_word};
 
 impl<T: Target> Ring<T> {
-    /// Does one thing so that so many items (no more than [`CAPACITY`](Self::CAPACITY)) will find room at
-    /// `now`, which is not before the last one's time, in a packet that may begin with this `moment`;
-    /// false if there can be none. The ring is [usable](Self::usable).
+    /// Makes one change towards room for `count` items (no more than [`CAPACITY`](Self::CAPACITY)) at `now`, which is
+    /// not before the last one's time; a new packet's header records `moment`. Returns false if there can be no room.
+    /// The ring is [usable](Self::usable).
     #[inline(always)]
     pub(crate) fn make_room(&self, now: u64, count: usize, moment: Moment) -> bool {
         if !self.is_open() {
             return self.begin(now, moment);
         }
         let (last, at) = (self.last(), self.at.load(Ordering::Relaxed));
-        // The upper half of the time is changed here alone.
+        // Only this code changes the upper half of the time.
         let upper = (now >> 32) as u32 ^ (last >> 32) as u32;
         let far = upper != 0 || (now as u32).wrapping_sub(last as u32) >> TIME_BITS != 0;
         if upper >> (LONG_TIME_BITS - 32) != 0 || !Self::fits(at, count + usize::from(far)) {
@@ -31,21 +31,21 @@ impl<T: Target> Ring<T> {
         true
     }
 
-    /// Whether there is a place for the next packet, where so many have been begun.
+    /// Whether there is a free slot for the next packet, when `begun` have been begun.
     #[inline(always)]
     fn has_place_behind(&self, begun: u32) -> bool {
-        // What a reader in mode *stream* has taken is free again.
+        // In mode *stream*, slots of released packets are free again.
         let used = begun.wrapping_sub(load_acquire(&self.taken));
         self.mode.get() == Mode::Overwrite as u8 || used < self.packets.get()
     }
 
-    /// Whether there is a place for the next packet.
+    /// Whether there is a free slot for the next packet.
     #[cfg(target_has_atomic = "ptr")]
     pub(crate) fn has_place(&self) -> bool {
         self.has_place_behind(self.sequence.load(Ordering::Relaxed))
     }
 
-    /// Begins the next packet, where none is open; false if there is no place for it.
+    /// Begins the next packet, while none is open; returns false if there is no free slot.
     #[inline(always)]
     fn begin(&self, now: u64, moment: Moment) -> bool {
         let (sequence, packets) = (self.sequence.load(Ordering::Relaxed), self.packets.get());
@@ -54,7 +54,7 @@ impl<T: Target> Ring<T> {
         }
         let memory = self.memory.load(Ordering::Relaxed);
         let mut place = memory;
-        // (The number may be 0 again.)
+        // (The number may have wrapped around to 0.)
         if self.content.load(Ordering::Relaxed) != 0 {
             place = Self::packet_of(self.at.load(Ordering::Relaxed)).wrapping_add(Self::PACKET);
             if place as usize - memory as usize >= packets as usize * Self::PACKET {
@@ -64,8 +64,8 @@ impl<T: Target> Ring<T> {
         }
         let dropped = self.dropped.load(Ordering::Relaxed);
         let before = self.before.load(Ordering::Relaxed).wrapping_add(dropped);
-        // A reader that sees the new number sees no content before it is this packet's. And what
-        // stood in this place is gone from here on: who has read it looks at the number again.
+        // A reader that sees the new number sees no content before this packet's. From here on the slot's previous
+        // content is overwritten: a reader that has read it checks the number again.
         self.content.store(0, Ordering::Relaxed);
         store_release(&self.sequence, sequence.wrapping_add(1));
         release();
@@ -79,8 +79,7 @@ impl<T: Target> Ring<T> {
         true
     }
 
-    /// Completes the newest packet, which is open; what comes next begins a new one, and until then
-    /// lands.
+    /// Closes the open packet. The next item begins a new one, and until then goes to the sentinel slot.
     #[inline(never)]
     fn close(&self, now: u64) {
         let at = self.at.load(Ordering::Relaxed);
@@ -88,7 +87,7 @@ impl<T: Target> Ring<T> {
         let bits = (at as usize - place as usize) as u32 * 8;
         let discarded = self.discarded.load(Ordering::Relaxed);
         let [end, end_second] = in_order(T::LAYOUT.order, now);
-        // SAFETY: it is a packet's place, which begins with a header.
+        // SAFETY: it is a packet's slot, which begins with a header.
         unsafe {
             Self::put_word(place, PacketHeader::DISCARDED_OFFSET, discarded);
             Self::put_word(place, PacketHeader::END_OFFSET, end);
@@ -103,14 +102,14 @@ impl<T: Target> Ring<T> {
         store_release(&self.closed, self.sequence.load(Ordering::Relaxed));
     }
 
-    /// Closes the newest packet at `now`, so that a reader may have it.
+    /// Closes the newest packet at `now`, so that a reader may get it.
     pub fn seal(&self, now: u64) {
         if self.is_open() {
             self.close(now.max(self.last()));
         }
     }
 
-    /// Puts a [`TIME`](items::TIME) item down at `at`, where the packet ends and there is room for it.
+    /// Stores a [`TIME`](items::TIME) item at `at`, the end of the content, where there is room for it.
     #[inline(never)]
     pub(super) fn put_time(&self, at: *mut u8, now: u64) {
         let [head, low] = items::long_time(T::LAYOUT.order, now);
@@ -128,7 +127,7 @@ impl<T: Target> Ring<T> {
         store_address(&self.at, at.wrapping_add(Self::ITEM));
     }
 
-    /// Writes the header of a packet that begins at `now`, at `place`.
+    /// Writes the header of a packet that begins at `now`, into the slot at `place`.
     #[inline(always)]
     fn put_header(&self, place: *mut u8, sequence: u32, before: u32, now: u64, moment: Moment) {
         let order = T::LAYOUT.order;
@@ -143,13 +142,13 @@ impl<T: Target> Ring<T> {
         let [thread, thread_second] = halves(T::LAYOUT, moment.thread as u64);
         let discarded = self.discarded.load(Ordering::Relaxed);
         let content = Self::HEADER as u32 * 8;
-        // SAFETY: it is a packet's place, which is longer than a header.
+        // SAFETY: it is a packet's slot, which is longer than a header.
         unsafe {
             Self::put_word(place, 0, PACKET_MAGIC);
             Self::put_word(place, 4, front);
             Self::put_word(place, PacketHeader::SEQUENCE_OFFSET, sequence);
             Self::put_word(place, PacketHeader::DISCARDED_OFFSET, discarded);
-            // (Each by itself: a loop takes longer.)
+            // (One by one: a loop takes longer.)
             Self::put_word(place, PacketHeader::BEGIN_OFFSET, begin);
             Self::put_word(place, PacketHeader::BEGIN_OFFSET + 4, begin_second);
             Self::put_word(place, PacketHeader::END_OFFSET, begin);
@@ -167,7 +166,7 @@ impl<T: Target> Ring<T> {
     /// Stores a word of a header.
     ///
     /// # Safety
-    /// `place` is a packet's, and has 4 bytes at `offset`, a multiple of 4.
+    /// `place` is a packet's slot, and has 4 bytes at `offset`, a multiple of 4.
     #[inline(always)]
     unsafe fn put_word(place: *mut u8, offset: usize, value: u32) {
         // SAFETY: by this function's contract.

@@ -1,4 +1,4 @@
-//! Reading a ring: while it is sealed, or beside its writer in mode *stream*.
+//! Reads a ring: while it is sealed, or beside its writer in mode *stream*.
 
 use kymo_wire::event::{ByteOrder, PacketHeader};
 
@@ -7,10 +7,10 @@ use crate::Target;
 use crate::sync::Ordering;
 
 impl<T: Target> Ring<T> {
-    /// How many packets are kept.
+    /// Number of packets kept.
     pub fn kept(&self) -> u32 {
         let (begun, packets) = (self.sequence.load(Ordering::Acquire), self.packets.get());
-        // (Their numbers may have begun again at 0.)
+        // (The packet numbers may have wrapped around to 0.)
         if self.round.get() {
             packets
         } else {
@@ -30,11 +30,10 @@ impl<T: Target> Ring<T> {
         PacketHeader::read(T::LAYOUT, &bytes)
     }
 
-    /// The `n`th of the packets that are kept, oldest first; `None` behind the last.
+    /// The `n`th of the kept packets, oldest first; `None` behind the last.
     ///
     /// # Safety
-    /// The ring has been [sealed](Self::seal), and its writer is held off as long as the slice is
-    /// used.
+    /// The ring has been [sealed](Self::seal), and its writer is excluded as long as the slice is used.
     pub unsafe fn packet(&self, n: u32) -> Option<&[u8]> {
         let (kept, packets) = (self.kept(), self.packets.get());
         if n >= kept {
@@ -48,7 +47,7 @@ impl<T: Target> Ring<T> {
         unsafe { self.place(place) }
     }
 
-    /// The packet in a place.
+    /// The packet in a slot.
     ///
     /// # Safety
     /// It is closed, and nobody writes to it as long as the slice is used.
@@ -58,12 +57,11 @@ impl<T: Target> Ring<T> {
         if length > Self::PACKET {
             return None;
         }
-        // SAFETY: it lies in the place, which the memory has; initialized by the contract of `new`.
+        // SAFETY: it lies in the slot, which the memory has; initialized by the contract of `new`.
         Some(unsafe { core::slice::from_raw_parts(self.pointer(start), length) })
     }
 
-    /// In mode *stream*: the oldest packet that is closed and has not been released. For one reader,
-    /// beside the writer.
+    /// In mode *stream*: the oldest packet that is closed and has not been released. For one reader, beside the writer.
     pub fn next(&self) -> Option<&[u8]> {
         self.waiting(0)
     }
@@ -75,13 +73,13 @@ impl<T: Target> Ring<T> {
         if n >= self.closed.load(Ordering::Acquire).wrapping_sub(taken) {
             return None;
         }
-        // (Fewer wait than there are places.)
+        // (Fewer packets wait than there are slots.)
         let place = self.reading.get().wrapping_add(n) % self.packets.get().max(1);
-        // SAFETY: closed, and the writer does not come to this place before it is released.
+        // SAFETY: closed, and the writer does not reuse this slot before it is released.
         unsafe { self.place(place) }
     }
 
-    /// Gives the place of the packet that [`next`](Self::next) gave back to the writer.
+    /// Returns the slot of the packet that [`next`](Self::next) returned to the writer.
     pub fn release(&self) {
         self.reading.set(self.behind(self.reading.get()));
         let taken = self.taken.load(Ordering::Relaxed);

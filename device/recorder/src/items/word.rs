@@ -1,12 +1,11 @@
-//! Words of the target in memory: in its byte order and size.
+//! Words of the target in memory, in its byte order and size.
 
 use kymo_wire::event::{ByteOrder, Layout};
 use kymo_wire::items;
 
 use crate::Target;
 
-/// A word of the target as the integers of its first and second four bytes; on 32-bit targets the
-/// second is 0.
+/// Splits a word of the target into the integers of its first and last four bytes; on 32-bit targets the second is 0.
 pub(super) fn halves(layout: Layout, value: u64) -> [u32; 2] {
     if items::item_bytes(layout.word) == 12 {
         in_order(layout.order, value)
@@ -15,7 +14,7 @@ pub(super) fn halves(layout: Layout, value: u64) -> [u32; 2] {
     }
 }
 
-/// The opposite of [`halves`].
+/// Reverts [`halves`].
 pub(super) fn whole(layout: Layout, [first, second]: [u32; 2]) -> u64 {
     let (first, second) = (u64::from(first), u64::from(second));
     match layout.order {
@@ -25,7 +24,7 @@ pub(super) fn whole(layout: Layout, [first, second]: [u32; 2]) -> u64 {
     }
 }
 
-/// The integers of the first and second four bytes of `value`.
+/// Splits `value` into the integers of its first and last four bytes.
 pub(super) fn in_order(order: ByteOrder, value: u64) -> [u32; 2] {
     let (low, high) = (value as u32, (value >> 32) as u32);
     match order {
@@ -34,7 +33,7 @@ pub(super) fn in_order(order: ByteOrder, value: u64) -> [u32; 2] {
     }
 }
 
-/// An integer in the target's order as one in this machine's, and back.
+/// Converts an integer between the target's byte order and this machine's.
 #[inline(always)]
 pub(super) fn ordered<T: Target>(value: u32) -> u32 {
     match T::LAYOUT.order {

@@ -1,7 +1,7 @@
-//! What the link can ask of a recorder.
+//! Interface between the link and a driver.
 //!
-//! The link knows commands, frames and pieces; what there is to send, and what it means to turn
-//! recording on, is the business of each driver (one processor, several, threads of a process).
+//! The link handles commands, frames and pieces; the driver (one processor, several, threads of a process) provides the
+//! data to send, and turns recording on and off.
 
 use kymo_wire::clock_check::TickCheck;
 #[cfg(feature = "duration")]
@@ -13,63 +13,63 @@ use crate::bits64::divide;
 use crate::conditions::Conditions;
 use crate::encode::Figures;
 
-/// The longest piece of data that a recorder makes up for a dump (and does not have in memory).
+/// Length of the longest piece of data that a recorder generates for a dump (and does not have in memory).
 pub const SCRATCH_BYTES: usize = 72;
 
-/// What can be dumped.
+/// Subject of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// All packets: the metadata first, then each stream's, oldest first.
     Trace,
-    /// The table of functions ([`kymo_wire::profile`]).
+    /// The profile table ([`kymo_wire::profile`]).
     Profile,
 }
 
-/// Why a recorder does not do what it is asked.
+/// Why a recorder rejects a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The recorder could not be set up; see `status`.
     NotSetUp,
-    /// Another reader is at work, what is asked for is being cleared, or the program is filling a
-    /// record that would be forgotten.
+    /// Another reader is active, the subject is being cleared, or the program is filling a record that would be
+    /// dropped.
     Busy,
     /// The program has no profile table.
     NoProfile,
-    /// There is no memory to add the threads' tables up in.
+    /// There is no memory for merging the threads' tables.
     NoMemory,
     /// The program cannot reboot.
     NoReboot,
-    /// There is no dump to send pieces of.
+    /// No dump is in progress.
     NoDump,
-    /// The pieces that are asked for are not there.
+    /// The requested pieces don't exist.
     NoPiece,
     /// This recorder cannot stream.
     NoStream,
-    /// That cannot be done while a stream is going on.
+    /// Not possible while a stream is in progress.
     Streaming,
-    /// There is no stream of which anything could have arrived.
+    /// No stream is in progress that could be acknowledged.
     NotStreaming,
     /// The address is wider than the target's.
     TooWide,
-    /// Trigger and stopper take no conditions here.
+    /// This recorder supports no conditions.
     #[cfg(feature = "conditions")]
     NoConditions,
     /// The program has no duration mode.
     #[cfg(feature = "duration")]
     NoDuration,
-    /// The program has no filter, or none that has room for the function.
+    /// The program has no filter, or none that covers the function.
     #[cfg(feature = "duration")]
     NoFilter,
-    /// Duration mode on several CPUs stops at no function and freezes on nothing.
+    /// Duration mode on several CPUs supports neither a stop function nor freezing.
     #[cfg(feature = "duration")]
     SeveralCpus,
-    /// That is said of duration mode when the program starts.
+    /// This setting of duration mode is available only at the start of the program.
     #[cfg(all(feature = "duration", target_os = "linux"))]
     AtStart,
 }
 
 impl Refusal {
-    /// What the host is told.
+    /// The message for the host.
     pub const fn message(self) -> &'static str {
         match self {
             Self::NotSetUp => "the recorder could not be set up; see status",
@@ -108,58 +108,57 @@ impl Refusal {
 /// The state of a recorder, for `status`.
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
-    /// Events may be recorded.
+    /// Recording is enabled.
     pub enabled: bool,
-    /// They are recorded now.
+    /// Recording is on.
     pub on: bool,
     /// What happens when the buffer is full.
     pub mode: Mode,
-    /// What the stream has come to. Of several: counts are sums, `used` and `needed` are of the
-    /// stream that needs most, for each has a buffer of its own of the size that `identify` tells.
+    /// Statistics of the stream. With several streams, counts are sums; `used` and `needed` are those of the stream
+    /// that needs most, because each has its own buffer of the size that `identify` reports.
     pub figures: Figures,
     /// Functions in the profile table.
     pub functions: u32,
-    /// How many it has room for.
+    /// Number of slots in the profile table.
     pub slots: u32,
     /// Calls that were not counted because the table was full.
     pub no_slot: u32,
-    /// Calls of hooks from inside a hook, which are not recorded: the clock function is
-    /// instrumented, or a fault struck.
+    /// Number of hooks within hooks, which are not recorded: the clock function is instrumented, or a fault preempted.
     pub refused: u32,
-    /// The function that the last of them was for; 0 if there was none.
+    /// The function of the last one; 0 if there was none.
     pub refused_function: usize,
-    /// In a single shot, whether it is over.
+    /// With a single shot, whether it has ended.
     pub once: Option<bool>,
-    /// Readings of the clock that came so late that a turn of the counter may have been missed:
-    /// while something was recorded the trace tells where.
+    /// Number of clock readings that came so late that the counter may have wrapped around unseen. The trace marks
+    /// those that came while recording.
     pub clock_gaps: u32,
     /// Why the recorder could not be set up.
     pub setup_error: Option<SetupError>,
-    /// Who did not leave a hook when a reader came, as one word.
+    /// What did not leave a hook when a reader came, as one word.
     pub stuck: Option<&'static str>,
 }
 
-/// How duration mode is set.
+/// Settings and counts of duration mode.
 #[cfg(feature = "duration")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DurationReport {
-    /// Calls are recorded so.
+    /// Whether duration mode is on.
     pub on: bool,
-    /// Ticks from which on a call is recorded.
+    /// Least duration of a call that is recorded, in ticks.
     pub threshold: u64,
-    /// The last level of calls that is recorded; 0: all.
+    /// Largest nesting depth of calls that are recorded; 0: any.
     pub depth: u32,
-    /// The threshold compares the time that a call's thread had a processor.
+    /// Whether the threshold applies to the time that a call's thread was running.
     pub cpu: bool,
-    /// Thread switches and interrupts are recorded, too.
+    /// Whether thread switches and interrupts are recorded, too.
     pub events: bool,
     /// The function whose entry turns recording off; 0: none.
     pub stop_at: usize,
-    /// There is a filter.
+    /// Whether there is a filter.
     pub filters: bool,
     /// What else turns recording off.
     pub freeze: FreezeReport,
-    /// Calls that could not be followed: their stack was full.
+    /// Calls that could not be tracked: their stack was full.
     pub too_deep: u32,
     /// Exits without an entry, and entries without an exit.
     pub unmatched: u32,
@@ -167,7 +166,7 @@ pub struct DurationReport {
 
 #[cfg(feature = "duration")]
 impl DurationReport {
-    /// Says it in words.
+    /// Writes it as words of a reply.
     pub(super) fn say(&self, said: &mut Text<'_>) {
         let freeze = &self.freeze;
         said.word("on", self.on.into())
@@ -189,155 +188,154 @@ impl DurationReport {
     }
 }
 
-/// What turns recording off in duration mode, beside a stop function.
+/// What turns recording off in duration mode, besides a stop function.
 #[cfg(feature = "duration")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FreezeReport {
-    /// A call of this function; 0: none.
+    /// A call of this function stops recording ...
     pub function: usize,
-    /// That takes longer than so many ticks.
+    /// ... if it takes longer than this, in ticks. 0: no function does.
     pub over: u64,
-    /// An event: 0 for none, 1 for a marker, 2 for an interrupt.
+    /// Event that stops recording: 0 for none, 1 for a marker, 2 for an interrupt.
     pub event: u32,
     /// Its value or number.
     pub value: u32,
-    /// The function that these, and the stop function, must be called from; 0: any.
+    /// Required caller of these and of the stop function; 0: any.
     pub from: usize,
-    /// Only the so manieth time.
+    /// Number of the first such occurrence that counts.
     pub hit: u32,
-    /// So many calls are recorded after that.
+    /// Number of calls to record after that.
     pub after: u32,
 }
 
-/// What the link can ask of a recorder. The driver implements it.
+/// Requests of the link to a recorder. The driver implements it.
 pub trait Control {
     /// The time in ticks.
     fn now(&self) -> u64;
-    /// Ticks a second.
+    /// Ticks per second.
     fn hz(&self) -> u64;
-    /// How the clock compares up to `now` with the program's periodic tick; `None` without one.
+    /// The comparison of the clock with the program's periodic tick as of `now`; `None` without a tick.
     fn tick_check(&self, now: u64) -> Option<TickCheck> {
         let _ = now;
         None
     }
-    /// Who this is.
+    /// The target's identity.
     fn identity(&self) -> Identity;
-    /// How it is.
+    /// The recorder's status.
     fn status(&self) -> Status;
-    /// Closes or opens the gate by command.
+    /// Enables or disables recording by command.
     fn enable(&self, enabled: bool);
     /// Turns recording on or off.
     fn turn(&self, on: bool);
     /// Trigger and stopper; 0 for none.
     fn sets(&self) -> (usize, usize);
-    /// Sets trigger and stopper, effective at once and kept over a reboot where that is possible.
+    /// Sets trigger and stopper, effective at once and saved for the next boot where that is possible.
     fn set_sets(&self, trigger: usize, stopper: usize);
-    /// When trigger and stopper act; `None` where there are no conditions.
+    /// Conditions of trigger and stopper; `None` where conditions are not supported.
     #[cfg(feature = "conditions")]
     fn conditions(&self) -> Option<&'static Conditions> {
         None
     }
-    /// When trigger and stopper act was changed: keeps that over a reboot where that is possible.
+    /// Saves the changed conditions of trigger and stopper for the next boot, where that is possible.
     #[cfg(feature = "conditions")]
     fn keep_conditions(&self) {}
-    /// Has the trigger turn recording on once, or each time; kept like trigger and stopper.
+    /// Sets whether the trigger turns recording on only once; saved like trigger and stopper.
     fn set_once(&self, once: bool);
-    /// Does what is asked of duration mode.
+    /// Executes a request to duration mode.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it can't be done.
     #[cfg(feature = "duration")]
     fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
         let _ = asked;
         Err(Refusal::NoDuration)
     }
-    /// How duration mode is set; `None` if there is none.
+    /// Settings and counts of duration mode; `None` if there is none.
     #[cfg(feature = "duration")]
     fn duration_report(&self) -> Option<DurationReport> {
         None
     }
-    /// Changes what happens when the buffer is full, and clears it.
+    /// Sets what happens when the buffer is full, and clears it.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it can't be done.
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal>;
-    /// Forgets events and table.
+    /// Drops events and table.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it can't be done.
     fn clear(&self) -> Result<(), Refusal>;
-    /// Holds the buffers still until [`thaw`](Self::thaw).
+    /// Freezes the buffers until [`thaw`](Self::thaw).
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it can't be done.
     fn freeze(&self, subject: Subject) -> Result<(), Refusal>;
-    /// Lets the buffers go.
+    /// Unfreezes the buffers.
     fn thaw(&self);
-    /// The `n`th of the runs of bytes that make up the dump, while frozen; `None` behind the last.
-    /// Some may be empty.
+    /// The `n`th chunk of the dump, while frozen; `None` behind the last. Chunks may be empty.
     fn chunk<'a>(
         &'a self,
         subject: Subject,
         n: u32,
         scratch: &'a mut [u8; SCRATCH_BYTES],
     ) -> Option<&'a [u8]>;
-    /// Whether packets can be taken away while all record. If not, nothing of the rest down to
-    /// [`release`](Self::release) is called.
+    /// Whether packets can be consumed while recording continues. If not, the functions from here down to
+    /// [`release`](Self::release) are not called.
     fn can_stream(&self) -> bool {
         false
     }
-    /// Closes packets that are open and hold something, so that they can be taken away. False if
-    /// there is one that only another context can close, which it has been told to.
+    /// Closes open packets with content, so that they can be consumed. Returns false if one of them can only be closed
+    /// by another context, which has been requested to do so.
     fn flush(&self) -> bool {
         true
     }
-    /// How many streams there are; their numbers count from 0.
+    /// Number of streams; they are numbered from 0.
     fn streams(&self) -> u16 {
         1
     }
-    /// The `n`th of a stream's closed packets that were not given back; it stays as it is until it
-    /// is. `None` behind the newest.
+    /// The `n`th of a stream's closed packets that have not been released; it does not change until then. `None` behind
+    /// the newest.
     fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
         let _ = (stream, n);
         None
     }
-    /// When the first of a stream's closed packets began that do not wait because the program is filling a
-    /// record in them, or before them; `None` if there is none.
+    /// Begin of the first of a stream's closed packets that are withheld because the program is filling a record in
+    /// them or before them; `None` if there is none.
     fn withheld(&self, stream: u16) -> Option<u64> {
         let _ = stream;
         None
     }
-    /// Gives the place of a stream's oldest closed packet back.
+    /// Releases the slot of a stream's oldest closed packet.
     fn release(&self, stream: u16) {
         let _ = stream;
     }
-    /// A number that is another one when there is more metadata; 0 if there is none.
+    /// A number that changes when metadata is added; 0 if there is none.
     fn facts(&self) -> u32 {
         0
     }
-    /// Keeps the metadata as it is, or lets it grow again.
+    /// Seals the metadata, or unseals it.
     fn seal_facts(&self, sealed: bool) {
         let _ = sealed;
     }
-    /// The metadata packet, while it is kept as it is.
+    /// The metadata packet, while it is sealed.
     fn sealed_facts(&self) -> &[u8] {
         &[]
     }
-    /// Records what time it is in the world, if anything is recorded now, and tells whether: `ns`
-    /// nanoseconds since 1970 UTC when the clock showed `ticks` ([`later`] says what that makes it
-    /// now), give or take `uncertainty`.
+    /// Records the wall-clock time, if anything is recorded now, and returns whether it did: `ns` nanoseconds since
+    /// 1970 UTC when the clock read `ticks`, plus or minus `uncertainty`. [`later`] computes the present value from
+    /// these.
     fn wall_clock(&self, ticks: u64, ns: u64, uncertainty: u32) -> bool {
         let _ = (ticks, ns, uncertainty);
         false
     }
     /// Sends bytes to the host.
     fn send(&self, bytes: &[u8]);
-    /// Reboots; returns why not.
+    /// Reboots; returns the reason if it can't.
     fn reboot(&self) -> Refusal;
 }
 
-/// What time it is in the world at `now`, if it was `ns` when the clock showed `ticks`, of which there
-/// are `hz` a second. Right for some minutes' distance.
+/// The wall-clock time at `now`, if it was `ns` at `ticks`, with `hz` ticks per second. Exact for distances of some
+/// minutes.
 pub fn later(ns: u64, ticks: u64, now: u64, hz: u64) -> u64 {
     let (seconds, rest) = divide(now.saturating_sub(ticks), hz);
     let (rest, _) = divide(rest.saturating_mul(1_000_000_000), hz);

@@ -1,4 +1,4 @@
-//! A dump: what is sent, piece by piece, and again where it did not arrive.
+//! A dump: sends it piece by piece, and again where it did not arrive.
 
 use kymo_wire::link::crc::Crc32;
 use kymo_wire::link::frame::MAX_WIRE;
@@ -6,39 +6,39 @@ use kymo_wire::link::{DATA_BYTES, Frame};
 
 use super::{Control, DUMP_TIMEOUT, Refusal, SCRATCH_BYTES, Subject};
 
-/// A dump that is going on.
+/// A dump in progress.
 #[derive(Debug)]
 pub(super) struct Dump {
     subject: Subject,
     request: u8,
     bytes: u32,
     frames: u32,
-    /// The pieces to be sent: from the first on, as long as it is below the second.
+    /// The pieces to send: from `next` on, as long as it is below `end`.
     next: u32,
     end: u32,
-    /// `End` has to be sent when the pieces have been.
+    /// Whether `End` has to be sent after the pieces.
     unfinished: bool,
-    /// The checksum of all pieces below `summed`.
+    /// Checksum of all pieces below `summed`.
     sum: Crc32,
     summed: u32,
-    /// When something was last sent or heard.
+    /// Time of the last transmission in either direction.
     active: u64,
-    /// The program's ticks since then.
+    /// Number of the program's ticks since then.
     ticks: u32,
     place: Place,
 }
 
-/// A place in the dump's bytes from which the next piece is found quickly.
+/// A position in the dump from which the next piece is found quickly.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
-    /// A chunk.
+    /// Number of a chunk.
     chunk: u32,
-    /// How many bytes precede it.
+    /// Number of bytes before it.
     before: u32,
 }
 
 impl Dump {
-    /// A dump of what has been frozen.
+    /// Starts a dump of the frozen buffers.
     pub fn new(subject: Subject, request: u8, control: &impl Control) -> Self {
         let mut bytes = 0u32;
         let mut n = 0;
@@ -69,28 +69,28 @@ impl Dump {
         (self.bytes, self.frames)
     }
 
-    /// Something was heard from the host, or sent to it.
+    /// Notes a transmission to or from the host.
     pub fn hear(&mut self, control: &impl Control) {
         self.active = control.now();
         self.ticks = 0;
     }
 
-    /// A tick of the program's, of which there are `tick_hz` a second (0: not known). Returns whether
-    /// there have been so many since the host was heard that it is taken to be gone. (A counter that
-    /// turns with the tick may stand still in the clock as long as nobody else reads it.)
+    /// Handles a tick of the program at `tick_hz` per second (0: unknown). Returns whether the host has been silent for
+    /// so many that it is considered gone. (A clock whose counter wraps around with the tick may not advance as long as
+    /// nothing else reads it.)
     pub fn tick(&mut self, tick_hz: u32) -> bool {
         self.ticks = self.ticks.saturating_add(1);
         let limit = u64::from(tick_hz) * DUMP_TIMEOUT;
         limit != 0 && u64::from(self.ticks) > limit
     }
 
-    /// Whether the host has been silent for so long that it is taken to be gone.
+    /// Whether the host has been silent for so long that it is considered gone.
     pub fn is_forgotten(&self, now: u64, hz: u64) -> bool {
         let limit = hz.saturating_mul(DUMP_TIMEOUT);
         now.saturating_sub(self.active) > limit
     }
 
-    /// Sends these pieces (again) next, with answers for `request`.
+    /// Sends these pieces (again) next, in reply to `request`.
     pub fn resend(&mut self, request: u8, first: u32, last: u32) -> Result<(), Refusal> {
         if first > last || last >= self.frames {
             return Err(Refusal::NoPiece);
@@ -101,7 +101,7 @@ impl Dump {
         Ok(())
     }
 
-    /// Sends the next piece, or the end behind the last; false if there is nothing to be sent.
+    /// Sends the next piece, or the end behind the last; returns false if there is nothing to send.
     pub fn send_next(&mut self, control: &impl Control, out: &mut [u8; MAX_WIRE]) -> bool {
         if !self.unfinished {
             return false;
@@ -119,7 +119,7 @@ impl Dump {
             .encode(out)
         } else {
             self.unfinished = false;
-            // What the host did not let us send to the end has not been summed up.
+            // The checksum does not include pieces yet that the host skipped.
             while self.summed < self.frames {
                 self.piece(self.summed, control, &mut data);
             }
@@ -138,7 +138,7 @@ impl Dump {
         true
     }
 
-    /// Copies a piece into `to`, and adds it to the checksum if it is the next to be.
+    /// Copies a piece into `to`, and adds it to the checksum if that continues with it.
     fn piece<'a>(
         &mut self,
         number: u32,

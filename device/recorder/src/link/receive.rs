@@ -1,26 +1,25 @@
-//! Lines and frames out of the bytes that arrive.
+//! Parses received bytes into lines and frames.
 //!
-//! Text until a zero byte, then a frame until the next ([`kymo_wire::link`]). Two zeros with
-//! nothing between are the end of one frame and the beginning of the next, so a lost zero costs one
-//! frame and not all that follow.
+//! Bytes are text until a zero byte, then a frame until the next one ([`kymo_wire::link`]). Two zeros in a row are the
+//! end of one frame and the start of the next, so a lost zero costs one frame and not all that follow.
 //!
-//! A zero byte can also come from nowhere (a plug, a break on the line), or from a host that ended
-//! in the middle of a frame. Whatever is sent then seems to be in a frame. A host that begins a
-//! conversation sends only text, so the line `identify` is seen inside a frame too, and ends it.
+//! A zero byte can also be noise (a plug, a break on the line), or come from a host that stopped in the middle of a
+//! frame. The following bytes then seem to be in a frame. A host that starts a conversation sends only text, so the
+//! line `identify` is recognized inside a frame, too, and ends it.
 
 use kymo_wire::link::Frame;
 use kymo_wire::link::frame::MAX_WIRE;
 
 use super::ring::LOST;
 
-/// Something that arrived whole, or an attempt.
+/// A complete input, or a failed one.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input<'a> {
-    /// A line of text, without its end.
+    /// A line of text, without its terminator.
     Line(&'a [u8]),
     /// A line that was longer than any command.
     TooLong,
-    /// A line of which a part was lost on the way.
+    /// A line with lost bytes.
     Torn,
     /// A command in a frame.
     Command {
@@ -29,14 +28,14 @@ pub enum Input<'a> {
         /// The command line.
         text: &'a [u8],
     },
-    /// A frame that is damaged, or none that a host sends.
+    /// A frame that is damaged, or that no host sends.
     Damaged,
 }
 
-/// The line that ends a frame, without its end, as a number that its bytes make up.
+/// The line that ends a frame, without its terminator, as the number that its bytes form.
 const IDENTIFY: u64 = u64::from_be_bytes(*b"identify");
 
-/// Takes bytes one by one. All zero at the beginning.
+/// Parser for single bytes. All zero at the beginning.
 #[derive(Debug)]
 pub struct Receiver {
     buffer: [u8; MAX_WIRE],
@@ -49,7 +48,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    /// Nothing has arrived.
+    /// A parser without input.
     pub const fn new() -> Self {
         Self {
             buffer: [0; MAX_WIRE],
@@ -61,7 +60,7 @@ impl Receiver {
         }
     }
 
-    /// Takes a byte; says what is complete with it.
+    /// Processes a byte; returns the input that it completes.
     pub fn feed(&mut self, byte: u8) -> Option<Input<'_>> {
         match (self.in_frame, byte) {
             (true, 0) if self.length == 0 => None,
@@ -75,7 +74,7 @@ impl Receiver {
                 Some(Input::Line(b"identify"))
             }
             (false, 0) => {
-                // A line that was not ended is none.
+                // An unterminated line is ignored.
                 self.start();
                 self.in_frame = true;
                 None
@@ -104,7 +103,7 @@ impl Receiver {
         }
     }
 
-    /// Begins anew; returns what there was: length, too long, torn.
+    /// Starts again; returns the previous length, too long, torn.
     fn start(&mut self) -> (usize, bool, bool) {
         let was = (self.length, self.too_long, self.torn);
         (self.length, self.too_long, self.torn) = (0, false, false);
@@ -140,8 +139,8 @@ impl Default for Receiver {
     }
 }
 
-/// For fuzzing: whatever arrives, nothing panics, and an intact command behind it is understood
-/// once two zeros have ended whatever was open.
+/// For fuzzing: checks that no input causes a panic, and that an intact command behind it is understood once two zeros
+/// have ended any open frame.
 #[doc(hidden)]
 pub fn check_receiver(bytes: &[u8]) {
     let mut receiver = Receiver::new();
@@ -157,7 +156,7 @@ pub fn check_receiver(bytes: &[u8]) {
     let mut wire = [0; MAX_WIRE];
     let length = command.encode(&mut wire).unwrap_or(0);
     let mut understood = false;
-    // One frame may be taken as the rest of what was open; the next may not.
+    // The first frame may be taken as the rest of an open one; the second may not.
     for &byte in wire[..length].iter().chain(&wire[..length]) {
         let input = receiver.feed(byte);
         let ping = Input::Command {
@@ -211,7 +210,7 @@ mod tests {
             &[0; 3],
             &[b"\0", &[b'x'; 900][..]].concat(),
         ] {
-            // Not every terminal sends what `kymo` does.
+            // Some terminals send another terminator than `kymo` does.
             let mut receiver = Receiver::new();
             for &byte in open.iter().chain(b"identify") {
                 assert_eq!(receiver.feed(byte), None, "{open:?}");

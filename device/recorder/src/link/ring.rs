@@ -1,28 +1,27 @@
-//! Bytes from the interrupt handler that receives them to the context that reads them.
+//! Byte ring between the interrupt handler that receives bytes and the context that reads them.
 //!
-//! One producer, one consumer, no lock. When the ring is full the producer leaves a mark
-//! ([`LOST`]) where bytes are missing and counts them, so that a command which lost its middle is
-//! not taken for another one. (Inside a frame the mark is a byte like any other; there the checksum
-//! tells.)
+//! One producer, one consumer, no lock. When the ring is full the producer stores a mark ([`LOST`]) where bytes are
+//! missing and counts them, so that a command that lost its middle is not taken for another one. (Inside a frame the
+//! mark is a byte like any other; there the checksum detects it.)
 
 use core::sync::atomic::{AtomicBool, AtomicU8};
 
 use crate::sync::{AtomicU32, Ordering, add};
 
-/// How many bytes there is room for; one of them is for the mark.
+/// Number of bytes in the ring; one of them is for the mark.
 pub const BYTES: usize = 512;
 
-/// Stands for bytes that were lost (ASCII calls it *cancel*).
+/// Mark for lost bytes (*cancel* in ASCII).
 pub const LOST: u8 = 0x18;
 
 /// The ring. All zero when empty.
 #[derive(Debug)]
 pub struct Ring {
-    /// How many bytes have been put in.
+    /// Number of bytes stored so far.
     put: AtomicU32,
-    /// How many have been taken out.
+    /// Number of bytes removed so far.
     taken: AtomicU32,
-    /// The mark has been put, and nothing since.
+    /// Whether the last byte stored is the mark.
     marked: AtomicBool,
     lost: AtomicU32,
     bytes: [AtomicU8; BYTES],
@@ -40,7 +39,7 @@ impl Ring {
         }
     }
 
-    /// Puts a byte in. For the one producer.
+    /// Stores a byte. For the one producer.
     pub fn push(&self, byte: u8) {
         let put = self.put.load(Ordering::Relaxed);
         let used = put.wrapping_sub(self.taken.load(Ordering::Acquire)) as usize;
@@ -63,7 +62,7 @@ impl Ring {
         self.put.store(put.wrapping_add(1), Ordering::Release);
     }
 
-    /// Takes the oldest byte out. For the one consumer.
+    /// Removes the oldest byte. For the one consumer.
     pub fn pop(&self) -> Option<u8> {
         let taken = self.taken.load(Ordering::Relaxed);
         if self.put.load(Ordering::Acquire) == taken {
@@ -77,12 +76,12 @@ impl Ring {
         Some(byte)
     }
 
-    /// Whether nothing waits to be taken out.
+    /// Whether no byte is waiting.
     pub fn is_empty(&self) -> bool {
         self.put.load(Ordering::Acquire) == self.taken.load(Ordering::Relaxed)
     }
 
-    /// How many bytes were lost.
+    /// Number of bytes lost.
     pub fn lost(&self) -> u32 {
         self.lost.load(Ordering::Relaxed)
     }

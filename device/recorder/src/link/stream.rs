@@ -1,14 +1,12 @@
-//! Streaming: packets leave while everything goes on recording.
+//! Streaming: sends packets while recording continues.
 //!
-//! The recorder's buffer is a queue here, of which the link is the only reader: it looks at closed
-//! packets ([`Control::waiting`]), sends them piece by piece, and gives their places back when the
-//! host has acknowledged them ([`Control::release`]). Nothing is copied, so a piece that was damaged
-//! on the way can be sent again as long as its packet has not been given back. The writers never
-//! wait: they count what finds no room.
+//! The recorder's buffer serves as a queue whose only reader is the link: it reads closed packets
+//! ([`Control::waiting`]), sends them piece by piece, and returns their slots when the host has acknowledged them
+//! ([`Control::release`]). Nothing is copied, so a piece that was damaged in transmission can be sent again as long as
+//! its packet has not been released. The writers never wait: they count what finds no room.
 //!
-//! What is on its way is a short queue of [`Flight`]s, one a packet. It says which packet a piece
-//! belongs to, and how many packets of each stream have been begun, so nothing has to be kept for each
-//! of many processors.
+//! The packets in transmission form a short queue of [`Flight`]s, one per packet. It defines which packet a piece
+//! belongs to, and how many packets of each stream have been begun, so there is no state for each of many processors.
 
 use core::hint::black_box;
 
@@ -19,24 +17,24 @@ use kymo_wire::link::{DATA_BYTES, Frame, Mode};
 use super::{Control, DUMP_TIMEOUT, Refusal};
 use crate::bits64::divide;
 
-/// How many packets may be on their way at a time.
+/// Most packets in transmission at a time.
 pub const WINDOW: usize = 16;
 
-/// How many pieces one poll sends: the program's own work waits for it.
+/// Most pieces that one poll sends, because the program's own work waits for it.
 pub const BURST: u32 = 64;
 
-/// How long the end of a stream waits for records that the program is filling, in seconds: most are
-/// filled at once, and some never, because their thread ended.
+/// How long the end of a stream waits for records that the program is filling, in seconds: most are filled at once, and
+/// some never, because their thread has exited.
 const PATIENCE: u64 = 1;
 
-/// A packet that is being sent, or has been and is not acknowledged yet.
+/// A packet that is being sent, or has been sent and is not acknowledged yet.
 #[derive(Clone, Copy, Debug)]
 struct Flight {
     /// Its stream's number.
     stream: u16,
     /// The number of its first piece.
     first: u32,
-    /// How many pieces it has.
+    /// Number of its pieces.
     pieces: u32,
 }
 
@@ -47,7 +45,7 @@ impl Flight {
         pieces: 0,
     };
 
-    /// The number behind its last piece.
+    /// The number after its last piece.
     const fn end(&self) -> u32 {
         self.first.wrapping_add(self.pieces)
     }
@@ -57,62 +55,61 @@ impl Flight {
     }
 }
 
-/// A stream that is going on, or the last one. All zero at the beginning.
+/// A stream in progress, or the last one. All zero at the beginning.
 #[derive(Debug)]
 pub(super) struct Streaming {
     active: bool,
-    /// The host wants no more than what began before `stop_at`.
+    /// The host wants only packets that began before `stop_at`.
     stopping: bool,
     stop_at: u64,
-    /// The mode was another one before, and which. (Not an `Option`: that is not all zero.)
+    /// Whether the stream changed the mode, and the mode before. (Not an `Option`, whose `None` is not all zero.)
     changed: bool,
     before: Mode,
     /// The number of the host's request.
     request: u8,
     flights: [Flight; WINDOW],
-    /// How many of `flights` count, from the front; the oldest first.
+    /// Number of valid entries of `flights`, from the front; oldest first.
     count: usize,
-    /// The next piece that has not been sent yet.
+    /// The next piece to be sent for the first time.
     next: u32,
-    /// Every piece before this one is acknowledged.
+    /// All pieces before this one are acknowledged.
     acked: u32,
-    /// A piece was sent since the last acknowledgement.
+    /// Whether a piece was sent since the last acknowledgement.
     sent: bool,
     /// Pieces to be sent again: from the first on, as long as it is before the second.
     again: (u32, u32),
-    /// The stream that is looked at first for the next packet.
+    /// The stream that is checked first for the next packet.
     turn: u16,
-    /// What [`Control::facts`] said when the metadata was sent last.
+    /// Value of [`Control::facts`] when the metadata was last sent.
     facts: u32,
-    /// How often an open packet is closed to be sent, in ticks; 0: never.
+    /// Interval in ticks after which an open packet is closed to be sent; 0: never.
     flush: u64,
     flushed_at: u64,
-    /// Every packet that was open when the host wanted no more has been closed.
+    /// Whether all packets that were open when the host stopped the stream have been closed.
     closed: bool,
-    /// The last losses have been reported, if there was room for it.
+    /// Whether the last losses have been reported, as far as there was room.
     told: bool,
-    /// The host has been told that everything was sent and acknowledged: all that it wanted, but for what
-    /// so many streams held back.
+    /// Whether the host knows that everything was sent and acknowledged, except for what `withheld` streams hold back.
     finished: bool,
     withheld: u16,
-    /// When the host was heard last, and the program's ticks since then.
+    /// Time of the last input from the host, and the program's ticks since then.
     heard: u64,
     ticks: u32,
 }
 
-/// What there is to say to a host that wants no more.
+/// Reply to a host that stops a stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
-    /// There is still something to be sent or acknowledged.
+    /// Whether there is still something to send or acknowledge.
     pub sending: bool,
-    /// How many pieces there were.
+    /// Number of pieces so far.
     pub pieces: u32,
-    /// How many streams hold something back that the program is filling.
+    /// Number of streams that hold packets back because the program is filling a record.
     pub withheld: u16,
 }
 
 impl Streaming {
-    /// No stream has been asked for.
+    /// No stream.
     pub const fn new() -> Self {
         Self {
             active: false,
@@ -140,13 +137,13 @@ impl Streaming {
         }
     }
 
-    /// Whether a stream is going on.
+    /// Whether a stream is in progress.
     pub const fn is_active(&self) -> bool {
         self.active
     }
 
-    /// Begins a stream, or begins it anew with what was not acknowledged. A request that is told
-    /// twice, because its answer was lost, does nothing.
+    /// Starts a stream, or restarts it with the packets that were not acknowledged. A repeated request, after a lost
+    /// reply, has no effect.
     pub fn start(
         &mut self,
         request: u8,
@@ -179,14 +176,14 @@ impl Streaming {
         Ok(())
     }
 
-    /// Sends what began before now, and then no more; returns what is to be answered.
+    /// Stops the stream after the packets that began before now; returns the reply.
     ///
     /// # Errors
-    /// There is no stream, and none was sent to its end: of one that was forgotten, or that a reset ended,
-    /// there may be more than the host has.
+    /// There is no stream, and none was sent to its end: a stream that timed out, or was ended by a reset, may have
+    /// more than the host received.
     pub fn stop(&mut self, control: &impl Control) -> Result<Left, Refusal> {
         if !self.active {
-            // Who did not hear the answer asks again.
+            // A host that did not receive the reply repeats its request.
             return if self.finished {
                 Ok(self.left())
             } else {
@@ -202,7 +199,7 @@ impl Streaming {
             return Ok(self.left());
         }
         if !self.closed || !self.told {
-            // Now that there is room, for what was lost to be told too.
+            // Now that there is room, the losses can be reported, too.
             (self.closed, self.told) = (control.flush(), true);
             return Ok(self.left());
         }
@@ -213,7 +210,7 @@ impl Streaming {
         }
         self.end(control);
         self.finished = true;
-        // It cannot be while something is being filled; the end of the next stream tries again.
+        // This fails while a record is being filled; the end of the next stream tries again.
         if self.changed && control.set_mode(self.before).is_ok() {
             self.changed = false;
         }
@@ -228,7 +225,7 @@ impl Streaming {
         }
     }
 
-    /// How many streams hold something back that the host wants.
+    /// Number of streams that hold back packets that the host wants.
     fn count_withheld(&self, control: &impl Control) -> u16 {
         let held = |stream: &u16| {
             let begin = control.withheld(*stream);
@@ -237,7 +234,7 @@ impl Streaming {
         (0..control.streams()).filter(held).count() as u16
     }
 
-    /// Sends nothing more. The packets that are not acknowledged stay.
+    /// Stops sending. Packets that are not acknowledged are kept.
     pub fn end(&mut self, control: &impl Control) {
         if self.flying(METADATA_STREAM) != 0 {
             control.seal_facts(false);
@@ -246,29 +243,27 @@ impl Streaming {
         self.count = 0;
     }
 
-    /// Something was heard from the host.
+    /// Notes input from the host.
     pub fn hear(&mut self, control: &impl Control) {
         self.heard = control.now();
         self.ticks = 0;
     }
 
-    /// Whether the host has been silent for so long that it is taken to be gone, by the clock or, as
-    /// with a dump, by the program's ticks.
+    /// Whether the host has been silent for so long, by the clock, that it is considered gone.
     pub fn is_forgotten(&self, now: u64, hz: u64) -> bool {
         let limit = hz.saturating_mul(DUMP_TIMEOUT);
         now.saturating_sub(self.heard) > limit
     }
 
-    /// A tick of the program's, of which there are `tick_hz` a second (0: not known); returns whether
-    /// the host is taken to be gone.
+    /// Handles a tick of the program at `tick_hz` per second (0: unknown); returns whether the host is considered gone.
     pub fn tick(&mut self, tick_hz: u32) -> bool {
         self.ticks = self.ticks.saturating_add(1);
         let limit = u64::from(tick_hz) * DUMP_TIMEOUT;
         limit != 0 && u64::from(self.ticks) > limit
     }
 
-    /// Closes what is open if it is time to, so that the host sees it. Not while closed packets
-    /// still wait: small ones would take the places that large ones need.
+    /// Closes open packets when the flush interval has passed, so that the host sees them. Not while closed packets
+    /// still wait: small packets would take the slots that large ones need.
     pub fn flush(&mut self, now: u64, control: &impl Control) {
         if self.active
             && self.flush != 0
@@ -281,7 +276,7 @@ impl Streaming {
         }
     }
 
-    /// Every piece before `piece` has arrived.
+    /// Handles the acknowledgement of all pieces before `piece`.
     pub fn acknowledge(&mut self, piece: u32, control: &impl Control) {
         if !reaches(piece, self.acked) || !reaches(self.next, piece) {
             // From an earlier stream, or late.
@@ -300,7 +295,7 @@ impl Streaming {
             } else {
                 control.release(oldest.stream);
             }
-            // (One by one: to move them at once is another function to be linked.)
+            // (One by one: moving them at once would link another function.)
             for at in 1..self.count {
                 if let Some(&flight) = self.flights.get(at)
                     && let Some(place) = black_box(&mut self.flights).get_mut(at - 1)
@@ -332,7 +327,7 @@ impl Streaming {
         self.active && (self.again.0 != self.again.1 || self.is_due() || self.could_choose(control))
     }
 
-    /// Sends one piece; false if there is nothing to be sent now.
+    /// Sends one piece; returns false if there is nothing to send now.
     pub fn send_next(&mut self, control: &impl Control, out: &mut [u8; MAX_WIRE]) -> bool {
         if !self.active {
             return false;
@@ -348,7 +343,7 @@ impl Streaming {
             piece
         };
         let Some(at) = self.flights().iter().position(|flight| flight.has(piece)) else {
-            // It was acknowledged since it was asked for.
+            // It was acknowledged after the request for it.
             return true;
         };
         let bytes = self.bytes(at, piece, control);
@@ -366,7 +361,7 @@ impl Streaming {
         true
     }
 
-    /// The next piece that is to be sent again.
+    /// The next piece to send again.
     fn next_again(&mut self) -> Option<u32> {
         let (first, end) = self.again;
         if first == end {
@@ -376,7 +371,7 @@ impl Streaming {
         Some(first)
     }
 
-    /// Whether there are pieces of the newest flight that have not been sent yet.
+    /// Whether some pieces of the newest flight have not been sent yet.
     fn is_due(&self) -> bool {
         let newest = self.flights().last();
         newest.is_some_and(|newest| newest.end() != self.next)
@@ -386,7 +381,7 @@ impl Streaming {
         self.count < WINDOW && self.choose(control).is_some()
     }
 
-    /// Puts the next packet on its way; false if there is none, or too many are on theirs.
+    /// Starts the transmission of the next packet; returns false if there is none, or if too many are in transmission.
     fn begin(&mut self, control: &impl Control) -> bool {
         if self.count >= WINDOW {
             return false;
@@ -408,7 +403,7 @@ impl Streaming {
             *place = Flight {
                 stream,
                 first: self.next,
-                // A packet has a head at least.
+                // A packet has at least a header.
                 pieces: length.div_ceil(DATA_BYTES).max(1) as u32,
             };
             self.count += 1;
@@ -431,7 +426,7 @@ impl Streaming {
         })
     }
 
-    /// Whether a packet was begun before the host wanted no more.
+    /// Whether a packet began before the host stopped the stream.
     fn is_wanted(&self, packet: &[u8], control: &impl Control) -> bool {
         let begin = || PacketHeader::read_begin(control.identity().layout.order, packet);
         !self.stopping || begin().is_some_and(|begin| begin <= self.stop_at)
@@ -459,7 +454,7 @@ impl Streaming {
         self.flights.get(..self.count).unwrap_or(&[])
     }
 
-    /// How many packets of a stream are on their way.
+    /// Number of a stream's packets in transmission.
     fn flying(&self, stream: u16) -> u32 {
         let same = self
             .flights()
@@ -469,8 +464,8 @@ impl Streaming {
     }
 }
 
-/// Whether a number is another one or comes after it. Numbers come round; none is compared with one
-/// that is half of them away.
+/// Whether `number` is `other` or comes after it. The numbers wrap around; only numbers less than half their range
+/// apart are compared.
 const fn reaches(number: u32, other: u32) -> bool {
     number.wrapping_sub(other) <= u32::MAX / 2
 }

@@ -1,4 +1,4 @@
-//! The buffer: a writer who closes packets, and a reader who takes them.
+//! Models of the packet buffer: a writer that closes packets, and a reader that consumes them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering as Std};
@@ -43,7 +43,7 @@ impl Packets {
         };
         set_up.expect("the sizes are right");
         buffer.set_mode(mode);
-        // What both sides share is made here, before there are two.
+        // Shared atomics are created here, while there is only one thread.
         buffer.clear();
         Arc::new(Self {
             buffer,
@@ -67,14 +67,14 @@ impl Packets {
     }
 }
 
-/// The byte in a packet and its header.
+/// The byte in a packet, and its header.
 fn content(packet: &[u8]) -> (u8, PacketHeader) {
     let header = PacketHeader::read(LAYOUT, packet).expect("a packet has a header");
     assert_eq!(packet.len(), LAYOUT.header_bytes() + 1);
     (packet[LAYOUT.header_bytes()], header)
 }
 
-/// A reader drains while the writer writes more than there is room for.
+/// A reader consumes packets while the writer writes more than there is room for.
 fn stream() {
     const WRITTEN: u8 = 4;
     let packets = Packets::new(2, Mode::Stream);
@@ -86,7 +86,7 @@ fn stream() {
         while let Some(packet) = unsafe { packets.buffer.next() } {
             let (n, header) = content(packet);
             assert_eq!(header.sequence as usize, read.len(), "no packet is missed");
-            // All that came before was read, or counted here.
+            // All earlier packets were read, or counted here.
             assert_eq!(u32::from(n), header.sequence + header.discarded);
             read.push(n);
             // SAFETY: `next` returned the packet, which is not used any more.
@@ -114,7 +114,7 @@ fn stream_needs_every_release_and_acquire() {
     explore(Some(Weak::Acquire), stream);
 }
 
-/// What is overwritten is told by the sequence; a writer that nobody reads needs no ordering.
+/// Sequence numbers show what was overwritten; a writer without a concurrent reader needs no ordering.
 #[test]
 fn overwrite_keeps_the_newest() {
     explore(None, || {
@@ -134,7 +134,7 @@ fn filled() {
     let packets = Packets::new(3, Mode::Stream);
     let data = Arc::new(Owned::new());
     data.written();
-    // What both sides share is made here, before there are two.
+    // Shared atomics are created here, while there is only one thread.
     packets.buffer.make_pins();
     let (writer, filling) = (packets.clone(), data.clone());
     let writer = loom::thread::spawn(move || {
@@ -149,7 +149,7 @@ fn filled() {
         buffer.pin();
         buffer.close(end(first), 0);
         let second = begin(1);
-        // The program fills what it reserved, commits it, and reserves another record in the next packet.
+        // The program fills its record, commits it, and reserves another one in the next packet.
         filling.written();
         buffer.unpin(first, false);
         buffer.pin();
@@ -217,7 +217,7 @@ fn filled_elsewhere() {
     }
     writer.join().expect("the writer ends");
     other.join().expect("the other one ends");
-    // The second one is still being filled, and one of them is held back.
+    // The second one is still being filled, so one of the packets is held back.
     // SAFETY: this is the only reader.
     assert!(unsafe { packets.buffer.waiting(1) }.is_none());
     assert!(packets.buffer.is_pinned());

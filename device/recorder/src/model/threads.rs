@@ -1,4 +1,4 @@
-//! A thread that records, signals that strike in its hooks, and a reader that holds it off.
+//! Models of a thread that records, signals that preempt its hooks, and a reader that excludes it.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -14,24 +14,24 @@ use crate::buffer::MIN_PACKET;
 use crate::encode::Functions;
 use crate::hot::{Cursor, Hot};
 use crate::sync::{AtomicBool, AtomicU32, Ordering, Weak, fence, spin_loop};
-use crate::threads::{Lane, ThreadPort};
+use crate::threads::{ThreadBuffer, ThreadPort};
 use crate::{Edge, Target};
 
-/// Where the text begins, and how far functions are apart.
+/// Start of the text, and the distance between functions.
 const TEXT: usize = 0x1000;
 const STEP: usize = 0x10;
 
-/// What signals call.
+/// The function that signal handlers call.
 const HANDLER: usize = 0x2000;
 
 /// A 64-bit machine.
 struct Machine {
     time: AtomicU32,
-    /// Signals that have been sent; each strikes once.
+    /// Signals that have been sent; each preempts once.
     sent: [AtomicBool; 2],
     struck: [core::cell::Cell<bool>; 2],
-    /// What handlers record into.
-    lane: core::cell::Cell<Option<(&'static Lane<Machine>, &'static Hot)>>,
+    /// The buffer into which handlers record.
+    thread_buffer: core::cell::Cell<Option<(&'static ThreadBuffer<Machine>, &'static Hot)>>,
 }
 
 // SAFETY: the cells are used by the writer's thread only.
@@ -49,20 +49,20 @@ impl Machine {
             time: AtomicU32::new(0),
             sent: [AtomicBool::new(false), AtomicBool::new(false)],
             struck: Default::default(),
-            lane: Default::default(),
+            thread_buffer: Default::default(),
         }
     }
 
     /// Runs the handlers of the signals that have been sent.
-    fn strike(&self) {
-        let Some((lane, hot)) = self.lane.get() else {
+    fn preempt(&self) {
+        let Some((thread_buffer, hot)) = self.thread_buffer.get() else {
             return;
         };
         for (sent, struck) in self.sent.iter().zip(&self.struck) {
             if !struck.get() && sent.load(Ordering::Relaxed) {
                 struck.set(true);
-                lane.call(self, &hot.gate, Edge::Enter, HANDLER, 0);
-                lane.call(self, &hot.gate, Edge::Exit, HANDLER, 0);
+                thread_buffer.call(self, &hot.gate, Edge::Enter, HANDLER, 0);
+                thread_buffer.call(self, &hot.gate, Edge::Exit, HANDLER, 0);
             }
         }
     }
@@ -70,34 +70,34 @@ impl Machine {
 
 impl ThreadPort for Machine {
     fn now(&self) -> u64 {
-        self.strike();
+        self.preempt();
         let now = self.time.load(Ordering::Relaxed) + 1;
         self.time.store(now, Ordering::Relaxed);
         now.into()
     }
 
     fn fenced(&self) -> bool {
-        self.strike();
+        self.preempt();
         true
     }
 }
 
-/// A process of one thread.
+/// A process with one thread.
 struct Process {
     hot: Hot,
-    lane: Lane<Machine>,
+    thread_buffer: ThreadBuffer<Machine>,
     machine: Machine,
     _memory: Vec<u64>,
 }
 
 impl Process {
-    /// With an open gate. It lies where it is for as long as it is used.
+    /// A process with an open gate. It does not move while it is used.
     fn new(mode: Mode) -> Arc<Self> {
         const BYTES: u32 = 3 * MIN_PACKET;
         let process = Arc::new_cyclic(|this: &std::sync::Weak<Self>| Self {
-            // SAFETY: only the field's place is computed.
+            // SAFETY: only the field's address is computed.
             hot: Hot::new(unsafe { &raw const (*this.as_ptr()).hot }),
-            lane: Lane::new(),
+            thread_buffer: ThreadBuffer::new(),
             machine: Machine::new(),
             _memory: vec![0; BYTES as usize / 8],
         });
@@ -106,18 +106,22 @@ impl Process {
             shift: 0,
         };
         let memory = process._memory.as_ptr().cast_mut().cast();
-        let stream = process.lane.writer().stream();
+        let stream = process.thread_buffer.writer().stream();
         // SAFETY: cursor and memory live as long as the stream, which is in the same place.
         unsafe {
-            let cursor: &'static Cursor = &*core::ptr::from_ref(process.lane.cursor());
+            let cursor: &'static Cursor = &*core::ptr::from_ref(process.thread_buffer.cursor());
             let set_up = stream.set_up(cursor, (memory, BYTES), MIN_PACKET, 0, functions);
             set_up.expect("the sizes are right");
-            let lane: &'static Lane<Machine> = &*core::ptr::from_ref(&process.lane);
+            let thread_buffer: &'static ThreadBuffer<Machine> =
+                &*core::ptr::from_ref(&process.thread_buffer);
             let hot: &'static Hot = &*core::ptr::from_ref(&process.hot);
-            process.machine.lane.set(Some((lane, hot)));
+            process
+                .machine
+                .thread_buffer
+                .set(Some((thread_buffer, hot)));
         }
         stream.set_mode(mode);
-        process.lane.writer().allow_fast(true);
+        process.thread_buffer.writer().allow_fast(true);
         assert!(process.hot.gate.claim());
         process.hot.gate.set_up(false, false);
         process.hot.gate.turn(true, false);
@@ -125,7 +129,7 @@ impl Process {
         process
     }
 
-    /// Does everything once, as loom wants the thread that makes an atomic to be known to all others.
+    /// Runs every operation once, because loom requires the thread that creates an atomic to be known to all others.
     fn warm_up(&self) {
         for sent in &self.machine.sent {
             sent.store(true, Ordering::Relaxed);
@@ -137,28 +141,28 @@ impl Process {
             sent.store(false, Ordering::Relaxed);
             struck.set(false);
         }
-        self.lane.writer().stream().clear();
+        self.thread_buffer.writer().stream().clear();
     }
 
-    /// The `n`th call: each is another function's.
+    /// The `n`th call: each calls another function.
     fn call(&self, n: usize) {
         for edge in [Edge::Enter, Edge::Exit] {
             let function = TEXT + STEP * n;
-            let (lane, gate) = (&self.lane, &self.hot.gate);
-            lane.call(&self.machine, gate, edge, function, 0);
+            let (thread_buffer, gate) = (&self.thread_buffer, &self.hot.gate);
+            thread_buffer.call(&self.machine, gate, edge, function, 0);
         }
     }
 
-    /// Holds the writer off, reads what is kept, and lets it go on.
+    /// Excludes the writer, reads the kept packets, and permits recording again.
     fn read(&self) -> Kept {
         self.hot.gate.freeze(true);
         fence(Ordering::SeqCst);
-        while self.lane.inside() {
+        while self.thread_buffer.inside() {
             spin_loop();
         }
-        // SAFETY: the gate is frozen, the writer fences, and the lane is outside.
-        unsafe { self.lane.seal(0) };
-        let stream = self.lane.writer().stream();
+        // SAFETY: the gate is frozen, the writer fences, and the thread buffer is outside.
+        unsafe { self.thread_buffer.seal(0) };
+        let stream = self.thread_buffer.writer().stream();
         let mut kept = Kept::default();
         let mut n = 0;
         // SAFETY: as above.
@@ -166,18 +170,18 @@ impl Process {
             kept.packet(packet);
             n += 1;
         }
-        // What was lost since the last packet the next one will tell.
+        // The next packet will report what was lost since the last one.
         kept.discarded = kept.discarded.max(stream.figures().discarded);
         self.hot.gate.freeze(false);
         kept
     }
 }
 
-/// What a model of a reader begins with, and what the writer does then.
+/// Initial state of a model with a reader, and the writer's operations.
 #[derive(Clone, Copy, Debug)]
 struct Dump {
     mode: Mode,
-    /// Calls before the reader comes, and while it does.
+    /// Calls before the reader starts, and while it reads.
     before: usize,
     calls: usize,
     signals: usize,
@@ -192,19 +196,19 @@ impl Dump {
         signals: 0,
     };
 
-    /// The thread records while a reader comes; with signals, or without. What is kept at the reader's
-    /// first and at its second coming.
+    /// The thread records while a reader reads, with or without signals. Returns what is kept at the first and at the
+    /// second reading.
     fn run(self) -> [Kept; 2] {
         let process = Process::new(self.mode);
         (0..self.before).for_each(|n| process.call(n));
         let writer = process.clone();
         let writer = loom::thread::spawn(move || {
             (self.before..self.before + self.calls).for_each(|n| writer.call(n));
-            // Those that have not struck yet strike now.
+            // Signals that have not preempted yet preempt now.
             for sent in &writer.machine.sent[..self.signals] {
                 sent.store(true, Ordering::Relaxed);
             }
-            writer.machine.strike();
+            writer.machine.preempt();
         });
         let sender = (self.signals > 0).then(|| {
             let process = process.clone();
@@ -222,7 +226,7 @@ impl Dump {
         [first, process.read()]
     }
 
-    /// Everything is kept or counted.
+    /// Checks that everything is kept or counted.
     fn loses_nothing(self) {
         let [_, kept] = self.run();
         let recorded = 2 * (self.before + self.calls + self.signals);
@@ -245,12 +249,12 @@ fn a_reader_and_a_signal_meet_in_a_hook() {
     explore(None, move || dump.loses_nothing());
 }
 
-/// A call short of what there is room for.
+/// Number of calls that leave room for one more.
 fn nearly_full() -> usize {
     let calls: &'static AtomicUsize = Box::leak(Box::default());
     explore(None, || {
         let process = Process::new(Mode::Fixed);
-        let refused = || process.lane.writer().stream().figures().discarded;
+        let refused = || process.thread_buffer.writer().stream().figures().discarded;
         let all = (0..).find(|n| {
             process.call(*n);
             refused() > 0
@@ -260,8 +264,8 @@ fn nearly_full() -> usize {
     calls.load(Std::Relaxed) - 1
 }
 
-/// The buffer becomes full while a reader comes; what is refused then is counted, and what was there
-/// stays. How many events there were at the reader's first coming, if it was there before.
+/// The buffer becomes full while a reader reads: refused events are counted, and older ones preserved. `first` collects
+/// how many had been refused at the first reading.
 fn fixed(before: usize, first: &AtomicUsize) {
     let dump = Dump {
         mode: Mode::Fixed,
@@ -292,12 +296,12 @@ fn a_reader_comes_when_a_fixed_buffer_is_full() {
     let first: &'static AtomicUsize = Box::leak(Box::default());
     let before = nearly_full();
     explore(None, move || fixed(before, first));
-    // It came before anything was refused, and when some was.
+    // The reader read before anything was refused, and when something was.
     let first = first.load(Std::Relaxed);
     assert!(first & 1 != 0 && first & !1 != 0, "{first:#b}");
 }
 
-/// The oldest packet is overwritten while a reader comes.
+/// The oldest packet is overwritten while a reader reads.
 fn overwrite(before: usize, overwritten: &AtomicUsize) {
     let dump = Dump {
         before,
@@ -310,7 +314,7 @@ fn overwrite(before: usize, overwritten: &AtomicUsize) {
     }
     let newest = after.entered.last().copied();
     assert!(newest == Some(last) || after.discarded > 0, "{after:?}");
-    // Before the reader came, or later.
+    // Before the first reading, or later.
     for (n, kept) in [before, after].iter().enumerate() {
         let gone = kept.entered.first().is_some_and(|first| *first > 0);
         overwritten.fetch_or(1 << (2 * n + usize::from(gone)), Std::Relaxed);
@@ -349,7 +353,7 @@ fn signals_strike_in_hooks_and_in_each_other() {
         });
         process.call(0);
         sender.join().expect("the sender ends");
-        process.machine.strike();
+        process.machine.preempt();
         let kept = process.read();
         assert_eq!((kept.events, kept.discarded), (6, 0));
     });

@@ -1,11 +1,11 @@
-//! Which stack runs: threads that come and go, and the interrupts that they are interrupted by.
+//! Selects the running stack, at thread switches and interrupts.
 
 use super::Profile;
 use super::stack::BARRIER;
 use crate::Target;
 
 impl<T: Target> Profile<T> {
-    /// An interrupt handler began.
+    /// Handles the entry of an interrupt handler.
     #[inline(never)]
     pub fn isr_enter(&self, now: u64) {
         self.interrupts.set(self.interrupts.get().saturating_add(1));
@@ -15,7 +15,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// An interrupt handler ended.
+    /// Handles the exit of an interrupt handler.
     pub fn isr_exit(&self, now: u64) {
         let interrupts = self.interrupts.get();
         if interrupts == 0 {
@@ -28,17 +28,17 @@ impl<T: Target> Profile<T> {
         self.run(now);
     }
 
-    /// A thread got the processor.
+    /// Handles a switch to a thread.
     #[inline(always)]
     pub fn switched_in(&self, now: u64, thread: usize) {
         self.switch_to(thread, now);
     }
 
-    /// The same, in the order that takes the fewest registers. Its stack is the one that it has, or one
-    /// without open calls; none if all are taken.
+    /// The same, with the arguments in the order that takes the fewest registers. Selects the thread's own stack, or
+    /// else one without open calls; none if all are in use.
     #[inline(never)]
     fn switch_to(&self, thread: usize, now: u64) {
-        // 0 in the stack stands for nobody, so threads are stored with all bits turned.
+        // 0 marks a stack without a thread, so threads are stored with all bits inverted.
         let key = !thread;
         let mut found = None;
         if let Some(mut stack) = self.frames.get() {
@@ -55,7 +55,7 @@ impl<T: Target> Profile<T> {
                     found = Some(stack);
                     break true;
                 }
-                // Rather one that is nobody's than one of a thread that has nothing open.
+                // Prefer a stack without a thread to that of a thread without open calls.
                 let taken = match owner {
                     0 => 0,
                     _ => 1 + stack.open(),
@@ -73,14 +73,13 @@ impl<T: Target> Profile<T> {
         self.run(now);
     }
 
-    /// A thread lost the processor.
+    /// Handles a switch away from a thread.
     pub fn switched_out(&self, now: u64) {
         self.thread.set(None);
         self.run(now);
     }
 
-    /// The clock of the stack that ran stands still from now on, and that of the one which runs now goes
-    /// on.
+    /// Stops the clock of the stack that ran, and resumes that of the stack that runs now.
     #[inline(never)]
     fn run(&self, now: u64) {
         let stack = match self.interrupts.get() {

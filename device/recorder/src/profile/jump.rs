@@ -1,27 +1,26 @@
-//! `setjmp` and `longjmp`: calls that a jump leaves end at that moment, not when a function further
-//! out returns.
+//! `setjmp` and `longjmp`: calls that a jump leaves end at its time, not when a function further out returns.
 
 use super::Profile;
 use super::stack::BARRIER;
 use crate::Target;
 
 impl<T: Target> Profile<T> {
-    /// `setjmp` is called with this buffer: the innermost call is where a jump goes back to.
+    /// Marks the innermost call as the target of a jump with this buffer.
     #[inline(never)]
     pub fn set_jump(&self, buffer: usize) {
         let Some(stack) = self.running.get() else {
             return;
         };
         let open = stack.open();
-        // Of calls that did not fit nothing is known.
+        // Nothing is known about calls that did not fit.
         if open != 0 && open < self.depth.get().into() {
             // SAFETY: so many are open.
             unsafe { stack.frame(open) }.extra.set(buffer as u32);
         }
     }
 
-    /// `longjmp` is called with this buffer. Without its `setjmp`, or if no stack runs, nothing is done, as
-    /// if there were no marks.
+    /// Handles a `longjmp` with this buffer. Does nothing without a matching `setjmp`, or if no stack runs, as if there
+    /// were no marks.
     #[inline(never)]
     pub fn jump(&self, now: u64, buffer: usize) {
         let Some(stack) = self.running.get() else {

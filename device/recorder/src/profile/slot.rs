@@ -1,8 +1,8 @@
-//! Slots: what is known of each function, and where it is found.
+//! Slots: the counts and times of each function, and the hash table that finds them.
 //!
-//! A function is looked for from the place on that its address is hashed to, in so few slots that no call
-//! takes long, however full the table is. Where all of these are taken, the function with the lowest total of
-//! them is replaced.
+//! The hash of a function's address selects the slot at which probing starts. Few slots are probed, so that no call
+//! takes long, however full the table is. If all of them are in use, the function with the lowest total among them is
+//! replaced.
 
 use core::cell::Cell;
 use core::ptr;
@@ -12,40 +12,40 @@ use super::Profile;
 use super::stack::{HAS_SLOT, NO_SLOT, OUTERMOST};
 use crate::Target;
 
-/// How many slots are looked at for a function before it has none.
+/// Number of slots that are probed for a function.
 pub(super) const PROBES: u32 = 16;
 
-/// What is known of one function: `kymo_slot_t`.
+/// Counts and times of one function: `kymo_slot_t`.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Slot {
-    /// Where the function begins; 0 in a free slot.
+    /// Address of the function; 0 in a free slot.
     pub(super) address: Cell<usize>,
-    /// Calls that ended.
+    /// Number of calls that ended.
     pub(super) count: Cell<u32>,
-    /// The threads' stacks on which the function may be, and [`RECURSIVE`].
+    /// The threads' stacks on which the function may be open, and [`RECURSIVE`].
     pub(super) active: Cell<u32>,
-    /// (So that there are no bytes between the others.)
+    /// (Explicit, so that there is no padding.)
     #[cfg(target_pointer_width = "32")]
     pub(super) unused: Cell<u32>,
-    /// [`OWN`], [`TOTAL`], [`LEAST`] and [`MOST`].
+    /// Indexed by [`OWN`], [`TOTAL`], [`LEAST`] and [`MOST`].
     pub(super) times: [Cell<u64>; 4],
 }
 
-/// In a slot: a call ended that was a recursive one. (Threads' stacks have the other bits.)
+/// Bit of `active`: a recursive call has ended. (The other bits are those of threads' stacks.)
 pub(super) const RECURSIVE: u32 = 1 << 31;
 
-/// Of a slot's times: self time.
+/// Index of the self time.
 pub(super) const OWN: usize = 0;
-/// The total.
+/// Index of the total.
 pub(super) const TOTAL: usize = 1;
-/// What the shortest call is shorter than 2^64 - 1: 0 as long as there is none.
+/// Index of the minimum, stored as 2^64 - 1 minus the shortest call: 0 as long as there is none.
 pub(super) const LEAST: usize = 2;
-/// The longest call.
+/// Index of the maximum.
 pub(super) const MOST: usize = 3;
 
 impl<T: Target> Profile<T> {
-    /// The same in words.
+    /// The slots as machine words.
     pub(super) fn words(&self) -> &'static [Cell<usize>] {
         let table = self.table();
         // SAFETY: a slot is made of cells that may have any bits, with nothing between them.
@@ -57,13 +57,13 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// What a frame says of this slot: its address, where that fits, else its offset.
+    /// Value for a frame that refers to this slot: its address, where that fits 32 bits, else its offset.
     #[inline(always)]
     pub(super) fn word(&self, slot: &Slot) -> u32 {
         (ptr::from_ref(slot).addr() - self.base().addr()) as u32 | HAS_SLOT
     }
 
-    /// What frames count from.
+    /// Base of the offsets in frames.
     #[inline(always)]
     fn base(&self) -> *const Slot {
         match size_of::<usize>() {
@@ -72,25 +72,25 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// The slot of which a frame says this.
+    /// The slot that a frame's value refers to.
     ///
     /// # Safety
-    /// A frame of this table does, and it is not [`NO_SLOT`].
+    /// The value is from a frame of this table, and it is not [`NO_SLOT`].
     #[inline(always)]
     pub(super) unsafe fn slot_of(&self, word: u32) -> &'static Slot {
         let offset = (word & !(HAS_SLOT | OUTERMOST)) as usize;
-        // (On 32 bits the address itself, whose memory the table was given.)
+        // (On 32-bit machines this is the address itself, within the memory of the table.)
         let slot = self.slots.get().with_addr(self.base().addr() + offset);
         // SAFETY: by this function's contract.
         unsafe { &*slot }
     }
 
-    /// The first of the slots in which a function may be.
+    /// The slot at which probing for a function starts.
     #[inline(always)]
     fn place(&self, function: usize) -> *const Slot {
         let hash = (function as u32).wrapping_mul(0x9E37_79B1);
         let places = self.places.get();
-        // (An Armv6-M has no multiplication to 64 bits, and no memory for 65536 slots.)
+        // (Armv6-M has no 64-bit multiplication, and no memory for 65536 slots.)
         let first = match cfg!(all(target_arch = "arm", not(target_has_atomic = "32"))) {
             true => ((hash >> 16).wrapping_mul(places) >> 16) as usize,
             false => ((u64::from(hash) * u64::from(places)) >> 32) as usize,
@@ -98,8 +98,8 @@ impl<T: Target> Profile<T> {
         self.slots.get().wrapping_add(first)
     }
 
-    /// The slot of a function, taken now if it has none; `None` if there is no room near its place. There is
-    /// a table.
+    /// The slot of a function, which gets a free one if it has none; `None` if all slots probed are in use. There is a
+    /// table.
     #[inline(always)]
     pub(super) fn slot(&self, function: usize) -> Option<&'static Slot> {
         let mut slot = self.place(function);
@@ -128,9 +128,9 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// Gives the function that [wants](Self::is_wanting) a slot that of the function with the lowest total near its
-    /// place, and the newest call with it if that is one of it. A function that is open in a thread keeps its slot:
-    /// where all are, the call is counted as one without.
+    /// Gives the slot with the lowest total, among those probed, to the function that [wants](Self::is_wanting) one,
+    /// and connects it to the newest call if that is one of this function. A function that is open in a thread keeps
+    /// its slot: if all are, the call is counted as one without a slot.
     #[cold]
     #[inline(never)]
     pub(crate) fn replace(&self) {
@@ -158,8 +158,8 @@ impl<T: Target> Profile<T> {
         self.count(&self.no_slot, 1);
     }
 
-    /// The slot with the lowest total, if that is below a limit, of those near a function's place whose functions
-    /// are open in no thread.
+    /// The slot with the lowest total below a limit, among those probed for a function, whose function is not open in
+    /// any thread.
     pub(super) fn lowest(&self, function: usize, below: u64) -> Option<&'static Slot> {
         let mut found = None;
         let mut least = below;
@@ -181,7 +181,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// Gives a function the slot of another one, and counts what that had.
+    /// Gives a slot to another function, and counts what the slot had as losses.
     pub(super) fn give(&self, slot: &Slot, function: usize) {
         self.count(&self.replaced, 1);
         self.count(&self.no_slot, slot.count.get());

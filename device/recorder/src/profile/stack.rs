@@ -1,41 +1,40 @@
-//! Shadow stacks: the calls of a thread, or of interrupts, that have not ended.
+//! Shadow stacks: the open calls of a thread, or of interrupts.
 //!
-//! A stack is a row of frames of which the first is the stack's own. All that is known of it is in
-//! there, so that one pointer leads to it.
+//! A stack is an array of frames of which the first is the stack's head, with all its state: so one pointer is enough.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
 
-/// A call that has not ended, or (the first of each stack) the stack itself: `kymo_frame_t`.
+/// An open call, or the head of a stack (its first frame): `kymo_frame_t`.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Frame {
-    /// The function; of a barrier 0. Of a stack: its thread.
+    /// The function; 0 in a barrier. In a stack's head: the thread.
     pub(super) address: Cell<usize>,
-    /// Where the slot is, with [`HAS_SLOT`] and [`OUTERMOST`], or [`NO_SLOT`]. Of a stack: how many calls are open, those that did not fit
-    /// among them.
+    /// The slot, with [`HAS_SLOT`] and [`OUTERMOST`], or [`NO_SLOT`]. In a stack's head: number of open calls,
+    /// including those that did not fit.
     pub(super) mark: Cell<u32>,
-    /// Of a stack: its bit in a slot. Of a call: the low bits of the buffer with which it last called
-    /// `setjmp`; 0 for none.
+    /// In a stack's head: its bit in a slot. In a call: the low bits of the buffer with which it last called `setjmp`;
+    /// 0 for none.
     pub(super) extra: Cell<u32>,
-    /// (So that there are no bytes between the others.)
+    /// (Explicit, so that there is no padding.)
     #[cfg(target_pointer_width = "32")]
     pub(super) unused: Cell<u32>,
-    /// When it began, on the stack's clock. Of a stack: how far its clock is behind, or, while it
-    /// stands still, what it shows.
+    /// Begin of the call on the stack's clock. In a stack's head: the difference between the time and the stack's clock
+    /// or, while that is stopped, the value of the stack's clock.
     pub(super) start: Cell<u64>,
-    /// How much of the stack's time had been charged to calls when this one began. Of a stack: how
-    /// much has been.
+    /// How much of the stack's time had been charged to calls when this one began. In a stack's head: how much has been
+    /// charged so far.
     pub(super) charged: Cell<u64>,
 }
 
-/// The call is not a recursive one.
+/// Flag: the call is not a recursive one.
 pub(super) const OUTERMOST: u32 = 1;
-/// The call has a slot.
+/// Flag: the call has a slot.
 pub(super) const HAS_SLOT: u32 = 2;
 /// The call has no slot.
 pub(super) const NO_SLOT: u32 = 0;
-/// The address in the frame that an interrupt puts on its stack.
+/// Address in the frame that an interrupt pushes onto its stack.
 pub(super) const BARRIER: usize = 0;
 
 /// A shadow stack.
@@ -43,28 +42,31 @@ pub(super) const BARRIER: usize = 0;
 pub(crate) struct Stack(NonNull<Frame>);
 
 impl Stack {
+    /// The stack whose head is `first`.
+    ///
     /// # Safety
-    /// Frames that are initialized and for good begin there, more of them than calls are ever open; or nobody
-    /// looks at it.
+    /// From there on there are frames, initialized and valid for good, more than calls are ever open; or the stack is
+    /// never used.
     pub const unsafe fn new(first: *const Frame) -> Self {
         // SAFETY: by this function's contract there is one.
         Self(unsafe { NonNull::new_unchecked(first.cast_mut()) })
     }
 
-    /// What there is to know of the stack itself.
+    /// The stack's head.
     #[inline(always)]
     pub fn head(self) -> &'static Frame {
         // SAFETY: by the contract of `new`.
         unsafe { self.0.as_ref() }
     }
 
-    /// How many calls are open, those that did not fit among them.
+    /// Number of open calls, including those that did not fit.
     #[inline(always)]
     pub fn open(self) -> u32 {
         self.head().mark.get()
     }
 
-    /// Whether the function of the newest call, which fits, is that of another one above the newest barrier.
+    /// Whether the function of the newest call, which has a frame, is also that of another call above the newest
+    /// barrier.
     #[cold]
     #[inline(never)]
     pub fn calls_again(self) -> bool {
@@ -95,15 +97,15 @@ impl Stack {
         unsafe { self.0.add(n as usize).as_ref() }
     }
 
-    /// Its clock goes on at `now` if it stood still, and else stands still from then on.
+    /// Resumes the stack's clock at `now` if it was stopped, and stops it otherwise.
     #[inline(always)]
     pub fn turn(self, now: u64) {
         let start = &self.head().start;
         start.set(now.wrapping_sub(start.get()));
     }
 
-    /// Nothing is open from now on, and it is the stack of this key. (What its clock shows is the same to
-    /// calls that begin later.)
+    /// Drops all open calls, and assigns the stack to this key. (The value of the clock does not matter to calls that
+    /// begin later.)
     #[inline(always)]
     pub fn empty(self, key: usize) {
         let head = self.head();

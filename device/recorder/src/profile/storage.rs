@@ -1,7 +1,7 @@
 //! Inline or external storage of the profile table's state.
 //!
-//! A microcontroller has little RAM, and many a program has no table: so there the state lies in the table's own
-//! memory, in its last slots, and a writer keeps but its address. Elsewhere it lies in the writer.
+//! Microcontrollers have little RAM, and many programs have no table: so there the state is in the table's own memory,
+//! in its last slots, and a writer holds only its address. Elsewhere the state is in the writer.
 
 use kymo_wire::link::SetupError;
 
@@ -13,13 +13,13 @@ use external::State;
 #[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
 use inline::State;
 
-/// A writer's table, if it has one.
+/// A writer's profile table, if it has one.
 #[derive(Debug)]
 pub(crate) struct Storage<T>(State<T>);
 
 impl<T: Target> Storage<T> {
-    /// How many of the table's last slots hold its state; 0: it is in the writer, this many bytes from the beginning
-    /// of this.
+    /// Location of the state: the number of the table's last slots that hold it; if that is 0, it is in the writer, at
+    /// this offset in `Storage`.
     pub const PLACE: (u8, usize) = State::<T>::PLACE;
 
     /// No table. All zero.
@@ -42,7 +42,7 @@ impl<T: Target> Storage<T> {
         self.get().filter(|table| table.exists())
     }
 
-    /// Whether there is a table that takes events: it is not being cleared.
+    /// Whether there is a table that is not being cleared.
     #[inline(always)]
     pub fn is_kept(&self) -> bool {
         self.get().is_some_and(Profile::is_kept)
@@ -72,7 +72,7 @@ impl<T: Target> Storage<T> {
     }
 }
 
-/// In the table's memory.
+/// External storage: in the table's memory.
 #[cfg(all(target_os = "none", target_pointer_width = "32"))]
 mod external {
     #[cfg(feature = "profile")]
@@ -88,7 +88,7 @@ mod external {
     #[cfg(feature = "profile")]
     type Place<V> = Cell<V>;
 
-    /// The state, by its address.
+    /// Address of the state.
     #[derive(Debug)]
     pub struct State<T>(Place<*const Profile<T>>);
 
@@ -99,23 +99,23 @@ mod external {
 
         #[inline(always)]
         pub fn get(&self) -> Option<&Profile<T>> {
-            // SAFETY: it lies in memory that is ours for good.
+            // SAFETY: it is in memory that is ours for good.
             unsafe { self.0.get().as_ref() }
         }
 
         /// In the last slots.
         pub const PLACE: (u8, usize) = (Self::SLOTS as u8, 0);
 
-        /// How many slots it takes.
+        /// Number of slots that the state takes.
         const SLOTS: u32 = size_of::<Profile<T>>().div_ceil(size_of::<Slot>()) as u32;
 
-        /// An empty state in the last of these slots, and how many are left.
+        /// Places an empty state into the last of these slots; returns it and the number of remaining slots.
         ///
         /// # Errors
-        /// None is left.
+        /// No slot remains.
         ///
         /// # Safety
-        /// Those of [`Profile::set_up`] for the slots.
+        /// As for the slots in [`Profile::set_up`].
         pub unsafe fn place(
             &self,
             slots: *mut Slot,
@@ -132,8 +132,9 @@ mod external {
             if left == 0 {
                 return Err(Fault::SlotCount.of(slot_count as usize));
             }
-            // SAFETY: there are those slots, which are ours for good, and the state, of which all bits are zero, is
-            // not longer. (Volatile, so that it isn't done by a function that the recorder needs for nothing else.)
+            // SAFETY: there are those slots, which are ours for good, and the state, of which all bits are zero, is not
+            // longer. (Volatile, because otherwise the compiler calls a function that the recorder needs for nothing
+            // else.)
             let table = unsafe {
                 let place = slots.add(left as usize);
                 for word in 0..size_of::<Profile<T>>() / 4 {
@@ -144,14 +145,14 @@ mod external {
             Ok((table, left))
         }
 
-        /// That is where it is.
+        /// Stores the address of the state.
         pub fn keep(&self, table: &Profile<T>) {
             self.0.set(table);
         }
     }
 }
 
-/// In the writer.
+/// Inline storage: in the writer.
 #[cfg(not(all(target_os = "none", target_pointer_width = "32")))]
 mod inline {
     use kymo_wire::link::Fault;
@@ -168,7 +169,7 @@ mod inline {
     pub struct State<T>(Place<Profile<T>>);
 
     impl<T: Target> State<T> {
-        /// Here.
+        /// In this structure.
         pub const PLACE: (u8, usize) = (0, core::mem::offset_of!(Self, 0));
 
         #[cfg(feature = "profile")]
@@ -193,13 +194,13 @@ mod inline {
             None
         }
 
-        /// The state, and all slots.
+        /// Returns the state, and the number of all slots.
         ///
         /// # Errors
-        /// There are no tables in this build.
+        /// This build has no tables.
         ///
         /// # Safety
-        /// None: it is so where the state lies in the slots.
+        /// No requirements here; there are some for external storage.
         pub unsafe fn place(
             &self,
             _: *mut Slot,
@@ -211,7 +212,7 @@ mod inline {
             Ok((table, slot_count))
         }
 
-        /// It is here already.
+        /// Does nothing: the state is here already.
         pub const fn keep(&self, _: &Profile<T>) {}
     }
 }

@@ -1,4 +1,4 @@
-//! The table as a whole: as it is sent, and added to another.
+//! The whole table: sending it, and adding it to another.
 
 use kymo_wire::profile::{Entry, TableHeader};
 
@@ -8,9 +8,8 @@ use crate::Target;
 use crate::link::SCRATCH_BYTES;
 
 impl<T: Target> Profile<T> {
-    /// The `n`th run of bytes of the table as it is sent: the header, then each slot, empty if it is
-    /// free; `None` behind the last. `recorded` is [`recorded`](Self::recorded) when the table was
-    /// frozen.
+    /// The `n`th part of the table in the format of the link: the header, then each slot, empty if it is free; `None`
+    /// behind the last. `recorded` is the value of [`recorded`](Self::recorded) when the table was frozen.
     pub fn chunk<'a>(
         &self,
         n: u32,
@@ -52,7 +51,7 @@ impl<T: Target> Profile<T> {
         scratch.get(..length)
     }
 
-    /// Adds what another table knows of a function.
+    /// Adds another table's numbers for one function.
     pub fn merge(&self, entry: &Entry) {
         let function = entry.address as usize;
         let mut slot = None;
@@ -80,7 +79,7 @@ impl<T: Target> Profile<T> {
         raise(most, entry.max);
     }
 
-    /// Adds what another table lost.
+    /// Adds another table's losses.
     pub fn merge_losses(&self, other: &Self) {
         let more = other.losses();
         self.count(&self.replaced, more.replaced);

@@ -5,25 +5,25 @@ use crate::Target;
 use crate::sync::Ordering;
 
 impl<T: Target> Profile<T> {
-    /// Forgets everything; counts from `now` on if it was counting.
+    /// Clears everything; continues to count from `now` on if it was counting.
     pub fn clear(&self, now: u64) {
         self.leave_all();
         self.wipe();
         self.restart(now, self.on.get());
     }
 
-    /// Takes no more events, so that [`wipe`](Self::wipe) can take its time while others record;
-    /// false if somebody else has done so, and not yet [resumed](Self::resume).
+    /// Pauses the table, so that [`wipe`](Self::wipe) can take its time while other contexts record; returns false if
+    /// another context has paused it and not yet [resumed](Self::resume) it.
     pub fn pause(&self) -> bool {
         self.leave_all();
         !self.paused.replace(true)
     }
 
-    /// Empties every slot, however many there are. While [paused](Self::pause), or held off.
+    /// Clears all slots. Call it while [paused](Self::pause), or with the writer excluded.
     #[inline(never)]
     pub fn wipe(&self) {
         for word in self.words() {
-            // (A compiler would call for a piece of code that is larger than all of this.)
+            // (Without this, compilers call a function that is larger than all of this.)
             T::somewhere(word).set(0);
         }
         self.no_slot.store(0, Ordering::Relaxed);
@@ -33,8 +33,8 @@ impl<T: Target> Profile<T> {
         self.replaced_total.set(0);
     }
 
-    /// Takes events again, after [`wipe`](Self::wipe): from `now` on if recording is on, then with so many interrupt
-    /// handlers being served. (While it is off their ends are not reported to the table.)
+    /// Resumes the table after [`wipe`](Self::wipe): it counts from `now` on if recording is on, then with so many
+    /// active interrupt handlers. (While recording is off, the ends of handlers are not reported to the table.)
     pub fn resume(&self, now: u64, on: bool, interrupts: u8) {
         self.restart(now, on);
         self.paused.set(false);
@@ -45,35 +45,35 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// Counts from `now` on, or not. Slots and stacks have been emptied.
+    /// Sets whether the table counts from `now` on. Slots and stacks have been cleared.
     fn restart(&self, now: u64, on: bool) {
         self.on.set(on);
         self.recorded.set(if on { now } else { 0 });
     }
 
-    /// Recording is on from `now`, or off.
+    /// Handles recording being turned on or off at `now`.
     ///
-    /// This happens between two events, with interrupts masked on bare metal. So it takes as long as
-    /// there are stacks, and does not look at calls nor slots.
+    /// This runs between two events, on bare metal with interrupts masked. So its time is proportional to the number of
+    /// stacks, not to that of calls or slots.
     #[inline(always)]
     pub fn record(&self, now: u64, on: bool) {
         self.set_recording(on, now);
     }
 
-    /// The same, in the order that takes the fewest registers.
+    /// The same, with the arguments in the order that takes the fewest registers.
     #[inline(never)]
     fn set_recording(&self, on: bool, now: u64) {
         let was = self.on.replace(on);
         if was != on {
             self.recorded.set(now.wrapping_sub(self.recorded.get()));
         }
-        // (While it was off nobody put anything on a stack.)
+        // (While recording was off nothing was pushed onto a stack.)
         if was {
             self.leave_all();
         }
     }
 
-    /// For how long the table has been kept.
+    /// How long the table has counted.
     pub fn recorded(&self, now: u64) -> u64 {
         let recorded = self.recorded.get();
         if self.on.get() {
@@ -83,7 +83,7 @@ impl<T: Target> Profile<T> {
         }
     }
 
-    /// Nothing is open, and nobody runs. Calls that were open are counted as unmatched.
+    /// Drops all open calls, counts them as unmatched, and deselects the running stack.
     #[inline(never)]
     fn leave_all(&self) {
         let Some(mut stack) = self.frames.get() else {

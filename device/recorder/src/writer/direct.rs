@@ -1,6 +1,6 @@
-//! Records of switches, interrupts and markers, encoded where nobody comes in between: what these take in
-//! nearly every case. All else (another form, a full packet, a time that is far, a profile table) is left
-//! to the general path, which does the same in more steps.
+//! Direct encoding of thread switches, interrupts and markers, where no other context can interrupt. Covers nearly all
+//! of these events. The general path handles the rest (another form, a full packet, a distant time, a profile table),
+//! and does the same in more steps.
 
 use kymo_wire::event::{ByteOrder, EventId, OTHER_BYTES, Shape, WordSize};
 
@@ -12,32 +12,32 @@ use crate::{Event, Target};
 
 /// No event is recorded directly: the clock is not a counter that is read at its address.
 const NONE: u8 = 0;
-/// Markers are.
+/// Markers are recorded directly.
 const MARKERS: u8 = 1;
-/// Interrupts are, too: no table has to know of them.
+/// Interrupts are, too: there is no table that they would change.
 const INTERRUPTS: u8 = 2;
 /// Switches are, too: the program reports them.
 const SWITCHES: u8 = 3;
 
-/// A place in a packet at which a record is stored, and its time.
+/// Destination and time of a record.
 pub(crate) struct Place<'a> {
     pub cursor: &'a Cursor,
-    /// Where it begins.
+    /// Address of the record.
     pub at: *mut u8,
-    /// The time, cut by [`low`](crate::hot::low).
+    /// The time, truncated by [`low`](crate::hot::low).
     pub now: usize,
 }
 
 impl<T: Target> Writer<T> {
-    /// How many bytes a record of this event takes at most; `None` if it is not recorded directly. (Of a
-    /// constant kind of event a constant.)
+    /// Most bytes that a record of this event takes; `None` if it is not recorded directly. (A constant for a constant
+    /// kind of event.)
     #[inline(always)]
     pub(crate) fn direct_bytes(event: Event) -> Option<usize> {
         let word = T::LAYOUT.word.bytes();
         let payload = match event {
             Event::Marker(_) => 4,
             Event::NamedMarker { .. } => word + 4,
-            // Stored as a word of which the last bytes count for nothing.
+            // Stored as a whole word, of which the last bytes are ignored.
             Event::SwitchedIn(_) => word,
             Event::SwitchedOut(_) | Event::IsrEnter(_) | Event::IsrExit(_) => 1,
             _ => return None,
@@ -45,8 +45,8 @@ impl<T: Target> Writer<T> {
         matches!(T::LAYOUT.order, ByteOrder::Little).then_some(OTHER_BYTES + payload)
     }
 
-    /// Whether a record is all that this event takes, as far as is known without keeping others away. Then the
-    /// cursor's counter is there.
+    /// Whether this event needs nothing but a record, as far as that is known before other contexts are excluded. If
+    /// so, the cursor has a counter.
     #[inline(always)]
     pub(crate) fn is_direct(&self, event: Event) -> bool {
         let least = match event {
@@ -59,15 +59,15 @@ impl<T: Target> Writer<T> {
         self.stream.direct.get() >= least
     }
 
-    /// Whether a record and the table are all that an entry or exit of this function takes. Then the cursor's counter
-    /// is there.
+    /// Whether an entry or exit of this function needs nothing but a record and the table. If so, the cursor has a
+    /// counter.
     #[inline(always)]
     pub(crate) fn is_tabled(&self, function: usize) -> bool {
         self.profile.table().is_some() && !self.may_be_promoted(function)
     }
 
-    /// Records an entry or exit at `now` (cut by [`low`](crate::hot::low)), where nobody comes in between, and brings
-    /// the table up to date; false if it takes another form.
+    /// Records an entry or exit at `now` (truncated by [`low`](crate::hot::low)) and updates the table, where no other
+    /// context can interrupt; returns false if it needs another form.
     ///
     /// # Safety
     /// The cursor is the stream's.
@@ -81,7 +81,7 @@ impl<T: Target> Writer<T> {
         let Some(table) = self.profile.get().filter(|table| table.runs_now()) else {
             return false;
         };
-        // SAFETY: the cursor's limit leaves room for a record, and nobody comes in between.
+        // SAFETY: the cursor's limit leaves room for a record, and no other context interrupts.
         let done = unsafe {
             if EXIT {
                 cursor.exit_below::<T>(cursor.limit(), now)
@@ -104,7 +104,7 @@ impl<T: Target> Writer<T> {
         done
     }
 
-    /// Finds out which events are recorded directly.
+    /// Chooses which events are recorded directly.
     pub(super) fn choose_direct(&self) {
         let direct = match self.threads.get() {
             _ if !self.fast.get() => NONE,
@@ -115,11 +115,11 @@ impl<T: Target> Writer<T> {
         self.stream.direct.set(direct);
     }
 
-    /// Records an event, where nobody comes in between: returns where its record ends, or `None` if it takes
+    /// Records an event, where no other context can interrupt; returns the end of its record, or `None` if it needs
     /// another form.
     ///
     /// # Safety
-    /// At the place there is memory for [so many](Self::direct_bytes) bytes, which nobody else writes.
+    /// At `place` there is memory for [so many](Self::direct_bytes) bytes, which nobody else writes.
     #[inline(always)]
     pub(crate) unsafe fn record_direct(&self, place: &Place<'_>, event: Event) -> Option<*mut u8> {
         let word = T::LAYOUT.word.bytes();

@@ -1,4 +1,4 @@
-//! Recording is turned on and off: what the stream and the table are told of it.
+//! Reports to stream and table that recording is turned on or off.
 
 use kymo_wire::event::{Cause, EventId};
 
@@ -6,9 +6,9 @@ use super::{Served, Writer};
 use crate::{Event, Target};
 
 impl<T: Target> Writer<T> {
-    /// Records that recording is on, or off, at `now`, where nobody comes in between. Where it is on,
-    /// also the interrupts that began before: what comes next is theirs, not the thread's. A packet that
-    /// begins with this says that it begins outside of them.
+    /// Records that recording was turned on or off, at `now`, where no other context can interrupt. When turned on,
+    /// also records the interrupts that are active already: the following events belong to them, not to the thread. A
+    /// packet that begins with this record states in its header that no interrupt is active.
     #[cold]
     #[inline(never)]
     pub(crate) fn tell_recording(&self, on: bool, cause: Cause, now: u64) {
@@ -34,7 +34,7 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Where threads were switched while recording was off, no record tells who goes on with it.
+    /// Records the running thread if it has changed while recording was off: no switch record says so.
     #[cold]
     #[inline(never)]
     fn tell_switch(&self, on: bool, now: u64) {
@@ -47,7 +47,7 @@ impl<T: Target> Writer<T> {
         }
     }
 
-    /// Records that an interrupt that began before is being served.
+    /// Records that an interrupt is active which began earlier.
     fn begin_again(&self, now: u64, irq: u16) {
         let id = match u8::try_from(irq) {
             Ok(_) => EventId::IsrEnter,

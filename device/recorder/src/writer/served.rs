@@ -1,42 +1,40 @@
-//! The numbers of the interrupts that are being served: for packets that begin, or go on, inside of them.
+//! Numbers of the active interrupts: for packets that begin or continue within them.
 #![allow(clippy::unnecessary_cast, reason = "they are no casts on all machines")]
 
 use core::cell::Cell;
 
-/// How many nested interrupts are known by their numbers: as many as a Cortex-M with four bits of
-/// priority can nest.
+/// Number of nested interrupts whose numbers are kept: as many as a Cortex-M with four bits of priority can nest.
 const LEVELS: usize = 16;
 
-/// What keeps the number of an interrupt. (Few microcontrollers have as many as 256, and all have little
-/// RAM.)
+/// Storage of an interrupt's number. (Few microcontrollers have as many as 256 interrupts, and all have little RAM.)
 #[cfg(target_pointer_width = "32")]
 type Number = u8;
-/// What keeps the number of an interrupt.
+/// Storage of an interrupt's number.
 #[cfg(not(target_pointer_width = "32"))]
 type Number = u16;
 
-/// The interrupts that are being served, the outermost first, as far as there is room.
+/// The active interrupts, outermost first, as far as there is room.
 #[derive(Debug)]
 pub(super) struct Served([Cell<Number>; LEVELS]);
 
 impl Served {
-    /// Stands for an interrupt whose number is not known because too many are nested, or it is too great.
-    /// On no architecture is it an interrupt's.
+    /// Represents an interrupt whose number is unknown, because too many are nested or because the number is too large.
+    /// No architecture uses it for an interrupt.
     pub const UNKNOWN: u16 = 0;
 
-    /// None. All zero.
+    /// No active interrupt. All zero.
     pub const fn new() -> Self {
         Self([const { Cell::new(Self::UNKNOWN as Number) }; LEVELS])
     }
 
-    /// The number of the interrupt at this level (the outermost is 0), if there was room for it.
+    /// The number of the interrupt at this level (0 is the outermost), if there was room for it.
     #[inline(always)]
     pub fn at(&self, level: u8) -> Option<u16> {
         let Self(numbers) = self;
         Some(numbers.get(usize::from(level))?.get() as u16)
     }
 
-    /// Notes the interrupt at this level.
+    /// Stores the number of the interrupt at this level.
     #[inline(always)]
     pub fn note(&self, level: u8, irq: u16) {
         let Self(numbers) = self;

@@ -1,20 +1,22 @@
 //! Recursion of the stopper: its outermost return ends recording, not its innermost.
 //!
-//! Of one thread, that which entered it first: of another thread every return counts as the outermost one.
+//! Counts the calls of one thread, the first that entered the stopper; in another thread every return counts as the
+//! outermost one.
 
 use super::Writer;
 use crate::gate::Site;
 use crate::{Edge, Target};
 
 impl<T: Target> Writer<T> {
-    /// Forgets the stopper's calls that are open: a jump, or a gap, may have left them.
+    /// Resets the count of the stopper's open calls: a jump or a gap may have ended them unseen.
     #[inline(always)]
     pub fn forget_stopper(&self) {
         self.stopper_depth.set(0);
     }
 
-    /// The stopper was entered, by a call from `site`, or left, while recording is on: whether that was the return from its
-    /// outermost call. Under a [condition](crate::conditions) only calls that meet it are looked at, and what they call.
+    /// Tracks an entry of the stopper, by a call from `site`, or an exit, while recording is on. Returns whether it was
+    /// the exit of the outermost call. Under a [condition](crate::conditions) only calls that meet it count, and the
+    /// calls of the stopper within them.
     #[cold]
     #[inline(never)]
     #[must_use]

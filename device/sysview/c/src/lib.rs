@@ -5,7 +5,7 @@ use core::ffi::{CStr, c_char};
 
 use kymo_sysview_rust::{Greeting, Ids, Level, Part, Port, Recorder, System};
 
-/// Nothing in the recorder panics; if something does, the program must not go on recording nonsense.
+/// Stops the program. The recorder never panics; if it does, the program must not continue to record corrupt data.
 #[cfg(not(test))]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
@@ -17,7 +17,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 /// `kymo_sysview_module_t`.
 #[repr(C)]
 struct Module {
-    /// Texts, the last one is null.
+    /// Array of texts; a null pointer ends it.
     texts: *const *const c_char,
     first_event: u32,
 }
@@ -32,7 +32,7 @@ struct Config {
     greeting: u32,
     module_count: u32,
     modules: *const Module,
-    /// Texts, the last one is null.
+    /// Array of texts; a null pointer ends it.
     description: *const *const c_char,
     clock: Option<extern "C" fn() -> u32>,
     lock: Option<extern "C" fn() -> usize>,
@@ -46,13 +46,13 @@ unsafe impl Sync for Config {}
 
 // SAFETY: the header has the same declaration.
 unsafe extern "C" {
-    /// The program's.
+    /// Defined by the program.
     static kymo_sysview_config: Config;
 }
 
 static RECORDER: Recorder<Callbacks> = Recorder::new(Callbacks);
 
-/// What the program's configuration names.
+/// Port that calls the functions in the program's configuration.
 struct Callbacks;
 
 impl Callbacks {
@@ -63,10 +63,10 @@ impl Callbacks {
     }
 }
 
-/// The bytes of a text; none of null.
+/// Returns the bytes of a text; none for null.
 ///
 /// # Safety
-/// `text` is null or a text that stays as it is.
+/// `text` is null or a text that does not change.
 unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
     if text.is_null() {
         return &[];
@@ -75,10 +75,10 @@ unsafe fn bytes<'a>(text: *const c_char) -> &'a [u8] {
     unsafe { CStr::from_ptr(text) }.to_bytes()
 }
 
-/// Each text of a list that ends with null.
+/// Calls `take` for each text of an array that ends with null.
 ///
 /// # Safety
-/// `texts` is null or such a list of constants.
+/// `texts` is null or such an array of constants.
 unsafe fn each_text(texts: *const *const c_char, mut take: impl FnMut(&'static [u8])) {
     if texts.is_null() {
         return;
@@ -160,7 +160,7 @@ impl Port for Callbacks {
     }
 }
 
-/// Functions that do what the recorder's do.
+/// Defines C functions that call the recorder's methods.
 macro_rules! exports {
     ($($(#[$doc:meta])* $name:ident = $method:ident($($argument:ident: $type:ty),*);)+) => {
         $(
@@ -176,53 +176,53 @@ macro_rules! exports {
 exports! {
     /// Ends the recording.
     kymo_sysview_stop = stop();
-    /// A connection begins.
+    /// Begins a connection.
     kymo_sysview_connected = connected();
-    /// A byte arrived from the host.
+    /// Takes a byte that arrived from the host.
     kymo_sysview_receive = receive(byte: u8);
-    /// Does what the host asked for.
+    /// Executes the host's requests.
     kymo_sysview_poll = poll();
-    /// An interrupt handler begins.
+    /// Records that an interrupt handler begins.
     kymo_sysview_isr_enter = isr_enter(irq: u32);
-    /// An interrupt handler ends.
+    /// Records that an interrupt handler ends.
     kymo_sysview_isr_exit = isr_exit();
-    /// An interrupt handler ends in the scheduler.
+    /// Records that an interrupt handler ends in the scheduler.
     kymo_sysview_isr_exit_to_scheduler = isr_exit_to_scheduler();
-    /// No task runs.
+    /// Records that no task runs.
     kymo_sysview_idle = idle();
-    /// A task was made.
+    /// Records that a task was created.
     kymo_sysview_task_create = task_create(task: usize);
-    /// A task's stack.
+    /// Records a task's stack.
     kymo_sysview_task_stack = task_stack(task: usize, base: usize, size: u32, usage: u32);
-    /// A task gets the processor.
+    /// Records that a task gets the processor.
     kymo_sysview_task_start_exec = task_start_exec(task: usize);
-    /// The task that runs ends.
+    /// Records that the running task ends.
     kymo_sysview_task_stop_exec = task_stop_exec();
-    /// A task can run.
+    /// Records that a task is ready to run.
     kymo_sysview_task_start_ready = task_start_ready(task: usize);
-    /// A task cannot run any more.
+    /// Records that a task is blocked.
     kymo_sysview_task_stop_ready = task_stop_ready(task: usize, cause: u32);
-    /// A task was deleted.
+    /// Records that a task was deleted.
     kymo_sysview_task_terminate = task_terminate(task: usize);
-    /// A software timer's function begins.
+    /// Records that a software timer's callback begins.
     kymo_sysview_timer_enter = timer_enter(timer: usize);
-    /// A software timer's function ends.
+    /// Records that a software timer's callback ends.
     kymo_sysview_timer_exit = timer_exit();
-    /// A user event starts.
+    /// Records the start of a user event.
     kymo_sysview_mark_start = mark_start(id: u32);
-    /// A user event stops.
+    /// Records the end of a user event.
     kymo_sysview_mark_stop = mark_stop(id: u32);
-    /// A marker.
+    /// Records a marker.
     kymo_sysview_mark = mark(id: u32);
-    /// A function is entered.
+    /// Records the entry to a function.
     kymo_sysview_function_enter = function_enter(function: usize, call_site: usize);
-    /// A function is left.
+    /// Records the exit from a function.
     kymo_sysview_function_exit = function_exit(function: usize, call_site: usize);
-    /// A heap.
+    /// Describes a heap.
     kymo_sysview_heap_define = heap_define(heap: usize, base: usize, size: u32, metadata: u32);
-    /// A block is taken from a heap.
+    /// Records that a block is allocated from a heap.
     kymo_sysview_heap_alloc = heap_alloc(heap: usize, block: usize, size: u32);
-    /// A block is given back.
+    /// Records that a block is freed.
     kymo_sysview_heap_free = heap_free(heap: usize, block: usize);
 }
 
@@ -232,25 +232,25 @@ pub extern "C" fn kymo_sysview_start() -> bool {
     RECORDER.start()
 }
 
-/// Whether events are recorded.
+/// Returns whether events are recorded.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_sysview_is_on() -> bool {
     RECORDER.is_on()
 }
 
-/// Whether there is something to do for `kymo_sysview_poll`.
+/// Returns whether `kymo_sysview_poll` has work to do.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_sysview_pending() -> bool {
     RECORDER.is_asked()
 }
 
-/// Packets since the start that were not stored.
+/// Returns the number of packets lost since the start.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_sysview_dropped() -> u32 {
     RECORDER.dropped()
 }
 
-/// A task's name and priority.
+/// Records a task's name and priority.
 ///
 /// # Safety
 /// `name` is null or a text.
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn kymo_sysview_task_info(task: usize, priority: u32, name
     RECORDER.task_info(task, priority, unsafe { bytes(name) });
 }
 
-/// The name of a timer, semaphore, queue or heap.
+/// Names a timer, semaphore, queue or heap.
 ///
 /// # Safety
 /// `name` is null or a text.
@@ -270,7 +270,7 @@ pub unsafe extern "C" fn kymo_sysview_name_resource(resource: usize, name: *cons
     RECORDER.name_resource(resource, unsafe { bytes(name) });
 }
 
-/// The name of a user event or marker.
+/// Names a user event or marker.
 ///
 /// # Safety
 /// `name` is null or a text.
@@ -280,10 +280,10 @@ pub unsafe extern "C" fn kymo_sysview_name_marker(id: u32, name: *const c_char) 
     RECORDER.name_marker(id, unsafe { bytes(name) });
 }
 
-/// The numbers of an event.
+/// Returns the numbers of an event as a slice.
 ///
 /// # Safety
-/// `numbers` is null, or so many follow it.
+/// `numbers` is null, or points to `count` numbers.
 unsafe fn numbers<'a>(numbers: *const u32, count: u32) -> &'a [u32] {
     if numbers.is_null() {
         return &[];
@@ -292,7 +292,7 @@ unsafe fn numbers<'a>(numbers: *const u32, count: u32) -> &'a [u32] {
     unsafe { core::slice::from_raw_parts(numbers, count as usize) }
 }
 
-/// A text with numbers in it.
+/// Prints a text with numbers in it.
 ///
 /// # Safety
 /// `format` is null or a text, and `count` numbers are at `arguments`, unless that is null.
@@ -313,7 +313,7 @@ pub unsafe extern "C" fn kymo_sysview_print_with(
     RECORDER.print(level, format, arguments);
 }
 
-/// An event of a module.
+/// Records an event of a module.
 ///
 /// # Safety
 /// `count` numbers are at `arguments`, unless that is null.
@@ -323,13 +323,13 @@ pub unsafe extern "C" fn kymo_sysview_event(id: u32, arguments: *const u32, coun
     RECORDER.event(id, unsafe { numbers(arguments, count) });
 }
 
-/// The call that an event began returns nothing.
+/// Records that the call which an event began returns nothing.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_sysview_end_call(id: u32) {
     RECORDER.end_call(id, None);
 }
 
-/// The call that an event began returns a value.
+/// Records that the call which an event began returns a value.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_sysview_end_call_with(id: u32, value: u32) {
     RECORDER.end_call(id, Some(value));

@@ -1,4 +1,4 @@
-/* The part in C of a program for a Cortex-M3 whose recorder is put together in Rust: start-up, SysTick, a UART. */
+/* C part of a program for a Cortex-M3 whose recorder is configured in Rust: start-up, SysTick, a UART. */
 #include "kymo.h"
 
 #define REGISTER(address) (*(volatile uint32_t *)(address))

@@ -1,4 +1,4 @@
-//! The part in Rust of a program for a Cortex-M3: its recorder, put together by the builder, and what is recorded.
+//! Rust part of a program for a Cortex-M3: its recorder, made with the builder, and its events.
 #![no_std]
 
 use core::hint::black_box;

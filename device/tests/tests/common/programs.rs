@@ -1,4 +1,4 @@
-//! What tests of C programs share: building the library and the programs, reading what they saved.
+//! Shared code of tests of C programs: builds the library and the programs, and reads the files that they saved.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! Several CPUs that run one program: each of them a thread here, with a register and interrupts of its
-//! own.
+//! Simulates several CPUs that run one program: each is a thread, with a register and interrupts of its own.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Barrier;

@@ -1,4 +1,4 @@
-//! Items of several CPUs, and records that a CPU fills in place.
+//! Items of several CPUs, and user records that a CPU fills in place.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -148,7 +148,7 @@ fn items_are_taken_while_all_record() {
         let _ = cpu;
     });
     assert_eq!(
-        device.cpus.lanes()[0].writer().stream().mode(),
+        device.cpus.cpu_buffers()[0].writer().stream().mode(),
         Mode::Stream
     );
     let mut taken = Vec::new();
@@ -268,7 +268,7 @@ fn a_record_is_committed_on_another_cpu_than_it_was_reserved_on() {
     let expected: Vec<u8> = (0..ROUNDS).filter(|number| number % 4 != 0).collect();
     assert!(numbers.len() > 100, "{numbers:?}");
     assert!(expected.starts_with(&numbers), "{numbers:?}");
-    let lane = device.cpus.lanes().first().expect("a lane");
-    let stream = lane.writer().stream();
+    let cpu_buffer = device.cpus.cpu_buffers().first().expect("a CPU buffer");
+    let stream = cpu_buffer.writer().stream();
     assert!(!stream.is_reserved(), "nothing is held back any more");
 }

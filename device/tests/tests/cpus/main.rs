@@ -1,5 +1,5 @@
-//! Several CPUs that run one program: what each records, readers that hold all of them off, turning on
-//! and off.
+//! Several CPUs that run one program: their recordings, readers that freeze recording on all of them, turning recording
+//! on and off.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex};
@@ -7,7 +7,7 @@ use std::sync::{Barrier, Mutex};
 use kymo_device_tests::{Host, Kind, Packet, config, leak, packets};
 use kymo_recorder::Target;
 use kymo_recorder::config::{Config, START_ON, STREAM};
-use kymo_recorder::cpus::Lane;
+use kymo_recorder::cpus::CpuBuffer;
 use kymo_wire::event::METADATA_STREAM;
 use kymo_wire::profile::TableHeader;
 
@@ -77,8 +77,8 @@ fn every_cpu_has_a_stream_of_its_own() {
 
 #[test]
 fn what_a_cpu_records_into_shares_no_cache_line() {
-    assert_eq!(align_of::<Lane<Machine>>(), 128);
-    assert_eq!(size_of::<Lane<Machine>>() % 128, 0);
+    assert_eq!(align_of::<CpuBuffer<Machine>>(), 128);
+    assert_eq!(size_of::<CpuBuffer<Machine>>() % 128, 0);
     let unaligned = Device::with(Config {
         cpu_count: 2,
         buffer_size: 1000,

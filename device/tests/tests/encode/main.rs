@@ -1,4 +1,4 @@
-//! What is recorded is what is read, in every layout, by either path, however full the buffer is.
+//! Records read back as recorded, in every layout, by either path, however full the buffer is.
 
 mod random;
 

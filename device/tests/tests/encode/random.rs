@@ -1,4 +1,4 @@
-//! Events that could have happened, at random, and how they are to be read.
+//! Random sequences of possible events, and how they must be read.
 
 use kymo_device_tests::{Kind, Layouts, Random};
 use kymo_recorder::Event;

@@ -1,4 +1,4 @@
-//! Conditions of trigger and stopper, in a program of this machine that writes them itself.
+//! Conditions of trigger and stopper, in a native program that writes them itself.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! A program that crashes, and saves what it did until then.
+//! A program that crashes, and saves its recording up to then.
 
 use super::*;
 

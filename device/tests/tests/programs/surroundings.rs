@@ -1,4 +1,4 @@
-//! Programs with surroundings that refuse, limit or share what a recording needs.
+//! Programs in environments that refuse, limit or share resources that a recording needs.
 
 use std::fs;
 use std::io::Read as _;

@@ -1,4 +1,4 @@
-//! Records filled in place, with interrupts in between.
+//! User records filled in place, with interrupts in between.
 
 use std::rc::Rc;
 
@@ -139,7 +139,7 @@ fn an_interrupt_at_any_point_finds_nothing_half_written() {
         let (count, struck) = (Cell::new(0), Rc::new(Cell::new(false)));
         let did = struck.clone();
         device.enter(MAIN);
-        device.strike(move |place| {
+        device.preempt(move |place| {
             if place != "counter" && count.replace(count.get() + 1) == n {
                 did.set(true);
                 let mine = device.reserve(2);
@@ -155,7 +155,7 @@ fn an_interrupt_at_any_point_finds_nothing_half_written() {
         } else {
             device.discard(data);
         }
-        device.port.strike.borrow_mut().take();
+        device.port.preempt.borrow_mut().take();
         if !struck.get() {
             assert!(n >= 4, "there are points before and after both");
             break;

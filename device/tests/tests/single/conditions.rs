@@ -1,4 +1,4 @@
-//! Conditions of trigger and stopper: the caller, the n-th time, at most so often.
+//! Conditions of trigger and stopper: the caller, the n-th call, the maximum number of times.
 
 use std::cell::Cell;
 

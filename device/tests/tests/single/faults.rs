@@ -1,4 +1,4 @@
-//! Programs that describe themselves wrongly, and interrupts where nothing is kept any more.
+//! Programs with wrong configurations, and interrupts when no more data can be stored.
 
 use std::cell::{Cell, UnsafeCell};
 use std::rc::Rc;
@@ -177,7 +177,7 @@ fn a_call_that_an_interrupt_comes_into_takes_no_negative_time_in_a_full_buffer()
         std::rc::Rc::new(Cell::new(0)),
     );
     let (at, due) = (places.clone(), next.clone());
-    device.strike(move |place| {
+    device.preempt(move |place| {
         if place != "mask" && place != "unmask" {
             return;
         }
@@ -202,7 +202,7 @@ fn a_call_that_an_interrupt_comes_into_takes_no_negative_time_in_a_full_buffer()
         }
     }
     assert!(calls > 8, "{calls}");
-    *device.port.strike.borrow_mut() = None;
+    *device.port.preempt.borrow_mut() = None;
     let table = device.single.writer().profile().expect("there is one");
     let entries = (0..8).filter_map(|n| table.entry(n).flatten());
     let mut count = 0;
@@ -267,7 +267,7 @@ fn a_thread_that_preempts_the_question_keeps_its_events_apart() {
         let count = Rc::new(Cell::new(0));
         let struck = Rc::new(Cell::new(false));
         let (counter, did) = (count.clone(), struck.clone());
-        device.strike(move |place| {
+        device.preempt(move |place| {
             if place != "counter" && counter.replace(counter.get() + 1) == n {
                 did.set(true);
                 THREAD.set(8);
@@ -278,7 +278,7 @@ fn a_thread_that_preempts_the_question_keeps_its_events_apart() {
         });
         device.enter(WORK);
         device.exit(WORK);
-        device.port.strike.borrow_mut().take();
+        device.port.preempt.borrow_mut().take();
         device.exit(MAIN);
         if !struck.get() {
             assert!(n >= 8, "each of two events is asked for, and recorded");
@@ -379,7 +379,7 @@ fn interrupts_that_call_the_stopper_anywhere_do_not_stop_early() {
         let device = between(MAIN, false);
         device.enter(MAIN);
         let at = Cell::new(0);
-        device.strike(move |place| {
+        device.preempt(move |place| {
             if place == "mask" || place == "unmask" {
                 at.set(at.get() + 1);
                 if at.get() == due {
@@ -390,7 +390,7 @@ fn interrupts_that_call_the_stopper_anywhere_do_not_stop_early() {
         });
         device.enter(MAIN);
         device.exit(MAIN);
-        *device.port.strike.borrow_mut() = None;
+        *device.port.preempt.borrow_mut() = None;
         assert!(device.gate.state().on(), "place {due}");
         device.exit(MAIN);
         assert!(!device.gate.state().on(), "place {due}");

@@ -1,4 +1,4 @@
-//! Items beside the events of one processor.
+//! Items in addition to the events of one processor.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -69,7 +69,7 @@ fn an_interrupt_finds_no_item_half_written_and_none_between_two_of_one_time() {
             let (count, struck) = (Cell::new(0), Rc::new(Cell::new(false)));
             let did = struck.clone();
             device.produce(own, &[item(512, 0)]);
-            device.strike(move |place| {
+            device.preempt(move |place| {
                 if place != "counter" && count.replace(count.get() + 1) == n {
                     did.set(true);
                     // A ring of one level of interrupts is not for another.
@@ -81,7 +81,7 @@ fn an_interrupt_finds_no_item_half_written_and_none_between_two_of_one_time() {
                 let items = [item(513, data), item(514, data)];
                 device.produce(own, &items);
             }
-            device.port.strike.borrow_mut().take();
+            device.port.preempt.borrow_mut().take();
             if !struck.get() {
                 assert!(n >= 4, "there are points before and after each");
                 break;

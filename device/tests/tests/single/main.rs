@@ -113,9 +113,9 @@ impl Device {
         self.single.writer().stream().miss();
     }
 
-    /// Lets `strike` strike wherever the recorder calls the port.
-    fn strike(self, strike: impl FnMut(&'static str) + 'static) {
-        *self.port.strike.borrow_mut() = Some(Box::new(strike));
+    /// Lets `preempt` preempt wherever the recorder calls the port.
+    fn preempt(self, preempt: impl FnMut(&'static str) + 'static) {
+        *self.port.preempt.borrow_mut() = Some(Box::new(preempt));
     }
 }
 
@@ -208,7 +208,7 @@ fn hooks_before_ram_is_initialized_touch_nothing() {
 
 #[test]
 fn an_interrupt_at_any_point_is_recorded_whole_and_in_order() {
-    // The interrupt strikes at the nth of the points at which the recorder calls the port with
+    // The interrupt preempts at the nth of the points at which the recorder calls the port with
     // interrupts open; for every n there is.
     for n in 0.. {
         let device = Device::on();
@@ -216,7 +216,7 @@ fn an_interrupt_at_any_point_is_recorded_whole_and_in_order() {
         let struck = Rc::new(Cell::new(false));
         let (counter, did) = (count.clone(), struck.clone());
         device.enter(MAIN);
-        device.strike(move |place| {
+        device.preempt(move |place| {
             if place == "counter" {
                 return;
             }
@@ -232,7 +232,7 @@ fn an_interrupt_at_any_point_is_recorded_whole_and_in_order() {
             device.enter(WORK);
             device.exit(WORK);
         }
-        device.port.strike.borrow_mut().take();
+        device.port.preempt.borrow_mut().take();
         device.exit(MAIN);
         if !struck.get() {
             assert!(
@@ -274,14 +274,14 @@ fn a_hook_from_inside_a_hook_is_refused_and_counted() {
     // As an NMI would, or an instrumented clock function.
     let nested = Rc::new(Cell::new(0));
     let count = nested.clone();
-    device.strike(move |place| {
+    device.preempt(move |place| {
         if place == "counter" {
             count.set(count.get() + 1);
             device.enter(LEAF);
         }
     });
     device.exit(MAIN);
-    device.port.strike.borrow_mut().take();
+    device.port.preempt.borrow_mut().take();
     assert_eq!(nested.get(), 1);
     assert_eq!(
         device.kinds(),

@@ -1,4 +1,4 @@
-//! What has to be right at the moment at which recording is turned on, and when all is forgotten.
+//! State that must be right when recording is turned on, and when the recording is cleared.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -175,14 +175,14 @@ fn a_trigger_that_strikes_during_a_clear_is_whole_and_nothing_is_lost() {
         device.enter(MAIN);
         let count = Rc::new(Cell::new(0));
         let counter = count.clone();
-        device.strike(move |place| {
+        device.preempt(move |place| {
             if place != "counter" && counter.replace(counter.get() + 1) == n {
                 device.hook(Event::IsrEnter(16));
                 device.enter(WORK);
             }
         });
         device.single.clear(device.hot, device.config);
-        device.port.strike.borrow_mut().take();
+        device.port.preempt.borrow_mut().take();
         if count.get() <= n {
             break;
         }

@@ -143,7 +143,7 @@ impl<'t> Report<'t> {
         let name = self.symbol(entry.func);
         if let Some(exit) = &self.ids.exit
             && is_whole
-            && place.lane == entry.place.lane
+            && place.cpu_buffer == entry.place.cpu_buffer
             && order.u16_at(data, 0) == Some(exit.id)
             && order.u32_at(data, 4) == Some(entry.pid)
             && self.trace.scope().field(&exit.func, data) == entry.func

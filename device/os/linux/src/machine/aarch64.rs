@@ -1,5 +1,5 @@
-//! AArch64. The word is in the initial-exec model, as on x86-64; the counter is the generic timer's,
-//! which runs at one speed by its definition.
+//! AArch64. The thread-local word uses the initial-exec model, as on x86-64. The counter is the generic timer's, whose
+//! frequency is constant by definition.
 
 use core::arch::asm;
 use core::ffi::c_long;
@@ -9,19 +9,19 @@ pub const MEMBARRIER: c_long = 283;
 pub const TGKILL: c_long = 131;
 pub const STATX: c_long = 291;
 
-/// A library is looked at again after so many ticks, as a power of two: some microseconds, less than it takes to unload
-/// it and load another.
+/// Interval between checks whether a library was unloaded: a power of two of ticks, some microseconds. Shorter than the
+/// time to unload a library and load another.
 pub const UNLOAD_TICKS: u32 = 9;
 
 #[inline(always)]
-pub fn lane() -> *const u8 {
+pub fn thread_buffer() -> *const u8 {
     let value: *const u8;
     // SAFETY: it reads the thread's own word, which exists as long as the thread.
     unsafe {
         asm!(
             "mrs {1}, tpidr_el0",
-            "adrp {0}, :gottprel:kymo_thread_lane",
-            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_lane]",
+            "adrp {0}, :gottprel:kymo_thread_buffer",
+            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_buffer]",
             "ldr {0}, [{1}, {0}]",
             out(reg) value,
             out(reg) _,
@@ -31,15 +31,15 @@ pub fn lane() -> *const u8 {
     value
 }
 
-/// Where the thread's word is.
+/// Returns the address of the thread's word.
 pub fn word() -> *mut u8 {
     let value;
     // SAFETY: it reads registers, and a table that the linker made.
     unsafe {
         asm!(
             "mrs {1}, tpidr_el0",
-            "adrp {0}, :gottprel:kymo_thread_lane",
-            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_lane]",
+            "adrp {0}, :gottprel:kymo_thread_buffer",
+            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_buffer]",
             "add {0}, {0}, {1}",
             out(reg) value,
             out(reg) _,
@@ -49,7 +49,7 @@ pub fn word() -> *mut u8 {
     value
 }
 
-/// Where the stack is.
+/// Returns the stack pointer.
 #[inline(always)]
 pub fn stack() -> *mut u8 {
     let value;
@@ -60,13 +60,13 @@ pub fn stack() -> *mut u8 {
     value
 }
 
-pub fn set_lane(value: *const u8) {
+pub fn set_thread_buffer(value: *const u8) {
     // SAFETY: it writes the thread's own word, which only this module uses.
     unsafe {
         asm!(
             "mrs {1}, tpidr_el0",
-            "adrp {0}, :gottprel:kymo_thread_lane",
-            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_lane]",
+            "adrp {0}, :gottprel:kymo_thread_buffer",
+            "ldr {0}, [{0}, :gottprel_lo12:kymo_thread_buffer]",
             "str {2}, [{1}, {0}]",
             out(reg) _,
             out(reg) _,
@@ -76,7 +76,7 @@ pub fn set_lane(value: *const u8) {
     }
 }
 
-/// The generic timer.
+/// Reads the generic timer.
 #[inline(always)]
 pub fn counter() -> u64 {
     let value;

@@ -1,6 +1,6 @@
-//! PowerPC, 32 and 64 bits. The word is in the local-exec model, for which no register has to hold
-//! the address of a table; so the recorder can be linked to a program, but not into a shared
-//! library. The counter is the time base, which runs at one speed by its definition.
+//! PowerPC, 32 and 64 bits. The thread-local word uses the local-exec model, which needs no register for a table's
+//! address. So the recorder can be linked to a program, but not into a shared library. The counter is the time base,
+//! whose frequency is constant by definition.
 
 use core::arch::asm;
 use core::ffi::c_long;
@@ -10,7 +10,7 @@ pub const MEMBARRIER: c_long = 365;
 pub const TGKILL: c_long = 250;
 pub const STATX: c_long = 383;
 
-/// The register that Linux keeps the thread's data at.
+/// The register that holds the address of the thread's data under Linux.
 #[cfg(target_arch = "powerpc")]
 macro_rules! thread_register {
     () => {
@@ -24,7 +24,7 @@ macro_rules! thread_register {
     };
 }
 
-/// `load` and `store` of a word.
+/// The instructions that load and store a word.
 #[cfg(target_arch = "powerpc")]
 macro_rules! access {
     (load) => {
@@ -44,18 +44,18 @@ macro_rules! access {
     };
 }
 
-/// A library is looked at again after so many ticks, as a power of two: some microseconds, less than it takes to unload
-/// it and load another.
+/// Interval between checks whether a library was unloaded: a power of two of ticks, some microseconds. Shorter than the
+/// time to unload a library and load another.
 pub const UNLOAD_TICKS: u32 = 9;
 
 #[inline(always)]
-pub fn lane() -> *const u8 {
+pub fn thread_buffer() -> *const u8 {
     let value: *const u8;
     // SAFETY: it reads the thread's own word, which exists as long as the thread.
     unsafe {
         asm!(
-            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
-            concat!(access!(load), " {0}, kymo_thread_lane@tprel@l({0})"),
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_buffer@tprel@ha"),
+            concat!(access!(load), " {0}, kymo_thread_buffer@tprel@l({0})"),
             out(reg_nonzero) value,
             options(nostack, readonly, preserves_flags),
         );
@@ -63,14 +63,14 @@ pub fn lane() -> *const u8 {
     value
 }
 
-/// Where the thread's word is.
+/// Returns the address of the thread's word.
 pub fn word() -> *mut u8 {
     let value;
     // SAFETY: it computes an address.
     unsafe {
         asm!(
-            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
-            "addi {0}, {0}, kymo_thread_lane@tprel@l",
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_buffer@tprel@ha"),
+            "addi {0}, {0}, kymo_thread_buffer@tprel@l",
             out(reg_nonzero) value,
             options(nostack, nomem, preserves_flags),
         );
@@ -78,7 +78,7 @@ pub fn word() -> *mut u8 {
     value
 }
 
-/// Where the stack is.
+/// Returns the stack pointer.
 #[inline(always)]
 pub fn stack() -> *mut u8 {
     let value;
@@ -89,12 +89,12 @@ pub fn stack() -> *mut u8 {
     value
 }
 
-pub fn set_lane(value: *const u8) {
+pub fn set_thread_buffer(value: *const u8) {
     // SAFETY: it writes the thread's own word, which only this module uses.
     unsafe {
         asm!(
-            concat!("addis {0}, ", thread_register!(), ", kymo_thread_lane@tprel@ha"),
-            concat!(access!(store), " {1}, kymo_thread_lane@tprel@l({0})"),
+            concat!("addis {0}, ", thread_register!(), ", kymo_thread_buffer@tprel@ha"),
+            concat!(access!(store), " {1}, kymo_thread_buffer@tprel@l({0})"),
             out(reg_nonzero) _,
             in(reg) value,
             options(nostack, preserves_flags),
@@ -102,7 +102,7 @@ pub fn set_lane(value: *const u8) {
     }
 }
 
-/// The time base.
+/// Reads the time base.
 #[cfg(target_arch = "powerpc")]
 #[inline(always)]
 pub fn counter() -> u64 {
@@ -126,7 +126,7 @@ pub fn counter() -> u64 {
     }
 }
 
-/// The time base.
+/// Reads the time base.
 #[cfg(target_arch = "powerpc64")]
 #[inline(always)]
 pub fn counter() -> u64 {

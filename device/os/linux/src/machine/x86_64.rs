@@ -1,6 +1,6 @@
-//! x86-64. The word is in the initial-exec model: the linker fixes its place, and reading it takes
-//! two instructions and no call. (A shared library that is opened late with `dlopen` may find no
-//! room for it; link the recorder to the program.)
+//! x86-64. The thread-local word uses the initial-exec model: the linker fixes its offset, and reading it takes two
+//! instructions and no call. (A shared library that is opened late with `dlopen` may find no room for it; link the
+//! recorder to the program.)
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid, _rdtsc};
@@ -13,17 +13,17 @@ pub const MEMBARRIER: c_long = 324;
 pub const TGKILL: c_long = 234;
 pub const STATX: c_long = 332;
 
-/// A library is looked at again after so many ticks, as a power of two: some microseconds, less than it takes to unload
-/// it and load another.
+/// Interval between checks whether a library was unloaded: a power of two of ticks, some microseconds. Shorter than the
+/// time to unload a library and load another.
 pub const UNLOAD_TICKS: u32 = 14;
 
 #[inline(always)]
-pub fn lane() -> *const u8 {
+pub fn thread_buffer() -> *const u8 {
     let value: *const u8;
     // SAFETY: it reads the thread's own word, which exists as long as the thread.
     unsafe {
         asm!(
-            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + kymo_thread_buffer@GOTTPOFF]",
             "mov {0}, qword ptr fs:[{0}]",
             out(reg) value,
             options(nostack, readonly, preserves_flags),
@@ -32,13 +32,13 @@ pub fn lane() -> *const u8 {
     value
 }
 
-/// Where the thread's word is.
+/// Returns the address of the thread's word.
 pub fn word() -> *mut u8 {
     let value;
     // SAFETY: it reads the address of the thread's own data, which stands at its beginning.
     unsafe {
         asm!(
-            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + kymo_thread_buffer@GOTTPOFF]",
             "add {0}, qword ptr fs:[0]",
             out(reg) value,
             options(nostack, readonly),
@@ -47,7 +47,7 @@ pub fn word() -> *mut u8 {
     value
 }
 
-/// Where the stack is.
+/// Returns the stack pointer.
 #[inline(always)]
 pub fn stack() -> *mut u8 {
     let value;
@@ -58,11 +58,11 @@ pub fn stack() -> *mut u8 {
     value
 }
 
-pub fn set_lane(value: *const u8) {
+pub fn set_thread_buffer(value: *const u8) {
     // SAFETY: it writes the thread's own word, which only this module uses.
     unsafe {
         asm!(
-            "mov {0}, qword ptr [rip + kymo_thread_lane@GOTTPOFF]",
+            "mov {0}, qword ptr [rip + kymo_thread_buffer@GOTTPOFF]",
             "mov qword ptr fs:[{0}], {1}",
             out(reg) _,
             in(reg) value,
@@ -71,15 +71,15 @@ pub fn set_lane(value: *const u8) {
     }
 }
 
-/// The TSC.
+/// Reads the TSC.
 #[inline(always)]
 pub fn counter() -> u64 {
     // SAFETY: user programs may read the TSC, unless the process forbade it itself (prctl).
     unsafe { _rdtsc() }
 }
 
-/// Whether the TSC runs at one speed always: the processor says so (*invariant*), or the kernel, which
-/// watches it, keeps its own time by it. (Virtual machines and emulators may hide the former.)
+/// Returns whether the TSC's frequency is constant: the processor reports it as *invariant*, or the kernel, which
+/// monitors it, uses it as its clock source. (Virtual machines and emulators may hide the former.)
 pub fn counter_is_steady() -> bool {
     is_invariant() || keeps_the_time()
 }

@@ -1,8 +1,8 @@
-//! Duration mode of a process ([`kymo_recorder::duration`]), as `KYMO_THRESHOLD` asks for it: from the first call on, in all
-//! threads, and in forks.
+//! Duration mode of a process ([`kymo_recorder::duration`]), which `KYMO_THRESHOLD` turns on: from the first call on,
+//! in all threads, and in forks.
 //!
-//! Each thread's shadow stack lies in its region, where a reader of the file finds the calls that were open when the process
-//! was killed.
+//! Each thread's shadow stack is in its region, where a reader of the file finds the calls that were open when the
+//! process was killed.
 
 use core::ptr::null_mut;
 use core::slice;
@@ -13,7 +13,7 @@ use core::sync::atomic::{
 use kymo_recorder::duration::{Control, Frame, Settings};
 use kymo_recorder::gate::{Gate, State};
 use kymo_recorder::link::{DurationReport, Refusal};
-use kymo_recorder::threads::{Lane, ThreadPort as _};
+use kymo_recorder::threads::{ThreadBuffer, ThreadPort as _};
 use kymo_recorder::{Edge, Event};
 use kymo_wire::event::Cause;
 use kymo_wire::link;
@@ -25,42 +25,42 @@ use crate::recording::put;
 use crate::wide::Wide;
 use crate::{settings, sys};
 
-/// Frames of a thread's shadow stack; one is for the stack itself.
+/// Frames of a thread's shadow stack; the stack itself uses one.
 const DEPTH: u32 = 4096;
 
-/// The size of the structure in front of them.
+/// Size of the structure before the frames.
 const CONTROL_BYTES: usize = size_of::<Control>().next_multiple_of(64);
 
-/// Over how many nanoseconds the rate of the clock is measured for a threshold: it is exact to 0.01 % then.
+/// Nanoseconds over which the clock's frequency is measured for a threshold; that makes it exact to 0.01 %.
 const MEASURED: u64 = 2_000_000;
 
-/// How calls are recorded.
+/// Settings of duration mode.
 #[derive(Debug)]
 pub(super) struct Duration {
     is_on: AtomicBool,
     /// In ticks.
     threshold: AtomicUsize,
-    /// So many levels of calls are recorded; 0: all.
+    /// Number of levels of calls that are recorded; 0: all.
     depth: AtomicU32,
-    /// When recording was turned off.
+    /// Time at which recording was turned off.
     off: Wide,
-    /// What becomes of calls of the program's functions, once a host has asked for it: two bits for every
-    /// `1 << FILTER_SHIFT` bytes of its image.
+    /// Filter for calls of the program's functions, once a host has requested one: two bits per `1 << FILTER_SHIFT`
+    /// bytes of its image.
     filter: AtomicPtr<AtomicU8>,
-    /// Where the image begins, and the bytes of the filter.
+    /// Start of the image, and size of the filter in bytes.
     filter_base: AtomicUsize,
     filter_bytes: AtomicUsize,
-    /// What becomes of calls of other images' functions: an [`Action`](link::Action) as a number.
+    /// Action for calls of other images' functions: an [`Action`](link::Action) as a number.
     others: AtomicU8,
     /// What stops recording, in all threads, and how often it has happened. (All else in it is unused.)
     stops: Settings,
 }
 
-/// Instrumented functions are longer than 4 bytes, wherever they begin.
+/// Instrumented functions are longer than 4 bytes, whatever their alignment.
 const FILTER_SHIFT: u32 = 2;
 
 impl Duration {
-    /// As entries and exits.
+    /// Creates settings with duration mode off: calls are recorded as entries and exits.
     pub(super) const fn new() -> Self {
         Self {
             is_on: AtomicBool::new(false),
@@ -75,13 +75,13 @@ impl Duration {
         }
     }
 
-    /// The filter; empty if nobody has asked for one.
+    /// Returns the filter; empty if none was requested.
     fn filter(&self) -> &'static [AtomicU8] {
         let filter = self.filter.load(Ordering::Acquire);
         if filter.is_null() {
             return &[];
         }
-        // SAFETY: who stored it there mapped so many bytes, for good.
+        // SAFETY: the code that stored it there mapped so many bytes, for good.
         unsafe { slice::from_raw_parts(filter, self.filter_bytes.load(Ordering::Relaxed)) }
     }
 
@@ -90,14 +90,14 @@ impl Duration {
         self.stops.rearm();
     }
 
-    /// Recording is being turned off.
+    /// Notes the time at which recording is turned off.
     pub(super) fn turned_off(&self, now: u64) {
         self.off.store(now);
     }
 }
 
 impl Process {
-    /// Takes the threshold from the environment, once the clock is set up.
+    /// Reads the threshold from the environment, once the clock is set up.
     pub(super) fn set_up_duration(&self, gate: &Gate) {
         let Some(nanoseconds) = settings::threshold() else {
             return;
@@ -111,15 +111,15 @@ impl Process {
         let ticks = usize::try_from(ticks).unwrap_or(usize::MAX);
         duration.threshold.store(ticks, Ordering::Relaxed);
         duration.is_on.store(true, Ordering::Relaxed);
-        // Hooks take the way that is not the usual one; which it is each lane says.
+        // Makes hooks take the slow path; each thread buffer has its own settings.
         let word = core::ptr::from_ref(duration).cast::<u8>().cast_mut();
         gate.set_duration(word);
     }
 
-    /// [`call`](Self::call) in duration mode.
+    /// Records a [`call`](Self::call) in duration mode.
     #[inline(never)]
     pub fn duration_call(&self, gate: &Gate, edge: Edge, function: usize, caller: usize) {
-        let Some(lane) = self.lane() else {
+        let Some(thread_buffer) = self.thread_buffer() else {
             return;
         };
         self.follow_image(function);
@@ -127,13 +127,13 @@ impl Process {
         if edge == Edge::Enter
             && function == stops.stop()
             && gate.state().on()
-            && stops.happen(lane.duration().and_then(Control::innermost))
+            && stops.happen(thread_buffer.duration().and_then(Control::innermost))
         {
             return self.turn(gate, false, Cause::Function);
         }
-        lane.call_in_duration(&self.port, gate, edge, function, caller);
-        self.follow_stopper(lane, gate, edge, (function, caller));
-        let (recorded, frozen) = lane.take_ended_calls();
+        thread_buffer.call_in_duration(&self.port, gate, edge, function, caller);
+        self.follow_stopper(thread_buffer, gate, edge, (function, caller));
+        let (recorded, frozen) = thread_buffer.take_ended_calls();
         let mut is_over = false;
         for _ in 0..recorded {
             is_over |= stops.count();
@@ -147,22 +147,27 @@ impl Process {
     }
 
     /// An event that is no call was recorded in duration mode: it may be one that stops recording.
-    pub(super) fn follow_event(&self, lane: &Lane<Linux>, gate: &Gate, event: Event) {
+    pub(super) fn follow_event(
+        &self,
+        thread_buffer: &ThreadBuffer<Linux>,
+        gate: &Gate,
+        event: Event,
+    ) {
         let stops = &self.duration.stops;
         if stops.freezes_on(event)
             && gate.state().on()
-            && stops.happen(lane.duration().and_then(Control::innermost))
+            && stops.happen(thread_buffer.duration().and_then(Control::innermost))
         {
             self.turn(gate, false, Cause::Function);
         }
     }
 
-    /// Whether calls are recorded in duration mode.
+    /// Returns whether calls are recorded in duration mode.
     pub(crate) fn is_in_duration(&self) -> bool {
         self.duration.is_on.load(Ordering::Relaxed)
     }
 
-    /// How many bytes of a region are for the shadow stack.
+    /// Returns the number of bytes in a region for the shadow stack.
     pub(super) fn duration_bytes(&self) -> usize {
         match self.is_in_duration() {
             true => CONTROL_BYTES + DEPTH as usize * Frame::BYTES,
@@ -170,13 +175,14 @@ impl Process {
         }
     }
 
-    /// Gives a new lane its shadow stack, in duration mode.
+    /// Assigns a shadow stack to a new thread buffer, in duration mode.
     ///
     /// # Safety
-    /// In the region at `memory` so many [bytes](Self::duration_bytes) at `calls` are all zero, and the lane's alone.
+    /// In the region at `memory` so many [bytes](Self::duration_bytes) at `calls` are all zero, and belong to the
+    /// thread buffer alone.
     pub(super) unsafe fn give_duration(
         &self,
-        lane: &'static Lane<Linux>,
+        thread_buffer: &'static ThreadBuffer<Linux>,
         memory: *mut u8,
         calls: usize,
     ) {
@@ -190,22 +196,24 @@ impl Process {
             place.write(Control::new(frames, 1, DEPTH));
             &*place
         };
-        lane.give_duration(control);
-        let lane_at = (core::ptr::from_ref(lane) as usize).wrapping_sub(memory as usize);
+        thread_buffer.give_duration(control);
+        let thread_buffer_at =
+            (core::ptr::from_ref(thread_buffer) as usize).wrapping_sub(memory as usize);
         let first = calls + CONTROL_BYTES + Frame::BYTES;
         put(memory, region::FRAMES, first as u32);
         put(memory, region::FRAME_COUNT, DEPTH - 1);
         put(memory, region::FRAME_STRIDE, Frame::BYTES as u32);
-        let last = lane_at + Lane::<Linux>::LAST_CALL_OFFSET;
+        let last = thread_buffer_at + ThreadBuffer::<Linux>::LAST_CALL_OFFSET;
         put(memory, region::LAST_CALL, last as u32);
-        let number = lane.writer().stream().buffer().cpu();
+        let number = thread_buffer.writer().stream().buffer().cpu();
         put(memory, region::STREAM, u32::from(number));
     }
 
-    /// Gives a lane the settings of the process, as they are once others know of the lane.
-    pub(super) fn set_duration(&self, lane: &Lane<Linux>) {
+    /// Copies the settings of the process to a thread buffer. Called after the thread buffer is visible to other
+    /// threads.
+    pub(super) fn set_duration(&self, thread_buffer: &ThreadBuffer<Linux>) {
         fence(Ordering::SeqCst);
-        if let Some(control) = lane.duration() {
+        if let Some(control) = thread_buffer.duration() {
             let threshold = self.duration.threshold.load(Ordering::Relaxed);
             control.settings.set_threshold(threshold);
             let depth = self.duration.depth.load(Ordering::Relaxed);
@@ -229,7 +237,8 @@ impl Process {
         }
     }
 
-    /// Has a filter for the functions of the program; false if there is no memory for it, or the program's image is not known.
+    /// Creates a filter for the functions of the program, unless there is one. Returns false if there is no memory for
+    /// it, or if the program's image is unknown.
     fn make_filter(&self) -> bool {
         let duration = &self.duration;
         if !duration.filter().is_empty() {
@@ -245,7 +254,7 @@ impl Process {
         };
         duration.filter_base.store(base, Ordering::Relaxed);
         duration.filter_bytes.store(bytes, Ordering::Relaxed);
-        // (Another link of the program's may have been quicker: then this one is used by nobody.)
+        // (If another link of the program was faster, this filter remains unused.)
         let (none, order) = (null_mut(), Ordering::AcqRel);
         let _ = duration
             .filter
@@ -253,7 +262,7 @@ impl Process {
         true
     }
 
-    /// Sets what becomes of calls of a function, or of all.
+    /// Sets the action for calls of one function, or of all.
     fn set_filter(&self, function: Option<u64>, action: link::Action) -> Result<(), Refusal> {
         if !self.make_filter() {
             return Err(Refusal::NoFilter);
@@ -278,7 +287,8 @@ impl Process {
         }
     }
 
-    /// Does what a host asks of duration mode: threshold, depth and filter count at once, in all threads.
+    /// Executes a host's request to duration mode. Changes of threshold, depth and filter take effect at once, in all
+    /// threads.
     pub(crate) fn ask_duration(&self, asked: link::Duration) -> Result<(), Refusal> {
         if !self.is_in_duration() {
             return Err(Refusal::NoDuration);
@@ -293,7 +303,7 @@ impl Process {
             }
             link::Duration::Depth(depth) => self.duration.depth.store(depth, Ordering::Relaxed),
             link::Duration::Filter(function, action) => self.set_filter(function, action)?,
-            // What is so already.
+            // Requests for the current state.
             link::Duration::Ask
             | link::Duration::On(true)
             | link::Duration::Cpu(false)
@@ -308,15 +318,19 @@ impl Process {
             }
             _ => return Err(Refusal::AtStart),
         }
-        for lane in self.lanes.iter() {
-            self.set_duration(lane);
+        for thread_buffer in self.thread_buffers.iter() {
+            self.set_duration(thread_buffer);
         }
         Ok(())
     }
 
-    /// How duration mode is set; `None` if it is not on.
+    /// Returns the settings of duration mode; `None` if it is off.
     pub(crate) fn duration_report(&self) -> Option<DurationReport> {
-        let controls = || self.lanes.iter().filter_map(Lane::duration);
+        let controls = || {
+            self.thread_buffers
+                .iter()
+                .filter_map(ThreadBuffer::duration)
+        };
         let sum = |count: fn(&Control) -> u32| controls().map(count).fold(0, u32::saturating_add);
         self.is_in_duration().then(|| DurationReport {
             on: true,
@@ -332,7 +346,7 @@ impl Process {
         })
     }
 
-    /// Until when calls are open that are, for a reader who found the gate so.
+    /// Returns the time up to which open calls have lasted, for a reader that found the gate in this state.
     pub(crate) fn calls_end(&self, gate: State) -> u64 {
         match gate.on() {
             true => self.port.now(),
@@ -341,7 +355,7 @@ impl Process {
     }
 }
 
-// What a reader of the file relies on.
+// Layout that a reader of the file relies on.
 const _: () = assert!(
     Frame::FUNCTION_OFFSET == 0
         && Frame::CHILDREN_OFFSET == size_of::<usize>()

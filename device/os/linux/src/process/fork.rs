@@ -1,19 +1,19 @@
-//! What becomes of the recorder in the child of a fork: it starts empty.
+//! Resets the recorder in the child of a fork: the child starts with empty buffers.
 //!
-//! The child has its parent's buffers, which may be mapped from a file that both would write to; of its
-//! parent's threads it has one, and what the others were doing to the recorder is never done. So it
-//! forgets all of that before it records anything, and gets buffers, and a file, of its own when it
-//! does: most children call `exec` first.
+//! The child inherits its parent's buffers, which may be mapped from a file that both would write to. Of its parent's
+//! threads it has only one; operations of the others on the recorder never complete. So the child discards all of that
+//! before it records anything, and gets buffers and a file of its own at its first event. Most children call `exec`
+//! before that.
 //!
-//! `clone` makes children of which the C library does not tell: see [`wiped`](super::wiped).
+//! The C library does not report children of the system call `clone`: see [`wiped`](super::wiped).
 //!
-//! A child of `vfork` runs in its parent's thread and memory, so what it calls is recorded there.
+//! A child of `vfork` runs in its parent's thread and memory, so its calls are recorded there.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use kymo_recorder::gate::Gate;
-use kymo_recorder::threads::{Lane, ThreadPort as _};
+use kymo_recorder::threads::{ThreadBuffer, ThreadPort as _};
 use kymo_wire::process_file::region;
 
 use super::Process;
@@ -22,18 +22,18 @@ use crate::port::Linux;
 use crate::sys::{self, files};
 use crate::thread;
 
-/// The recorder that [`forked`] is about: the process has one.
+/// The process's only recorder, for [`forked`].
 static RECORDER: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 static GATE: AtomicPtr<Gate> = AtomicPtr::new(ptr::null_mut());
 
-/// The C library calls this before each fork.
+/// Called by the C library before each fork.
 extern "C" fn forking() {
     if let Some((process, gate)) = recorder() {
         process.keep_gate(gate);
     }
 }
 
-/// The C library calls this in the child of each fork, before the program goes on there.
+/// Called by the C library in the child of each fork, before the program continues there.
 pub(super) extern "C" fn forked() {
     if let Some((process, gate)) = recorder() {
         sys::without_signals(|| {
@@ -52,37 +52,39 @@ pub(crate) fn recorder() -> Option<(&'static Process, &'static Gate)> {
 }
 
 impl Process {
-    /// Has children of this process start empty.
+    /// Registers handlers that reset the recorder in children of this process.
     pub(super) fn watch_forks(&'static self, gate: &'static Gate) {
         RECORDER.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
         GATE.store(ptr::from_ref(gate).cast_mut(), Ordering::Release);
         files::at_fork(forking, forked);
     }
 
-    /// Forgets what is the parent's. This process has one thread, and signals wait.
+    /// Discards the parent's state. The process has one thread, and signals are blocked.
     #[cold]
     #[inline(never)]
     pub(super) fn start_as_child(&self, gate: &Gate) {
-        let own = thread::get().cast::<Lane<Linux>>();
+        let own = thread::get().cast::<ThreadBuffer<Linux>>();
         thread::set(ptr::null());
-        for lane in self.lanes.iter() {
-            let memory = ptr::from_ref(lane).cast::<u8>().wrapping_sub(region::BYTES);
-            // SAFETY: a lane's region begins with its header, which says how long it is. A hook that a
-            // signal handler has interrupted, which forks, goes on in this thread's lane: it finds
-            // memory there, and nothing in it. Of the others there is no user.
+        for thread_buffer in self.thread_buffers.iter() {
+            let memory = ptr::from_ref(thread_buffer)
+                .cast::<u8>()
+                .wrapping_sub(region::BYTES);
+            // SAFETY: a thread buffer's region begins with its header, which holds its size. If a signal handler that
+            // interrupted a hook forks, that hook continues with this thread's thread buffer: its memory is replaced by
+            // zeroed memory. The other thread buffers have no user.
             unsafe {
                 let memory = memory.cast_mut();
                 let bytes = memory.add(region::SIZE).cast::<u64>().read() as usize;
-                if ptr::eq(lane, own) {
+                if ptr::eq(thread_buffer, own) {
                     files::replace(memory, bytes);
                 } else {
                     sys::unmap(memory, bytes);
                 }
             }
         }
-        // SAFETY: there is no other thread, and nobody has a lane any more.
+        // SAFETY: there is no other thread, and no thread has a thread buffer any more.
         unsafe {
-            self.lanes.forget();
+            self.thread_buffers.forget();
             self.link.reset();
             self.recording.fork();
         }
@@ -106,7 +108,7 @@ impl Process {
         gate.start_as_child();
     }
 
-    /// Gives a child its file and its metadata, before it records the first thing.
+    /// Creates a child's file and metadata, before its first record.
     #[inline]
     pub(super) fn begin_child(&self) {
         if self.forked.load(Ordering::Relaxed) && self.forked.swap(false, Ordering::Acquire) {
@@ -123,8 +125,8 @@ impl Process {
         self.open_recording();
         let bytes = or_default(self.config().metadata_size, super::DEFAULT_METADATA);
         if let Some((memory, bytes)) = self.metadata_memory(bytes) {
-            // SAFETY: the memory is new, aligned to 64 bytes, and never given back; what is in the
-            // parent's is not written any more.
+            // SAFETY: the memory is new, aligned to 64 bytes, and never given back; the parent's memory is not written
+            // any more.
             unsafe { self.metadata.move_to(memory, bytes) };
         }
     }

@@ -1,15 +1,15 @@
-//! The load map: the program and the shared libraries whose functions are called, with their paths and build
-//! ids, as facts of the recording ([`MetadataType::Image`]).
+//! Load map: the program and the shared libraries whose functions are called, with their paths and build ids, as
+//! metadata of the recording ([`MetadataType::Image`]).
 //!
-//! A function outside of the program is looked up among the images that are known; where it is in none of
-//! them, `/proc/self/maps` says what is there. That takes no lock of the dynamic linker, which another thread, or
-//! the very code that a signal handler interrupts, may hold.
+//! A function outside the program is looked up among the known images; if it is in none of them, in `/proc/self/maps`.
+//! That takes no lock of the dynamic linker, which another thread, or the code that a signal handler interrupts, may
+//! hold.
 //!
-//! A library that is unloaded can be followed by another one at the same place. So an image in which a function is
-//! called is compared with what it was, if that is longer ago than [`machine::UNLOAD_TICKS`]: a library takes longer to be
-//! replaced than that. It can be read safely, for the function's caller is about to run it, and the dynamic
-//! linker says where the image begins. (Where it cannot say that, in glibc before 2.35, the one that was loaded
-//! first keeps the place. musl never unloads.)
+//! A library may be unloaded and another one loaded at the same address. So when a function is called in an image that
+//! was checked more than [`machine::UNLOAD_TICKS`] ago, the image is compared with its earlier state; replacing a
+//! library takes longer than that. Reading the image is safe, because the function's caller is about to run it, and the
+//! dynamic linker reports where the image begins. (If it cannot, as in glibc before 2.35, the library that was loaded
+//! first keeps the address. musl never unloads.)
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
@@ -23,26 +23,26 @@ use crate::elf::{Image, Place, place};
 use crate::machine;
 use crate::sys::{self, maps};
 
-/// How many images are known at most.
+/// Maximum number of known images.
 const MOST: usize = 512;
 
-/// Images that were found last, by a part of the address.
+/// Size of the cache of images that were found last, indexed by a part of the address.
 const RECENT: usize = 64;
 
-/// The unit in which it is kept when an image was looked at, in ticks, as a power of two.
+/// Unit, in ticks as a power of two, of the time at which an image was checked.
 const UNIT: u32 = 8;
 
-/// Memory that is no file is looked at again after so many ticks, as a power of two: to look takes long, and programs that
-/// make code at run time call it often.
+/// Interval, in ticks as a power of two, between checks of memory that is not a file. Checking takes long, and programs
+/// that generate code at run time call it often.
 const UNNAMED_TICKS: u32 = 24;
 
-/// What of a path one record has beside the number of the part.
+/// Bytes of a path in one record, in addition to the number of the part.
 const PART: usize = kymo_recorder::metadata::MAX_NAME - 1;
 
-/// The images that are known.
+/// The known images.
 #[derive(Debug)]
 pub(crate) struct Images {
-    /// Held while memory is looked at.
+    /// Held while memory is looked up.
     lock: Lock,
     table: AtomicPtr<Table>,
     /// The program itself, which is never unloaded.
@@ -50,7 +50,7 @@ pub(crate) struct Images {
     program_bytes: AtomicUsize,
 }
 
-/// In memory of its own. All zero is an empty table.
+/// Table in memory of its own. All zero is an empty table.
 struct Table {
     count: AtomicU32,
     /// The number of the last record.
@@ -60,16 +60,16 @@ struct Table {
     text: UnsafeCell<[u8; 2 * maps::LINE]>,
 }
 
-/// An image, or memory that is none.
+/// An image, or memory that is not an image.
 struct Entry {
     start: AtomicUsize,
-    /// 0: there is none.
+    /// 0: the entry is free.
     end: AtomicUsize,
-    /// What its headers and its build id are, as a number.
+    /// Hash of its headers and its build id.
     mark: AtomicU32,
-    /// The number of its record; 0 if it is no image.
+    /// The number of its record; 0 if it is not an image.
     number: AtomicUsize,
-    /// When it was looked at last, in units of 2^[`UNIT`] ticks.
+    /// Time of the last check, in units of 2^[`UNIT`] ticks.
     seen: AtomicUsize,
 }
 
@@ -90,7 +90,7 @@ impl Table {
         self.entries.get(..count).unwrap_or(&self.entries)
     }
 
-    /// The entry that holds an address.
+    /// Returns the entry that contains an address.
     fn find(&self, address: usize) -> Option<&Entry> {
         let recent = self.recent.get((address >> 14) % RECENT)?;
         let entries = self.entries();
@@ -103,7 +103,7 @@ impl Table {
         Some(entry)
     }
 
-    /// A place for a new entry: that of one that is gone, or a new one.
+    /// Returns a free entry, or a new one.
     fn free(&self) -> Option<&Entry> {
         let gone = |entry: &&Entry| entry.end.load(Ordering::Relaxed) == 0;
         let known = self.entries();
@@ -116,7 +116,7 @@ impl Table {
 }
 
 impl Images {
-    /// None.
+    /// Creates an empty load map.
     pub const fn new() -> Self {
         Self {
             lock: Lock::new(),
@@ -126,7 +126,7 @@ impl Images {
         }
     }
 
-    /// The child of a fork has the images of its parent.
+    /// Resets the lock in the child of a fork, which keeps the images of its parent.
     pub fn fork(&self) {
         self.lock.reset();
     }
@@ -136,7 +136,7 @@ impl Images {
         unsafe { self.table.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Whether what holds the address is known, and was looked at a short time ago.
+    /// Returns whether the image at the address is known, and was checked recently.
     fn knows(&self, address: usize, now: u64) -> bool {
         let Some(entry) = self.table().and_then(|table| table.find(address)) else {
             return false;
@@ -152,7 +152,7 @@ impl Images {
 }
 
 impl Process {
-    /// Has the recording tell which image holds a function that is called.
+    /// Records which image contains a function that is called, unless that is known.
     #[inline(always)]
     pub(super) fn follow_image(&self, address: usize) {
         let start = self.images.program.load(Ordering::Relaxed);
@@ -165,12 +165,12 @@ impl Process {
     #[inline(never)]
     fn follow_library(&self, address: usize) {
         if !self.images.knows(address, self.port.now()) {
-            // One that a handler interrupts here goes on behind it: the next call is soon enough.
+            // A handler that interrupts this lookup skips its own: the next call in its image is soon enough.
             self.images.lock.with(|| self.look_at_image(address));
         }
     }
 
-    /// Where the program's own image begins, and how many bytes it takes; 0 bytes if that is not known.
+    /// Returns the start of the program's own image, and its size in bytes; 0 bytes if that is unknown.
     #[cfg(feature = "duration")]
     pub(super) fn program_image(&self) -> (usize, usize) {
         let images = &self.images;
@@ -180,7 +180,7 @@ impl Process {
         )
     }
 
-    /// Tells of the program itself.
+    /// Records the image of the program itself.
     pub(super) fn describe_program(&self, text_base: usize) {
         if text_base == 0 {
             return;
@@ -200,7 +200,7 @@ impl Process {
         });
     }
 
-    /// Finds out what holds an address. Under the lock.
+    /// Looks up the image at an address. Under the lock.
     #[cold]
     fn look_at_image(&self, address: usize) -> Option<&Entry> {
         if self.images.table().is_none() {
@@ -217,11 +217,11 @@ impl Process {
             self.forget_image(known);
         }
         let entry = table.free()?;
-        // SAFETY: who holds the lock is the only user.
+        // SAFETY: the holder of the lock is the only user.
         let text = unsafe { &mut *table.text.get() };
         let found = maps::mapped(address, text);
         let image = found.and_then(|found| {
-            // SAFETY: the beginning of a file is mapped there, readable, and code of it is about to run.
+            // SAFETY: the start of a file is mapped there, readable, and code of it is about to run.
             let image = unsafe { image_at(found.start) }?;
             Some((image, found.start, found.path?))
         });
@@ -251,7 +251,7 @@ impl Process {
         Some(entry)
     }
 
-    /// Something else is where an image was.
+    /// Removes an image whose memory holds something else now.
     fn forget_image(&self, entry: &Entry) {
         entry.end.store(0, Ordering::Relaxed);
         let number = entry.number.load(Ordering::Relaxed);
@@ -285,12 +285,12 @@ impl Process {
     }
 }
 
-/// A time in units of 2^[`UNIT`] ticks.
+/// Converts a time to units of 2^[`UNIT`] ticks.
 const fn units(now: u64) -> usize {
     (now >> UNIT) as usize
 }
 
-/// The ELF image at an address, if one is there.
+/// Returns the ELF image at an address, if there is one.
 ///
 /// # Safety
 /// The first page of a file is mapped there, readable, and stays while this value is used; if it is an ELF
@@ -302,22 +302,22 @@ unsafe fn image_at(start: usize) -> Option<Image> {
     (magic == *b"\x7fELF").then(|| unsafe { Image::at(start as *const u8) })
 }
 
-/// Whether the image that holds the address, of which code is about to run, is the one that is known.
+/// Returns whether the image at the address, whose code is about to run, is the known one.
 fn is_same(entry: &Entry, address: usize) -> bool {
     match place(address) {
         Place::Unknown => true,
         Place::Elsewhere => false,
         Place::Image(start) => {
             start == entry.start.load(Ordering::Relaxed)
-                // SAFETY: the dynamic linker says that an image begins there, and it does not unload it while
-                // its code runs.
+                // SAFETY: the dynamic linker reports that an image begins there, and it does not unload it while its
+                // code runs.
                 && unsafe { image_at(start) }
                     .is_some_and(|image| mark(image) == entry.mark.load(Ordering::Relaxed))
         }
     }
 }
 
-/// A number that differs, most probably, between two images: of their headers and build ids.
+/// Computes a hash of an image's headers and build id, which most probably differs between two images.
 fn mark(image: Image) -> u32 {
     let parts = [image.header(), image.segments(), image.build_id()];
     let words = parts.into_iter().flat_map(|part| part.chunks(4));

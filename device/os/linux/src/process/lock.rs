@@ -1,34 +1,34 @@
 //! Locks of a process that may fork while they are held.
 //!
-//! A child of a fork has its parent's memory but only one of its threads: a lock that another thread
-//! of the parent held is never released in the child. So a lock carries its owner, and whoever finds
-//! it held by a thread, or a process, that is not there takes it over.
+//! A child of a fork has its parent's memory but only one of its threads: a lock that another thread of the parent held
+//! is never released in the child. So a lock stores its owner, and a thread that finds the owner to be a nonexistent
+//! thread or another process takes the lock over.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::sys;
 
-/// How often a lock is looked at without giving the processor away.
+/// Attempts to acquire a lock without giving up the processor.
 const SPINS: u32 = 1000;
 
-/// How often it is looked at after that, and the time in between in nanoseconds: half a second in all.
+/// Attempts after that, and the time between them in nanoseconds: half a second in all.
 const SLEEPS: u32 = 5000;
 const NAP_NS: u64 = 100_000;
 
-/// A lock for short work. Its owner may be waiting for a processor, which takes long on a busy machine;
-/// or it is the very thread that a signal handler has interrupted, which would wait for ever. So it
-/// carries the owner's thread.
+/// Owner-aware lock with a timeout, for short critical sections. The owner may be waiting for a processor, which takes
+/// long on a busy machine. Or it is the thread that a signal handler has interrupted, which would deadlock. So the lock
+/// stores the owner's thread.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    /// The thread that holds it; 0: none.
+    /// The thread that holds the lock; 0: none.
     thread: AtomicU32,
-    /// An owner that was waited for in vain: nobody waits for it again.
+    /// An owner for which a timeout has expired: no thread waits for it again.
     given_up: AtomicU32,
 }
 
 impl Lock {
-    /// Free.
+    /// Creates a free lock.
     pub const fn new() -> Self {
         Self {
             thread: AtomicU32::new(0),
@@ -36,7 +36,7 @@ impl Lock {
         }
     }
 
-    /// Does `work` under the lock; `None` if this thread holds it already, or another one keeps it.
+    /// Runs `work` under the lock. Returns `None` if this thread holds the lock already, or if the timeout expires.
     pub fn with<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         if !self.acquire() {
             return None;
@@ -46,7 +46,7 @@ impl Lock {
         Some(result)
     }
 
-    /// Frees the lock, whoever held it: in the child of a fork, whose only thread calls.
+    /// Frees the lock, whatever its owner. Called in the child of a fork, by its only thread.
     pub fn reset(&self) {
         self.thread.store(0, Ordering::Relaxed);
         self.given_up.store(0, Ordering::Relaxed);
@@ -83,35 +83,35 @@ impl Lock {
     }
 }
 
-/// A right that one user at a time has, for long, in whichever of the process's threads: to read what
-/// was recorded, or to talk to the host. It carries the owner's process.
+/// Exclusive access for one user at a time, held for long and by any thread of the process: to read the recording, or
+/// to communicate with the host. It stores the owner's process.
 #[derive(Debug)]
 pub(crate) struct Claim {
-    /// The process in which it is held; 0: none.
+    /// The process that holds it; 0: none.
     process: AtomicU32,
 }
 
 impl Claim {
-    /// Nobody has it.
+    /// Creates a claim that no process holds.
     pub const fn new() -> Self {
         Self {
             process: AtomicU32::new(0),
         }
     }
 
-    /// Takes it; false if it is held in this process.
+    /// Acquires it; returns false if it is held in this process.
     pub fn take(&self) -> bool {
         let own = sys::process();
         let found = self.process.swap(own, Ordering::Acquire);
         found != own
     }
 
-    /// Gives it back.
+    /// Releases it.
     pub fn release(&self) {
         self.process.store(0, Ordering::Release);
     }
 
-    /// Whether it is held in this process.
+    /// Returns whether it is held in this process.
     pub fn is_held(&self) -> bool {
         self.process.load(Ordering::Acquire) == sys::process()
     }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn an_owner_that_is_no_thread_of_this_process_loses_the_lock() {
-        // Process 1 has a thread of this number, and this process has none.
+        // Thread 1 exists, but in process 1 and not in this one.
         let lock = Lock::new();
         lock.thread.store(1, Ordering::Relaxed);
         assert_eq!(lock.with(|| 2), Some(2));

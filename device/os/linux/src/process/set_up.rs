@@ -1,4 +1,4 @@
-//! Setting the recorder up from the program's configuration and the environment, and the identity that follows.
+//! Set-up of the recorder from the program's configuration and the environment; the process's identity.
 
 use core::sync::atomic::Ordering;
 
@@ -17,8 +17,8 @@ use crate::{elf, settings, sys};
 use elf::Answer;
 
 impl Process {
-    /// Sets the recorder up, once, from the first hook or constructor on; nothing if that has
-    /// happened. `config` is the program's, if it has one; `hook` the one that functions call, ours or not.
+    /// Sets the recorder up at the first hook or constructor; does nothing if it is set up. `config` is the program's
+    /// configuration, if it has one; `hook` is the entry hook that functions call, ours or not.
     #[cold]
     pub fn set_up(
         &'static self,
@@ -89,14 +89,14 @@ impl Process {
             .store(self.recorded_bytes(), Ordering::Relaxed);
     }
 
-    /// Makes the file that this process records into, if one is named.
+    /// Creates the file that this process records into, if one is named.
     pub(super) fn open_recording(&self) {
         self.recording.open(&self.port.clock, |line| {
             let _ = write!(line, "{}", self.identity_at(1));
         });
     }
 
-    /// Tries the sizes that every lane will have.
+    /// Checks the sizes that every thread buffer will have.
     fn check(&self, config: &Config) -> Result<(), SetupError> {
         let sizes = self.sizes.get();
         if config.version != CONFIG_VERSION {
@@ -112,13 +112,13 @@ impl Process {
         Ok(())
     }
 
-    /// Who the process is: the answer to `identify`, and the first line of a saved file. May wait
-    /// some 50 ms for the clock's rate.
+    /// Returns the identity of the process: the reply to `identify`, and the first line of a saved file. May wait about
+    /// 50 ms to measure the clock's frequency.
     pub fn identity(&self) -> Identity {
         self.identity_at(self.port.clock.hz())
     }
 
-    /// The same with this rate of the clock.
+    /// Returns the identity with this frequency of the clock.
     pub(crate) fn identity_at(&self, clock_hz: u64) -> Identity {
         let config = self.config();
         let mut identity = identity::<Linux>(config, program_id(config));
@@ -133,7 +133,7 @@ impl Process {
         }
         identity.buffer_bytes = self.sizes.get().buffer;
         identity.packet_bytes = self.sizes.get().packet;
-        identity.streams = self.lanes.count();
+        identity.streams = self.thread_buffers.count();
         identity.mode = self.mode();
         identity.text_base = numbering(config).text_base as u64;
         identity
@@ -144,19 +144,19 @@ impl Process {
     }
 }
 
-/// The configuration of a program that has none: everything from the first event on.
+/// Configuration of a program that defines none: record everything from the first event on.
 static DEFAULTS: Config = Config {
     version: CONFIG_VERSION,
     flags: START_ON,
     ..Config::EMPTY
 };
 
-/// A number that the program gives, or the default where it gives 0.
+/// Returns the program's value, or the default if that is 0.
 pub(super) fn or_default(value: u32, default: u32) -> u32 {
     if value == 0 { default } else { value }
 }
 
-/// How the program's functions are numbered.
+/// Returns how the program's functions are numbered.
 pub(super) fn numbering(config: &Config) -> Functions {
     let functions = functions(config);
     if config.text_base.is_null() {
@@ -169,10 +169,10 @@ pub(super) fn numbering(config: &Config) -> Functions {
     }
 }
 
-/// The build id of the program.
+/// Returns the build id of the program.
 fn program_id(config: &Config) -> &'static [u8] {
     if !config.build_id_note.is_null() {
-        // SAFETY: the program says that its note is there.
+        // SAFETY: the program's configuration guarantees that its note is there.
         let note = unsafe { core::slice::from_raw_parts(config.build_id_note.cast(), 16 + 32) };
         return build_id(note);
     }

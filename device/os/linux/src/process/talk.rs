@@ -1,5 +1,4 @@
-//! Talking to the host: for one thread at a time, and within the patience that is had with a host that has
-//! gone.
+//! Communication with the host: by one thread at a time, and with a timeout for hosts that have disconnected.
 
 use core::sync::atomic::Ordering;
 
@@ -13,15 +12,15 @@ use crate::reader::View;
 use crate::sys;
 
 impl Process {
-    /// A byte arrived from the host.
+    /// Takes a byte that arrived from the host.
     pub fn receive(&self, byte: u8) {
         self.link.receive(byte);
     }
 
-    /// Does what the host asked for; nothing if another thread is at it.
+    /// Executes the host's commands; does nothing if another thread is doing so.
     pub fn poll(&self, gate: &Gate) {
         self.return_by(gate, false);
-        // A hook that ends a dump at this very moment is soon done, and does not look for commands.
+        // A hook that is just ending a dump takes little time, and does not look for commands.
         for _ in 0..1000 {
             let view = View {
                 process: self,
@@ -40,7 +39,7 @@ impl Process {
         }
     }
 
-    /// Whether a poll would have something to do.
+    /// Returns whether [`poll`](Self::poll) has work to do.
     pub fn pending(&self, gate: &Gate) -> bool {
         let view = View {
             process: self,
@@ -54,7 +53,7 @@ impl Process {
         pending
     }
 
-    /// The host is gone: ends what it asked for.
+    /// Aborts the host's commands after it has disconnected.
     pub(crate) fn hang_up(&self, gate: &Gate) {
         let view = View {
             process: self,
@@ -71,7 +70,7 @@ impl Process {
         }
     }
 
-    /// Whether packets of a stream have been sent and not acknowledged.
+    /// Returns whether packets of a stream have been sent and not acknowledged.
     pub(crate) fn has_flights(&self) -> bool {
         if !self.polling.take() {
             return true;
@@ -81,19 +80,19 @@ impl Process {
         has
     }
 
-    /// Whether this process is a fork that has recorded nothing so far.
+    /// Returns whether this process is a fork that has recorded nothing so far.
     pub(crate) fn has_nothing_of_its_own(&self) -> bool {
         self.forked.load(Ordering::Acquire)
     }
 
-    /// Whether a stream is going on.
+    /// Returns whether a stream is in progress.
     pub fn is_streaming(&self) -> bool {
         self.link.is_streaming()
     }
 
-    /// Ends a dump whose host has not been heard for too long, from the first hook that would be
-    /// refused for it: a program may poll only when bytes arrive, and none do when the host is gone.
-    /// Until then this costs a look at the clock.
+    /// Ends a dump whose host has been silent for too long. Called by the first hook that the dump would turn away,
+    /// because a program may poll only when bytes arrive, and none arrive after the host has disconnected. Before the
+    /// timeout it costs one read of the clock.
     #[cold]
     pub(super) fn end_forgotten(&self, gate: &Gate) {
         let patience = self.patience.load();
@@ -112,7 +111,7 @@ impl Process {
         self.polling.release();
     }
 
-    /// Says how long the buffers wait for the host from now on, if they are held still.
+    /// Sets the timeout for the host, if the buffers are frozen.
     fn wait_for_host(&self, gate: &Gate) {
         let patience = if gate.state().frozen() {
             let span = self.port.hz() / 1000 * u64::from(DUMP_TIMEOUT_MS);
@@ -123,14 +122,14 @@ impl Process {
         self.patience.store(patience);
     }
 
-    /// Forgets events and table. Nothing happens while somebody reads them.
+    /// Discards the recorded events and the profile table, unless a reader is active.
     pub fn clear(&self, gate: &Gate) {
         self.return_by(gate, false);
         let view = View {
             process: self,
             gate,
         };
-        // A reader may be at work: it asked for what there is.
+        // A streaming host has requested all events that exist.
         if !self.is_streaming() {
             let _ = view.clear();
         }

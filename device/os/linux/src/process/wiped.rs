@@ -1,11 +1,12 @@
-//! Children that the C library does not tell of, as the system call `clone` makes them: their gate is wiped.
+//! Detects child processes made by the system call `clone`, which the C library does not report: the kernel wipes their
+//! gate.
 //!
-//! Such a child has its parent's buffers, mapped from a file that both would write to, and nothing calls [`forked`] in it.
-//! So the gate lies in a page that the kernel fills with zeros in every child (`MADV_WIPEONFORK`): what is zero lets nobody
-//! record, and the first hook that finds it so has the child start empty, as after `fork`. Where the kernel has no such
-//! pages (before Linux 4.14), or larger ones, these children record into their parent's buffers.
+//! Such a child has its parent's buffers, mapped from a file that both would write to, and nothing calls [`forked`] in
+//! it. So the gate is in a page that the kernel fills with zeros in every child (`MADV_WIPEONFORK`). A zero gate is
+//! closed, and the first hook that finds it makes the child start with empty buffers, as after `fork`. If the kernel
+//! has no such pages (before Linux 4.14), or larger ones, these children record into their parent's buffers.
 //!
-//! The child needs what the gate said. That is copied to other memory whenever it changes, and before each `fork`.
+//! The child needs the state of the gate. The parent copies it to other memory at each change, and before each `fork`.
 //!
 //! [`forked`]: super::fork::forked
 
@@ -17,10 +18,10 @@ use kymo_recorder::hot::Hot;
 use super::Process;
 use crate::sys::{self, files};
 
-/// The size and alignment of the gate's page.
+/// Size and alignment of the gate's page.
 const PAGE: usize = 4096;
 
-/// How many words a [`Hot`] has.
+/// Number of words in a [`Hot`].
 const WORDS: usize = size_of::<Hot>() / size_of::<usize>();
 
 /// The gate in a page of its own, in initialized memory.
@@ -34,16 +35,16 @@ pub struct GatePage {
 const _: () =
     assert!(size_of::<GatePage>() == PAGE && size_of::<Hot>().is_multiple_of(size_of::<usize>()));
 
-/// What the gate's page holds, in memory that children have too.
+/// Copy of the gate's page, in memory that children inherit.
 #[derive(Debug)]
 pub(crate) struct Copy {
-    /// The page is wiped in children.
+    /// Whether the kernel wipes the page in children.
     wipes: AtomicBool,
     words: [AtomicUsize; WORDS],
 }
 
 impl Copy {
-    /// Nothing is wiped.
+    /// Creates a copy that marks nothing as wiped.
     pub const fn new() -> Self {
         Self {
             wipes: AtomicBool::new(false),
@@ -52,7 +53,7 @@ impl Copy {
     }
 }
 
-/// The words of the page that holds a gate.
+/// Returns the words of the page that holds the gate.
 fn words_of(gate: &Gate) -> &[AtomicUsize; WORDS] {
     let hot = core::ptr::from_ref(gate)
         .cast::<u8>()
@@ -63,7 +64,7 @@ fn words_of(gate: &Gate) -> &[AtomicUsize; WORDS] {
 }
 
 impl Process {
-    /// Has the kernel wipe the gate's page in children. While nobody else changes the gate.
+    /// Makes the kernel wipe the gate's page in children. No other thread may change the gate meanwhile.
     pub(super) fn wipe_in_children(&self, gate: &'static Gate) {
         let page = words_of(gate).as_ptr() as usize;
         if page.is_multiple_of(PAGE) && files::page_bytes() == PAGE {
@@ -73,7 +74,7 @@ impl Process {
         }
     }
 
-    /// Keeps what the gate says, for children.
+    /// Saves the state of the gate for children.
     #[inline(never)]
     pub fn keep_gate(&self, gate: &Gate) {
         if gate.state().alive() {
@@ -83,7 +84,7 @@ impl Process {
         }
     }
 
-    /// Gives the gate back what it said in the parent, if it was wiped; whether it was.
+    /// Restores the gate's state in the parent, if the gate was wiped; returns whether it was.
     pub(super) fn restore_gate(&self, gate: &Gate) -> bool {
         if gate.state().alive() || !self.copy.wipes.load(Ordering::Acquire) {
             return false;
@@ -94,7 +95,8 @@ impl Process {
         true
     }
 
-    /// Has this process start empty, if it is a child that `clone` made, of which the C library does not tell.
+    /// Makes this process start with empty buffers, if it is a child that `clone` made and the C library does not
+    /// report.
     #[cold]
     pub fn start_if_wiped(&self, gate: &Gate) {
         sys::without_signals(|| {

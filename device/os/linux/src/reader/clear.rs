@@ -1,10 +1,10 @@
-//! Emptying all lanes.
+//! Clears all thread buffers.
 
 use core::sync::atomic::Ordering;
 
 use kymo_recorder::Event;
 use kymo_recorder::link::Refusal;
-use kymo_recorder::threads::Lane;
+use kymo_recorder::threads::ThreadBuffer;
 use kymo_wire::event::Cause;
 use kymo_wire::link::Mode;
 
@@ -12,37 +12,45 @@ use super::{PATIENCE, View, outside};
 use crate::port::Linux;
 
 impl View<'_> {
-    /// Empties all lanes. What came meanwhile is forgotten like the rest; if recording was turned
-    /// on meanwhile, it begins at the end of this, and the trace says so then. Their mode is this from now on, if
-    /// there is one.
+    /// Clears all thread buffers, including the events that are recorded meanwhile. If recording is turned on
+    /// meanwhile, it begins at the end of this call, and the trace says so. If `mode` is given, the buffers have that
+    /// mode from then on.
     #[inline(never)]
     pub(super) fn clear_with(&self, mode: Option<Mode>) -> Result<(), Refusal> {
         let process = self.process;
-        // What a thread is filling must not be forgotten under its hands.
-        let reserved = |lane: &Lane<Linux>| lane.writer().stream().is_reserved();
+        // A record that a thread is filling must not be discarded.
+        let reserved =
+            |thread_buffer: &ThreadBuffer<Linux>| thread_buffer.writer().stream().is_reserved();
         self.begin(true).map_err(|_| Refusal::Busy)?;
-        if process.lanes.iter().any(reserved) {
+        if process.thread_buffers.iter().any(reserved) {
             process.reading.release();
             return Err(Refusal::Busy);
         }
         let before = self.hold_off();
-        if process.lanes.iter().any(reserved) {
+        if process.thread_buffers.iter().any(reserved) {
             self.let_go();
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
         let now = process.reader.frozen_at.get();
-        let readable = || process.lanes.iter().filter(|lane| lane.readable());
-        for lane in readable() {
-            lane.writer().stream().clear();
-            lane.forget_lent();
-            if let Some(profile) = lane.writer().profile() {
+        let readable = || {
+            process
+                .thread_buffers
+                .iter()
+                .filter(|thread_buffer| thread_buffer.readable())
+        };
+        for thread_buffer in readable() {
+            thread_buffer.writer().stream().clear();
+            thread_buffer.forget_lent();
+            if let Some(profile) = thread_buffer.writer().profile() {
                 profile.clear(now);
             }
             if let Some(mode) = mode {
-                lane.writer().stream().set_mode(mode);
+                thread_buffer.writer().stream().set_mode(mode);
             }
-            lane.items().clear(lane.writer().stream().mode());
+            thread_buffer
+                .items()
+                .clear(thread_buffer.writer().stream().mode());
         }
         process.forget_ended();
         process.recorded.store(0);
@@ -51,13 +59,14 @@ impl View<'_> {
         }
         self.gate.freeze(false);
         self.tell_threads();
-        // Who is outside now sees the gate open from now on, and has counted what it refused. That
-        // goes for lanes that were made meanwhile too.
-        let cleared =
-            |lane: &&Lane<Linux>| lane.readable() || lane.writer().stream().buffer().kept() == 0;
-        for lane in process.lanes.iter().filter(cleared) {
-            if outside(lane, PATIENCE) {
-                lane.forget_lost();
+        // A thread that is outside a hook now sees the gate open from now on, and has counted the events that it
+        // refused before. That also holds for thread buffers that were created meanwhile.
+        let cleared = |thread_buffer: &&ThreadBuffer<Linux>| {
+            thread_buffer.readable() || thread_buffer.writer().stream().buffer().kept() == 0
+        };
+        for thread_buffer in process.thread_buffers.iter().filter(cleared) {
+            if outside(thread_buffer, PATIENCE) {
+                thread_buffer.forget_lost();
             }
         }
         process.homeless.store(0, Ordering::Relaxed);

@@ -1,10 +1,10 @@
-//! The names of files that processes record into, and what becomes of files that have them already.
+//! Names of the files that processes record into, and the renaming of older files with the same name.
 //!
-//! Programs begin at once with one name, and each must get a file of its own. A file is made under a name
-//! that only its process uses, locked (`flock`) and given its header, and gets its real name by a link, which
-//! fails where there is one: nobody sees it before it is locked. An older file is renamed by who holds its
-//! lock, after a look at whether the name is still that file's. The lock is gone where a program closes all its
-//! descriptors, so the header counts too, which says which process records.
+//! Several programs may start at once with one name, and each must get a file of its own. A file is created under a
+//! name that only its process uses, locked (`flock`), and its header is written. Then it gets its real name by a link,
+//! which fails if the name exists: no other process sees the file before it is locked. A process renames an older file
+//! while holding its lock, and after checking that the name still refers to that file. The lock is lost if a program
+//! closes all its descriptors, so the header counts as well, which identifies the recording process.
 
 use core::ffi::c_int;
 use core::fmt::Write as _;
@@ -15,49 +15,49 @@ use crate::save::Text;
 use crate::sys::files::{self, EEXIST, ENOENT, Kind};
 use crate::sys::{self, Errno};
 
-/// The longest path, with its zero byte.
+/// Maximum length of a path, with its zero byte.
 const PATH: usize = 4096;
 
-/// How many names are tried where files exist.
+/// Number of names that are tried if files exist.
 const NAMES: u32 = 10_000;
 
-/// How many links are followed, as the kernel has it.
+/// Maximum number of symbolic links followed; the kernel's limit.
 const LINKS: u32 = 40;
 
-/// Room for paths, in memory of its own: hooks may run on small stacks. All zero is none.
+/// Buffers for paths, in memory of their own, because hooks may run on small stacks. All zero means none.
 pub(super) struct Names {
-    /// What `KYMO_OUTPUT` says, made absolute.
+    /// `KYMO_OUTPUT`, made absolute.
     pub pattern: Text<PATH>,
-    /// The same for this process, links followed.
+    /// The path for this process, after following links.
     base: Text<PATH>,
-    /// The file of this process, with a zero byte.
+    /// The path of this process's file, with a zero byte.
     path: Text<PATH>,
-    /// What it is called before it has that name.
+    /// The temporary path before the file gets that name.
     temporary: Text<PATH>,
-    /// What an older one is called.
+    /// The path to which an older file is renamed.
     old: Text<PATH>,
-    /// The name is this process's own: older files of that name stay.
+    /// Whether the name belongs to this process alone: older files of that name are not renamed.
     own: bool,
 }
 
 impl Names {
-    /// The path of the file, with a zero byte.
+    /// Returns the path of the file, with a zero byte.
     pub fn path(&self) -> &[u8] {
         self.path.bytes()
     }
 
-    /// The path that the file has before.
+    /// Returns the temporary path, with a zero byte.
     pub fn temporary(&self) -> &[u8] {
         self.temporary.bytes()
     }
 
-    /// Finds the path of the process's file: the pattern with `%p` replaced by the number of the process (`%%`
-    /// is one `%`); without `%p` a fork adds its number. Links are followed. False if what has the name is
-    /// no file but a device, a pipe, or a link of `/dev` or `/proc` to an open file: it is written to at the
-    /// end, and neither replaced nor renamed.
+    /// Determines the path of the process's file: the pattern with `%p` replaced by the process id (`%%` is one `%`);
+    /// without `%p` a fork appends its process id. Links are followed. Returns false if the name is not that of a
+    /// regular file, but of a device, a pipe, or a link in `/dev` or `/proc` to an open file. Such a file is written to
+    /// at the end, and neither replaced nor renamed.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn resolve(&mut self, child: bool) -> Result<bool, Errno> {
         let with_process = expand(self.pattern.bytes(), &mut self.base);
         if child && !with_process {
@@ -70,7 +70,7 @@ impl Names {
         found
     }
 
-    /// Has a number, if it is not 0, added to the path.
+    /// Appends a number to the path, if it is not 0.
     fn number(&mut self, number: u32) {
         let Self { base, path, .. } = self;
         put_before_zero(path, base);
@@ -80,7 +80,7 @@ impl Names {
         path.end();
     }
 
-    /// A name for the file of this process that no other one uses, with a number if that is not 0.
+    /// Chooses a name for this process's file that no other process uses, with a number if that is not 0.
     pub fn choose_temporary(&mut self, ending: &str, number: u32) {
         let Self {
             base, temporary, ..
@@ -93,10 +93,10 @@ impl Names {
         temporary.end();
     }
 
-    /// Makes a new file, locked, under a temporary name.
+    /// Creates a new, locked file under a temporary name.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn create(&mut self) -> Result<c_int, Errno> {
         let mut result = Err(EEXIST);
         for number in 0..16 {
@@ -107,15 +107,15 @@ impl Names {
             }
         }
         let file = result?;
-        // Where the file system has no locks the header has to do.
+        // If the file system has no locks, the header has to suffice.
         let _ = files::lock(file);
         Ok(file)
     }
 
-    /// Gives the file with the temporary name a name that no other process has.
+    /// Renames the file with the temporary name to a name that no other process has.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub fn claim(&mut self) -> Result<(), Errno> {
         let mut kept = 0;
         let mut number = 0;
@@ -125,7 +125,7 @@ impl Names {
                 Err(EEXIST) => {}
                 other => return other,
             }
-            // Those of a tree of processes stay; so does that of one that still records, as of this
+            // Files of a tree of processes are not renamed. Nor is that of a process that still records, such as this
             // process before it called exec.
             if !self.own && number == 0 && kept < 4 && self.keep_old() {
                 kept += 1;
@@ -136,13 +136,13 @@ impl Names {
         Err(EEXIST)
     }
 
-    /// Renames an older recording; false if it has to stay.
+    /// Renames an older recording; returns false if it must not be renamed.
     fn keep_old(&mut self) -> bool {
         let Self { path, old, .. } = self;
         put_before_zero(old, path);
         old.put(b".old");
         old.end();
-        // What is replaced may be another process's too.
+        // The file to be replaced may be another process's, too.
         let replaced = match files::status(old.bytes()) {
             Err(ENOENT) => None,
             _ => match lock_unused(old.bytes()) {
@@ -156,7 +156,7 @@ impl Names {
                 files::close(file);
                 renamed
             }
-            // Somebody else has renamed it.
+            // Another process has renamed it.
             Err(error) => error == ENOENT,
         };
         if let Some(file) = replaced {
@@ -166,7 +166,7 @@ impl Names {
     }
 }
 
-/// Opens a regular file that no process records into, and locks it.
+/// Opens and locks a regular file that no process records into.
 fn lock_unused(path: &[u8]) -> Result<c_int, Errno> {
     let status = files::status(path)?;
     if status.kind != Kind::File {
@@ -177,7 +177,7 @@ fn lock_unused(path: &[u8]) -> Result<c_int, Errno> {
         Err(files::EAGAIN) => Err(EEXIST),
         _ if is_in_use(file) => Err(EEXIST),
         _ if files::status(path) == Ok(status) && files::status_of(file) == Ok(status) => Ok(()),
-        // The name is another file's by now.
+        // The name refers to another file by now.
         _ => Err(ENOENT),
     };
     if let Err(error) = own {
@@ -187,7 +187,7 @@ fn lock_unused(path: &[u8]) -> Result<c_int, Errno> {
     Ok(file)
 }
 
-/// Whether the process that records into a file still runs.
+/// Returns whether the process that records into a file still runs.
 fn is_in_use(file: c_int) -> bool {
     let mut head = [0; header::LOST];
     if !files::read_at_start(file, &mut head) || !head.starts_with(&MAGIC) {
@@ -202,14 +202,14 @@ fn is_in_use(file: c_int) -> bool {
     files::started(u32::from_ne_bytes(*process)) == Some(u64::from_ne_bytes(*started))
 }
 
-/// Writes what is in `from`, but for its zero byte.
+/// Copies the bytes of `from`, except its zero byte.
 fn put_before_zero(to: &mut Text<PATH>, from: &Text<PATH>) {
     to.clear();
     let bytes = from.bytes();
     to.put(bytes.strip_suffix(&[0]).unwrap_or(bytes));
 }
 
-/// Writes the pattern with `%p` replaced; whether there is one.
+/// Expands `%p` and `%%` in the pattern; returns whether it contains `%p`.
 pub(crate) fn expand<const N: usize>(pattern: &[u8], path: &mut Text<N>) -> bool {
     path.clear();
     let mut with_process = false;
@@ -232,17 +232,17 @@ pub(crate) fn expand<const N: usize>(pattern: &[u8], path: &mut Text<N>) -> bool
     with_process
 }
 
-/// Follows links from a path, which becomes that of a file, or of none; false if it is something else.
+/// Follows links from a path, which becomes that of a file, or of none; returns false if it is something else.
 fn follow(path: &mut Text<PATH>, room: &mut Text<PATH>) -> Result<bool, Errno> {
     for _ in 0..LINKS {
         match files::status(path.bytes()).map(|status| status.kind) {
             Ok(Kind::Link) => {}
             Ok(Kind::Folder) => return Err(files::EISDIR),
             Ok(Kind::Other) => return Ok(false),
-            // Nothing there yet; or the kernel does not say, and making the file does.
+            // Nothing there yet. Or the kernel does not tell, and the creation of the file will.
             Ok(Kind::File) | Err(_) => return Ok(true),
         }
-        // Such a link stands for what is open: a terminal, a pipe, a file that somebody else writes.
+        // Such a link refers to something that is open: a terminal, a pipe, a file that another process writes.
         if [&b"/proc/"[..], b"/dev/"]
             .iter()
             .any(|it| path.bytes().starts_with(it))

@@ -1,4 +1,4 @@
-//! Files that are shared between processes or outlive them: made, extended, mapped, renamed.
+//! Files that are shared between processes or outlive them: creation, extension, mapping, renaming.
 
 use core::ffi::{c_char, c_int, c_long, c_ulong, c_void};
 
@@ -37,21 +37,21 @@ mod more {
     }
 }
 
-/// There is no such file.
+/// No such file.
 pub const ENOENT: Errno = Errno(2);
-/// There is such a file.
+/// The file exists.
 pub const EEXIST: Errno = Errno(17);
-/// Somebody else has locked it.
+/// Another process has locked it.
 pub const EAGAIN: Errno = Errno(11);
 /// It is a directory.
 pub const EISDIR: Errno = Errno(21);
 /// Too many symbolic links.
 pub const ELOOP: Errno = Errno(40);
-/// No room on the disk.
+/// No space on the disk.
 const ENOSPC: Errno = Errno(28);
 
 impl Errno {
-    /// What it means, for people.
+    /// Describes the error in words.
     pub fn words(self) -> &'static str {
         match self.0 {
             1 => "not permitted",
@@ -83,29 +83,29 @@ impl Errno {
     }
 }
 
-/// A new file, open for reading and writing, closed by exec. Its number is a high one where possible:
-/// programs use low ones by their value. `path` ends with a zero byte.
+/// Creates a file, open for reading and writing, closed on exec. Its descriptor is a high number if possible, because
+/// programs may rely on low ones. `path` ends with a zero byte.
 ///
 /// # Errors
-/// The system's; [`EEXIST`] if there is one.
+/// The system's error; [`EEXIST`] if the file exists.
 pub fn create_new(path: &[u8]) -> Result<c_int, Errno> {
     const READ_WRITE_CREATE_EXCLUSIVE_CLOEXEC: c_int = 2 | 0o100 | 0o200 | 0o2_000_000;
     unnoticed(|| open(path, READ_WRITE_CREATE_EXCLUSIVE_CLOEXEC).map(raise))
 }
 
-/// A file that exists, open for reading and writing.
+/// Opens an existing file for reading and writing.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn open_again(path: &[u8]) -> Result<c_int, Errno> {
     const READ_WRITE_CLOEXEC: c_int = 2 | 0o2_000_000;
     unnoticed(|| open(path, READ_WRITE_CLOEXEC).map(raise))
 }
 
-/// A file that exists, open to be locked and read.
+/// Opens an existing file to lock and read it.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn open_to_lock(path: &[u8]) -> Result<c_int, Errno> {
     const NO_TERMINAL_NO_WAIT_CLOEXEC: c_int = 0o400 | 0o4000 | 0o2_000_000;
     const READ_WRITE: c_int = 2;
@@ -115,10 +115,10 @@ pub fn open_to_lock(path: &[u8]) -> Result<c_int, Errno> {
     })
 }
 
-/// Locks a file for as long as it is open here, or in a process that got the descriptor.
+/// Locks a file for as long as it is open here, or in a process that inherited the descriptor.
 ///
 /// # Errors
-/// The system's; [`EAGAIN`] if another one has the lock.
+/// The system's error; [`EAGAIN`] if another process has the lock.
 pub fn lock(file: c_int) -> Result<(), Errno> {
     const EXCLUSIVE_NO_WAIT: c_int = 2 | 4;
     unnoticed(|| {
@@ -130,7 +130,7 @@ pub fn lock(file: c_int) -> Result<(), Errno> {
     })
 }
 
-/// Has writing to a file wait where it was opened without.
+/// Makes writes to a file block, after it was opened without blocking.
 pub(super) fn wait_from_now_on(file: c_int) {
     const GET_FLAGS: c_int = 3;
     const SET_FLAGS: c_int = 4;
@@ -142,7 +142,7 @@ pub(super) fn wait_from_now_on(file: c_int) {
     });
 }
 
-/// Moves a descriptor to a high number if there is one.
+/// Moves a descriptor to a high number if one is free.
 pub(super) fn raise(file: c_int) -> c_int {
     const DUPLICATE_CLOEXEC: c_int = 1030;
     const HIGH: c_int = 600;
@@ -155,13 +155,13 @@ pub(super) fn raise(file: c_int) -> c_int {
     high
 }
 
-/// Closes a descriptor that is the caller's.
+/// Closes a descriptor that the caller owns.
 pub fn close(file: c_int) {
-    // SAFETY: it takes a number; whoever calls owns what it stands for.
+    // SAFETY: it takes a number; the caller owns the file that it stands for.
     unnoticed(|| unsafe { c::close(file) });
 }
 
-/// Whether the file behind a descriptor begins with these bytes (at most 64).
+/// Returns whether the file of a descriptor begins with these bytes (at most 64).
 pub fn begins_with(file: c_int, bytes: &[u8]) -> bool {
     let mut found = [0u8; 64];
     let Some(room) = found.get_mut(..bytes.len()) else {
@@ -170,18 +170,18 @@ pub fn begins_with(file: c_int, bytes: &[u8]) -> bool {
     read_at_start(file, room) && room == bytes
 }
 
-/// Fills `to` from the beginning of a file; false if there is not so much.
+/// Fills `to` from the start of a file; returns false if the file is shorter.
 pub fn read_at_start(file: c_int, to: &mut [u8]) -> bool {
     // SAFETY: the pointer and length are those of a slice.
     let count = unnoticed(|| unsafe { more::pread(file, to.as_mut_ptr().cast(), to.len(), 0) });
     count == to.len() as isize
 }
 
-/// Makes a file reach to `offset + bytes`, with its blocks taken, so that what is stored there later
-/// cannot fail for want of room.
+/// Extends a file to `offset + bytes` and allocates its blocks, so that later stores into it cannot fail for lack of
+/// space.
 ///
 /// # Errors
-/// The system's: no room, or a file system that cannot promise it.
+/// The system's error: no space, or a file system that cannot allocate blocks in advance.
 pub fn allocate(file: c_int, offset: usize, bytes: usize) -> Result<(), Errno> {
     let (Ok(offset), Ok(bytes)) = (c_long::try_from(offset), c_long::try_from(bytes)) else {
         return Err(ENOSPC);
@@ -199,12 +199,12 @@ pub fn allocate(file: c_int, offset: usize, bytes: usize) -> Result<(), Errno> {
 /// Maps a part of a file, shared with it.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn map_file(file: c_int, offset: usize, bytes: usize) -> Result<*mut u8, Errno> {
     const READ_WRITE: c_int = 1 | 2;
     const SHARED: c_int = 1;
     unnoticed(|| {
-        // SAFETY: a mapping at an address of the kernel's choice touches nothing there is.
+        // SAFETY: a mapping at an address that the kernel chooses touches no existing memory.
         let at = unsafe {
             c::mmap(
                 core::ptr::null_mut(),
@@ -223,10 +223,10 @@ pub fn map_file(file: c_int, offset: usize, bytes: usize) -> Result<*mut u8, Err
     })
 }
 
-/// Puts new memory, all zero, in the place of a mapping, of this process alone.
+/// Replaces a mapping by zeroed memory that is private to this process.
 ///
 /// # Safety
-/// The range is a mapping of the caller's, whose content is not needed any more.
+/// The range is a mapping that the caller owns, whose content is not needed any more.
 pub unsafe fn replace(at: *mut u8, bytes: usize) {
     const READ_WRITE: c_int = 1 | 2;
     const PRIVATE_FIXED_ANONYMOUS: c_int = 0x02 | 0x10 | 0x20;
@@ -237,7 +237,7 @@ pub unsafe fn replace(at: *mut u8, bytes: usize) {
 /// Renames a file; both paths end with a zero byte.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn rename(from: &[u8], to: &[u8]) -> Result<(), Errno> {
     debug_assert!(from.ends_with(&[0]) && to.ends_with(&[0]));
     unnoticed(|| {
@@ -249,10 +249,10 @@ pub fn rename(from: &[u8], to: &[u8]) -> Result<(), Errno> {
     })
 }
 
-/// Gives a file a new name that no other one has; both paths end with a zero byte.
+/// Renames a file to a name that does not exist; both paths end with a zero byte.
 ///
 /// # Errors
-/// The system's; [`EEXIST`] if there is such a file.
+/// The system's error; [`EEXIST`] if there is such a file.
 pub fn rename_new(from: &[u8], to: &[u8]) -> Result<(), Errno> {
     debug_assert!(from.ends_with(&[0]) && to.ends_with(&[0]));
     let linked = unnoticed(|| {
@@ -268,7 +268,7 @@ pub fn rename_new(from: &[u8], to: &[u8]) -> Result<(), Errno> {
             Ok(())
         }
         Err(EEXIST) => Err(EEXIST),
-        // A file system without links: another one may take the name between the two.
+        // The file system has no links: another process may take the name between the two calls.
         Err(_) => match status(to) {
             Err(ENOENT) => rename(from, to),
             Err(error) => Err(error),
@@ -277,17 +277,17 @@ pub fn rename_new(from: &[u8], to: &[u8]) -> Result<(), Errno> {
     }
 }
 
-/// Takes a file's name away; `path` ends with a zero byte.
+/// Removes a file's name; `path` ends with a zero byte.
 pub fn remove(path: &[u8]) {
     debug_assert!(path.ends_with(&[0]));
     // SAFETY: it is NUL-terminated.
     unnoticed(|| unsafe { more::unlink(path.as_ptr().cast()) });
 }
 
-/// What a file is.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A regular one.
+    /// A regular file.
     File,
     /// A directory.
     Folder,
@@ -297,19 +297,19 @@ pub enum Kind {
     Other,
 }
 
-/// What a file is, and which.
+/// Type and identity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// What it is.
+    /// The type.
     pub kind: Kind,
-    /// Its number in the file system, and that one's.
+    /// The file's inode number and its device.
     number: [u8; 16],
 }
 
-/// What has this name (of a link, the link itself); `path` ends with a zero byte.
+/// Returns the status of the file with this name (of a link, the link itself); `path` ends with a zero byte.
 ///
 /// # Errors
-/// The system's, [`ENOENT`] if there is nothing.
+/// The system's error, [`ENOENT`] if there is no such file.
 pub fn status(path: &[u8]) -> Result<Status, Errno> {
     /// `AT_FDCWD`, `AT_SYMLINK_NOFOLLOW`.
     const HERE: c_int = -100;
@@ -318,10 +318,10 @@ pub fn status(path: &[u8]) -> Result<Status, Errno> {
     ask(HERE, path, NO_FOLLOW)
 }
 
-/// The same of an open file.
+/// Returns the status of an open file.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn status_of(file: c_int) -> Result<Status, Errno> {
     /// `AT_EMPTY_PATH`.
     const ITSELF: c_int = 0x1000;
@@ -331,7 +331,7 @@ pub fn status_of(file: c_int) -> Result<Status, Errno> {
 fn ask(file: c_int, path: &[u8], flags: c_int) -> Result<Status, Errno> {
     /// `STATX_TYPE`, `STATX_INO`.
     const TYPE_AND_NUMBER: c_int = 1 | 0x100;
-    /// Where `stx_mode`, `stx_ino` and `stx_dev_major`, `stx_dev_minor` are, and kinds in the first.
+    /// Offsets of `stx_mode`, `stx_ino` and `stx_dev_major`, `stx_dev_minor`, and the mask of types in the first.
     const MODE: usize = 28;
     const NUMBER: usize = 32;
     const DEVICE: usize = 136;
@@ -359,10 +359,10 @@ fn ask(file: c_int, path: &[u8], flags: c_int) -> Result<Status, Errno> {
     })
 }
 
-/// Where a symbolic link leads, into `to`; `path` ends with a zero byte.
+/// Reads the target of a symbolic link into `to`; `path` ends with a zero byte.
 ///
 /// # Errors
-/// The system's; that it is too long.
+/// The system's error, also if the target is too long for `to`.
 pub fn link_target<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno> {
     const ENAMETOOLONG: Errno = Errno(36);
     debug_assert!(path.ends_with(&[0]));
@@ -378,10 +378,10 @@ pub fn link_target<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno>
     }
 }
 
-/// The working directory, into `to`.
+/// Reads the path of the working directory into `to`.
 ///
 /// # Errors
-/// The system's.
+/// The system's error.
 pub fn working_directory(to: &mut [u8]) -> Result<&[u8], Errno> {
     unnoticed(|| {
         // SAFETY: the pointer and length are those of a slice.
@@ -394,15 +394,15 @@ pub fn working_directory(to: &mut [u8]) -> Result<&[u8], Errno> {
     })
 }
 
-/// Whether the program runs with rights that its user does not have, so that its environment is not to
-/// be trusted.
+/// Returns whether the program runs with privileges that its user does not have, so that its environment must not be
+/// trusted.
 pub fn is_privileged() -> bool {
     const SECURE: c_ulong = 23;
     // SAFETY: it takes a number.
     unnoticed(|| unsafe { more::getauxval(SECURE) != 0 })
 }
 
-/// The name that the kernel knows this thread by, filled up with zeros.
+/// Returns the kernel's name of this thread, padded with zeros.
 pub fn thread_name() -> [u8; 16] {
     const GET_NAME: c_int = 16;
     let mut name = [0; 16];
@@ -411,9 +411,9 @@ pub fn thread_name() -> [u8; 16] {
     name
 }
 
-/// When a process started, in clock ticks after boot; `None` if there is none of this number.
+/// Returns the time at which a process started, in clock ticks after boot; `None` if there is no such process.
 pub fn started(process: u32) -> Option<u64> {
-    /// `starttime` among the words behind the program's name (proc(5)).
+    /// `starttime` among the words after the program's name (proc(5)).
     const STARTED: usize = 19;
     use core::fmt::Write as _;
     let mut path = crate::save::Text::<40>::new();
@@ -424,24 +424,24 @@ pub fn started(process: u32) -> Option<u64> {
     core::str::from_utf8(word).ok()?.parse().ok()
 }
 
-/// Has `before` called before each fork, and `child` in its child.
+/// Registers `before` to be called before each fork, and `child` in the child.
 pub fn at_fork(before: extern "C" fn(), child: extern "C" fn()) {
     // SAFETY: the functions are there as long as the program.
     unnoticed(|| unsafe { more::pthread_atfork(Some(before), None, Some(child)) });
 }
 
-/// The size of the kernel's pages.
+/// Returns the size of the kernel's pages.
 pub fn page_bytes() -> usize {
     const PAGE_SIZE: c_ulong = 6;
     // SAFETY: it takes a number.
     unnoticed(|| unsafe { more::getauxval(PAGE_SIZE) as usize })
 }
 
-/// Has the kernel fill private memory with zeros in every child of this process; false if it cannot. The memory keeps its
-/// content, and becomes memory that is no file's.
+/// Makes the kernel fill private memory with zeros in every child of this process; returns false if it cannot. The
+/// memory keeps its content, and is not mapped from a file afterwards.
 ///
 /// # Safety
-/// The range is whole pages of the caller's, to which nobody stores meanwhile.
+/// The range is whole pages that the caller owns, to which no thread stores meanwhile.
 pub unsafe fn wipe_in_children(at: *mut u8, bytes: usize) -> bool {
     const WIPE_ON_FORK: c_int = 18;
     const MAY_MOVE_FIXED: c_int = 1 | 2;
@@ -449,8 +449,8 @@ pub unsafe fn wipe_in_children(at: *mut u8, bytes: usize) -> bool {
         return false;
     };
     unnoticed(|| {
-        // SAFETY: both are mapped, so long, and `new` is nobody's yet. The kernel puts it in the place of the old pages
-        // at once, so that others see the same content all the while.
+        // SAFETY: both are mapped, with this size, and nothing else uses `new` yet. The kernel moves it to the address
+        // of the old pages atomically, so that other threads see the same content throughout.
         unsafe {
             new.copy_from_nonoverlapping(at, bytes);
             let moved = more::madvise(new.cast(), bytes, WIPE_ON_FORK) == 0

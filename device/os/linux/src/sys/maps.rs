@@ -1,25 +1,25 @@
-//! What lies where in the memory of the process: `/proc/self/maps`.
+//! Memory map of the process, from `/proc/self/maps`.
 
 use core::ffi::c_int;
 
 use super::{c, files, open, unnoticed};
 
-/// The least room for a line: a path may have 4096 bytes.
+/// Minimum buffer size for a line: a path may have 4096 bytes.
 pub const LINE: usize = 4096 + 128;
 
-/// What holds an address.
+/// Mapping that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped<'a> {
-    /// Where the mapping begins; of a file, where the mapping of its beginning does.
+    /// Start of the mapping; of a file, the start of the mapping of its offset 0.
     pub start: usize,
-    /// Where the mapping ends that holds the address.
+    /// End of the mapping that contains the address.
     pub end: usize,
-    /// The file, if the beginning of one is mapped in front of it or there.
+    /// Path of the file, if its offset 0 is mapped before the address.
     pub path: Option<&'a [u8]>,
 }
 
-/// Looks an address up; `text` is room for [`LINE`] bytes or more. `None` if nothing is mapped there, or the system
-/// does not tell.
+/// Looks up an address; `text` has [`LINE`] bytes or more. Returns `None` if nothing is mapped there, or if the system
+/// does not report it.
 pub fn mapped<'a>(address: usize, text: &'a mut [u8]) -> Option<Mapped<'a>> {
     const READ_ONLY_CLOEXEC: c_int = 0o2_000_000;
     let file = unnoticed(|| open(b"/proc/self/maps\0", READ_ONLY_CLOEXEC)).ok()?;
@@ -36,14 +36,14 @@ pub fn mapped<'a>(address: usize, text: &'a mut [u8]) -> Option<Mapped<'a>> {
     })
 }
 
-/// Reads lines until one has the address; also says where in `text` the path is.
+/// Reads lines until one contains the address. Also returns the range of the path in `text`.
 fn search(
     address: usize,
     text: &mut [u8],
     mut read: impl FnMut(&mut [u8]) -> usize,
 ) -> Option<(Mapped<'static>, Option<core::ops::Range<usize>>)> {
     let (mut begin, mut end) = (0, 0);
-    // Where the beginning of the last file is mapped.
+    // Start of the last mapping of a file's offset 0.
     let mut first: Option<(u64, usize)> = None;
     loop {
         let Some(length) = text.get(begin..end)?.iter().position(|byte| *byte == b'\n') else {
@@ -82,14 +82,14 @@ struct Line {
     end: usize,
     readable: bool,
     offset: u64,
-    /// Device and inode as one number; 0 if it is no file.
+    /// Device and inode as one number; 0 if the mapping is not a file.
     file: u64,
-    /// Where in the line the path begins.
+    /// Offset of the path in the line.
     path: usize,
 }
 
 impl Line {
-    /// `start-end perms offset device inode path`, in hexadecimal but for the inode.
+    /// Parses `start-end perms offset device inode path`; all numbers except the inode are hexadecimal.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut words = line.splitn(6, |byte| *byte == b' ');
         let mut range = words.next()?.split(|byte| *byte == b'-');
@@ -137,7 +137,7 @@ mod tests {
         7400-7500 r-xp 00003000 08:01 98        /lib/part\n\
         7600-7700 rwxp 00000000 00:00 0 \n";
 
-    /// Looks up in [`MAPS`], of which each reading gives so many bytes.
+    /// Looks up an address in [`MAPS`], reading at most `piece` bytes at a time.
     fn look(address: usize, piece: usize) -> Option<(usize, usize, Option<Vec<u8>>)> {
         let (mut text, mut rest) = ([0; 128], MAPS);
         let found = search(address, &mut text, |to| {

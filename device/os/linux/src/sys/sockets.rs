@@ -1,13 +1,13 @@
-//! Sockets of this machine (`AF_UNIX`), and threads.
+//! Local sockets (`AF_UNIX`), and creation of threads.
 
 use core::ffi::{c_int, c_long, c_void};
 
 use super::{EINTR, Errno, files, unnoticed, without_signals};
 
-/// The longest name of a socket, with its zero byte.
+/// Maximum length of a socket's name, with its zero byte.
 pub const NAME: usize = 108;
 
-/// The other side is gone, or has not read for too long.
+/// The peer has disconnected, or has not read for too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone;
 
@@ -48,11 +48,11 @@ const PEER_CREDENTIALS: c_int = match cfg!(any(target_arch = "powerpc", target_a
 const READABLE: i16 = 1;
 const WRITABLE: i16 = 4;
 
-/// The name is taken.
+/// The name is in use.
 pub const EADDRINUSE: Errno = Errno(98);
 const ECONNREFUSED: Errno = Errno(111);
 
-/// How long the other side may take to read, in milliseconds.
+/// Timeout for a peer that does not read, in milliseconds.
 const PATIENCE: c_int = 5000;
 
 // SAFETY: these are the C library's declarations; `socklen_t` and `nfds_t` have the widths that Linux has.
@@ -76,7 +76,7 @@ unsafe extern "C" {
     fn geteuid() -> u32;
 }
 
-/// What makes a thread: `pthread_create`.
+/// Type of `pthread_create`.
 pub type Spawn = unsafe extern "C" fn(
     thread: *mut c_long,
     attributes: *const c_void,
@@ -84,10 +84,10 @@ pub type Spawn = unsafe extern "C" fn(
     argument: *mut c_void,
 ) -> c_int;
 
-/// Begins a thread in which no signal is delivered; false if the system has none to give.
+/// Creates a thread with all signals blocked; returns false if the system cannot create it.
 pub fn spawn(spawn: Spawn, start: extern "C" fn(*mut c_void) -> *mut c_void) -> bool {
     let mut thread = 0;
-    // SAFETY: the place is valid, and the function takes no argument. (It allocates: whoever calls is not in a hook.)
+    // SAFETY: the place is valid, and the function takes no argument. (It allocates: the caller is not in a hook.)
     without_signals(|| unsafe {
         spawn(&mut thread, core::ptr::null(), start, core::ptr::null_mut()) == 0
     })
@@ -113,11 +113,10 @@ fn result(value: c_int) -> Result<c_int, Errno> {
     }
 }
 
-/// Makes a socket of this name, at which others may connect. One that a process has left behind is replaced. `name` has no
-/// zero byte.
+/// Creates a listening socket of this name. Replaces a stale socket of an exited process. `name` has no zero byte.
 ///
 /// # Errors
-/// The system's; [`EADDRINUSE`] if somebody answers there, or it is no socket.
+/// The system's error; [`EADDRINUSE`] if a process answers there, or if the file is not a socket.
 pub fn listen_at(name: &[u8]) -> Result<c_int, Errno> {
     let address = address(name).ok_or(Errno(36))?;
     unnoticed(|| {
@@ -140,7 +139,7 @@ pub fn listen_at(name: &[u8]) -> Result<c_int, Errno> {
     })
 }
 
-/// Whether nobody answers at a socket.
+/// Returns whether no process answers at a socket.
 fn is_left_behind(address: &Address) -> bool {
     // SAFETY: numbers alone.
     let Ok(file) = result(unsafe { socket(UNIX, STREAM_CLOEXEC | 0o4000, 0) }) else {
@@ -152,10 +151,10 @@ fn is_left_behind(address: &Address) -> bool {
     answer == Err(ECONNREFUSED)
 }
 
-/// Takes the connection that waits, if its user is that of this process, or root.
+/// Accepts the pending connection, if its user is that of this process, or root.
 ///
 /// # Errors
-/// The system's; `EPERM` for another user.
+/// The system's error; `EPERM` for another user.
 pub fn accept(listener: c_int) -> Result<c_int, Errno> {
     unnoticed(|| {
         // SAFETY: the address of the other side is not asked for.
@@ -185,7 +184,8 @@ pub fn accept(listener: c_int) -> Result<c_int, Errno> {
     })
 }
 
-/// Waits until there is something to read, or the other side is gone; false after so many milliseconds (-1: for ever).
+/// Waits until there is data to read, or the peer has disconnected. Returns false after `milliseconds` (-1: no
+/// timeout).
 pub fn wait(file: c_int, milliseconds: c_int) -> bool {
     wait_for(file, READABLE, milliseconds)
 }
@@ -200,10 +200,10 @@ fn wait_for(file: c_int, events: i16, milliseconds: c_int) -> bool {
     unnoticed(|| unsafe { poll(&mut wanted, 1, milliseconds) > 0 })
 }
 
-/// Reads what is there, which may be nothing.
+/// Reads the available bytes, possibly none.
 ///
 /// # Errors
-/// The other side is gone.
+/// If the peer has disconnected.
 pub fn receive(file: c_int, to: &mut [u8]) -> Result<usize, Gone> {
     unnoticed(|| {
         // SAFETY: the pointer and length are those of a slice.
@@ -217,10 +217,10 @@ pub fn receive(file: c_int, to: &mut [u8]) -> Result<usize, Gone> {
     })
 }
 
-/// Sends all of it.
+/// Sends all of the bytes.
 ///
 /// # Errors
-/// The other side is gone, or has not read for five seconds.
+/// If the peer has disconnected, or has not read for five seconds.
 pub fn send_all(file: c_int, mut bytes: &[u8]) -> Result<(), Gone> {
     while !bytes.is_empty() {
         let sent = unnoticed(|| {
@@ -238,7 +238,7 @@ pub fn send_all(file: c_int, mut bytes: &[u8]) -> Result<(), Gone> {
     Ok(())
 }
 
-/// Has whoever waits at a socket see its end.
+/// Shuts a socket down, so that a thread that waits for it sees its end.
 pub fn end(file: c_int) {
     const BOTH: c_int = 2;
     // SAFETY: numbers alone.

@@ -1,10 +1,10 @@
-//! Holding all CPUs off, reading what they recorded, and what the link may ask.
+//! Excludes all CPUs for a reader, reads their buffers, and serves the link.
 
 use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{Identity, Mode};
 
-use super::lane::READER_PATIENCE_MS;
-use super::{Cpus, CpusPort, Lane};
+use super::buffer::READER_PATIENCE_MS;
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::Event;
 use crate::config::Config;
 use crate::encode::Figures;
@@ -15,7 +15,7 @@ use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
 use crate::profile::Profile;
 use crate::sync::{Ordering, fence};
 
-/// What the link sees.
+/// The recorder as the link sees it.
 pub(super) struct Handle<'a, P: 'static, const N: usize> {
     pub gate: &'a Gate,
     pub cpus: &'static Cpus<P, N>,
@@ -30,32 +30,35 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         }
     }
 
-    /// Holds all CPUs off, and seals what they recorded, until [`let_go`](Self::let_go). Returns
-    /// what the gate was before. Not for who is inside a hook.
+    /// Excludes all CPUs, and seals their buffers, until [`let_go`](Self::let_go). Returns the previous state of the
+    /// gate. Not for a context inside a hook.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] if somebody else is reading.
+    /// [`Refusal::Busy`] if another reader is active.
     pub fn hold(&self) -> Result<State, Refusal> {
         let shared = &self.cpus.shared;
         if !shared.reading.try_take() {
             return Err(Refusal::Busy);
         }
         let before = self.gate.freeze(true);
-        // Between the freezing and the looks at `inside`, as each hook has its order between its own.
+        // Orders the freezing before the loads of `inside`, as each hook orders its store of `inside` before its load
+        // of the gate.
         fence(Ordering::SeqCst);
-        for lane in self.cpus.lanes() {
+        for cpu_buffer in self.cpus.cpu_buffers() {
             let port = &self.cpus.port;
             let start = port.counter_in_order();
-            let held = lane.leaves(port, start, READER_PATIENCE_MS, || false);
+            let held = cpu_buffer.leaves(port, start, READER_PATIENCE_MS, || false);
             if held {
-                lane.settle();
-                lane.writer.stream().seal_at(self.now());
-                lane.lent.set(lane.writer.stream().buffer().lend_losses());
-                lane.seal_items();
+                cpu_buffer.settle();
+                cpu_buffer.writer.stream().seal_at(self.now());
+                cpu_buffer
+                    .lent
+                    .set(cpu_buffer.writer.stream().buffer().lend_losses());
+                cpu_buffer.seal_items();
             } else {
                 shared.stuck.store(true, Ordering::Relaxed);
             }
-            lane.held.store(held, Ordering::Relaxed);
+            cpu_buffer.held.store(held, Ordering::Relaxed);
         }
         self.cpus.locked(|| {
             let homeless = shared.homeless.swap(0, Ordering::Relaxed);
@@ -65,89 +68,93 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         Ok(before)
     }
 
-    /// The lanes that are being held.
-    pub(super) fn held(&self) -> impl Iterator<Item = &'static Lane<P>> {
-        let held = |lane: &&Lane<P>| lane.held.load(Ordering::Relaxed);
-        self.cpus.lanes().iter().filter(held)
+    /// The CPU buffers of excluded CPUs.
+    pub(super) fn held(&self) -> impl Iterator<Item = &'static CpuBuffer<P>> {
+        let held = |cpu_buffer: &&CpuBuffer<P>| cpu_buffer.held.load(Ordering::Relaxed);
+        self.cpus.cpu_buffers().iter().filter(held)
     }
 
-    /// Lets all CPUs record again.
+    /// Permits all CPUs to record again.
     pub fn let_go(&self) {
         let shared = &self.cpus.shared;
         self.cpus.locked(|| {
             shared.metadata.seal(false);
-            for lane in self.held() {
-                let lent = lane.lent.take();
-                lane.writer.stream().buffer().take_losses_back(lent);
+            for cpu_buffer in self.held() {
+                let lent = cpu_buffer.lent.take();
+                cpu_buffer.writer.stream().buffer().take_losses_back(lent);
             }
-            // What each CPU lost meanwhile it tells before its next event.
+            // Each CPU reports its losses since then before its next event.
             self.gate.call_attention();
             self.gate.freeze(false);
         });
         shared.reading.release();
     }
 
-    /// Empties all lanes, and does `each` with every one. What comes meanwhile is forgotten like
-    /// the rest.
+    /// Clears all CPU buffers, and calls `each` with every one. Events that come meanwhile are dropped, too.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] while a reader is at work, or a record is reserved.
-    pub fn clear_with(&self, each: impl Fn(&Lane<P>)) -> Result<(), Refusal> {
+    /// [`Refusal::Busy`] while a reader is active, or a record is reserved.
+    pub fn clear_with(&self, each: impl Fn(&CpuBuffer<P>)) -> Result<(), Refusal> {
         self.hold()?;
-        // What a CPU is filling must not be forgotten under its hands; while CPUs are held none reserves anything.
-        let reserved = |lane: &Lane<P>| lane.writer.stream().is_reserved();
-        if self.cpus.lanes().iter().any(reserved) {
+        // A record that is being filled must not be dropped; while CPUs are excluded none reserves a record.
+        let reserved = |cpu_buffer: &CpuBuffer<P>| cpu_buffer.writer.stream().is_reserved();
+        if self.cpus.cpu_buffers().iter().any(reserved) {
             self.let_go();
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
         let now = self.now();
-        for lane in self.held() {
-            lane.writer.stream().clear();
-            lane.lent.set(0);
-            if let Some(table) = lane.writer.profile() {
+        for cpu_buffer in self.held() {
+            cpu_buffer.writer.stream().clear();
+            cpu_buffer.lent.set(0);
+            if let Some(table) = cpu_buffer.writer.profile() {
                 table.clear(now);
             }
-            lane.told.store(lane.missed(), Ordering::Relaxed);
-            each(lane);
-            lane.rings
-                .work(Work::Clear(lane.writer.stream().mode()), || 0);
+            cpu_buffer
+                .told
+                .store(cpu_buffer.missed(), Ordering::Relaxed);
+            each(cpu_buffer);
+            cpu_buffer
+                .rings
+                .work(Work::Clear(cpu_buffer.writer.stream().mode()), || 0);
         }
         self.let_go();
         Ok(())
     }
 
-    /// The table of functions, which only a CPU that is alone has.
+    /// The profile table, which exists only with a single CPU.
     fn profile(&self) -> Option<&'static Profile<P>> {
-        let lane = self.cpus.lanes().first()?;
-        lane.writer.profile()
+        let cpu_buffer = self.cpus.cpu_buffers().first()?;
+        cpu_buffer.writer.profile()
     }
 
-    /// The ring of items that is this stream: their numbers come behind those of the CPUs.
+    /// The ring of items with this stream number: these follow the numbers of the CPUs.
     fn ring(&self, stream: u16) -> Option<&'static Ring<P>> {
-        let lanes = self.cpus.lanes();
-        let lane = usize::from(stream).checked_sub(lanes.len())?;
-        lanes.get(lane).map(|lane| &lane.ring)
+        let cpu_buffers = self.cpus.cpu_buffers();
+        let cpu_buffer = usize::from(stream).checked_sub(cpu_buffers.len())?;
+        cpu_buffers
+            .get(cpu_buffer)
+            .map(|cpu_buffer| &cpu_buffer.ring)
     }
 
-    /// The `n`th packet of all, the metadata first, then each CPU's, while held.
+    /// The `n`th packet of all, the metadata first, then each CPU's, while they are excluded.
     fn packet(&self, n: u32) -> Option<&'static [u8]> {
         let Some(mut n) = n.checked_sub(1) else {
             // SAFETY: the metadata is sealed.
             return Some(unsafe { self.cpus.shared.metadata.packet() });
         };
-        for lane in self.held() {
-            let stream = lane.writer.stream();
-            // SAFETY: the lane is sealed, and its CPU held off.
+        for cpu_buffer in self.held() {
+            let stream = cpu_buffer.writer.stream();
+            // SAFETY: the CPU buffer is sealed, and its CPU excluded.
             if let Some(packet) = unsafe { stream.buffer().packet(n) } {
                 return Some(packet);
             }
             n = n.checked_sub(stream.buffer().kept())?;
             // SAFETY: as above.
-            if let Some(packet) = unsafe { lane.rings.packet(n) } {
+            if let Some(packet) = unsafe { cpu_buffer.rings.packet(n) } {
                 return Some(packet);
             }
-            n = n.checked_sub(lane.rings.kept())?;
+            n = n.checked_sub(cpu_buffer.rings.kept())?;
         }
         None
     }
@@ -178,9 +185,9 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         {
             identity.capabilities.duration = self.has_duration();
         }
-        identity.streams = self.cpus.lanes().len() as u32;
-        if let Some(lane) = self.cpus.lanes().first() {
-            identity.mode = lane.writer.stream().mode();
+        identity.streams = self.cpus.cpu_buffers().len() as u32;
+        if let Some(cpu_buffer) = self.cpus.cpu_buffers().first() {
+            identity.mode = cpu_buffer.writer.stream().mode();
         }
         identity
     }
@@ -195,21 +202,21 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         };
         let mut mode = Mode::Overwrite;
         let (mut refused, mut clock_gaps) = (0u32, 0u32);
-        for lane in self.cpus.lanes() {
-            let one = lane.writer.stream().figures();
+        for cpu_buffer in self.cpus.cpu_buffers() {
+            let one = cpu_buffer.writer.stream().figures();
             figures.bytes = figures.bytes.wrapping_add(one.bytes);
             figures.discarded = figures.discarded.wrapping_add(one.discarded);
-            figures.discarded = figures.discarded.wrapping_add(lane.untold());
+            figures.discarded = figures.discarded.wrapping_add(cpu_buffer.untold());
             figures.discarded = figures
                 .discarded
-                .wrapping_add(lane.ring.figures().discarded);
+                .wrapping_add(cpu_buffer.ring.figures().discarded);
             figures.packets = figures.packets.wrapping_add(one.packets);
             figures.backward = figures.backward.wrapping_add(one.backward);
             figures.used = figures.used.max(one.used);
             figures.needed = figures.needed.max(one.needed);
-            refused = refused.wrapping_add(lane.refused.load(Ordering::Relaxed));
-            clock_gaps = clock_gaps.wrapping_add(lane.clock.gaps());
-            mode = lane.writer.stream().mode();
+            refused = refused.wrapping_add(cpu_buffer.refused.load(Ordering::Relaxed));
+            clock_gaps = clock_gaps.wrapping_add(cpu_buffer.clock.gaps());
+            mode = cpu_buffer.writer.stream().mode();
         }
         let stuck = shared.stuck.load(Ordering::Relaxed);
         Status {
@@ -276,7 +283,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
 
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
         self.ready()?;
-        self.clear_with(|lane| lane.writer.stream().set_mode(mode))
+        self.clear_with(|cpu_buffer| cpu_buffer.writer.stream().set_mode(mode))
     }
 
     fn clear(&self) -> Result<(), Refusal> {
@@ -322,16 +329,18 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         self.ready().is_ok()
     }
 
-    /// This CPU's packet at once; the others close theirs with their next event or tick. For those
-    /// that have none for long all are stopped for a moment.
+    /// Closes this CPU's packet at once; the others close theirs at their next event or tick. If some have had none for
+    /// more than a second, excludes all CPUs briefly.
     fn flush(&self) -> bool {
-        let (shared, lanes) = (&self.cpus.shared, self.cpus.lanes());
-        let buffer = |lane: &'static Lane<P>| lane.writer.stream().buffer();
+        let (shared, cpu_buffers) = (&self.cpus.shared, self.cpus.cpu_buffers());
+        let buffer = |cpu_buffer: &'static CpuBuffer<P>| cpu_buffer.writer.stream().buffer();
         let now = self.now();
         if !shared.flushing.get() {
-            for lane in lanes {
-                lane.asked.set(buffer(lane).begun());
-                lane.asked_items.set(lane.ring.figures().packets);
+            for cpu_buffer in cpu_buffers {
+                cpu_buffer.asked.set(buffer(cpu_buffer).begun());
+                cpu_buffer
+                    .asked_items
+                    .set(cpu_buffer.ring.figures().packets);
             }
             shared.flushing.set(true);
             shared.flush_since.set(now);
@@ -339,12 +348,15 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             self.gate.call_attention();
         }
         // Packets are numbered modulo 2^32.
-        let open = |lane: &'static Lane<P>| {
-            let events = (buffer(lane).closed().wrapping_sub(lane.asked.get()) as i32) < 0;
-            let ring = &lane.ring;
-            events || ring.is_open() && ring.figures().packets == lane.asked_items.get()
+        let open = |cpu_buffer: &'static CpuBuffer<P>| {
+            let events = (buffer(cpu_buffer)
+                .closed()
+                .wrapping_sub(cpu_buffer.asked.get()) as i32)
+                < 0;
+            let ring = &cpu_buffer.ring;
+            events || ring.is_open() && ring.figures().packets == cpu_buffer.asked_items.get()
         };
-        let mut any = lanes.iter().any(open);
+        let mut any = cpu_buffers.iter().any(open);
         if any && now.saturating_sub(shared.flush_since.get()) > self.hz() {
             any = self.hold().is_err();
             if !any {
@@ -356,34 +368,34 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     }
 
     fn streams(&self) -> u16 {
-        2 * self.cpus.lanes().len() as u16
+        2 * self.cpus.cpu_buffers().len() as u16
     }
 
     fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
         if let Some(ring) = self.ring(stream) {
             return ring.waiting(n);
         }
-        let lane = self.cpus.lanes().get(usize::from(stream))?;
-        // SAFETY: in stream mode the link is the only reader, and it is in one place at a time; it
-        // releases no packet that it still looks at.
-        unsafe { lane.writer.stream().buffer().waiting(n) }
+        let cpu_buffer = self.cpus.cpu_buffers().get(usize::from(stream))?;
+        // SAFETY: in stream mode the link is the only reader, and it runs in one context at a time; it releases no
+        // packet that it still reads.
+        unsafe { cpu_buffer.writer.stream().buffer().waiting(n) }
     }
 
     fn withheld(&self, stream: u16) -> Option<u64> {
         if self.ring(stream).is_some() {
             return None;
         }
-        let lane = self.cpus.lanes().get(usize::from(stream))?;
+        let cpu_buffer = self.cpus.cpu_buffers().get(usize::from(stream))?;
         // SAFETY: as above.
-        unsafe { lane.writer.stream().buffer().withheld() }
+        unsafe { cpu_buffer.writer.stream().buffer().withheld() }
     }
 
     fn release(&self, stream: u16) {
         if let Some(ring) = self.ring(stream) {
             ring.release();
-        } else if let Some(lane) = self.cpus.lanes().get(usize::from(stream)) {
+        } else if let Some(cpu_buffer) = self.cpus.cpu_buffers().get(usize::from(stream)) {
             // SAFETY: as above; the link releases what it has seen waiting.
-            unsafe { lane.writer.stream().buffer().release() };
+            unsafe { cpu_buffer.writer.stream().buffer().release() };
         }
     }
 
@@ -396,22 +408,22 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     }
 
     fn sealed_facts(&self) -> &[u8] {
-        // SAFETY: what is added to sealed metadata stands behind what is read.
+        // SAFETY: additions to sealed metadata are written behind what is read.
         unsafe { self.cpus.shared.metadata.packet() }
     }
 
-    /// In the stream of this CPU.
+    /// Records it in this CPU's stream.
     fn wall_clock(&self, ticks: u64, ns: u64, uncertainty: u32) -> bool {
         let cpus = self.cpus;
-        let recorded = cpus.inside(self.gate, |lane| {
+        let recorded = cpus.inside(self.gate, |cpu_buffer| {
             if !self.gate.open_in_order() {
                 return false;
             }
-            let now = lane.now_in_order(&cpus.port);
-            lane.catch_up(self.gate.changes(), now);
+            let now = cpu_buffer.now_in_order(&cpus.port);
+            cpu_buffer.catch_up(self.gate.changes(), now);
             let ns = later(ns, ticks, now, self.hz());
             let event = Event::WallClock { ns, uncertainty };
-            lane.writer.record(now, event);
+            cpu_buffer.writer.record(now, event);
             true
         });
         recorded == Some(true)

@@ -1,23 +1,23 @@
-//! What recording costs on the first CPU to record ([`crate::cost`]); on the others it is taken to be
+//! Measures the recording overhead on the first CPU that records ([`crate::cost`]); that of the others is assumed to be
 //! the same.
 //!
-//! It is measured while the recorder is set up, by a CPU that has its lane and before any other has
-//! one: others wait for the lock, so the gate may stand open for a moment. Interrupts are masked all
-//! the while, some ten microseconds on a fast processor.
+//! It is measured during the set-up, by a CPU that has its CPU buffer, before any other CPU has one: the others wait
+//! for the lock, so the gate may be open briefly. Interrupts are masked all the time, some ten microseconds on a fast
+//! processor.
 
 use kymo_wire::event::MetadataType;
 
-use super::{Cpus, CpusPort, Lane};
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::cost::{Bench, Hooks, Undisturbed, measure};
 use crate::encode::Stream;
 use crate::gate::Gate;
 use crate::hot::Cursor;
 use crate::sync::Ordering;
 
-/// Where it is measured.
+/// The recorder under measurement.
 struct Here<'a, P: 'static> {
     port: &'a P,
-    lane: &'a Lane<P>,
+    cpu_buffer: &'a CpuBuffer<P>,
     gate: &'a Gate,
     hooks: &'static Hooks,
 }
@@ -27,11 +27,11 @@ impl<P: CpusPort> Bench for Here<'_, P> {
     type Tally = Undisturbed;
 
     fn stream(&self) -> &Stream<P> {
-        self.lane.writer.stream()
+        self.cpu_buffer.writer.stream()
     }
 
     fn cursor(&self) -> &Cursor {
-        &self.lane.cursor
+        &self.cpu_buffer.cursor
     }
 
     fn hooks(&self) -> &'static Hooks {
@@ -44,23 +44,23 @@ impl<P: CpusPort> Bench for Here<'_, P> {
 
     #[inline(never)]
     fn clock(&self) -> u64 {
-        self.lane.now(self.port)
+        self.cpu_buffer.now(self.port)
     }
 }
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// Measures, and tells it in the metadata. For the CPU that sets the recorder up, with the lock, and
+    /// Measures the overhead and adds it to the metadata. For the CPU that sets the recorder up, with the lock held and
     /// interrupts masked.
     #[cold]
-    pub(super) fn measure(&'static self, gate: &Gate, lane: &Lane<P>) {
+    pub(super) fn measure(&'static self, gate: &Gate, cpu_buffer: &CpuBuffer<P>) {
         let Some(hooks) = self.port.hooks() else {
             return;
         };
-        // Else hooks would begin a packet.
-        lane.changes.set(gate.changes());
+        // Otherwise hooks would begin a packet.
+        cpu_buffer.changes.set(gate.changes());
         let here = Here {
             port: &self.port,
-            lane,
+            cpu_buffer,
             gate,
             hooks,
         };
@@ -68,18 +68,18 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !metadata.has_room_for_costs() {
             return;
         }
-        // Events of CPUs without a lane are none while nothing is recorded.
+        // The gate is forced open, so this would count events of CPUs without a CPU buffer, though nothing is recorded.
         let homeless = self.shared.homeless.load(Ordering::Relaxed);
-        let profile = lane.writer.profile();
+        let profile = cpu_buffer.writer.profile();
         if let Some(profile) = profile {
-            profile.record(lane.now(&self.port), true);
+            profile.record(cpu_buffer.now(&self.port), true);
         }
         let tell = |text: &[u8]| {
-            metadata.add(MetadataType::Measured, lane.now(&self.port), 0, text);
+            metadata.add(MetadataType::Measured, cpu_buffer.now(&self.port), 0, text);
         };
         measure(here, false, tell, || {});
         if let Some(profile) = profile {
-            let now = lane.now(&self.port);
+            let now = cpu_buffer.now(&self.port);
             profile.record(now, false);
             profile.clear(now);
         }

@@ -1,14 +1,14 @@
-//! Duration mode on several CPUs ([`crate::duration`]): each has a structure of its own, with shadow stacks for the threads
+//! Duration mode on several CPUs ([`crate::duration`]): each has its own structure, with shadow stacks for the threads
 //! that run on it.
 //!
-//! A CPU works on its own structure, inside its lane. While a reader holds it off it keeps following its calls, for the
-//! calls that are open to have right times behind the dump, but records none: those that would have been recorded are lost, and counted.
-//! The reader looks at the stacks then, so both take [`Calls::lock`].
+//! A CPU works on its own structure, inside its CPU buffer. While a reader excludes it, it still tracks its calls, so
+//! that open calls have the right times after the dump, but it records none: those that would have been recorded are
+//! counted as lost. The reader accesses the stacks at the same time, so both take [`Calls::lock`].
 //!
-//! Calls belong to the CPU on which they began. Where a thread continues on another CPU, their exits find no entry there. The
-//! CPU on which they are open must not take a later exit for theirs: so a CPU that a thread is switched in on
-//! [marks](Control::mark_moved) the stacks of that thread on all others, which drop the calls in them. Both are counted
-//! ([`Counts::unmatched`](crate::duration::Counts)).
+//! Calls belong to the CPU on which they began. If a thread continues on another CPU, their exits find no entry there.
+//! The CPU on which they are open must not match a later exit with them: so a CPU to which a thread is switched
+//! [marks](Control::mark_moved) the thread's stacks on all other CPUs, which then drop the calls in them. Both are
+//! counted ([`Counts::unmatched`](crate::duration::Counts)).
 
 use core::cell::Cell;
 
@@ -17,7 +17,7 @@ use kymo_wire::link::{Duration, FreezeOn};
 
 use super::control::Handle;
 use super::lock::Lock;
-use super::{Cpus, CpusPort, Lane};
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::bits64::Cell64;
 use crate::config::Config;
 use crate::duration::{Control, Ended, Frame, cpus_program};
@@ -33,26 +33,27 @@ use crate::{Edge, Event};
 #[repr(C)]
 #[derive(Debug)]
 pub struct CpuDuration {
-    /// The first CPU's, and behind it the others'.
+    /// The first CPU's structure, followed by the others'.
     pub controls: *mut Control,
-    /// The frames of the first CPU's stacks, and behind them the others'; null where the structures have theirs.
+    /// The frames of the first CPU's stacks, followed by the others'; null if the structures have their own.
     pub frames: *mut Frame,
-    /// How many CPUs have one.
+    /// Number of CPUs with a structure.
     pub cpus: u32,
 }
 
-// SAFETY: it is constant, and what it points to is taken over by one recorder (`give_duration`).
+// SAFETY: it is constant, and what it points to belongs to one recorder (`give_duration`).
 unsafe impl Sync for CpuDuration {}
 
-/// What a lane has for duration mode.
+/// Duration mode's part of a CPU buffer.
 #[derive(Debug)]
 pub(super) struct Calls {
     control: Cell<Option<&'static Control>>,
-    /// Of the CPU that follows calls while a reader holds it off, or of the reader. Taken with interrupts masked.
+    /// Guards the stacks between a CPU that tracks calls while a reader excludes it, and the reader. Taken with
+    /// interrupts masked.
     lock: Lock,
-    /// The time of the last entry or exit. (The counter may be read some instructions early.)
+    /// Time of the last entry or exit. (The counter may be read some instructions early.)
     last: Cell64,
-    /// [`Gate::turns`] when the stacks were emptied last.
+    /// [`Gate::turns`] when the stacks were last cleared.
     turns: Cell<u32>,
 }
 
@@ -67,20 +68,20 @@ impl Calls {
     }
 }
 
-impl<P: CpusPort> Lane<P> {
+impl<P: CpusPort> CpuBuffer<P> {
     /// The CPU's structure, if the program has duration mode.
     pub(super) fn duration(&self) -> Option<&'static Control> {
         self.calls.control.get()
     }
 
-    /// Nothing is open: what was entered before is not followed.
+    /// Drops all open calls: calls entered before are not tracked.
     fn restart_calls(&self, control: &Control, turns: u32) {
         self.calls.turns.set(turns);
         control.drop_moved();
         control.reset(self.writer.stream().thread());
     }
 
-    /// The time of an entry or exit, which is not before the last one.
+    /// The time of an entry or exit, at least that of the last one.
     #[inline(always)]
     fn advance(&self, now: u64) -> u64 {
         let now = now.max(self.calls.last.get());
@@ -88,12 +89,12 @@ impl<P: CpusPort> Lane<P> {
         now
     }
 
-    /// Records a call that ended at `ended`, or is open then.
+    /// Records a call that ended at `ended`, or was still open at that time.
     #[cold]
     #[inline(never)]
     fn record_call(&self, call: &Ended, how: EventId, ended: u64, thread: usize) {
         let stream = self.writer.stream();
-        // Something else may have been recorded since: the beginning stays what it is.
+        // Something later may have been recorded: the end is moved, and the beginning preserved.
         let now = ended.max(stream.last());
         let later = now - ended;
         stream.place_call(
@@ -108,9 +109,10 @@ impl<P: CpusPort> Lane<P> {
         );
     }
 
-    /// Records the calls that are open at `now`, and seals the stream. For a reader who holds the CPU off and has [`Calls::lock`].
+    /// Records the calls that are open at `now`, and seals the stream. For a reader that excludes the CPU and holds
+    /// [`Calls::lock`].
     fn record_open_calls(&self, turns: u32, now: u64) {
-        // With another number the calls are those of a recording before this one.
+        // With another count, the calls are those of an earlier recording.
         let control = self.duration().filter(|_| self.calls.turns.get() == turns);
         let Some(control) = control else {
             return;
@@ -130,48 +132,49 @@ impl<P: CpusPort> Lane<P> {
     }
 }
 
-/// Follows the calls of one CPU. One at a time: of the CPU inside its lane, or with [`Calls::lock`].
+/// Tracks the calls of one CPU. One at a time: for the CPU inside its CPU buffer, or with [`Calls::lock`] held.
 struct Follower<'a, P: 'static> {
-    lane: &'a Lane<P>,
+    cpu_buffer: &'a CpuBuffer<P>,
     control: &'a Control,
-    /// Those of all CPUs.
-    lanes: &'a [Lane<P>],
-    /// The stream may be written. Else what would be recorded is lost.
+    /// The buffers of all CPUs.
+    cpu_buffers: &'a [CpuBuffer<P>],
+    /// Whether the stream may be written. Otherwise records are lost.
     records: bool,
 }
 
 impl<P: CpusPort> Follower<'_, P> {
-    /// An event at `now`; `turns` is the gate's number. The same as [`Single::duration_event`](crate::single::Single::duration_event).
+    /// Handles an event at `now`; `turns` is the gate's count. Like
+    /// [`Single::duration_event`](crate::single::Single::duration_event).
     #[inline(always)]
     fn event(&self, turns: u32, now: u64, event: Event) {
-        let (lane, control) = (self.lane, self.control);
-        if lane.calls.turns.get() != turns {
-            lane.restart_calls(control, turns);
+        let (cpu_buffer, control) = (self.cpu_buffer, self.control);
+        if cpu_buffer.calls.turns.get() != turns {
+            cpu_buffer.restart_calls(control, turns);
         }
-        let stream = lane.writer.stream();
-        if lane.writer.asks_thread() && stream.isr_depth.get() == 0 {
-            self.run(lane.writer.ask_thread(), now);
+        let stream = cpu_buffer.writer.stream();
+        if cpu_buffer.writer.asks_thread() && stream.isr_depth.get() == 0 {
+            self.run(cpu_buffer.writer.ask_thread(), now);
         }
         match event {
             Event::Enter(function) | Event::EnterFrom { function, .. } => {
-                let now = low::<P>(lane.advance(now));
+                let now = low::<P>(cpu_buffer.advance(now));
                 let function = function | CODE_BIT;
                 if !control.enter(function, || now) && !control.enter_slowly(function, now) {
-                    // It has no frame, so it will have no record, however long it takes.
+                    // It has no frame, so there will be no record of it, however long it takes.
                     self.lose();
                 }
             }
             Event::Exit(function) => {
-                let now = lane.advance(now);
+                let now = cpu_buffer.advance(now);
                 let function = function | CODE_BIT;
                 if !control.exit(function, low::<P>(now)) {
                     control.exit_slowly(function, now, |_, call| self.ended(call, now));
                 }
             }
-            // The calls' ends say where it leads.
+            // The ends of the calls show where the jump led.
             Event::Setjmp(buffer) => control.set_jump(buffer),
             Event::Longjmp(buffer) => {
-                let now = lane.advance(now);
+                let now = cpu_buffer.advance(now);
                 control.jump(buffer, now, |_, call| self.ended(call, now));
             }
             Event::SwitchedIn(thread) => {
@@ -189,20 +192,20 @@ impl<P: CpusPort> Follower<'_, P> {
     fn record_beside(&self, now: u64, event: Event) {
         match self.control.settings.keeps_events() {
             true => self.record(now, event),
-            false => self.lane.writer.follow_event(event),
+            false => self.cpu_buffer.writer.follow_event(event),
         }
     }
 
     fn record(&self, now: u64, event: Event) {
         if self.records {
-            self.lane.writer.record(now, event);
+            self.cpu_buffer.writer.record(now, event);
         } else {
-            self.lane.writer.follow_event(event);
+            self.cpu_buffer.writer.follow_event(event);
             self.lose();
         }
     }
 
-    /// A call has ended at `now`.
+    /// Records a call that ended at `now`, if it is to be recorded.
     fn ended(&self, call: &Ended, now: u64) {
         if !self.control.records(call) {
             return;
@@ -214,20 +217,20 @@ impl<P: CpusPort> Follower<'_, P> {
             true => EventId::Call,
             false => EventId::CallLost,
         };
-        let thread = self.lane.writer.stream().thread();
-        self.lane.record_call(call, how, now, thread);
+        let thread = self.cpu_buffer.writer.stream().thread();
+        self.cpu_buffer.record_call(call, how, now, thread);
     }
 
-    /// One record less than there should be.
+    /// Counts a lost record.
     #[cold]
     fn lose(&self) {
         match self.records {
-            true => self.lane.writer.stream().add_discarded(1),
-            false => add(&self.lane.lost, 1),
+            true => self.cpu_buffer.writer.stream().add_discarded(1),
+            false => add(&self.cpu_buffer.lost, 1),
         }
     }
 
-    /// This thread runs on the CPU from `now` on.
+    /// Switches to this thread at `now`.
     #[inline(always)]
     fn run(&self, thread: usize, now: u64) {
         if !self.control.runs(thread) {
@@ -239,9 +242,9 @@ impl<P: CpusPort> Follower<'_, P> {
     fn change_stack(&self, thread: usize, now: u64) {
         self.control.drop_moved();
         self.control.run(thread, low::<P>(now));
-        for lane in self.lanes {
-            if let Some(other) = lane.duration()
-                && !core::ptr::eq(lane, self.lane)
+        for cpu_buffer in self.cpu_buffers {
+            if let Some(other) = cpu_buffer.duration()
+                && !core::ptr::eq(cpu_buffer, self.cpu_buffer)
             {
                 other.mark_moved(thread);
             }
@@ -250,12 +253,17 @@ impl<P: CpusPort> Follower<'_, P> {
 }
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// Gives each CPU its structure, before it is set up: else those that the program defines are taken.
+    /// Gives each CPU its structure, before the set-up, instead of those that the program defines.
     ///
     /// # Safety
     /// So many structures are there, and frames for all of their stacks, which only this uses.
     pub unsafe fn give_duration(&self, duration: &'static CpuDuration) {
-        for (n, lane) in self.lanes.iter().enumerate().take(duration.cpus as usize) {
+        for (n, cpu_buffer) in self
+            .cpu_buffers
+            .iter()
+            .enumerate()
+            .take(duration.cpus as usize)
+        {
             // SAFETY: by this function's contract.
             let control = unsafe {
                 let control = duration.controls.add(n);
@@ -265,38 +273,42 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 &*control
             };
             let usable = Some(control).filter(|control| control.is_usable());
-            lane.calls.control.set(usable);
+            cpu_buffer.calls.control.set(usable);
         }
     }
 
-    /// Takes the program's settings, when it has been set up with all of its CPUs. There is no duration mode unless all of them have a
-    /// structure, and the clock is the processors' own counter: one of the program's may be another one on each CPU. Nor with words
-    /// of 32 bits, as nothing completes the times of long calls ([`Control::age`]).
+    /// Applies the program's settings during the set-up, when the number of CPUs is known. Duration mode is available
+    /// only if all CPUs have a structure, and the clock is the processors' own counter: a program's clock may differ
+    /// between CPUs. Nor is it available on 32-bit machines, because nothing completes the times of long calls
+    /// ([`Control::age`]).
     pub(super) fn set_up_duration(&self, gate: &Gate, config: &Config) {
-        let lanes = || self.lanes().iter();
-        if lanes().all(|lane| lane.duration().is_none())
+        let cpu_buffers = || self.cpu_buffers().iter();
+        if cpu_buffers().all(|cpu_buffer| cpu_buffer.duration().is_none())
             && let Some(duration) = cpus_program()
         {
             // SAFETY: the program has defined them.
             unsafe { self.give_duration(duration) };
         }
-        let lacks = lanes().any(|lane| lane.duration().is_none());
+        let lacks = cpu_buffers().any(|cpu_buffer| cpu_buffer.duration().is_none());
         if usize::BITS < 64 || config.clock.is_some() || lacks {
-            return lanes().for_each(|lane| lane.calls.control.set(None));
+            return cpu_buffers().for_each(|cpu_buffer| cpu_buffer.calls.control.set(None));
         }
         let build_id = build_id_of(config);
         let mut word = core::ptr::null();
-        for lane in lanes() {
-            if let Some(control) = lane.duration() {
+        for cpu_buffer in cpu_buffers() {
+            if let Some(control) = cpu_buffer.duration() {
                 control.settings.set_base(config.text_base as usize);
                 control.settings.load(build_id);
-                // Nothing looks for these here: what a host asks for shall not say that something does.
+                // This driver does not evaluate these settings, so the reply to a host must not show them.
                 control.settings.set_stop(0);
                 control.settings.set_freeze(0, 0);
                 control.settings.set_freeze_on(FreezeOn::Nothing);
                 control.settings.set_condition(0, 0, 0);
-                lane.restart_calls(control, gate.turns());
-                lane.writer.stream().set_calls(control.settings.is_on());
+                cpu_buffer.restart_calls(control, gate.turns());
+                cpu_buffer
+                    .writer
+                    .stream()
+                    .set_calls(control.settings.is_on());
                 if control.settings.is_on() {
                     word = core::ptr::from_ref(control).cast::<u8>();
                 }
@@ -305,7 +317,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         gate.set_duration(word.cast_mut());
     }
 
-    /// A call in duration mode. Apart from the usual ones.
+    /// A call in duration mode. A function of its own, separate from usual calls.
     #[inline(never)]
     pub(super) fn duration_call(
         &'static self,
@@ -317,62 +329,64 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         if !gate.open() {
             return self.closed(gate, edge.of(function, caller));
         }
-        let done = self.inside(gate, |lane| {
-            self.record_call_in_duration(lane, gate, edge, function, caller);
+        let done = self.inside(gate, |cpu_buffer| {
+            self.record_call_in_duration(cpu_buffer, gate, edge, function, caller);
         });
         if done.is_none() {
             self.refused_function.store(function, Ordering::Relaxed);
         }
     }
 
-    /// The same, inside.
+    /// The same, while inside.
     pub(super) fn record_call_in_duration(
         &self,
-        lane: &Lane<P>,
+        cpu_buffer: &CpuBuffer<P>,
         gate: &Gate,
         edge: Edge,
         function: usize,
         caller: usize,
     ) {
-        self.record(lane, gate, edge.of(function, caller));
+        self.record(cpu_buffer, gate, edge.of(function, caller));
         if function == gate.stopper() && gate.open_in_order() {
-            self.follow_stopper(lane, gate, edge, gate.site(caller));
+            self.follow_stopper(cpu_buffer, gate, edge, gate.site(caller));
         }
     }
 
-    /// An event in duration mode, inside.
+    /// Handles an event in duration mode, while inside.
     #[inline(never)]
     pub(super) fn record_in_duration(
         &self,
-        lane: &Lane<P>,
+        cpu_buffer: &CpuBuffer<P>,
         gate: &Gate,
         state: State,
         control: &Control,
         event: Event,
     ) {
         let now = match event {
-            Event::Enter(_) | Event::EnterFrom { .. } | Event::Exit(_) => lane.now(&self.port),
-            _ => lane.now_in_order(&self.port),
+            Event::Enter(_) | Event::EnterFrom { .. } | Event::Exit(_) => {
+                cpu_buffer.now(&self.port)
+            }
+            _ => cpu_buffer.now_in_order(&self.port),
         };
         let follower = Follower {
-            lane,
+            cpu_buffer,
             control,
-            lanes: self.lanes(),
+            cpu_buffers: self.cpu_buffers(),
             records: state.open(),
         };
         if state.open() {
-            lane.catch_up(gate.changes(), now);
+            cpu_buffer.catch_up(gate.changes(), now);
             return follower.event(gate.turns(), now, event);
         }
-        let lock = &lane.calls.lock;
+        let lock = &cpu_buffer.calls.lock;
         if state.on() && state.enabled() {
             return lock.with(&self.port, || follower.event(gate.turns(), now, event));
         }
-        lane.writer.follow_event(event);
+        cpu_buffer.writer.follow_event(event);
         if let Event::SwitchedIn(thread) = event
             && state.on()
         {
-            // What is called when the gate is enabled again is on this thread's stack.
+            // Calls after the gate is enabled again belong on this thread's stack.
             lock.with(&self.port, || follower.run(thread, now));
         }
     }
@@ -381,7 +395,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
 impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     /// The structures of all CPUs.
     fn controls(&self) -> impl Iterator<Item = &'static Control> + use<P, N> {
-        self.cpus.lanes().iter().filter_map(Lane::duration)
+        self.cpus
+            .cpu_buffers()
+            .iter()
+            .filter_map(CpuBuffer::duration)
     }
 
     /// Whether the program has duration mode.
@@ -389,10 +406,10 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         self.controls().next().is_some()
     }
 
-    /// Does what a host asks of duration mode, for all CPUs.
+    /// Executes a host's request to duration mode, for all CPUs.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason why it can't be done.
     pub(super) fn follow_duration(&self, asked: Duration) -> Result<(), Refusal> {
         let first = self.controls().next().ok_or(Refusal::NoDuration)?;
         let all = |set: &dyn Fn(&Control)| self.controls().for_each(set);
@@ -405,7 +422,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             Duration::Depth(depth) => all(&|control| control.settings.set_depth(depth)),
             Duration::Cpu(cpu) => all(&|control| control.settings.count_cpu(cpu)),
             Duration::Events(events) => all(&|control| control.settings.keep_events(events)),
-            // The filter is one for all.
+            // All CPUs share one filter.
             Duration::Filter(function, action) => {
                 let done = match function {
                     Some(function) => first.settings.set_action(function as usize, action),
@@ -418,7 +435,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
                     return Err(Refusal::NoFilter);
                 }
             }
-            // What is so already.
+            // Requests that change nothing.
             Duration::Ask
             | Duration::StopAt(0)
             | Duration::Freeze { function: 0, .. }
@@ -435,25 +452,27 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         Ok(())
     }
 
-    /// Has all CPUs record calls so, or entries and exits.
+    /// Switches all CPUs to duration mode, or back to entries and exits.
     ///
     /// # Errors
-    /// [`Refusal::Busy`] while a reader is at work, or a CPU does not leave its hook: it would record in both modes.
+    /// [`Refusal::Busy`] while a reader is active, or if a CPU does not leave its hook: it would record in both modes.
     fn turn_duration(&self, on: bool) -> Result<(), Refusal> {
         self.hold()?;
-        if self.held().count() != self.cpus.lanes().len() {
+        if self.held().count() != self.cpus.cpu_buffers().len() {
             self.let_go();
             return Err(Refusal::Busy);
         }
         let mut word = core::ptr::null();
-        for lane in self.cpus.lanes() {
-            let Some(control) = lane.duration() else {
+        for cpu_buffer in self.cpus.cpu_buffers() {
+            let Some(control) = cpu_buffer.duration() else {
                 continue;
             };
             if control.settings.is_on() != on {
                 control.settings.turn(on);
-                lane.writer.stream().set_calls(on);
-                self.with_calls(lane, || lane.restart_calls(control, self.gate.turns()));
+                cpu_buffer.writer.stream().set_calls(on);
+                self.with_calls(cpu_buffer, || {
+                    cpu_buffer.restart_calls(control, self.gate.turns())
+                });
             }
             if on {
                 word = core::ptr::from_ref(control).cast::<u8>();
@@ -464,21 +483,21 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         Ok(())
     }
 
-    /// Does `work` while the CPU of a lane, which is held off, does not follow its calls.
-    fn with_calls(&self, lane: &Lane<P>, work: impl FnOnce()) {
+    /// Runs `work` while the CPU of this buffer, which is excluded, does not track its calls.
+    fn with_calls(&self, cpu_buffer: &CpuBuffer<P>, work: impl FnOnce()) {
         let port = &self.cpus.port;
         let was = port.mask();
-        lane.calls.lock.with(port, work);
+        cpu_buffer.calls.lock.with(port, work);
         port.unmask(was);
     }
 
-    /// Records the calls that are open on all CPUs, which are held off.
+    /// Records the open calls of all CPUs, which are excluded.
     pub(super) fn record_open_calls(&self) {
         if !self.gate.in_duration() {
             return;
         }
         let now = self.cpus.time();
-        // Recording may be turned on and off meanwhile. Where it is off the stacks are as they were when it was on.
+        // Recording may be turned on and off meanwhile. While it is off, the stacks are as they were when it was on.
         let (turns, now) = self.cpus.locked(|| match self.gate.state().on() {
             true => (self.gate.turns(), now),
             false => (
@@ -486,12 +505,12 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
                 self.cpus.shared.turned_off.get(),
             ),
         });
-        for lane in self.held() {
-            self.with_calls(lane, || lane.record_open_calls(turns, now));
+        for cpu_buffer in self.held() {
+            self.with_calls(cpu_buffer, || cpu_buffer.record_open_calls(turns, now));
         }
     }
 
-    /// How duration mode is set; `None` if there is none.
+    /// The settings of duration mode; `None` if there is none.
     pub(super) fn report_duration(&self) -> Option<DurationReport> {
         let settings = &self.controls().next()?.settings;
         let sum = |count: fn(&Control) -> &AtomicU32| {

@@ -1,22 +1,22 @@
-//! Items of several CPUs: a ring each, in its [`Lane`], under the same gate and clock as its events; and
-//! records that a CPU fills in place.
+//! Items of several CPUs: a ring for each in its [`CpuBuffer`], with the same gate and clock as its events; and records
+//! that a CPU fills in place.
 
 use core::sync::atomic::Ordering;
 
-use super::{Cpus, CpusPort, Lane};
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::gate::Gate;
 use crate::items::{Cursor, Drained, Item, Moment, Ring, Timed};
 use crate::sync::add;
 
-/// The memory of all rings: `kymo_cpu_items` in C.
+/// Memory of all rings: `kymo_cpu_items` in C.
 #[repr(C)]
 #[derive(Debug)]
 pub struct CpuItems {
-    /// The packets of the first CPU, then those of the next; aligned to a packet.
+    /// The packets of the first CPU, followed by those of the others; aligned to a packet.
     pub memory: *mut u8,
-    /// How many packets each CPU has.
+    /// Number of packets per CPU.
     pub packets: u32,
-    /// How many CPUs have any.
+    /// Number of CPUs with packets.
     pub cpus: u32,
 }
 
@@ -31,8 +31,8 @@ impl CpuItems {
     }
 }
 
-impl<P: CpusPort> Lane<P> {
-    /// Produces items inside, or counts them.
+impl<P: CpusPort> CpuBuffer<P> {
+    /// Produces items, or counts them as lost, while inside.
     fn produce(&self, gate: &Gate, port: &P, items: &[Item]) {
         let state = gate.state_in_order();
         if !state.open() {
@@ -54,7 +54,7 @@ impl<P: CpusPort> Lane<P> {
         });
     }
 
-    /// Counts items: in the ring, or where there is none among the events.
+    /// Counts lost items: in the ring, or with the events where there is no ring.
     fn lose(&self, items: usize) {
         match self.ring.usable() {
             true => self.ring.lose(items),
@@ -69,66 +69,75 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     pub fn produce(&'static self, gate: &Gate, items: &[Item]) {
         let state = gate.state();
         if gate.open() || state.on() && state.enabled() && state.frozen() {
-            self.inside(gate, |lane| lane.produce(gate, &self.port, items));
+            self.inside(gate, |cpu_buffer| {
+                cpu_buffer.produce(gate, &self.port, items)
+            });
         }
     }
 
-    /// Gives this CPU its items behind `cursor`.
+    /// Copies this CPU's items behind `cursor`.
     pub fn drain(&'static self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
         let was = self.port.mask();
-        let lane = self.lane();
+        let cpu_buffer = self.cpu_buffer();
         self.port.unmask(was);
-        lane.map_or_else(Drained::default, |lane| lane.ring.drain(cursor, out))
+        cpu_buffer.map_or_else(Drained::default, |cpu_buffer| {
+            cpu_buffer.ring.drain(cursor, out)
+        })
     }
 
-    /// Reserves a record of so many bytes in this CPU's stream, and returns where they go; null if it is
-    /// not to be recorded now, or cannot be (then it is counted).
+    /// Reserves a record of `length` bytes in this CPU's stream and returns the address of its data; null if nothing is
+    /// to be recorded now, or if it is not possible (which is counted).
     #[inline(never)]
     pub fn reserve(&'static self, gate: &Gate, length: usize) -> *mut u8 {
         if !gate.open() {
             return core::ptr::null_mut();
         }
-        let data = self.inside(gate, |lane| {
+        let data = self.inside(gate, |cpu_buffer| {
             let state = gate.state_in_order();
             if !state.open() {
-                self.refuse(lane, state);
+                self.refuse(cpu_buffer, state);
                 return core::ptr::null_mut();
             }
-            let now = lane.now_in_order(&self.port);
-            lane.catch_up(gate.changes(), now);
-            lane.writer.stream().reserve_block(now, length)
+            let now = cpu_buffer.now_in_order(&self.port);
+            cpu_buffer.catch_up(gate.changes(), now);
+            cpu_buffer.writer.stream().reserve_block(now, length)
         });
         data.unwrap_or(core::ptr::null_mut())
     }
 
-    /// Finishes a reserved record, with this type; 0 is none: it is taken back, or where something was
-    /// recorded since, or by another CPU than that which reserved it, stays as unfinished.
+    /// Finishes a reserved record, with this type; 0 discards it: it is removed, or remains unfinished if something was
+    /// recorded since, or if this is another CPU than the one that reserved it.
     ///
     /// # Safety
     /// `data` came from [`reserve`](Self::reserve), is not null, and is used for the last time.
     pub unsafe fn commit(&'static self, gate: &Gate, data: *mut u8, kind: u16) {
         let was = self.port.mask();
-        let holds = |lane: &&Lane<P>| lane.writer.stream().buffer().holds(data);
-        if let Some(lane) = self.lane().filter(holds) {
-            // A fault's handler may have interrupted a hook.
-            let again = lane.inside.load(Ordering::Relaxed);
-            lane.inside.store(true, Ordering::SeqCst);
-            let stream = lane.writer.stream();
+        let holds = |cpu_buffer: &&CpuBuffer<P>| cpu_buffer.writer.stream().buffer().holds(data);
+        if let Some(cpu_buffer) = self.cpu_buffer().filter(holds) {
+            // A fault handler may have interrupted a hook.
+            let again = cpu_buffer.inside.load(Ordering::Relaxed);
+            cpu_buffer.inside.store(true, Ordering::SeqCst);
+            let stream = cpu_buffer.writer.stream();
             if kind != 0 {
                 // SAFETY: by this function's contract.
                 unsafe { stream.commit_block(data, kind) };
             } else if again || gate.state_in_order().frozen() {
-                // Under a reader, or an interrupted hook, nothing can be taken back.
+                // While a reader is active, or a hook interrupted, nothing can be removed.
                 stream.buffer().unpin(data, false);
             } else {
                 // SAFETY: by this function's contract.
                 unsafe { stream.discard_block(data) };
             }
-            lane.inside.store(again, Ordering::Release);
-        } else if let Some(lane) = self.lanes().iter().find(holds) {
+            cpu_buffer.inside.store(again, Ordering::Release);
+        } else if let Some(cpu_buffer) = self.cpu_buffers().iter().find(holds) {
             const { assert!(P::FINISHED_ELSEWHERE) };
-            // SAFETY: by this function's contract. Nobody else writes to the record while it is not finished.
-            unsafe { lane.writer.stream().commit_block_elsewhere(data, kind) };
+            // SAFETY: by this function's contract. No other context writes to the record while it is not finished.
+            unsafe {
+                cpu_buffer
+                    .writer
+                    .stream()
+                    .commit_block_elsewhere(data, kind)
+            };
         }
         self.port.unmask(was);
     }

@@ -1,9 +1,9 @@
-//! A lock between CPUs, for what may take its time: never on the recording path.
+//! Spin lock between CPUs, for slow operations only: never on the recording path.
 
 use super::CpusPort;
 use crate::sync::{AtomicBool, Ordering};
 
-/// The lock. Whoever waits for it has interrupts masked; who has it waits for nobody.
+/// The lock. CPUs wait for it with interrupts masked; its holder waits for no CPU that waits for it.
 #[derive(Debug)]
 pub(super) struct Lock(AtomicBool);
 
@@ -12,20 +12,20 @@ impl Lock {
         Self(AtomicBool::new(false))
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if it is free.
     pub fn try_take(&self) -> bool {
         self.0
             .compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed)
             .is_ok()
     }
 
-    /// Gives it back.
+    /// Releases the lock.
     pub fn release(&self) {
         self.0.store(false, Ordering::Release);
     }
 
-    /// Does `work` once the lock is free. Interrupts are masked, or an interrupt handler that wants
-    /// the lock of what it interrupted would wait for ever.
+    /// Runs `work` with the lock held. The caller has masked interrupts: otherwise an interrupt handler could wait
+    /// forever for a lock that the context it interrupted holds.
     pub fn with<R>(&self, port: &impl CpusPort, work: impl FnOnce() -> R) -> R {
         while !self.try_take() {
             port.pause();
@@ -35,7 +35,7 @@ impl Lock {
         result
     }
 
-    /// Does `work` if the lock is free.
+    /// Runs `work` with the lock held if it is free.
     pub fn try_with<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
         self.try_take().then(|| {
             let result = work();

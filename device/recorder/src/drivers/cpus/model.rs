@@ -1,5 +1,5 @@
-//! Models of several processors: each records into its own lane, and meets a reader who holds all of
-//! them off, or one who turns recording off. See [`crate::model`].
+//! Models of several processors: each records into its own CPU buffer, while a reader excludes all of them, or one of
+//! them turns recording off. See [`crate::model`].
 
 use std::boxed::Box;
 use std::cell::RefCell;
@@ -14,7 +14,7 @@ use kymo_wire::event::Layout;
 
 use super::control::Handle;
 use super::setup::LINE;
-use super::{Cpus, CpusPort, Lane};
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::buffer::MIN_PACKET;
 use crate::config::{CONFIG_VERSION, Config, START_ON};
 use crate::hot::Hot;
@@ -22,21 +22,21 @@ use crate::model::{Kept, LAYOUT, explore, explore_with};
 use crate::sync::{AtomicU32, Ordering, Weak};
 use crate::{Edge, Target};
 
-/// How many there are.
+/// Number of CPUs.
 const CPUS: usize = 2;
 
-/// Where the text begins, and how far functions are apart.
+/// Start of the text, and the distance between functions.
 const TEXT: usize = 0x1000;
 const STEP: usize = 0x10;
 
 /// The processors: each is a thread, which nothing interrupts.
 struct Machine {
     time: AtomicU32,
-    /// The register of each thread's CPU.
+    /// The CPU register of each thread.
     places: RefCell<HashMap<loom::thread::ThreadId, *const ()>>,
 }
 
-// SAFETY: in a model all threads are one of the system's, which changes only where an atomic is used.
+// SAFETY: all threads of a model run in one thread of the system, which switches only where an atomic is used.
 unsafe impl Sync for Machine {}
 // SAFETY: as above.
 unsafe impl Send for Machine {}
@@ -64,7 +64,7 @@ impl CpusPort for Machine {
         self.places.borrow_mut().insert(thread, place);
     }
 
-    /// Goes on with every reading; who reads it is in no order with others by that.
+    /// Increases with every reading; a reading orders nothing between threads.
     fn counter(&self) -> u64 {
         self.time.fetch_add(1, Ordering::Relaxed).into()
     }
@@ -82,7 +82,7 @@ impl CpusPort for Machine {
     }
 }
 
-/// All of it lies where it is for as long as it is used.
+/// A program with its recorder. It does not move while it is used.
 struct System {
     hot: Hot,
     cpus: Cpus<Machine, CPUS>,
@@ -90,13 +90,13 @@ struct System {
     _memory: Vec<u64>,
 }
 
-// SAFETY: what is shared of it is the recorder, which is there to be.
+// SAFETY: the shared part of it is the recorder, which is made for that.
 unsafe impl Sync for System {}
 // SAFETY: as above.
 unsafe impl Send for System {}
 
 impl System {
-    /// Recording, and empty.
+    /// A system that is recording, with empty buffers.
     fn new() -> Arc<Self> {
         const PACKETS: usize = 3;
         let size = PACKETS * MIN_PACKET as usize;
@@ -104,7 +104,7 @@ impl System {
         let buffer: *mut u8 = memory.as_mut_ptr().cast();
         let buffer = buffer.wrapping_add(buffer.align_offset(LINE));
         let system = Arc::new_cyclic(|this: &std::sync::Weak<Self>| Self {
-            // SAFETY: only the field's place is computed.
+            // SAFETY: only the field's address is computed.
             hot: Hot::new(unsafe { &raw const (*this.as_ptr()).hot }),
             cpus: Cpus::new(Machine {
                 time: AtomicU32::new(0),
@@ -126,7 +126,7 @@ impl System {
         system
     }
 
-    /// Starts all CPUs, and does everything once, as loom wants the thread that makes an atomic to be
+    /// Starts all CPUs, and runs every operation once, because loom requires the thread that creates an atomic to be
     /// known to all others.
     fn start(&self) {
         let (cpus, config) = self.lasting();
@@ -141,9 +141,9 @@ impl System {
         cpus.port().set_place(null());
     }
 
-    /// As the recorder wants them.
+    /// References with the lifetime that the recorder requires.
     fn lasting(&self) -> (&'static Cpus<Machine, CPUS>, &'static Config) {
-        // SAFETY: the system outlives its use: every thread of a model has a part in it.
+        // SAFETY: the system outlives its use: every thread of a model holds a reference to it.
         unsafe {
             (
                 &*core::ptr::from_ref(&self.cpus),
@@ -157,13 +157,13 @@ impl System {
         cpus.handle(&self.hot.gate).expect("it is set up")
     }
 
-    /// This thread is the CPU of this number.
+    /// Makes this thread the CPU of this number.
     fn become_cpu(&self, cpu: usize) {
-        let lane: *const Lane<Machine> = &raw const self.cpus.lanes[cpu];
-        self.cpus.port().set_place(lane.cast());
+        let cpu_buffer: *const CpuBuffer<Machine> = &raw const self.cpus.cpu_buffers[cpu];
+        self.cpus.port().set_place(cpu_buffer.cast());
     }
 
-    /// The `n`th call of the CPU that calls this.
+    /// The `n`th call of the calling CPU.
     fn call(&self, n: usize) {
         let (cpus, _) = self.lasting();
         for edge in [Edge::Enter, Edge::Exit] {
@@ -171,22 +171,22 @@ impl System {
         }
     }
 
-    /// What a CPU that is held has in its buffer.
+    /// Content of the buffer of an excluded CPU.
     fn kept(&self, cpu: usize) -> Kept {
-        let lane = &self.cpus.lanes[cpu];
+        let cpu_buffer = &self.cpus.cpu_buffers[cpu];
         let mut kept = Kept::default();
         let mut n = 0;
-        // SAFETY: it is held off, and sealed.
-        while let Some(packet) = unsafe { lane.writer.stream().buffer().packet(n) } {
+        // SAFETY: it is excluded, and sealed.
+        while let Some(packet) = unsafe { cpu_buffer.writer.stream().buffer().packet(n) } {
             kept.packet(packet);
             n += 1;
         }
-        let lost = lane.writer.stream().figures().discarded + lane.untold();
+        let lost = cpu_buffer.writer.stream().figures().discarded + cpu_buffer.untold();
         kept.discarded = kept.discarded.max(lost);
         kept
     }
 
-    /// Holds all CPUs off, reads what is kept, and lets them go on.
+    /// Excludes all CPUs, reads the kept packets, and permits recording again.
     fn read(&self) -> [Kept; CPUS] {
         assert!(self.handle().hold().is_ok());
         let kept = [0, 1].map(|cpu| self.kept(cpu));
@@ -195,7 +195,7 @@ impl System {
     }
 }
 
-/// The CPUs record so many calls each while a reader holds them off; what each has in the end.
+/// The CPUs record so many calls each while a reader excludes them; returns what each has in the end.
 fn hold(calls: [usize; CPUS]) -> [Kept; CPUS] {
     let system = System::new();
     let recording = (0..CPUS).filter(|cpu| calls[*cpu] > 0).map(|cpu| {
@@ -222,7 +222,7 @@ fn hold(calls: [usize; CPUS]) -> [Kept; CPUS] {
 
 #[test]
 fn a_reader_holds_all_cpus_off() {
-    // Whether a CPU lost something because it was held, in some order, and nothing in another.
+    // Checks that a CPU lost something while excluded in some order, and nothing in another.
     let lost: &'static AtomicUsize = Box::leak(Box::default());
     explore_with(2, None, || {
         let kept = hold([1, 1]);
@@ -276,10 +276,10 @@ fn turning_off_needs_the_fences() {
     explore(Some(Weak::Fence), turn_off);
 }
 
-/// A CPU reserves a record and commits it, while the host clears what was recorded.
+/// A CPU reserves a record and commits it, while the host clears the buffers.
 fn clear_beside_a_reservation(seen: &AtomicUsize) {
     let system = System::new();
-    // Made here, before there are two.
+    // Created here, while there is only one thread.
     let filling = Arc::new(AtomicU32::new(0));
     filling.store(0, Ordering::Relaxed);
     let (other, fills) = (system.clone(), filling.clone());
@@ -299,9 +299,9 @@ fn clear_beside_a_reservation(seen: &AtomicUsize) {
     });
     other.join().expect("it ends");
     seen.fetch_or(if cleared.is_ok() { 1 } else { 2 }, Std::Relaxed);
-    let reserved = |lane: &Lane<Machine>| lane.writer.stream().is_reserved();
+    let reserved = |cpu_buffer: &CpuBuffer<Machine>| cpu_buffer.writer.stream().is_reserved();
     assert!(
-        !system.cpus.lanes.iter().any(reserved),
+        !system.cpus.cpu_buffers.iter().any(reserved),
         "nothing is held back"
     );
     assert!(system.handle().clear_with(|_| {}).is_ok());
@@ -309,7 +309,7 @@ fn clear_beside_a_reservation(seen: &AtomicUsize) {
 
 #[test]
 fn what_is_being_filled_is_not_cleared() {
-    // Whether it was refused in some order, and done in another.
+    // Checks that clearing was refused in some order, and done in another.
     let seen: &'static AtomicUsize = Box::leak(Box::default());
     explore_with(2, None, || clear_beside_a_reservation(seen));
     assert_eq!(seen.load(Std::Relaxed), 3);

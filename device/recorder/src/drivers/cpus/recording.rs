@@ -1,25 +1,37 @@
-//! Recording is turned on and off, for all CPUs.
+//! Turns recording on and off for all CPUs.
 
 use kymo_wire::event::Cause;
 
-use super::lane::MASKED_PATIENCE_MS;
-use super::{Cpus, CpusPort, Lane};
+use super::buffer::MASKED_PATIENCE_MS;
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::gate::{Gate, Site};
 use crate::sync::{Ordering, fence};
 use crate::{Edge, Event};
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// The stopper was entered or left while recording is on: its outermost return turns that off.
-    pub(super) fn follow_stopper(&self, lane: &Lane<P>, gate: &Gate, edge: Edge, site: Site) {
-        if lane.writer.follow_stopper(edge, site) {
-            self.turn_inside(lane, gate, false, Cause::Function);
+    /// Handles an entry or exit of the stopper while recording is on: its outermost exit turns recording off.
+    pub(super) fn follow_stopper(
+        &self,
+        cpu_buffer: &CpuBuffer<P>,
+        gate: &Gate,
+        edge: Edge,
+        site: Site,
+    ) {
+        if cpu_buffer.writer.follow_stopper(edge, site) {
+            self.turn_inside(cpu_buffer, gate, false, Cause::Function);
         }
     }
 
-    /// Turns recording on or off, inside, and marks it in this CPU's stream: the mark of on is made
-    /// before others can record, that of off when none can any more.
-    pub(super) fn turn_inside(&self, lane: &Lane<P>, gate: &Gate, on: bool, cause: Cause) {
-        lane.turning.store(true, Ordering::SeqCst);
+    /// Turns recording on or off, while inside, and marks it in this CPU's stream: the mark for "on" is recorded before
+    /// other CPUs can record, that for "off" when none can any more.
+    pub(super) fn turn_inside(
+        &self,
+        cpu_buffer: &CpuBuffer<P>,
+        gate: &Gate,
+        on: bool,
+        cause: Cause,
+    ) {
+        cpu_buffer.turning.store(true, Ordering::SeqCst);
         self.shared.lock.with(&self.port, || {
             let state = gate.state_in_order();
             if state.on() == on || state.fresh() || state.failed() {
@@ -28,50 +40,52 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             let mark = Event::Recording { on, cause };
             if on {
                 if !state.frozen() {
-                    let now = lane.now_in_order(&self.port);
-                    lane.begin(gate.changes());
-                    lane.writer.record(now, mark);
+                    let now = cpu_buffer.now_in_order(&self.port);
+                    cpu_buffer.begin(gate.changes());
+                    cpu_buffer.writer.record(now, mark);
                     gate.turn(true, false);
-                    lane.changes.set(gate.changes());
+                    cpu_buffer.changes.set(gate.changes());
                 } else {
                     gate.turn(true, false);
                 }
             } else {
                 #[cfg(feature = "duration")]
-                self.shared.turned_off.set(lane.now_in_order(&self.port));
+                self.shared
+                    .turned_off
+                    .set(cpu_buffer.now_in_order(&self.port));
                 gate.turn(false, cause == Cause::Function && self.shared.once.get());
                 if !state.frozen() {
-                    self.wait_for_others(lane);
-                    let now = lane.now_in_order(&self.port);
-                    lane.catch_up(gate.changes(), now);
-                    lane.writer.record(now, mark);
+                    self.wait_for_others(cpu_buffer);
+                    let now = cpu_buffer.now_in_order(&self.port);
+                    cpu_buffer.catch_up(gate.changes(), now);
+                    cpu_buffer.writer.record(now, mark);
                 }
             }
         });
-        lane.turning.store(false, Ordering::Release);
+        cpu_buffer.turning.store(false, Ordering::Release);
     }
 
-    /// Waits until every other CPU has seen the gate as it is now: it is outside of its hook, or
-    /// waits there for the lock that this one has, and looks at the gate again. Interrupts are masked, so not for
-    /// long: what a CPU that was stopped in its hook has begun to record may stand behind the mark of off.
-    fn wait_for_others(&self, own: &Lane<P>) {
+    /// Waits until every other CPU has seen the current state of the gate: it has left its hook, or waits there for the
+    /// lock that this CPU holds, and will check the gate again. Interrupts are masked, so the wait is short: if a CPU
+    /// was stopped in its hook, the event that it was recording may come after the mark for "off".
+    fn wait_for_others(&self, own: &CpuBuffer<P>) {
         fence(Ordering::SeqCst);
         let start = self.port.counter_in_order();
-        for lane in self
-            .lanes()
+        for cpu_buffer in self
+            .cpu_buffers()
             .iter()
-            .filter(|lane| !core::ptr::eq(*lane, own))
+            .filter(|cpu_buffer| !core::ptr::eq(*cpu_buffer, own))
         {
-            let already = || lane.turning.load(Ordering::Acquire);
-            let _ = lane.leaves(&self.port, start, MASKED_PATIENCE_MS, already);
+            let already = || cpu_buffer.turning.load(Ordering::Acquire);
+            let _ = cpu_buffer.leaves(&self.port, start, MASKED_PATIENCE_MS, already);
         }
     }
 
     /// Turns recording on or off.
     pub fn turn(&'static self, gate: &Gate, on: bool) {
         if gate.state().alive() {
-            self.inside(gate, |lane| {
-                self.turn_inside(lane, gate, on, Cause::Command);
+            self.inside(gate, |cpu_buffer| {
+                self.turn_inside(cpu_buffer, gate, on, Cause::Command);
             });
         }
     }

@@ -1,9 +1,9 @@
-//! Setting up: the recorder by the first CPU, and each CPU by itself.
+//! Set-up: of the recorder by the first CPU, and of each CPU by itself.
 
 use kymo_wire::event::Cause;
 use kymo_wire::link::{Fault, SetupError};
 
-use super::{CpuItems, Cpus, CpusPort, Lane};
+use super::{CpuBuffer, CpuItems, Cpus, CpusPort};
 use crate::clock::Rate;
 use crate::config::{CONFIG_VERSION, Config, Function, ONCE, START_ON};
 use crate::gate::Gate;
@@ -11,14 +11,13 @@ use crate::identity::{build_id_of, functions, mode, retained};
 use crate::retained::Retained;
 use crate::sync::Ordering;
 
-/// What two CPUs' memory must not share, in bytes.
+/// Alignment of each CPU's memory in bytes, so that no two CPUs share a cache line.
 pub const LINE: usize = 128;
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// The CPU that calls this records from now on as `number`; the first one sets the recorder up.
-    /// False if the program gave no buffer to a CPU of this number (its events are counted), or
-    /// something is wrong with the configuration.
-    /// `items` is the memory for items, if the program wants any.
+    /// Starts recording of the calling CPU as number `number`; the first one sets the recorder up. Returns false if
+    /// there is no buffer for a CPU of this number (its events are counted), or the configuration is invalid. `items`
+    /// is the memory for items, if the program uses any.
     pub fn start(
         &'static self,
         gate: &Gate,
@@ -31,10 +30,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
         let was = self.port.mask();
         let take_place = || {
-            let lane = self.lanes().get(usize::from(number))?;
-            let place = core::ptr::from_ref::<Lane<P>>(lane);
+            let cpu_buffer = self.cpu_buffers().get(usize::from(number))?;
+            let place = core::ptr::from_ref::<CpuBuffer<P>>(cpu_buffer);
             self.port.set_place(place.cast());
-            Some(lane)
+            Some(cpu_buffer)
         };
         self.shared.lock.with(&self.port, || {
             if gate.state().fresh() && gate.claim() {
@@ -43,10 +42,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 self.give_items(config, items);
                 self.shared.fault.set(result.err());
                 #[cfg(feature = "cost")]
-                if let (Ok(()), Some(lane)) = (result, take_place()) {
-                    self.measure(gate, lane);
+                if let (Ok(()), Some(cpu_buffer)) = (result, take_place()) {
+                    self.measure(gate, cpu_buffer);
                 }
-                // Behind what was measured: that is no call of the program's.
+                // After the measurement: its calls are not the program's.
                 #[cfg(feature = "duration")]
                 if result.is_ok() {
                     self.set_up_duration(gate, config);
@@ -54,18 +53,18 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 gate.set_up(result.is_err(), false);
             }
         });
-        let lane = take_place();
-        let first = lane.is_some() && config.flags & START_ON != 0 && !gate.state().turned();
+        let cpu_buffer = take_place();
+        let first = cpu_buffer.is_some() && config.flags & START_ON != 0 && !gate.state().turned();
         self.port.unmask(was);
-        if lane.is_some() {
-            self.inside(gate, |lane| {
-                lane.writer.ask_thread();
+        if cpu_buffer.is_some() {
+            self.inside(gate, |cpu_buffer| {
+                cpu_buffer.writer.ask_thread();
                 if first {
-                    self.turn_inside(lane, gate, true, Cause::Build);
+                    self.turn_inside(cpu_buffer, gate, true, Cause::Build);
                 }
             });
         }
-        lane.is_some()
+        cpu_buffer.is_some()
     }
 
     fn try_set_up(&'static self, gate: &Gate, config: &'static Config) -> Result<(), SetupError> {
@@ -86,26 +85,25 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 return Err(Fault::CpuBuffers.of(value));
             }
         }
-        for (i, lane) in self.lanes.iter().take(count as usize).enumerate() {
-            // SAFETY: the program gives `count` buffers of this size to the recorder, one after the
-            // other.
+        for (i, cpu_buffer) in self.cpu_buffers.iter().take(count as usize).enumerate() {
+            // SAFETY: the program gives `count` buffers of this size to the recorder, contiguous.
             unsafe {
                 let buffer = config.buffer.cast::<u8>().wrapping_add(i * size as usize);
-                lane.writer.stream().set_up(
-                    &lane.cursor,
+                cpu_buffer.writer.stream().set_up(
+                    &cpu_buffer.cursor,
                     (buffer, size),
                     config.packet_size,
                     i as u16,
                     functions(config),
                 )?;
             }
-            // SAFETY: it describes its promotions truly. Every CPU asks for its own thread itself.
-            unsafe { lane.writer.set_up(config) };
-            lane.writer.stream().set_mode(mode(config));
+            // SAFETY: it describes its promotions truly. Every CPU calls `current_thread` for itself.
+            unsafe { cpu_buffer.writer.set_up(config) };
+            cpu_buffer.writer.stream().set_mode(mode(config));
             if config.slot_count != 0 {
-                // SAFETY: as above. There is one lane.
+                // SAFETY: as above. There is one CPU buffer.
                 unsafe {
-                    lane.writer.give_table(
+                    cpu_buffer.writer.give_table(
                         (config.slots.cast(), config.slot_count),
                         config.frames.cast(),
                         config.shadow_stacks,
@@ -113,16 +111,16 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     )?;
                 }
             }
-            lane.function.set(config.clock);
-            lane.writer.allow_fast(config.clock.is_none());
+            cpu_buffer.function.set(config.clock);
+            cpu_buffer.writer.allow_fast(config.clock.is_none());
         }
         if let (Some(clock), Some(rate)) = (config.clock, &rate) {
-            // All begin at one moment, so that CPUs that read one counter have one time.
+            // All begin with the same reading, so that CPUs that read one counter have the same time.
             // SAFETY: the program gives a function that may be called from any context.
             let raw = unsafe { clock() };
-            for lane in &self.lanes {
-                lane.clock.set_up(rate);
-                lane.clock.advance(raw);
+            for cpu_buffer in &self.cpu_buffers {
+                cpu_buffer.clock.set_up(rate);
+                cpu_buffer.clock.advance(raw);
             }
         }
         if !config.metadata.is_null() {
@@ -152,20 +150,20 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// Gives every CPU its ring.
     fn give_items(&'static self, config: &Config, items: Option<&'static CpuItems>) {
         let Some(items) = items else { return };
-        for (cpu, lane) in self.lanes.iter().enumerate() {
+        for (cpu, cpu_buffer) in self.cpu_buffers.iter().enumerate() {
             let Some(memory) = items.of::<P>(cpu) else {
                 return;
             };
             // SAFETY: the program gives this memory to the recorder, and describes it truly; nobody has
             // produced anything.
-            if unsafe { lane.ring.give(memory, items.packets, cpu as u16) } {
-                lane.ring.set_mode(mode(config));
-                lane.rings.add(&lane.ring);
+            if unsafe { cpu_buffer.ring.give(memory, items.packets, cpu as u16) } {
+                cpu_buffer.ring.set_mode(mode(config));
+                cpu_buffer.rings.add(&cpu_buffer.ring);
             }
         }
     }
 
-    /// How the program's clock counts; `None` if the processors' counter is the clock.
+    /// Properties of the program's clock; `None` if the processors' counter is the clock.
     fn rate(&self, config: &Config) -> Result<Option<Rate>, SetupError> {
         match config.clock {
             None if self.port.counter_hz() == 0 && config.clock_hz == 0 => {
@@ -184,7 +182,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// Ticks a second.
+    /// Frequency of the clock in Hz.
     pub(super) fn hz(&self, config: &Config) -> u64 {
         match config.clock_hz {
             0 => self.port.counter_hz(),
@@ -192,12 +190,12 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         }
     }
 
-    /// The bits of the counter behind the clock.
+    /// Number of bits of the clock's counter.
     pub(super) fn clock_bits(&self, config: &Config) -> u32 {
         config.clock.map_or(64, |_| config.clock_bits)
     }
 
-    /// Keeps trigger and stopper over a reboot, where that is possible.
+    /// Saves trigger and stopper for the next boot, where that is possible.
     pub(super) fn keep_sets(&self, gate: &Gate) {
         if let Some(config) = self.shared.config.get() {
             retained(config).store(gate.sets(self.shared.once.get()), build_id_of(config));

@@ -1,23 +1,23 @@
-//! The clock of several CPUs, held against the periodic tick of one of them.
+//! Comparison of the clock of several CPUs with the periodic tick of one of them.
 
 use kymo_wire::clock_check::TickCheck;
 
-use super::{Cpus, CpusPort, Lane};
+use super::{CpuBuffer, Cpus, CpusPort};
 use crate::sync::Ordering;
 
 impl<P: CpusPort, const N: usize> Cpus<P, N> {
-    /// Compares the clock with the tick of one CPU: the first that has one.
-    pub(super) fn compare_tick(&self, lane: &Lane<P>, now: u64) {
+    /// Updates the comparison at a tick, if this is the CPU whose tick is compared: the first one that ticked.
+    pub(super) fn compare_tick(&self, cpu_buffer: &CpuBuffer<P>, now: u64) {
         let metadata = &self.shared.metadata;
-        if self.is_ticking(lane) && metadata.tick(now) {
-            // A reader may have the lock, and wait for this CPU.
+        if self.is_ticking(cpu_buffer) && metadata.tick(now) {
+            // A reader may hold the lock while it waits for this CPU.
             self.shared.lock.try_with(|| metadata.record_tick(now));
         }
     }
 
-    /// Whether a CPU is the one whose tick is compared with the clock, which it is if there is none yet.
-    fn is_ticking(&self, lane: &Lane<P>) -> bool {
-        let this = u32::from(lane.writer.stream().buffer().cpu()) + 1;
+    /// Whether this CPU's tick is the one that is compared with the clock; selects this CPU if none is selected yet.
+    fn is_ticking(&self, cpu_buffer: &CpuBuffer<P>) -> bool {
+        let this = u32::from(cpu_buffer.writer.stream().buffer().cpu()) + 1;
         let before =
             self.shared
                 .ticking
@@ -25,11 +25,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         before.is_ok() || before == Err(this)
     }
 
-    /// How the clock compares up to `now` with the tick, if it is this CPU's that is compared.
+    /// The comparison of clock and tick as of `now`, if it uses this CPU's tick.
     pub(super) fn tick_check(&self, now: u64) -> Option<TickCheck> {
         let was = self.port.mask();
-        let ours = self.lane().is_some_and(|lane| {
-            let ours = u32::from(lane.writer.stream().buffer().cpu()) + 1;
+        let ours = self.cpu_buffer().is_some_and(|cpu_buffer| {
+            let ours = u32::from(cpu_buffer.writer.stream().buffer().cpu()) + 1;
             [0, ours].contains(&self.shared.ticking.load(Ordering::Relaxed))
         });
         let check = self.shared.metadata.tick_check(now).filter(|_| ours);

@@ -7,8 +7,8 @@ use crate::hot::{Hot, low};
 use kymo_wire::event::EventId;
 
 impl<P: SinglePort + 'static> Single<P> {
-    /// Reserves a record of so many bytes, and returns where they go; null if it is not to be recorded
-    /// now, or cannot be (then it is counted).
+    /// Reserves a record of `length` bytes and returns the address of its data; null if nothing is to be recorded now,
+    /// or if it is not possible (which is counted).
     #[inline(always)]
     pub fn reserve(
         &'static self,
@@ -20,10 +20,10 @@ impl<P: SinglePort + 'static> Single<P> {
             .unwrap_or_else(|| self.reserve_slowly(hot, config, length))
     }
 
-    /// The same with interrupts masked once, if there is room and nothing else to be done.
+    /// The same with interrupts masked once, if there is room and nothing else to do.
     #[inline(always)]
     fn reserve_direct(&'static self, hot: &'static Hot, length: usize) -> Option<*mut u8> {
-        // (Like a marker it is nothing but a record.)
+        // (Like a marker, it needs nothing but a record.)
         let is_direct = self.writer.is_direct(Event::Marker(0));
         if !is_direct || length >> 16 != 0 || !self.is_allowed(hot) {
             return None;
@@ -33,7 +33,7 @@ impl<P: SinglePort + 'static> Single<P> {
         let data = if P::GUARDED && self.inside.get() {
             None
         } else {
-            // SAFETY: the counter is there, and the cursor is the stream's: its limit is 0 whenever nothing is to be
+            // SAFETY: the counter exists, and the cursor is the stream's: its limit is 0 whenever nothing is to be
             // recorded.
             unsafe {
                 let now = low::<P>(self.port.read(cursor.counter.get()).into());
@@ -68,8 +68,8 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Finishes a reserved record, with this type; 0 is none: it is taken back, or where something was
-    /// recorded since stays as unfinished.
+    /// Finishes a reserved record, with this type; 0 discards it: it is removed, or remains unfinished if something was
+    /// recorded since.
     ///
     /// # Safety
     /// `data` came from [`reserve`](Self::reserve), is not null, and is used for the last time.

@@ -1,4 +1,4 @@
-//! What the program asks of the recorder, beside what it tells of itself.
+//! Commands of the program to the recorder.
 
 use kymo_wire::event::{Cause, MetadataType};
 use kymo_wire::link::SetupError;
@@ -13,32 +13,31 @@ use crate::items::Work;
 use crate::link::Control;
 use crate::profile::Profile;
 
-/// How far back the last record may lie before the fast path is closed, in ticks: far enough that the
-/// slow path would be taken anyway, and much less than the counter's turn.
+/// Age of the last record, in ticks, above which a tick closes the fast path: so far that the slow path would be taken
+/// anyway, and much less than the counter's wraparound interval.
 const FAR: usize = 1 << 16;
 
-/// What a program asks for by a word.
+/// A command of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Recording off.
+    /// Turns recording off.
     Off,
-    /// Recording on.
+    /// Turns recording on.
     On,
-    /// One more reason not to record.
+    /// Disables recording once more.
     Disable,
-    /// One less.
+    /// Reverts one disabling.
     Enable,
-    /// This function turns recording on; 0: none does.
+    /// Sets the function that turns recording on; 0: none.
     Trigger(usize),
-    /// This function turns recording off; 0: none does.
+    /// Sets the function that turns recording off; 0: none.
     Stopper(usize),
-    /// The trigger turns recording on once, or each time.
+    /// Sets whether the trigger turns recording on only once.
     Once(bool),
 }
 
 impl<P: SinglePort + 'static> Single<P> {
-    /// The periodic tick: keeps the clock, and lets the buffers go when the host that was reading
-    /// them is gone.
+    /// The periodic tick: updates the clock, and unfreezes the buffers when the host that was reading them has gone.
     pub fn tick(&'static self, hot: &'static Hot, config: &'static Config) {
         let hot = P::somewhere(hot);
         if !self.wake(hot, config) || !hot.gate.state().set_up() {
@@ -65,7 +64,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// What the link sees of the recorder.
+    /// The recorder as the link sees it.
     pub(super) fn handle(&'static self, hot: &'static Hot, config: &'static Config) -> Handle<P> {
         Handle {
             hot,
@@ -74,7 +73,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// What a link may ask of the recorder, for one that is not [`poll`](Self::poll)ed.
+    /// The link's interface to the recorder, for a link that is not [`poll`](Self::poll)ed.
     pub fn control(
         &'static self,
         hot: &'static Hot,
@@ -83,7 +82,7 @@ impl<P: SinglePort + 'static> Single<P> {
         self.handle(hot, config)
     }
 
-    /// Does what the program asks for.
+    /// Executes a command of the program.
     #[inline(always)]
     pub fn ask(&'static self, hot: &'static Hot, config: &'static Config, wish: Wish) {
         if self.wake(hot, config) {
@@ -91,7 +90,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// The same once RAM is initialized. Trigger and stopper are kept.
+    /// The same once RAM is initialized. Saves trigger and stopper for the next boot.
     #[inline(never)]
     pub(super) fn grant(&'static self, hot: &'static Hot, wish: Wish) {
         let gate = &hot.gate;
@@ -120,8 +119,8 @@ impl<P: SinglePort + 'static> Single<P> {
         self.port.unmask(was);
     }
 
-    /// Keeps trigger and stopper, and when they act, over a reboot, where that is possible. An interrupt that sets them
-    /// meanwhile keeps its own first, and then this does it again.
+    /// Saves trigger and stopper, and their conditions, for the next boot, where that is possible. If an interrupt sets
+    /// them meanwhile it saves its own, and this then saves again.
     pub(super) fn keep_functions(&self, gate: &Gate) {
         let Some(config) = self.writer.config() else {
             return;
@@ -135,7 +134,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Adds a fact to the metadata ([`Metadata::add`](crate::metadata::Metadata)).
+    /// Adds an entry to the metadata ([`Metadata::add`](crate::metadata::Metadata)).
     pub fn describe(
         &'static self,
         hot: &'static Hot,
@@ -151,7 +150,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Sets the recorder up if it is not yet; why it could not be. (Before RAM is initialized nobody knows.)
+    /// Sets the recorder up if it is not yet; returns why that failed. (`None` before RAM is initialized.)
     pub fn set_up_error(
         &'static self,
         hot: &'static Hot,
@@ -164,7 +163,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Forgets events and table. Nothing happens while a dump is being read, or a stream.
+    /// Drops events and table. Does nothing while a dump or a stream is being read.
     pub fn clear(&'static self, hot: &'static Hot, config: &'static Config) {
         let hot = P::somewhere(hot);
         if self.wake(hot, config) && !self.is_streaming(hot, config) {
@@ -172,10 +171,10 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Forgets all, what was lost too.
+    /// Drops all events, and the counts of losses.
     ///
-    /// The packets go at once. A table takes long, so it takes no events meanwhile: interrupts stay
-    /// open, and what they record (a trigger's entry, maybe) is in the new recording, whole.
+    /// Packets are dropped at once. Clearing a table takes long, so it counts no events meanwhile: interrupts remain
+    /// enabled, and what they record (a trigger's entry, maybe) is complete in the new recording.
     pub(super) fn clear_all(&self, gate: &Gate) {
         let stream = self.writer.stream();
         let begun = self.masked(|| {
@@ -188,14 +187,14 @@ impl<P: SinglePort + 'static> Single<P> {
             self.rings.work(Work::Clear(stream.mode()), || 0);
             self.writer.profile().is_some_and(Profile::pause)
         });
-        // Not from inside a hook (which was counted), nor while a dump is being read, nor if the
-        // context that this one interrupted is at it.
+        // Not within a hook (which was counted), nor while a dump is being read, nor if the context that this one has
+        // interrupted is clearing the table.
         if begun == Some(true) {
             self.wipe(gate);
         }
     }
 
-    /// Empties the table, which has been paused, and lets it go on: from then on if recording is on.
+    /// Clears the paused table and resumes it, counting from now on if recording is on.
     #[inline(never)]
     pub(super) fn wipe(&self, gate: &Gate) {
         let Some(profile) = self.writer.profile() else {

@@ -1,4 +1,5 @@
-//! The recording of one processor as text: apart, so that a program that never asks for it has none of its code.
+//! Text dump of one processor's recording. In a file of its own, so that a program that never requests it contains none
+//! of its code.
 
 use super::{Single, SinglePort};
 use crate::config::Config;
@@ -7,9 +8,9 @@ use crate::hot::Hot;
 use crate::link::{Control, Subject};
 
 impl<P: SinglePort> Single<P> {
-    /// Gives all that was recorded to `put`, as lines of text; meanwhile nothing is recorded. From any context, fault handlers
-    /// too, also while a host reads a dump. False, and nothing is given, if there is no recorder, or this interrupted it in the
-    /// middle of its work: then the buffer is not consistent.
+    /// Passes the whole recording to `put`, as lines of text; nothing is recorded meanwhile. Works from any context,
+    /// fault handlers too, also while a host reads a dump. Returns false, and passes nothing, if there is no recorder,
+    /// or if this has interrupted the recorder: then the buffer is not consistent.
     pub fn dump_text(
         &'static self,
         hot: &'static Hot,

@@ -1,4 +1,4 @@
-//! What the link may ask of the recorder of one processor.
+//! The link's interface to the recorder of one processor.
 
 use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{Identity, Mode};
@@ -11,7 +11,7 @@ use crate::items::{Ring, Work};
 use crate::link::{Control, Refusal, SCRATCH_BYTES, Status, Subject, later};
 use crate::profile::Profile;
 
-/// What the link sees.
+/// The recorder as the link sees it.
 pub(super) struct Handle<P: 'static> {
     pub hot: &'static Hot,
     pub single: &'static Single<P>,
@@ -19,7 +19,7 @@ pub(super) struct Handle<P: 'static> {
 }
 
 impl<P: SinglePort> Handle<P> {
-    /// Nobody is writing to the buffer where it would be forgotten.
+    /// Checks that no record is being filled, which clearing would destroy.
     fn clearable(&self) -> Result<(), Refusal> {
         self.ready()?;
         if self.single.writer.stream().is_reserved() {
@@ -28,7 +28,7 @@ impl<P: SinglePort> Handle<P> {
         Ok(())
     }
 
-    /// The ring of a stream of items: they count on from the stream of events, which is 0.
+    /// The ring of a stream of items: these are numbered from 1, and the stream of events is 0.
     fn ring(&self, stream: u16) -> Option<&'static Ring<P>> {
         self.single
             .rings
@@ -151,7 +151,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     fn set_mode(&self, mode: Mode) -> Result<(), Refusal> {
         self.clearable()?;
         let single = self.single;
-        // (What an interrupt records before the next line is forgotten with all the rest.)
+        // (The next call also drops what an interrupt records before it.)
         single.masked(|| single.writer.stream().set_mode(mode));
         single.clear_all(&self.hot.gate);
         Ok(())
@@ -172,7 +172,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         }
         if subject == Subject::Profile {
             let profile = single.writer.profile().ok_or(Refusal::NoProfile)?;
-            // The context that clears it has been interrupted by this one.
+            // This context has interrupted the one that clears the table.
             if !profile.is_kept() {
                 return Err(Refusal::Busy);
             }
@@ -207,7 +207,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     ) -> Option<&'a [u8]> {
         let writer = &self.single.writer;
         match (subject, n) {
-            // SAFETY: what is added to sealed metadata stands behind what is read.
+            // SAFETY: additions to sealed metadata are written behind what is read.
             (Subject::Trace, 0) => Some(unsafe { self.single.metadata.packet() }),
             (Subject::Trace, n) => {
                 let rings = &self.single.rings;
@@ -249,8 +249,8 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     fn waiting(&self, stream: u16, n: u32) -> Option<&[u8]> {
         match self.ring(stream) {
             Some(ring) => ring.waiting(n),
-            // SAFETY: in stream mode the link is the only reader, and it is in one place at a time;
-            // it releases no packet that it still looks at.
+            // SAFETY: in stream mode the link is the only reader, and it runs in one context at a time; it releases no
+            // packet that it still reads.
             None => unsafe { self.single.writer.stream().buffer().waiting(n) },
         }
     }
@@ -281,7 +281,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     }
 
     fn sealed_facts(&self) -> &[u8] {
-        // SAFETY: what is added to sealed metadata stands behind what is read.
+        // SAFETY: additions to sealed metadata are written behind what is read.
         unsafe { self.single.metadata.packet() }
     }
 

@@ -1,9 +1,8 @@
-//! What recording costs on one processor ([`crate::cost`]).
+//! Measures the recording overhead on one processor ([`crate::cost`]).
 //!
-//! It is measured when there is a clock, and again whenever hooks begin to take another way.
-//! Interrupts are masked for two hooks at a time. A table would keep what is measured, so it is
-//! emptied after that; therefore where there is one nothing is measured once anything has been
-//! recorded.
+//! It is measured when there is a clock, and again whenever hooks begin to take another path. Interrupts are masked for
+//! two hooks at a time. A profile table counts the measured calls, so it is cleared afterwards; therefore with a table
+//! nothing is measured once anything has been recorded.
 
 use kymo_wire::cost::Sums;
 use kymo_wire::event::MetadataType;
@@ -15,7 +14,7 @@ use crate::gate::Gate;
 use crate::hot::{Cursor, Hot};
 use crate::profile::Profile;
 
-/// Where it is measured.
+/// The recorder under measurement.
 struct Here<'a, P: 'static> {
     single: &'a Single<P>,
     hot: &'a Hot,
@@ -45,9 +44,9 @@ impl<P: SinglePort + 'static> Bench for Here<'_, P> {
         &self.hot.gate
     }
 
-    /// (Not [`Single::now`], which takes longer when a hook has recorded since. The recorder's clock
-    /// was read before, and does not fall behind in so short a time.) Inside, for the program's own function may
-    /// be instrumented.
+    /// Reads the clock with the guard set, because the program's own function may be instrumented. (Not by
+    /// [`Single::now`], which takes longer when a hook has recorded since. The recorder's clock was read before, and
+    /// can't fall behind in so short a time.)
     #[inline(always)]
     fn clock(&self) -> u64 {
         self.single.inside.set(true);
@@ -68,12 +67,11 @@ impl<P: SinglePort + 'static> Bench for Here<'_, P> {
 }
 
 impl<P: SinglePort> Single<P> {
-    /// Measures what recording costs and tells it in the metadata, if that has not been done yet and
-    /// can be.
+    /// Measures the recording overhead and adds it to the metadata, if that has not been done yet and is possible.
     #[cold]
     #[inline(never)]
     pub(super) fn measure(&'static self, hot: &'static Hot) {
-        // Interrupts may come here too, and must not begin it again.
+        // Interrupts may call this too, and must not start it again.
         let way = self.writer.way();
         if self.port.hooks().is_none() || self.measured.replace(way) == way {
             return;
@@ -84,17 +82,17 @@ impl<P: SinglePort> Single<P> {
         if !usable || !self.metadata.has_room_for_costs() || profile.is_some() && state.turned() {
             return self.measured.set(0);
         }
-        // It takes what is measured as if it had been recorded.
+        // The table handles the measured calls as if they were recorded.
         if let Some(profile) = profile {
             profile.record(0, true);
         }
         let here = Here { single: self, hot };
-        // (It happens at no moment.)
+        // (These entries have no time.)
         let tell = |text: &[u8]| self.metadata.add(MetadataType::Measured, 0, 0, text);
-        // A program that does not tell of switches would seem to do so by now.
+        // Read before, because the measured events would look like switches that the program reports.
         let switches = self.writer.is_told();
         measure(here, switches, tell, || self.measured.set(0));
-        // (All from the beginning: there is no register to keep it in.)
+        // (Addresses from scratch, because no register could keep them.)
         let (this, hot) = (P::somewhere(self), P::somewhere(hot));
         if this.writer.profile().is_some_and(Profile::pause) {
             this.wipe(&hot.gate);

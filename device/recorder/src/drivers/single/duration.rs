@@ -1,4 +1,4 @@
-//! Duration mode on one processor: what hooks leave to this, and what changes its settings.
+//! Duration mode on one processor: the slow path of its hooks, and its settings.
 
 use core::ptr::null_mut;
 
@@ -16,24 +16,24 @@ use crate::sync::Ordering;
 use crate::{Edge, Event};
 use kymo_wire::link::Duration;
 
-/// In the gate's word: functions are watched for.
+/// Bit of the gate's word: functions are filtered.
 const WATCHES: usize = 1;
-/// In the gate's word: calls take the slow path.
+/// Bits of the gate's word: calls take the slow path.
 const SLOW: usize = 3;
 
 impl<P: SinglePort + 'static> Single<P> {
-    /// The program's structure for duration mode, if it has one that can be used.
+    /// The program's structure for duration mode, if it has a usable one.
     pub(super) fn duration(&self) -> Option<&'static Control> {
         self.duration.get()
     }
 
-    /// Gives the recorder the program's structure, before it is set up: `None` if it has none.
+    /// Gives the recorder the program's structure, before the set-up: `None` if it has none.
     pub fn give_duration(&self, control: Option<&'static Control>) {
         self.duration
             .set(control.filter(|control| control.is_usable()));
     }
 
-    /// Takes the program's settings, when it is being set up.
+    /// Applies the program's settings during the set-up.
     pub(super) fn set_up_duration(&self, hot: &Hot, config: &Config, build_id: &[u8]) {
         if self.duration().is_none() {
             self.give_duration(program());
@@ -47,7 +47,7 @@ impl<P: SinglePort + 'static> Single<P> {
         self.apply_duration(hot, control);
     }
 
-    /// Makes gate and packets what the settings say, inside.
+    /// Applies the settings to gate and packets, with the guard set.
     fn apply_duration(&self, hot: &Hot, control: &Control) {
         let stream = self.writer.stream();
         let on = control.settings.is_on();
@@ -69,14 +69,14 @@ impl<P: SinglePort + 'static> Single<P> {
         hot.gate.set_duration(if on { word } else { null_mut() });
     }
 
-    /// The stopper is another one.
+    /// Applies a change of the stopper.
     pub(super) fn refresh_duration(&self, hot: &Hot) {
         if let Some(control) = self.duration() {
             self.masked(|| self.apply_duration(hot, control));
         }
     }
 
-    /// Nothing is open: what was entered before is not followed. Inside.
+    /// Drops all open calls, with the guard set: calls entered before are not tracked.
     pub(super) fn restart_duration(&self) {
         if let Some(control) = self.duration() {
             control.settings.rearm();
@@ -84,8 +84,8 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// An event that is no call, in duration mode: whether that is all, because switches and interrupts are not recorded
-    /// beside the calls.
+    /// Handles an event other than a call, in duration mode. Returns whether that was all, because switches and
+    /// interrupts are not recorded besides the calls.
     #[inline(never)]
     pub fn duration_event(
         &'static self,
@@ -102,8 +102,8 @@ impl<P: SinglePort + 'static> Single<P> {
         self.follow_event(hot, control, event)
     }
 
-    /// An event that stops recording: it is the last that is recorded, or calls are recorded behind it. As of
-    /// [`duration_event`](Self::duration_event).
+    /// Handles an event that stops recording: it is the last one recorded, or recording stops after more calls. Returns
+    /// as [`duration_event`](Self::duration_event).
     #[cold]
     #[inline(never)]
     fn freeze_on(
@@ -128,11 +128,11 @@ impl<P: SinglePort + 'static> Single<P> {
         true
     }
 
-    /// Does what an event means for calls; whether that is all.
+    /// Updates the calls with an event; returns whether that was all.
     #[inline(always)]
     fn follow_event(&self, hot: &Hot, control: &Control, event: Event) -> bool {
         match event {
-            // The calls' ends say where it leads.
+            // The ends of the calls show where the jump led.
             Event::Setjmp(buffer) => {
                 self.masked(|| control.set_jump(buffer));
                 return hot.gate.state().on();
@@ -165,7 +165,7 @@ impl<P: SinglePort + 'static> Single<P> {
             return;
         };
         self.masked(|| {
-            // At first the program is asked which thread runs, until it has reported a switch.
+            // Until the program has reported a switch, `current_thread` is called for the running thread.
             let is_slow = hot.gate.look() == Look::Duration(SLOW);
             if is_slow && !self.is_slow(hot, control) {
                 self.apply_duration(hot, control);
@@ -181,7 +181,7 @@ impl<P: SinglePort + 'static> Single<P> {
             || self.writer.asks_thread()
     }
 
-    /// A call in duration mode, as hooks that are not in assembly do it, or leave it.
+    /// A call in duration mode, for portable hooks and for calls that the assembly hooks leave.
     #[inline(never)]
     pub fn duration_call(
         &'static self,
@@ -196,7 +196,7 @@ impl<P: SinglePort + 'static> Single<P> {
         let mut now = None;
         let place = hot.cursor.counter.get();
         if !place.is_null() {
-            // SAFETY: the counter is there.
+            // SAFETY: the counter exists.
             let read = || low::<P>(unsafe { self.port.read(place) }.into());
             let is_usual = match bits {
                 0 => true,
@@ -220,7 +220,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// A function was entered, which is not usual: it is watched for, or its stack is full.
+    /// Slow path of an entry: the function is filtered, or its stack is full.
     #[inline(never)]
     pub fn duration_enter(&self, hot: &'static Hot, function: usize, site: Site) {
         let Some(control) = self.duration() else {
@@ -241,14 +241,14 @@ impl<P: SinglePort + 'static> Single<P> {
                 let _ = self.writer.follow_stopper(Edge::Enter, site);
             }
             if !control.enter_slowly(function | CODE_BIT, low::<P>(self.now())) {
-                // It has no frame, so it will have no record, however long it takes.
+                // It has no frame, so there will be no record of it, however long it takes.
                 self.lose();
             }
         });
     }
 
-    /// A function was left at `ended` (the low bits), which is not usual: it took long, it is watched for, or its
-    /// entry is not on top.
+    /// Slow path of an exit at `ended` (the low bits): the call took long, its function is filtered, or its entry is
+    /// not on top of the stack.
     #[inline(never)]
     pub fn duration_exit(&self, hot: &'static Hot, function: usize, ended: Option<usize>) {
         let Some(control) = self.duration() else {
@@ -284,7 +284,7 @@ impl<P: SinglePort + 'static> Single<P> {
         });
     }
 
-    /// Where the program does not tell of its threads, asks which one runs. Inside.
+    /// Updates the running thread by `current_thread`, where the program does not report switches. With the guard set.
     fn follow_thread(&self, control: &Control) {
         if self.writer.asks_thread() && self.writer.stream().isr_depth.get() == 0 {
             let thread = self.writer.ask_thread();
@@ -292,14 +292,14 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Records a call that ended at `ended`. Inside.
+    /// Records a call that ended at `ended`. With the guard set.
     fn record_call(&self, hot: &Hot, call: &Ended, thread: usize, ended: u64) {
         let state = hot.gate.state();
         if !state.open() {
             return self.refuse(state);
         }
         let stream = self.writer.stream();
-        // An interrupt may have recorded something since: the beginning stays what it is.
+        // An interrupt may have recorded something later: the end is moved, and the beginning preserved.
         let now = ended.max(stream.last());
         if self.clock.doubtful() {
             self.tell_gap(now);
@@ -321,7 +321,7 @@ impl<P: SinglePort + 'static> Single<P> {
         );
     }
 
-    /// Records the calls that are open, for a reader; each in a masked step of its own.
+    /// Records the open calls for a reader, each with interrupts masked separately.
     pub(super) fn tell_open_calls(&self, hot: &Hot) {
         let Some(control) = self.duration().filter(|_| hot.gate.in_duration()) else {
             return;
@@ -363,7 +363,8 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Gives frames the upper half of their times, if that is due; and does what a debugger asked for. From a tick, outside.
+    /// Updates the upper half of the frames' times, if that is due, and applies a debugger's request. Called at a tick,
+    /// without the guard.
     pub(super) fn tick_duration(&self, hot: &Hot) {
         let Some(control) = self.duration() else {
             return;
@@ -385,7 +386,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Does what a host asks of duration mode.
+    /// Executes a host's request to duration mode.
     pub(super) fn ask_duration(
         &self,
         hot: &Hot,
@@ -426,7 +427,7 @@ impl<P: SinglePort + 'static> Single<P> {
         Ok(())
     }
 
-    /// How duration mode is set, for `listsets` and the like: the words of the answer.
+    /// Settings of duration mode, for the reply to `listsets` and similar commands.
     pub(super) fn duration_report(&self) -> Option<crate::link::DurationReport> {
         let control = self.duration()?;
         let settings = &control.settings;

@@ -1,4 +1,4 @@
-//! What the recorder says of itself.
+//! Status of the recorder.
 
 use kymo_wire::link::{Fault, SetupError};
 
@@ -11,12 +11,12 @@ impl<P: SinglePort + 'static> Single<P> {
         Fault::from_number(self.fault.get()).map(|fault| fault.of(self.culprit.get()))
     }
 
-    /// How many hooks from inside a hook there were.
+    /// Number of hooks within hooks.
     pub fn refused(&self) -> u32 {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// The function that the last of them was for; 0: none, or not known.
+    /// The function of the last one; 0: none, or unknown.
     pub fn refused_function(&self) -> usize {
         match self.fault.get() {
             0 => self.culprit.get(),
@@ -24,7 +24,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// How many of them the stream has not been told of.
+    /// How many of them the stream's count of losses does not include yet.
     pub fn untold(&self) -> u32 {
         self.refused().wrapping_sub(self.refused_told.get())
     }

@@ -1,4 +1,4 @@
-//! Items of one processor: rings beside the event stream, under the same gate and clock.
+//! Items on one processor: rings beside the event stream, with the same gate and clock.
 
 use core::cell::Cell;
 
@@ -8,16 +8,15 @@ use crate::encode::Driver;
 use crate::hot::Hot;
 use crate::items::{Item, Moment, Ring, Work};
 
-/// How often room is looked for before items are given up.
+/// Number of attempts to make room before items are lost.
 const TRIES: u32 = 64;
 
 impl<P: SinglePort + 'static> Single<P> {
-    /// Produces items that share one time and stay together: no other item of the ring comes between
-    /// them, and they are in one packet. Interrupts are masked while they are put down, and for each
-    /// thing that must be done before.
+    /// Produces items that share one time and stay together: within one packet, with no other item of the ring in
+    /// between. Interrupts are masked while they are stored, and separately for each step that must be done before.
     ///
-    /// If an interrupt turns recording off before the clock is read, the items are recorded: what they
-    /// tell of happened before. A ring that is sealed or cleared has no room.
+    /// If an interrupt turns recording off before the clock is read, the items are recorded: the event that they
+    /// describe happened before. A ring that is sealed or cleared has no room.
     #[inline(never)]
     pub fn produce(
         &'static self,
@@ -40,8 +39,8 @@ impl<P: SinglePort + 'static> Single<P> {
         admitted && hot.gate.open() && ring.has_memory() && self.put(hot, ring, items)
     }
 
-    /// The same where room has to be made. A counter that does not count up is far from its last time whenever
-    /// it is read: then the items are lost in the end.
+    /// The same where room must be made. A counter that does not count up is far from its last time whenever it is
+    /// read: then the items are finally lost.
     #[cold]
     #[inline(never)]
     fn produce_with_room(
@@ -65,7 +64,7 @@ impl<P: SinglePort + 'static> Single<P> {
         });
     }
 
-    /// Puts items that are admitted down in a ring that has memory, if that takes nothing first.
+    /// Stores admitted items in a ring that has memory, if nothing has to be done first.
     #[inline(always)]
     fn put(&self, hot: &Hot, ring: &Ring<P>, items: &[Item]) -> bool {
         if !P::PUTS_ITEMS {
@@ -80,14 +79,15 @@ impl<P: SinglePort + 'static> Single<P> {
             Some(_) => time.as_ptr().cast_const(),
             None => hot.cursor.counter.get(),
         };
-        // SAFETY: the counter is there, and the ring may hold so many.
+        // SAFETY: the counter exists, and the ring may hold so many.
         let done = unsafe { P::put_items(ring, counter, items) };
         self.leave_clock(was);
         done
     }
 
-    /// Does one thing so that so many items will find room, if they are admitted; false if they are not to be recorded. They are
-    /// counted if there is no room, or if only a reader, or the want of a clock, is in the way.
+    /// Makes one change towards room for `items` items, if they are admitted; returns false if they are not to be
+    /// recorded. Counts them as lost if there is no room, or if only a reader or the lack of a clock prevents
+    /// recording.
     #[cold]
     #[inline(never)]
     fn make_room(
@@ -132,7 +132,7 @@ impl<P: SinglePort + 'static> Single<P> {
         let moment = self.moment();
         let was = self.port.mask();
         let mut room = true;
-        // A reader may have come meanwhile.
+        // A reader may have frozen the ring meanwhile.
         if let Some(now) = self.low_time(&hot.cursor)
             && gate.open()
         {
@@ -146,7 +146,7 @@ impl<P: SinglePort + 'static> Single<P> {
         room
     }
 
-    /// Takes a ring into the list, when it is first used; false if it has no memory.
+    /// Adds a ring to the list at its first use; returns false if it has no memory.
     #[inline(never)]
     fn list(&self, ring: &'static Ring<P>) -> bool {
         let usable = ring.usable();
@@ -157,8 +157,8 @@ impl<P: SinglePort + 'static> Single<P> {
         usable
     }
 
-    /// A producer in assembly came to the end of a packet of `ring` with this item. If it takes a
-    /// `counter` for the clock that is not, its items are lost.
+    /// Handles an item that a producer in assembly stored in the sentinel slot of `ring`. If the producer takes a
+    /// `counter` for the clock that is not the clock, the item is lost.
     pub fn landed(
         &'static self,
         hot: &'static Hot,
@@ -179,7 +179,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// What a packet of items says of the moment at which it is begun.
+    /// The context for the header of a packet of items.
     fn moment(&self) -> Moment {
         let stream = self.writer.stream();
         Moment {
@@ -189,7 +189,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Has producers in assembly come by, because the gate is not as it was.
+    /// Closes the rings of producers in assembly, because the gate has changed: so they reach the recorder.
     pub(super) fn hold_items(&self) {
         self.rings.work(Work::Hold, || self.now());
     }

@@ -1,16 +1,16 @@
-//! The link of the recorder of one processor: it is apart, so that a program that never calls a function
-//! of the link's has none of its code and memory.
+//! The link of the recorder of one processor. In a file of its own, so that a program that never calls a function of
+//! the link contains none of its code and memory.
 
 use super::{Single, SinglePort};
 use crate::config::Config;
 use crate::hot::Hot;
 
-/// What other functions than the link's own call of it: its tick, if this is one. Returns whether a host
-/// takes packets out.
+/// The part of the link that other functions call: handles a tick, if this is one. Returns whether a host is reading a
+/// stream.
 pub(super) type Listen<P> = fn(&'static Single<P>, &'static Hot, &'static Config, bool) -> bool;
 
 impl<P: SinglePort> Single<P> {
-    /// The link has a tick from now on.
+    /// Enables the link's handling of ticks.
     fn listen(&self) {
         self.listening.set(Some(Self::tick_link));
     }
@@ -25,13 +25,13 @@ impl<P: SinglePort> Single<P> {
         streaming
     }
 
-    /// Whether a host takes packets out.
+    /// Whether a host is reading a stream.
     pub(super) fn is_streaming(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
         let listening = self.listening.get();
         listening.is_some_and(|listen| listen(self, hot, config, false))
     }
 
-    /// A byte arrived from the host.
+    /// Passes a byte from the host to the link.
     pub fn receive(&self, hot: &'static Hot, byte: u8) {
         if hot.gate.state().alive() {
             self.listen();
@@ -39,7 +39,7 @@ impl<P: SinglePort> Single<P> {
         }
     }
 
-    /// Does what the host asked for.
+    /// Executes the host's requests.
     pub fn poll(&'static self, hot: &'static Hot, config: &'static Config) {
         if self.wake(hot, config) {
             self.listen();
@@ -47,7 +47,7 @@ impl<P: SinglePort> Single<P> {
         }
     }
 
-    /// Whether a [poll](Self::poll) would have something to do.
+    /// Whether a [poll](Self::poll) would have work to do.
     pub fn pending(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
         hot.gate.state().alive() && self.port.link().is_pending(&self.handle(hot, config))
     }

@@ -1,5 +1,4 @@
-//! The first thing a recorder does: taking the program's configuration, or saying what is wrong with
-//! it.
+//! Set-up of the recorder: checks the program's configuration, and applies it or reports the error.
 
 use core::ptr::null;
 
@@ -14,8 +13,8 @@ use crate::identity::{build_id_of, functions, mode, retained};
 use crate::retained::Retained;
 
 impl<P: SinglePort + 'static> Single<P> {
-    /// Whether RAM is initialized, so that the recorder may be touched. Sets it up if it is not yet; without
-    /// a clock the next call tries again.
+    /// Whether RAM is initialized, so that the recorder may be used. Sets the recorder up if it is not yet; without a
+    /// clock the next call tries again.
     #[inline(never)]
     pub(super) fn wake(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
         let state = hot.gate.state();
@@ -32,7 +31,7 @@ impl<P: SinglePort + 'static> Single<P> {
         true
     }
 
-    /// Whether it is set up now, by this.
+    /// Sets the recorder up; returns whether this call did it.
     #[cold]
     #[inline(never)]
     fn set_up(&'static self, hot: &'static Hot, config: &'static Config) -> bool {
@@ -70,7 +69,7 @@ impl<P: SinglePort + 'static> Single<P> {
             return Err(Fault::OneCpu.of(config.cpu_count as usize));
         }
         let build_id = build_id_of(config);
-        // Names may come before there is a clock.
+        // Names may be added before there is a clock.
         let has_metadata = cfg!(feature = "metadata") && !config.metadata.is_null();
         if has_metadata && !self.metadata.is_set_up() {
             // SAFETY: the program gives its memory to the recorder, and describes it truly.
@@ -105,7 +104,7 @@ impl<P: SinglePort + 'static> Single<P> {
         hot.cursor.counter.set(counter);
         // SAFETY: as above.
         unsafe { self.writer.set_up(config) };
-        // The clock can be read from here on. It begins where the counter stands.
+        // The clock can be read from here on. It begins at the counter's value.
         let now = self.advance();
         stream.set_mode(mode(config));
         if config.slot_count != 0 && !cfg!(feature = "profile") {
@@ -122,7 +121,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 )?;
             }
         }
-        // It depends on whether there is a table.
+        // After the table, on which the choice depends.
         self.writer.allow_fast(!counter.is_null());
         if has_metadata {
             self.metadata.clock(0, rate.hz, rate.bits());
@@ -140,8 +139,8 @@ impl<P: SinglePort + 'static> Single<P> {
         Ok(())
     }
 
-    /// Whether a hook may go on: in a library that is [`checked`](crate) each looks whether it can mask interrupts, once
-    /// the recorder is set up.
+    /// Whether a hook may continue: in a library built as [`checked`](crate), each hook checks that it can mask
+    /// interrupts, once the recorder is set up.
     #[inline(always)]
     pub(super) fn is_allowed(&self, hot: &Hot) -> bool {
         !cfg!(feature = "checked") || self.port.is_privileged() || {
@@ -150,13 +149,13 @@ impl<P: SinglePort + 'static> Single<P> {
             if refused {
                 self.can_mask(hot);
             }
-            // What was not set up yet is refused by the set-up.
+            // The set-up itself refuses a recorder that is not set up yet.
             !refused
         }
     }
 
-    /// Whether interrupts can be masked here, which is looked at where packets change. If not, nothing is recorded any
-    /// more, and `status` says why: what was recorded meanwhile may be torn.
+    /// Checks, at changes of packets, that interrupts can be masked here. If not, stops recording for good, and
+    /// `status` reports why: records since the last check may be torn.
     #[inline(never)]
     pub(super) fn can_mask(&self, hot: &Hot) -> bool {
         if self.port.is_privileged() {
@@ -169,13 +168,13 @@ impl<P: SinglePort + 'static> Single<P> {
         false
     }
 
-    /// How the clock counts, once it has been set up.
+    /// Properties of the clock, once it has been set up.
     pub(super) fn rate(&self, config: &Config) -> Rate {
         Rate::of_counter(config.clock_hz, self.clock.turn(), config.tick_hz)
     }
 
-    /// The counter that the fast path can read: one of 32 bits whose place is known, on a target
-    /// whose cursor keeps so many bits of the time. Null if there is none.
+    /// Address of the counter for the fast path: a 32-bit counter with a known address, on a target whose cursor keeps
+    /// 32 bits of the time. Null if there is none.
     fn fast_counter(&self, config: &Config, turn: u32) -> *const u32 {
         if P::LAYOUT.word != WordSize::Bits32 || turn != 0 {
             null()

@@ -1,4 +1,4 @@
-//! How one processor records: each step with interrupts masked, and no longer than that.
+//! Recording steps on one processor: interrupts are masked separately for each step.
 
 use core::cell::Cell;
 
@@ -11,17 +11,17 @@ use kymo_wire::event::EventId;
 /// More bytes than a [`ClockGap`](EventId::ClockGap) needs.
 const GAP: u32 = 24;
 
-/// The steps of one event.
+/// Driver for one event.
 pub(super) struct Steps<'a, P: 'static> {
     pub single: &'a Single<P>,
     pub hot: &'a Hot,
-    /// The thread that the program named when it was asked for this event. If another one preempts it here, and
-    /// records, the event is begun again.
+    /// The thread that `current_thread` returned for this event. If another thread preempts it here and records, the
+    /// event is started again.
     pub thread: Cell<Option<usize>>,
 }
 
 impl<P: SinglePort + 'static> Steps<'_, P> {
-    /// Whether the event can still be recorded as begun, masked.
+    /// Whether the event can still be recorded as started, with interrupts masked.
     #[inline(always)]
     fn is_current(&self) -> bool {
         self.thread
@@ -31,15 +31,15 @@ impl<P: SinglePort + 'static> Steps<'_, P> {
 }
 
 impl<P: SinglePort + 'static> Single<P> {
-    /// The low bits of the time, masked; `None` if this is inside a hook, or there is something to be
-    /// told first.
+    /// The low bits of the time, with interrupts masked; `None` if this is a hook within a hook, or if a gap must be
+    /// recorded first.
     #[inline(always)]
     pub(super) fn low_time(&self, cursor: &Cursor) -> Option<usize> {
         let counter = cursor.counter.get();
         if counter.is_null() {
             self.other_time()
         } else if P::GUARDED {
-            // SAFETY: the counter is there.
+            // SAFETY: the counter exists.
             self.inside_quietly(|| unsafe { self.port.read(counter) } as usize)
         } else {
             // SAFETY: as above.
@@ -47,16 +47,16 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// The same where the time is not a counter's that is read at an address.
+    /// The same where the clock is not a counter that is read at its address.
     #[inline(never)]
     fn other_time(&self) -> Option<usize> {
         let now = self.inside_quietly(|| self.now())?;
         (!self.clock.doubtful()).then_some(low::<P>(now))
     }
 
-    /// Where the time is not a counter's that is read at an address, masks interrupts and puts the time
-    /// where it can be: returns what [`leave_clock`](Self::leave_clock) needs. An error if this is inside a
-    /// hook, or there is something to be told first.
+    /// Where the clock is not a counter that is read at its address, masks interrupts and stores the time in `time`.
+    /// Returns the state for [`leave_clock`](Self::leave_clock). Fails if this is a hook within a hook, or if a gap
+    /// must be recorded first.
     #[inline(always)]
     pub(super) fn come_to_clock(&self, hot: &Hot, time: &Cell<u32>) -> Result<Option<usize>, ()> {
         if hot.cursor.counter.get().is_null() {
@@ -78,7 +78,7 @@ impl<P: SinglePort + 'static> Single<P> {
         Some(was)
     }
 
-    /// See [`come_to_clock`](Self::come_to_clock).
+    /// Restores interrupts after [`come_to_clock`](Self::come_to_clock).
     #[inline(always)]
     pub(super) fn leave_clock(&self, was: Option<usize>) {
         if let Some(was) = was {
@@ -86,7 +86,8 @@ impl<P: SinglePort + 'static> Single<P> {
         }
     }
 
-    /// Runs `inside`, masked; `None` if this is already inside, which is not counted.
+    /// Runs `inside` with the guard set, with interrupts masked; `None`, without counting, if the guard was set
+    /// already.
     #[inline(always)]
     fn inside_quietly<R>(&self, inside: impl FnOnce() -> R) -> Option<R> {
         if self.inside.get() {
@@ -98,7 +99,7 @@ impl<P: SinglePort + 'static> Single<P> {
         Some(result)
     }
 
-    /// Gives a record room, masked.
+    /// Makes room for a record, with interrupts masked.
     #[inline(always)]
     fn room_inside(&self, hot: &Hot, mut need: Need) -> Found {
         let now = self.now();
@@ -112,8 +113,8 @@ impl<P: SinglePort + 'static> Single<P> {
         found
     }
 
-    /// Marks in the trace that the clock is uncertain before `now`, if there is room; else what comes
-    /// next looks for some.
+    /// Marks in the trace that the clock is uncertain before `now`, if there is room; otherwise the next event makes
+    /// room.
     #[cold]
     #[inline(never)]
     fn put_gap(&self, cursor: &Cursor, now: u64) {

@@ -1,4 +1,4 @@
-//! The stopper turns recording off.
+//! Turns recording off at the stopper's exit.
 
 use kymo_wire::event::Cause;
 
@@ -8,13 +8,13 @@ use crate::gate::Site;
 use crate::hot::Hot;
 
 impl<P: SinglePort + 'static> Single<P> {
-    /// The stopper was entered or left while recording is on: its outermost return turns that off.
+    /// Handles an entry or exit of the stopper while recording is on: its outermost exit turns recording off.
     #[cold]
     #[inline(never)]
     pub(super) fn stop(&self, hot: &Hot, edge: Edge, site: Site) {
         let _ = site;
         self.masked(|| {
-            // (What is captured takes room.)
+            // (A captured variable would take space.)
             #[cfg(not(feature = "conditions"))]
             let site = hot.gate.site(0);
             if self.writer.follow_stopper(edge, site) {

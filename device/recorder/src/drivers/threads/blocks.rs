@@ -2,13 +2,13 @@
 
 use core::sync::atomic::Ordering;
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::gate::Gate;
 
-impl<P: ThreadPort> Lane<P> {
-    /// Reserves a record of so many bytes in the stream of the lane's own thread, and returns where
-    /// they go; null if it is not to be recorded now, or cannot be (then it is counted). A signal
-    /// handler that interrupts a hook cannot.
+impl<P: ThreadPort> ThreadBuffer<P> {
+    /// Reserves a record of `length` bytes in the stream of the owning thread and returns the address of its data; null
+    /// if nothing is to be recorded now, or if it is not possible (which is counted). A signal handler that interrupts
+    /// a hook can't reserve one.
     #[inline(never)]
     pub fn reserve(&self, port: &P, gate: &Gate, length: usize) -> *mut u8 {
         if self.in_hook() {
@@ -28,8 +28,7 @@ impl<P: ThreadPort> Lane<P> {
         data
     }
 
-    /// Finishes a reserved record, with this type; 0 is none, and the record is discarded. By the
-    /// thread, or the handler, that reserved it.
+    /// Finishes a reserved record, with this type; 0 discards it. For the thread, or the handler, that reserved it.
     ///
     /// # Safety
     /// `data` came from [`reserve`](Self::reserve), is not null, and is used for the last time.
@@ -38,12 +37,12 @@ impl<P: ThreadPort> Lane<P> {
             // SAFETY: by this function's contract.
             return unsafe { self.discard(port, gate, data) };
         }
-        // SAFETY: by this function's contract. It touches nothing that hooks do, but for the count of
-        // reserved records, which only the thread changes.
+        // SAFETY: by this function's contract. It touches nothing that hooks do, except for the count of reserved
+        // records, which only the thread changes.
         unsafe { self.writer.stream().commit_block(data, kind) };
     }
 
-    /// Takes a reserved record back; where something was recorded since, it stays as unfinished.
+    /// Discards a reserved record; if something was recorded since, it remains unfinished.
     ///
     /// # Safety
     /// As of [`commit`](Self::commit).
@@ -52,7 +51,7 @@ impl<P: ThreadPort> Lane<P> {
         if !again {
             self.enter(port);
         }
-        // Under a reader, or an interrupted hook, nothing can be taken back.
+        // While a reader is active, or a hook interrupted, nothing can be removed.
         if again || gate.state().frozen() {
             self.writer.stream().buffer().unpin(data, false);
         } else {

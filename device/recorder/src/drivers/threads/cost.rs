@@ -1,15 +1,16 @@
-//! What recording costs a thread ([`crate::cost`]); others of its process are taken to pay the same.
+//! Measures the recording overhead of one thread ([`crate::cost`]); that of the process's other threads is assumed to
+//! be the same.
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::cost::{Bench, Hooks, Undisturbed, measure};
 use crate::encode::Stream;
 use crate::gate::Gate;
 use crate::hot::Cursor;
 
-/// Where it is measured.
+/// The recorder under measurement.
 struct Here<'a, P> {
     port: &'a P,
-    lane: &'a Lane<P>,
+    thread_buffer: &'a ThreadBuffer<P>,
     gate: &'a Gate,
     hooks: &'static Hooks,
 }
@@ -19,11 +20,11 @@ impl<P: ThreadPort> Bench for Here<'_, P> {
     type Tally = Undisturbed;
 
     fn stream(&self) -> &Stream<P> {
-        self.lane.writer.stream()
+        self.thread_buffer.writer.stream()
     }
 
     fn cursor(&self) -> &Cursor {
-        &self.lane.cursor
+        &self.thread_buffer.cursor
     }
 
     fn hooks(&self) -> &'static Hooks {
@@ -40,19 +41,19 @@ impl<P: ThreadPort> Bench for Here<'_, P> {
     }
 }
 
-impl<P: ThreadPort> Lane<P> {
-    /// Measures what recording costs the calling thread, whose lane it is, if the clock counts; gives
-    /// `tell` the text of one [fact](kymo_wire::event::MetadataType::Measured) after the
-    /// other.
-    /// The gate stands open meanwhile, whatever it is: so the process has no other thread that records,
-    /// no signal is delivered to this one, and it is not time for the
-    /// [time of day](ThreadPort::wall_clock_due). Nothing has been recorded yet.
+impl<P: ThreadPort> ThreadBuffer<P> {
+    /// Measures the recording overhead in the calling thread, the owner, if the clock counts; passes the text of each
+    /// [fact](kymo_wire::event::MetadataType::Measured) to `tell`.
+    ///
+    /// The gate is forced open meanwhile. So the caller ensures that no other thread of the process records, no signal
+    /// is delivered to this one, and the [wall-clock time](ThreadPort::wall_clock_due) is not due. Nothing has been
+    /// recorded yet.
     pub fn measure(&self, port: &P, gate: &Gate, hooks: &'static Hooks, tell: impl Fn(&[u8])) {
-        // Else hooks would have much to catch up with.
+        // Otherwise hooks would first handle the changes of the gate.
         self.changes.set(gate.changes());
         let here = Here {
             port,
-            lane: self,
+            thread_buffer: self,
             gate,
             hooks,
         };

@@ -1,14 +1,14 @@
-//! Duration mode of a thread ([`crate::duration`]): its shadow stack, and what its hooks do with it.
+//! Duration mode of a thread ([`crate::duration`]): its shadow stack, and the hooks that use it.
 //!
-//! All of it is done by the thread inside a hook, or by a reader who has seen the thread outside. What a signal's handler
-//! calls while its thread is inside waits in the side buffer, as any event does, and finds the stack as the hook leaves it.
+//! Only the thread inside a hook uses it, or a reader that has seen the thread outside. Calls of a signal handler while
+//! its thread is inside go to the side buffer, as any event does, and are handled after the hook has updated the stack.
 
 use core::cell::Cell;
 use core::mem::offset_of;
 
 use kymo_wire::event::EventId;
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::bits64::Cell64;
 use crate::duration::{Control, Ended};
 use crate::encode::WholeCall;
@@ -16,12 +16,12 @@ use crate::gate::{Gate, code};
 use crate::hot::{CODE_BIT, low};
 use crate::{Edge, Event};
 
-/// What a lane has for duration mode.
+/// Duration mode's part of a thread buffer.
 #[derive(Debug)]
 pub(super) struct Calls {
     /// The shadow stack, in duration mode.
     control: Cell<Option<&'static Control>>,
-    /// The time of the last entry or exit.
+    /// Time of the last entry or exit.
     last: Cell64,
     /// How many calls were recorded, and how many were such as stop recording, since somebody asked.
     recorded: Cell<u32>,
@@ -39,14 +39,14 @@ impl Calls {
     }
 }
 
-impl<P> Lane<P> {
-    /// Where the time of the thread's last entry or exit in duration mode is: 8 bytes.
+impl<P> ThreadBuffer<P> {
+    /// Offset of the time of the thread's last entry or exit in duration mode: 8 bytes.
     pub const LAST_CALL_OFFSET: usize = offset_of!(Self, calls) + offset_of!(Calls, last);
 }
 
-impl<P: ThreadPort> Lane<P> {
-    /// Has the thread's calls recorded by this shadow stack, if they last for its threshold. Before anybody else knows of
-    /// the lane.
+impl<P: ThreadPort> ThreadBuffer<P> {
+    /// Switches the thread to duration mode, with this shadow stack: calls are recorded if they take at least its
+    /// threshold. Call it before any other context knows the thread buffer.
     pub fn give_duration(&self, control: &'static Control) {
         control.set_up(self.writer.stream().thread());
         self.writer.stream().set_calls(true);
@@ -54,8 +54,8 @@ impl<P: ThreadPort> Lane<P> {
         self.calls.control.set(Some(control));
     }
 
-    /// The thread's shadow stack, in duration mode. Anybody may look at its settings and counts, and change the threshold
-    /// and the depth.
+    /// The thread's shadow stack, in duration mode. Any context may read its settings and counts, and change the
+    /// threshold and the depth.
     pub fn duration(&self) -> Option<&'static Control> {
         self.calls.control.get()
     }
@@ -90,7 +90,7 @@ impl<P: ThreadPort> Lane<P> {
         self.leave(port, gate);
     }
 
-    /// Whether an entry, or the exit of a call that took less than the threshold, is done with.
+    /// Handles an entry, or the exit of a call shorter than the threshold; returns whether that was all.
     #[inline(always)]
     fn is_short(&self, now: u64, edge: Edge, function: usize) -> bool {
         let Some(control) = self.calls.control.get() else {
@@ -103,7 +103,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Records an event, inside, as an entry or exit or in duration mode.
+    /// Records an event, while inside, in the current mode.
     #[inline(always)]
     pub(super) fn record(&self, now: u64, event: Event) {
         match self.calls.control.get() {
@@ -112,7 +112,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// What an event means in duration mode, as of [`Single::duration_event`](crate::single::Single::duration_event).
+    /// Handles an event in duration mode, like [`Single::duration_event`](crate::single::Single::duration_event).
     #[inline(never)]
     fn follow_call(&self, control: &Control, now: u64, event: Event) {
         match event {
@@ -120,7 +120,7 @@ impl<P: ThreadPort> Lane<P> {
                 let now = low::<P>(self.advance(now));
                 let function = function | CODE_BIT;
                 if !control.enter(function, || now) && !control.enter_slowly(function, now) {
-                    // It has no frame, so it will have no record, however long it takes.
+                    // It has no frame, so there will be no record of it, however long it takes.
                     self.writer.stream().add_discarded(1);
                 }
             }
@@ -133,7 +133,7 @@ impl<P: ThreadPort> Lane<P> {
                     });
                 }
             }
-            // The calls' ends say where it leads.
+            // The ends of the calls show where the jump led.
             Event::Setjmp(buffer) => control.set_jump(buffer),
             Event::Longjmp(buffer) => {
                 let now = self.advance(now);
@@ -149,7 +149,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// The time of an entry or exit, which is not before the last one: clocks of processors may differ a little.
+    /// The time of an entry or exit, at least that of the last one: clocks of processors may differ a little.
     #[inline(always)]
     fn advance(&self, now: u64) -> u64 {
         let now = now.max(self.calls.last.get());
@@ -174,19 +174,19 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// How many calls of the lane's own thread were recorded since this was asked last, and how many were such as [stop
+    /// How many calls of the buffer's own thread were recorded since this was asked last, and how many were such as [stop
     /// recording](crate::duration::Settings::set_freeze).
     #[inline(always)]
     pub fn take_ended_calls(&self) -> (u32, u32) {
         (self.calls.recorded.take(), self.calls.frozen.take())
     }
 
-    /// Records a call that ended at `ended`, or is open then.
+    /// Records a call that ended at `ended`, or was still open at that time.
     #[cold]
     #[inline(never)]
     fn record_call(&self, call: &Ended, how: EventId, ended: u64) {
         let stream = self.writer.stream();
-        // Something else may have been recorded since: the beginning stays what it is.
+        // Something later may have been recorded: the end is moved, and the beginning preserved.
         let now = ended.max(stream.last());
         let later = now - ended;
         stream.place_call(
@@ -201,8 +201,8 @@ impl<P: ThreadPort> Lane<P> {
         );
     }
 
-    /// Records that nobody saw how the open calls ended: the thread has ended, or recording was off meanwhile. They took at
-    /// least until the last that was seen of the thread.
+    /// Records the open calls as ended without an exit: the thread has exited, or recording was off meanwhile. They
+    /// took at least until the thread's last entry or exit.
     #[cold]
     #[inline(never)]
     pub(super) fn abandon_calls(&self) {
@@ -214,7 +214,7 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Nothing is open; another thread has the lane.
+    /// Drops the open calls, because another thread gets the thread buffer.
     pub(super) fn restart_calls(&self) {
         if let Some(control) = self.calls.control.get() {
             control.set_up(self.writer.stream().thread());
@@ -222,7 +222,8 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Records the calls that are open at `now` and have taken long enough, for a reader who seals the lane then.
+    /// Records the calls that are open at `now` and have taken long enough, for a reader that seals the thread buffer
+    /// then.
     ///
     /// # Safety
     /// As of [`seal`](Self::seal).
@@ -235,7 +236,7 @@ impl<P: ThreadPort> Lane<P> {
         let now = now.max(self.calls.last.get());
         let mut n = 0;
         while let Some(open) = control.open(n, now) {
-            // Of one stack the first place that has none is behind the last call.
+            // There is one stack, so the first free frame ends the open calls.
             let Some((_, call)) = open else { return };
             if control.records(&call) {
                 self.record_call(&call, EventId::CallOpen, now);

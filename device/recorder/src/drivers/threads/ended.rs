@@ -1,21 +1,20 @@
-//! Hooks that are never left: their thread jumped out of one, from a signal's handler, or ended.
+//! Hooks that never end: their thread jumped out of one, from a signal handler, or exited.
 //!
-//! Such a hook may have been interrupted anywhere, in the middle of any change of the stream. What stands there is
-//! whole up to the cursor, where the packet is closed; the next one begins in its own place, as if that had been all.
-//! The event that the hook was for counts as lost, for nobody knows whether it was recorded.
-//! (The table of functions keeps what it has counted.)
+//! Such a hook may have been interrupted anywhere, also within a change of the stream. Its packet is complete up to the
+//! cursor, and is closed there; the next packet begins in its own slot, as if that had been all. The hook's own event
+//! counts as lost, because it is unknown whether it was recorded. (The profile table keeps its counts.)
 
 use kymo_wire::event::EventId;
 use kymo_wire::link::Mode;
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::Event;
 use crate::encode::Stream;
 use crate::gate::Gate;
 use crate::hot::low;
 use crate::sync::Ordering;
 
-impl<P: ThreadPort> Lane<P> {
+impl<P: ThreadPort> ThreadBuffer<P> {
     /// Records an event of a thread that has left a hook by a jump.
     #[cold]
     #[inline(never)]
@@ -29,7 +28,7 @@ impl<P: ThreadPort> Lane<P> {
             self.go_outside();
             self.hook(port, gate, event);
         } else {
-            // A reader may be waiting for the hook, or have ceased to: the stream is to be left alone.
+            // A reader may be waiting for the hook, or have given up waiting: the stream must not be touched.
             if state.frozen() {
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -37,8 +36,8 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Has the calling thread, whose lane it is, return from a hook that it left by a jump, if it has; or in any case,
-    /// if it is `sure` that the hook will not go on.
+    /// Recovers the calling thread, the owner, from a hook that it left by a jump, if it has; or in any case, if the
+    /// caller is `sure` that the hook will not continue.
     pub fn return_by(&self, port: &P, gate: &Gate, sure: bool) {
         let there = self.inside.load(Ordering::Relaxed);
         if there.is_null() || !(sure || port.has_left(there)) {
@@ -56,7 +55,7 @@ impl<P: ThreadPort> Lane<P> {
         self.leave(port, gate);
     }
 
-    /// Makes the stream whole again behind a hook that will not go on.
+    /// Recovers the stream of a hook that will not continue.
     #[cold]
     #[inline(never)]
     fn recover(&self, now: u64) {
@@ -65,8 +64,8 @@ impl<P: ThreadPort> Lane<P> {
         self.writer.stream().add_discarded(1);
     }
 
-    /// How many events, at least, are not where a reader finds them because the lane's thread does not leave a hook:
-    /// those that have been put aside since, and its own. Counted once.
+    /// Lower bound of the number of events that readers miss because the thread does not leave a hook: those in the
+    /// side buffer, and its own. Each is counted once.
     pub fn withheld(&self) -> u32 {
         if !self.in_hook() {
             return 0;
@@ -76,16 +75,16 @@ impl<P: ThreadPort> Lane<P> {
         withheld.saturating_sub(before)
     }
 
-    /// Whether the lane's thread has ended, and the lane was sealed since.
+    /// Whether the thread has exited, and the thread buffer was sealed since.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Gives up what the lane's thread left undone when it ended, and seals the lane at `now`: it stays as it is. Records
-    /// that the thread was filling stay unfinished, and count as lost.
+    /// Completes what the thread left unfinished when it exited, and seals the thread buffer at `now`, for good.
+    /// Records that the thread was filling remain unfinished, and count as lost.
     ///
     /// # Safety
-    /// The thread has ended, and who calls saw that; no reader is at work.
+    /// The thread has exited, and the caller has seen that; no reader is active.
     #[inline(never)]
     pub unsafe fn end(&self, now: u64) {
         self.owned.written();
@@ -103,15 +102,15 @@ impl<P: ThreadPort> Lane<P> {
         let stream = self.writer.stream();
         self.mark_end(stream);
         stream.add_discarded(stream.buffer().give_up());
-        // SAFETY: nobody is inside, or will be.
+        // SAFETY: no thread is inside, or will be.
         unsafe { self.seal(now) };
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Records, at the time of the last record, that the thread lost its processor: for good, so that a reader charges
-    /// its open calls with no time behind that. Without room for it nothing counts as lost.
+    /// Records, at the time of the last record, that the thread lost its processor: for good, so that readers charge no
+    /// later time to its open calls. If there is no room for it, nothing counts as lost.
     fn mark_end(&self, stream: &Stream<P>) {
-        // There the calls' own records tell.
+        // In duration mode the records of the calls themselves show it.
         #[cfg(feature = "duration")]
         if self.duration().is_some() {
             return;
@@ -129,8 +128,8 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Whether another thread would find room in the lane at once: in mode *stream* all that is in it has been taken.
-    /// For who may [give](Self::give) it away.
+    /// Whether another thread would find room in the thread buffer at once: in mode *stream* all of it has been
+    /// consumed. For code that may [give](Self::give) it away.
     pub fn has_room(&self) -> bool {
         let buffer = self.writer.stream().buffer();
         match buffer.mode() {
@@ -139,12 +138,12 @@ impl<P: ThreadPort> Lane<P> {
         }
     }
 
-    /// Gives the lane to a thread, by the system's number of it and its process: what it records follows what is there,
-    /// in packets of its own.
+    /// Gives the thread buffer to another thread, by the system's number of it and its process: its events follow the
+    /// existing ones, in packets of their own.
     ///
     /// # Safety
-    /// The lane's thread has [ended](Self::has_ended), nobody else gives it away, and no reader is at work but that of
-    /// a stream.
+    /// The thread buffer's thread has [exited](Self::has_ended), no other context gives it away, and no reader is
+    /// active except for that of a stream.
     #[inline(never)]
     pub unsafe fn give(&self, now: u64, process: u32, thread: u32) {
         self.owned.written();

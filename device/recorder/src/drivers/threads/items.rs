@@ -1,36 +1,35 @@
-//! Items of a thread: a ring for itself, and one for each signal handler that comes between.
+//! Items of a thread: a ring for the thread itself, and one for each nested signal handler.
 //!
-//! A handler that interrupts its thread in the middle of an item cannot write to the same ring, and
-//! need not wait: it takes the next one, as producers of different interrupt levels do on a
-//! microcontroller. The streams are merged by time when they are read. Handlers that are nested more
-//! deeply than there are rings count their items as lost. (A handler that leaves by `siglongjmp` in
-//! the middle of an item takes a ring with it.)
+//! A handler that interrupts its thread while it produces an item can't write to the same ring, and need not wait: it
+//! uses the next one, as producers of different interrupt levels do on a microcontroller. Readers merge the streams by
+//! time. Handlers that are nested more deeply than there are rings count their items as lost. (A handler that leaves by
+//! `siglongjmp` while it produces an item blocks its ring for good.)
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence};
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::gate::Gate;
 use crate::items::{Cursor, Drained, Item, Moment, Ring, Timed};
 use kymo_wire::event::PacketHeader;
 use kymo_wire::link::Mode;
 
-/// How many rings a thread may come to have.
+/// Most rings of a thread.
 const LEVELS: usize = 3;
 
-/// The rings of a thread. They have no memory before they are used.
+/// The rings of a thread. They have no memory before their first use.
 #[derive(Debug)]
 pub struct Levels<P> {
     levels: [Level<P>; LEVELS],
     /// Items of handlers that found no ring.
     lost: AtomicU32,
-    /// Where the thread's own items begin, if another one had the ring before.
+    /// Start of the thread's own items, if another thread had the ring before.
     begin: Cell<Cursor>,
 }
 
 #[derive(Debug)]
 struct Level<P> {
-    /// The thread, or a handler, is writing to this ring.
+    /// Whether the thread, or a handler, is writing to this ring.
     busy: AtomicBool,
     ring: Ring<P>,
 }
@@ -55,7 +54,7 @@ impl<P: ThreadPort> Levels<P> {
             .any(|level| level.busy.load(Ordering::Acquire))
     }
 
-    /// The thread has ended: what it was at is as good as lost.
+    /// Counts the items that the thread was producing when it exited as lost.
     pub(super) fn end(&self) {
         for level in &self.levels {
             if level.busy.swap(false, Ordering::Relaxed) {
@@ -64,25 +63,25 @@ impl<P: ThreadPort> Levels<P> {
         }
     }
 
-    /// Another thread has the rings from now on. They are sealed.
+    /// Gives the rings, which are sealed, to another thread.
     pub(super) fn give(&self) {
         let [Level { ring, .. }, ..] = &self.levels;
         self.begin.set(ring.end());
     }
 
-    /// Whether there are packets that the reader of a stream has not taken.
+    /// Whether there are packets that the reader of a stream has not consumed.
     pub(super) fn have_waiting(&self) -> bool {
         let rings = || self.levels.iter().map(|level| &level.ring);
         rings().any(|ring| ring.usable() && (ring.is_open() || ring.waiting(0).is_some()))
     }
 
-    /// Whether each ring that is used has a place for its next packet.
+    /// Whether each used ring has a slot for its next packet.
     pub(super) fn have_places(&self) -> bool {
         let mut rings = self.levels.iter().map(|level| &level.ring);
         rings.all(|ring| !ring.usable() || ring.has_place())
     }
 
-    /// Closes what is open at `now`, for a reader; and tells what found no ring.
+    /// Closes open packets at `now`, for a reader; and reports items that found no ring.
     pub(super) fn seal(&self, now: u64) {
         for level in &self.levels {
             level.ring.seal(now);
@@ -91,7 +90,7 @@ impl<P: ThreadPort> Levels<P> {
         ring.lose(self.lost.swap(0, Ordering::Relaxed) as usize);
     }
 
-    /// Forgets all items. For a reader, while the thread is held off.
+    /// Drops all items. For a reader, while the thread is excluded.
     pub fn clear(&self, mode: Mode) {
         self.lost.store(0, Ordering::Relaxed);
         for level in self.levels.iter().filter(|level| level.ring.usable()) {
@@ -100,15 +99,15 @@ impl<P: ThreadPort> Levels<P> {
         }
     }
 
-    /// How many packets are kept, of all rings.
+    /// Number of packets kept, of all rings.
     pub fn kept(&self) -> u32 {
         self.levels.iter().map(|level| level.ring.kept()).sum()
     }
 
-    /// The `n`th of them, ring by ring and oldest first.
+    /// The `n`th kept packet, ring by ring and oldest first.
     ///
     /// # Safety
-    /// The lane is sealed, and its thread held off as long as the slice is used.
+    /// The thread buffer is sealed, and its thread excluded as long as the slice is used.
     pub unsafe fn packet(&self, n: u32) -> Option<&[u8]> {
         let mut n = n;
         for Level { ring, .. } in &self.levels {
@@ -122,7 +121,7 @@ impl<P: ThreadPort> Levels<P> {
         None
     }
 
-    /// The ring of this stream's number, if it is one of these.
+    /// The ring with this stream number, if it is one of these.
     pub fn ring(&self, stream: u16) -> Option<&Ring<P>> {
         let rings = self.levels.iter().map(|level| &level.ring);
         rings
@@ -130,19 +129,18 @@ impl<P: ThreadPort> Levels<P> {
             .find(|ring| ring.number() == stream)
     }
 
-    /// Where the first ring is, how far it is from one to the next, and how many there are: for a reader of
-    /// memory.
+    /// Address of the first ring, distance between rings, and their number: for a reader of memory.
     pub fn places(&self) -> (*const Ring<P>, usize, u32) {
         let [Level { ring, .. }, ..] = &self.levels;
         (ring, size_of::<Level<P>>(), LEVELS as u32)
     }
 
-    /// Whether a packet has been begun and not closed. Anybody may ask.
+    /// Whether a packet has been begun and not closed. Any context may call it.
     pub fn has_open(&self) -> bool {
         self.levels.iter().any(|level| level.ring.is_open())
     }
 
-    /// How many items have been produced. Anybody may ask.
+    /// Number of items produced. Any context may call it.
     pub fn produced(&self) -> u32 {
         let produced = self
             .levels
@@ -151,7 +149,7 @@ impl<P: ThreadPort> Levels<P> {
         produced.fold(0, u32::wrapping_add)
     }
 
-    /// Gives the thread its own items ([`Ring::drain`]), without those of handlers that came between.
+    /// Copies the thread's own items ([`Ring::drain`]), without those of interrupting handlers.
     pub fn drain(&self, cursor: &mut Cursor, out: &mut [Timed]) -> Drained {
         let [Level { ring, .. }, ..] = &self.levels;
         if *cursor == Cursor::new() {
@@ -161,14 +159,14 @@ impl<P: ThreadPort> Levels<P> {
     }
 }
 
-impl<P: ThreadPort> Lane<P> {
+impl<P: ThreadPort> ThreadBuffer<P> {
     /// The rings of items.
     pub fn items(&self) -> &Levels<P> {
         &self.items
     }
 
-    /// Produces items of the lane's own thread that share one time and stay together. `equip` gives a
-    /// ring its memory when it is first used.
+    /// Produces items of the owning thread that share one time and stay together. `equip` gives a ring its memory at
+    /// its first use.
     pub fn produce(&self, port: &P, gate: &Gate, items: &[Item], equip: impl FnOnce(&Ring<P>)) {
         let free = |level: &&Level<P>| !level.busy.load(Ordering::Relaxed);
         let Some(level) = self.items.levels.iter().find(free) else {
@@ -182,8 +180,8 @@ impl<P: ThreadPort> Lane<P> {
             fence(Ordering::SeqCst);
         }
         compiler_fence(Ordering::SeqCst);
-        // As for events: who says that it is busy before it looks at the gate is waited for, or sees
-        // that a reader is at work.
+        // As for events: a reader waits for a producer that is marked as busy before it checks the gate, or the
+        // producer sees the frozen gate.
         let state = gate.state();
         if state.open() {
             if !level.ring.usable() {

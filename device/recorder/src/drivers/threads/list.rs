@@ -1,26 +1,24 @@
-//! The list of all lanes there have been, and a reader's choice among them.
+//! List of all thread buffers ever created, and a reader's choice of some of them.
 //!
-//! There may be tens of thousands, each in memory of its own, so that to look at one takes as long as to record
-//! several events. What a reader has to do while all threads are held off it does with those that it chose
-//! before.
+//! There may be tens of thousands, each in its own memory, so that examining one takes as long as recording several
+//! events. While all threads are excluded, a reader accesses only those that it has chosen before.
 
 use core::cell::Cell;
 
 use kymo_wire::event::METADATA_STREAM;
 
-use super::{Lane, ThreadPort};
+use super::{ThreadBuffer, ThreadPort};
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
 
-/// The lanes of all threads there have been. A lane is never taken out: what a thread recorded
-/// outlives it.
+/// List of the thread buffers of all threads so far. A thread buffer is never removed: its events outlive the thread.
 #[derive(Debug)]
-pub struct Lanes<P> {
-    first: AtomicPtr<Lane<P>>,
+pub struct ThreadBuffers<P> {
+    first: AtomicPtr<ThreadBuffer<P>>,
     count: AtomicU32,
 }
 
-impl<P: ThreadPort> Lanes<P> {
-    /// None yet.
+impl<P: ThreadPort> ThreadBuffers<P> {
+    /// An empty list.
     pub const fn new() -> Self {
         Self {
             first: AtomicPtr::new(core::ptr::null_mut()),
@@ -28,7 +26,7 @@ impl<P: ThreadPort> Lanes<P> {
         }
     }
 
-    /// Takes the number of the next stream; `None` when there are no more numbers.
+    /// Allocates the next stream number; `None` when there are no more numbers.
     pub fn number(&self) -> Option<u16> {
         let number = self.count.fetch_add(1, Ordering::Relaxed);
         if number < u32::from(METADATA_STREAM) {
@@ -39,7 +37,7 @@ impl<P: ThreadPort> Lanes<P> {
         }
     }
 
-    /// Gives a number back that is not used, if no other has been given since.
+    /// Returns an unused number, if no other has been allocated since.
     pub fn return_number(&self, number: u16) {
         let next = u32::from(number) + 1;
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -48,29 +46,29 @@ impl<P: ThreadPort> Lanes<P> {
             .compare_exchange(next, number.into(), success, failure);
     }
 
-    /// Forgets all lanes: in the child of a fork, which has its parent's list.
+    /// Empties the list: in the child of a fork, which has its parent's list.
     ///
     /// # Safety
-    /// Nobody else is at work in this process.
+    /// No other thread of this process is active.
     pub unsafe fn forget(&self) {
         self.first.store(core::ptr::null_mut(), Ordering::Relaxed);
         self.count.store(0, Ordering::Relaxed);
     }
 
-    /// How many numbers have been given.
+    /// Number of stream numbers allocated.
     pub fn count(&self) -> u32 {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Puts a lane into the list.
-    pub fn add(&self, lane: &'static Lane<P>) {
+    /// Adds a thread buffer.
+    pub fn add(&self, thread_buffer: &'static ThreadBuffer<P>) {
         let mut first = self.first.load(Ordering::Relaxed);
         loop {
-            lane.next.store(first, Ordering::Relaxed);
-            let lane = core::ptr::from_ref(lane).cast_mut();
+            thread_buffer.next.store(first, Ordering::Relaxed);
+            let thread_buffer = core::ptr::from_ref(thread_buffer).cast_mut();
             match self.first.compare_exchange_weak(
                 first,
-                lane,
+                thread_buffer,
                 Ordering::Release,
                 Ordering::Relaxed,
             ) {
@@ -80,72 +78,79 @@ impl<P: ThreadPort> Lanes<P> {
         }
     }
 
-    /// Chooses lanes for a reader to come back to, who then need not look at all of them: the newest first.
-    /// For one reader at a time; the choice holds until the next one.
-    pub fn choose(&self, pick: impl Fn(&'static Lane<P>) -> bool) -> Chosen<P> {
+    /// Chooses thread buffers that a reader will access later, so that it need not examine all of them: the newest
+    /// first. For one reader at a time; the choice is valid until the next one.
+    pub fn choose(&self, pick: impl Fn(&'static ThreadBuffer<P>) -> bool) -> Chosen<P> {
         let newest = self.first.load(Ordering::Acquire);
-        let (mut first, mut last) = (None, None::<&'static Lane<P>>);
-        for lane in Self::from(newest) {
-            if pick(lane) {
-                let place = core::ptr::from_ref(lane).cast_mut();
-                match last.replace(lane) {
+        let (mut first, mut last) = (None, None::<&'static ThreadBuffer<P>>);
+        for thread_buffer in Self::from(newest) {
+            if pick(thread_buffer) {
+                let place = core::ptr::from_ref(thread_buffer).cast_mut();
+                match last.replace(thread_buffer) {
                     Some(before) => before.chosen.store(place, Ordering::Relaxed),
-                    None => first = Some(lane),
+                    None => first = Some(thread_buffer),
                 }
-                lane.chosen.store(core::ptr::null_mut(), Ordering::Relaxed);
+                thread_buffer
+                    .chosen
+                    .store(core::ptr::null_mut(), Ordering::Relaxed);
             }
         }
         Chosen { first, newest }
     }
 
-    /// Those that were added since a choice was made.
-    pub fn since(&self, chosen: &Chosen<P>) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
+    /// The thread buffers that were added since a choice was made.
+    pub fn since(
+        &self,
+        chosen: &Chosen<P>,
+    ) -> impl Iterator<Item = &'static ThreadBuffer<P>> + use<P> {
         let newest = chosen.newest;
         self.iter()
-            .take_while(move |lane| !core::ptr::eq(*lane, newest))
+            .take_while(move |thread_buffer| !core::ptr::eq(*thread_buffer, newest))
     }
 
-    /// All lanes, the newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
+    /// All thread buffers, the newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &'static ThreadBuffer<P>> + use<P> {
         Self::from(self.first.load(Ordering::Acquire))
     }
 
-    /// A lane of the list, and all that are older.
-    fn from(first: *mut Lane<P>) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
+    /// A thread buffer of the list, and all that are older.
+    fn from(
+        first: *mut ThreadBuffer<P>,
+    ) -> impl Iterator<Item = &'static ThreadBuffer<P>> + use<P> {
         let mut next = first;
         core::iter::from_fn(move || {
-            // SAFETY: what is in the list came from a `&'static Lane`; it is only shared.
-            let lane: &'static Lane<P> = unsafe { next.as_ref() }?;
-            next = lane.next.load(Ordering::Acquire);
-            Some(lane)
+            // SAFETY: every entry of the list came from a `&'static ThreadBuffer`; it is only shared.
+            let thread_buffer: &'static ThreadBuffer<P> = unsafe { next.as_ref() }?;
+            next = thread_buffer.next.load(Ordering::Acquire);
+            Some(thread_buffer)
         })
     }
 }
 
-impl<P: ThreadPort> Default for Lanes<P> {
+impl<P: ThreadPort> Default for ThreadBuffers<P> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<P> Lane<P> {
-    /// The next older lane of the list.
+impl<P> ThreadBuffer<P> {
+    /// The next older thread buffer of the list.
     pub fn older(&self) -> Option<&'static Self> {
-        // SAFETY: what is in the list came from a `&'static Lane`; it is only shared.
+        // SAFETY: every entry of the list came from a `&'static ThreadBuffer`; it is only shared.
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 }
 
-/// Lanes in a row, for one user at a time: one that has been put in is taken out again before it is put in anywhere.
+/// FIFO of thread buffers, for one user at a time. A thread buffer can be in one queue only, once.
 #[derive(Debug)]
 pub struct Queue<P: 'static> {
-    first: Cell<Option<&'static Lane<P>>>,
-    last: Cell<Option<&'static Lane<P>>>,
+    first: Cell<Option<&'static ThreadBuffer<P>>>,
+    last: Cell<Option<&'static ThreadBuffer<P>>>,
     length: Cell<u32>,
 }
 
 impl<P: 'static> Queue<P> {
-    /// Nothing in it.
+    /// An empty queue.
     pub const fn new() -> Self {
         Self {
             first: Cell::new(None),
@@ -154,42 +159,44 @@ impl<P: 'static> Queue<P> {
         }
     }
 
-    /// Forgets them all.
+    /// Removes all entries.
     pub fn clear(&self) {
         self.first.set(None);
         self.last.set(None);
         self.length.set(0);
     }
 
-    /// How many lanes there are.
+    /// Number of thread buffers.
     pub fn length(&self) -> u32 {
         self.length.get()
     }
 
-    /// Puts a lane behind the others.
-    pub fn push(&self, lane: &'static Lane<P>) {
-        lane.behind.store(core::ptr::null_mut(), Ordering::Relaxed);
-        match self.last.replace(Some(lane)) {
+    /// Appends a thread buffer.
+    pub fn push(&self, thread_buffer: &'static ThreadBuffer<P>) {
+        thread_buffer
+            .behind
+            .store(core::ptr::null_mut(), Ordering::Relaxed);
+        match self.last.replace(Some(thread_buffer)) {
             Some(last) => {
-                let lane = core::ptr::from_ref(lane).cast_mut();
-                last.behind.store(lane, Ordering::Relaxed);
+                let thread_buffer = core::ptr::from_ref(thread_buffer).cast_mut();
+                last.behind.store(thread_buffer, Ordering::Relaxed);
             }
-            None => self.first.set(Some(lane)),
+            None => self.first.set(Some(thread_buffer)),
         }
         self.length.set(self.length.get() + 1);
     }
 
-    /// Takes the first one out.
-    pub fn pop(&self) -> Option<&'static Lane<P>> {
-        let lane = self.first.get()?;
-        // SAFETY: it is null, or came from a `&'static Lane`; it is only shared.
-        let next = unsafe { lane.behind.load(Ordering::Relaxed).as_ref() };
+    /// Removes the first one.
+    pub fn pop(&self) -> Option<&'static ThreadBuffer<P>> {
+        let thread_buffer = self.first.get()?;
+        // SAFETY: it is null, or came from a `&'static ThreadBuffer`; it is only shared.
+        let next = unsafe { thread_buffer.behind.load(Ordering::Relaxed).as_ref() };
         self.first.set(next);
         if next.is_none() {
             self.last.set(None);
         }
         self.length.set(self.length.get() - 1);
-        Some(lane)
+        Some(thread_buffer)
     }
 }
 
@@ -199,28 +206,28 @@ impl<P: 'static> Default for Queue<P> {
     }
 }
 
-/// Lanes that a reader has [chosen](Lanes::choose).
+/// The thread buffers that a reader has [chosen](ThreadBuffers::choose).
 #[derive(Debug)]
 pub struct Chosen<P: 'static> {
-    first: Option<&'static Lane<P>>,
-    /// The newest lane there was.
-    newest: *const Lane<P>,
+    first: Option<&'static ThreadBuffer<P>>,
+    /// The newest thread buffer at that time.
+    newest: *const ThreadBuffer<P>,
 }
 
 impl<P: 'static> Chosen<P> {
-    /// Whether there are none.
+    /// Whether the choice is empty.
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
 
-    /// The lanes, the newest first.
-    pub fn iter(&self) -> impl Iterator<Item = &'static Lane<P>> + use<P> {
+    /// The chosen thread buffers, newest first.
+    pub fn iter(&self) -> impl Iterator<Item = &'static ThreadBuffer<P>> + use<P> {
         let mut next = self.first;
         core::iter::from_fn(move || {
-            let lane = next?;
-            // SAFETY: it is null, or came from a `&'static Lane`; it is only shared.
-            next = unsafe { lane.chosen.load(Ordering::Relaxed).as_ref() };
-            Some(lane)
+            let thread_buffer = next?;
+            // SAFETY: it is null, or came from a `&'static ThreadBuffer`; it is only shared.
+            next = unsafe { thread_buffer.chosen.load(Ordering::Relaxed).as_ref() };
+            Some(thread_buffer)
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept over a reboot, and that damaged memory is not believed.
+//! Settings that survive a reboot, and rejection of damaged memory.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -62,7 +62,7 @@ fn all_settings_are_kept() {
         after: 200,
     };
     assert_eq!(again.freeze_report(), freeze);
-    // The first of what it waits for is still to come.
+    // The count starts again at 0.
     assert_eq!(again.hits.load(Ordering::Relaxed), 0);
 
     let other = program(&mut memory, &mut filter);
@@ -108,7 +108,7 @@ fn rules_hold_unless_something_was_kept() {
         rule(0x20, Action::Below),
         rule(0x40, Action::Record),
         unknown,
-        // Behind the filter's end.
+        // Not covered by the filter.
         rule(0x4000, Action::Record),
     ];
     let is_built = |settings: &Settings| {

@@ -46,7 +46,7 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
     let (trace, bytes) = (&opened.trace, opened.bytes());
     let mut records = Records::new(trace, bytes);
     let streams: Vec<bool> = records
-        .lanes()
+        .cpu_buffers()
         .map(|(buffer, cpu)| filter.streams.wants(&stream_name(trace, buffer, cpu)))
         .collect();
     let style = Style {
@@ -70,7 +70,7 @@ pub fn show(input: &InputArgs, view: &ViewArgs, context: &mut Context) -> Result
                 started = true;
                 filter = filter.from_start(time(place));
             }
-            let wanted = streams.get(place.lane) == Some(&true)
+            let wanted = streams.get(place.cpu_buffer) == Some(&true)
                 && match &step {
                     Step::Record(record) => {
                         let found = Found::new(trace, place, record.data);

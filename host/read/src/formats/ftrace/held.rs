@@ -29,7 +29,7 @@ pub(super) struct Held {
     stay: bool,
     /// The number of the first of them.
     first: u64,
-    /// The time of the last row of each lane.
+    /// The time of the last row of each CPU buffer.
     last: Vec<Time>,
     /// Calls whose entries were given out before their exits came.
     early: u64,
@@ -157,22 +157,22 @@ impl Held {
         self.early
     }
 
-    /// The time of the last row of a lane.
+    /// The time of the last row of a CPU buffer.
     #[inline]
     fn last(&mut self, stream: StreamId) -> &mut Time {
-        let lane = stream.0 as usize;
-        if self.last.len() <= lane {
-            self.grow(lane);
+        let cpu_buffer = stream.0 as usize;
+        if self.last.len() <= cpu_buffer {
+            self.grow(cpu_buffer);
         }
-        &mut self.last[lane]
+        &mut self.last[cpu_buffer]
     }
 
     #[cold]
-    fn grow(&mut self, lane: usize) {
-        self.last.resize(lane + 1, Time(i64::MIN));
+    fn grow(&mut self, cpu_buffer: usize) {
+        self.last.resize(cpu_buffer + 1, Time(i64::MIN));
     }
 
-    /// Gives an entry an earlier time, and the place that it has by that among the rows of its lane. When it begins then, if
+    /// Gives an entry an earlier time, and the place that it has by that among the rows of its CPU buffer. When it begins then, if
     /// it has kept its place.
     #[inline]
     fn put_back(&mut self, index: usize, time: Time) -> Option<Time> {
@@ -193,14 +193,14 @@ impl Held {
         Some(time)
     }
 
-    /// Moves a row in front of rows of its lane that were recorded before it, as far as its task had the CPU there:
+    /// Moves a row in front of rows of its CPU buffer that were recorded before it, as far as its task had the CPU there:
     /// something happened between the call and the writing of its record, an interrupt or a switch to another task.
     #[cold]
     fn move_back(&mut self, index: usize, time: Time) {
         let Some(row) = self.rows.get(index) else {
             return;
         };
-        let (lane, task, recorded) = (row.row.stream, row.pid, row.time());
+        let (cpu_buffer, task, recorded) = (row.row.stream, row.pid, row.time());
         let before = row.before;
         let (mut passed, mut wanted, mut place) = (Vec::new(), 0, before);
         let came = self.first + self.rows.len() as u64;
@@ -211,7 +211,7 @@ impl Held {
             let Some(other) = self.rows.get(at) else {
                 break;
             };
-            if other.row.stream != lane {
+            if other.row.stream != cpu_buffer {
                 continue;
             }
             // Behind a loss or a missing exit, or within a call that is still open, nothing goes back further.
@@ -227,7 +227,7 @@ impl Held {
             }
             passed.push(at);
         }
-        // All that the lane has before these has been given out.
+        // All that the CPU buffer has before these has been given out.
         let oldest = passed.last().and_then(|at| self.rows.get(*at));
         if let Some(oldest) = oldest.filter(|oldest| is_first && oldest.pid == task) {
             (wanted, place) = (passed.len(), oldest.before);

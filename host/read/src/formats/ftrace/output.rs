@@ -21,7 +21,7 @@ pub(super) struct Out {
     pub(super) pid: Option<i32>,
     /// What only an event says.
     pub(super) event: Option<Box<Told>>,
-    /// Of a row that [waits](Held): the time of the row before it in its lane.
+    /// Of a row that [waits](Held): the time of the row before it in its CPU buffer.
     pub(super) before: Time,
     /// Whether it is an entry of which the exit has not come.
     pub(super) waits: bool,

@@ -43,11 +43,11 @@ struct Reader {
     /// Whether system calls are calls: not where functions are traced, of which some hold a system call's beginning
     /// and others its end.
     calls: bool,
-    /// The time of the last record of each lane.
+    /// The time of the last record of each CPU buffer.
     last: Vec<Option<Time>>,
     /// The time of the last record of all.
     before: Time,
-    /// The latest time of each lane before its time stepped back.
+    /// The latest time of each CPU buffer before its time stepped back.
     latest: Vec<Option<Time>>,
     /// What has beginnings alone.
     alone: Beginnings,
@@ -100,7 +100,7 @@ impl DatSource {
             output.infer_no_switches();
         }
         let records = Records::new(&trace, &bytes);
-        for (buffer, cpu) in records.lanes() {
+        for (buffer, cpu) in records.cpu_buffers() {
             let buffer = trace.buffers.get(buffer).map_or("", |it| it.name.as_str());
             info.streams.push(StreamInfo {
                 name: match buffer {
@@ -210,11 +210,11 @@ impl Source for DatSource {
 
 impl Reader {
     fn stream(place: Place) -> StreamId {
-        StreamId(u32::try_from(place.lane).unwrap_or(u32::MAX))
+        StreamId(u32::try_from(place.cpu_buffer).unwrap_or(u32::MAX))
     }
 
     fn gap(&mut self, place: Place, gap: Gap, batch: &mut Batch) {
-        let last = self.last.get(place.lane).copied().flatten();
+        let last = self.last.get(place.cpu_buffer).copied().flatten();
         let at = last.unwrap_or(time(place.time));
         let out = output::gap(gap, at, Self::stream(place), Some(Cpu(place.cpu)));
         self.output.put(out, batch);
@@ -222,7 +222,7 @@ impl Reader {
 
     fn lost(&mut self, place: Place, lost: Lost, batch: &mut Batch) {
         self.stacks
-            .lost(self.last.get(place.lane).copied().flatten());
+            .lost(self.last.get(place.cpu_buffer).copied().flatten());
         let events = match lost {
             Lost::Events(count) => Some(count),
             Lost::Unknown => None,
@@ -276,13 +276,13 @@ impl Reader {
         batch: &mut Batch,
     ) {
         let at = time(place.time);
-        let Some(before) = self.last.get(place.lane).copied() else {
+        let Some(before) = self.last.get(place.cpu_buffer).copied() else {
             return;
         };
         if before.is_none_or(|before| at < before) {
             self.began_or_stepped_back(place, at, before, info, batch);
         }
-        if let Some(last) = self.last.get_mut(place.lane) {
+        if let Some(last) = self.last.get_mut(place.cpu_buffer) {
             *last = Some(at);
         }
         let data = record.data;
@@ -304,7 +304,7 @@ impl Reader {
         }
     }
 
-    /// The first record of a lane, or one whose time is before that of the one before.
+    /// The first record of a CPU buffer, or one whose time is before that of the one before.
     #[inline(never)]
     fn began_or_stepped_back(
         &mut self,
@@ -314,13 +314,13 @@ impl Reader {
         info: &mut TraceInfo,
         batch: &mut Batch,
     ) {
-        if let Some(stream) = info.streams.get_mut(place.lane)
+        if let Some(stream) = info.streams.get_mut(place.cpu_buffer)
             && stream.start.is_none()
         {
             stream.start = Some(at);
             return;
         }
-        if let Some(latest) = self.latest.get_mut(place.lane) {
+        if let Some(latest) = self.latest.get_mut(place.cpu_buffer) {
             *latest = (*latest).max(before);
         }
         if let Some(by) = before.and_then(|before| before.since(at)) {

@@ -81,7 +81,7 @@ impl Reader {
         let mut enter = at.row(RowKind::Enter).function(Some(function));
         enter.time = begin;
         enter.record = false;
-        if let Some(stream) = info.streams.get_mut(at.place.lane) {
+        if let Some(stream) = info.streams.get_mut(at.place.cpu_buffer) {
             stream.start = stream.start.min(Some(begin));
         }
         let mut left = at.row(RowKind::Exit).function(Some(function));

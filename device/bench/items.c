@@ -1,5 +1,4 @@
-/* The rows of items: interrupts masked, a ring of its own, and the producer that looks after
- * everything. */
+/* Rows of items: with interrupts masked, in a ring for one interrupt level, and with the general producer. */
 #include "kymo_items.h"
 
 #include "machine.h"
@@ -31,7 +30,7 @@ const kymo_config_t kymo_config = {
 #endif
 };
 
-/* More than a packet holds: another is begun. */
+/* More items than a packet holds, so that the producer begins another one. */
 #define FULL (KYMO_ITEMS_AT_ONCE + 8)
 
 #define CALLS(name, count, call) \
@@ -48,7 +47,7 @@ CALLS(produce_packet, FULL, kymo_produce(KYMO_ITEM_USER(1), i))
 
 #if defined(__linux__)
 
-/* Rings are the threads' own: nobody else sees how far they are filled. */
+/* Rings belong to threads on Linux: the program cannot see how far they are filled. */
 static void rings(void)
 {
 }
@@ -63,7 +62,7 @@ static void produce(void)
 CALLS(put, TIMES, kymo_ring_put(&kymo_items, KYMO_ITEM_USER(1), i))
 CALLS(put_packet, FULL, kymo_ring_put(&kymo_items, KYMO_ITEM_USER(1), i))
 
-/* Runs a row whose items are all in one packet, and says what they take. */
+/* Runs a row whose items are all in one packet, and prints their size. */
 #define RUN(name, ring) \
 	do { \
 		const uint8_t *before = (ring).at; \
@@ -73,7 +72,7 @@ CALLS(put_packet, FULL, kymo_ring_put(&kymo_items, KYMO_ITEM_USER(1), i))
 
 static void rings(void)
 {
-	/* The first of each begins a packet. */
+	/* The first item of each row begins a packet. */
 	kymo_ring_put(&kymo_items, KYMO_ITEM_USER(0), 0);
 	RUN(put, kymo_items);
 	row_put_packet();

@@ -1,12 +1,11 @@
-/* The rows of Kymo's own hooks. What is recorded, and what is looked at, differs by how this is
- * compiled:
- *   (nothing)    calls: gate, mask, clock and end of packet checked, a stopper, depth counted
- *   EVERYTHING   the profile table too, and a function that is filtered out
- *   SITES        with call sites
- *   DURATION     with a library that has duration mode, which is on
- *   MINIMAL      with a library that was built for nothing but calls
- *   LEAST        with the smallest library, which has nothing but calls
- * A row is named after what it calls, and this. */
+/* Rows of Kymo's own hooks. The compile-time option selects what is recorded and checked:
+ *     (nothing)    calls: gate, mask, clock and end of packet checked, a stopper, depth counted
+ *     EVERYTHING   the profile table too, and a function that is filtered out
+ *     SITES        with call sites
+ *     DURATION     with a library that has duration mode, which is on
+ *     MINIMAL      with a library that was built for nothing but calls
+ *     LEAST        with the smallest library, which has nothing but calls
+ * A row is named after its subject and this option. */
 #include "kymo.h"
 
 #include "machine.h"
@@ -31,14 +30,14 @@
 
 #define PACKET_BYTES 4096
 
-/* More than all rows write: the buffer is never full. */
+/* Larger than all rows together: the buffer is never full. */
 #define PACKETS 16
 
 void __cyg_profile_func_enter(void *function, void *call_site);
 void __cyg_profile_func_exit(void *function, void *call_site);
 int main(void);
 
-/* What is called, as far as the hooks know. */
+/* Functions that are called, as far as the hooks know. */
 __attribute__((aligned(16))) static void subject(void)
 {
 	STAY;
@@ -95,17 +94,17 @@ const kymo_config_t kymo_config = {
 
 #if defined(LEAST)
 
-/* It has no markers, and what it writes is what the others write. */
+/* The smallest library has no markers, and writes the same as the others. */
 #define RUN(name) row(name)
 #define row(name) row_##name()
 
 #else
 
-/* How far the newest packet has been written: its last byte is that of a marker, which is not 0. (Under
- * Linux the buffer is the thread's own affair, and the markers are found in what is saved at the end.) */
+/* Returns how far the newest packet has been written: its last byte is that of a marker, which is not 0. (On Linux the
+ * buffer belongs to the thread, and the markers are found in the file that is saved at the end.) */
 static const uint8_t *seen = (const uint8_t *)buffer;
 
-/* More than is written between two looks. */
+/* More than is written between two checks. */
 #define APART 1024
 
 static const uint8_t *written(void)
@@ -119,7 +118,7 @@ static const uint8_t *written(void)
 	return end;
 }
 
-/* A marker, and after all that looking another: the next event is not far away in time. */
+/* Records a marker, searches for its end, and records another one, so that the next event is not far away in time. */
 static const uint8_t *marked;
 
 static void begin(void)
@@ -129,7 +128,7 @@ static void begin(void)
 	kymo_marker(0xFFFFFFFF);
 }
 
-/* What has been written since, but for what a row of nothing would have written. */
+/* Returns the bytes written since, minus those of an empty row. */
 static uint32_t end(void)
 {
 	static uint32_t nothing;
@@ -142,7 +141,7 @@ static uint32_t end(void)
 	return bytes - nothing;
 }
 
-/* Runs a row, and says what it wrote. It is all in one packet. */
+/* Runs a row, and prints the size of its records. They are all in one packet. */
 #define RUN(name) RUN_(name)
 #define RUN_(name) \
 	do { \
@@ -153,7 +152,7 @@ static uint32_t end(void)
 
 #endif
 
-/* A row that calls something so many times. */
+/* Defines a row that calls its subject several times. */
 #define CALLS(name, call) \
 	ROW_(name) \
 	{ \
@@ -171,7 +170,7 @@ CALLS(NAMED(exit), EXIT)
 
 #if defined(DURATION)
 
-/* What is recorded, and what happens while functions are watched for. */
+/* Rows of events that are recorded while functions are watched. */
 CALLS(enter_recorded, ENTER)
 CALLS(exit_recorded, EXIT)
 CALLS(enter_watched, ENTER)
@@ -195,7 +194,7 @@ static void others(void)
 	kymo_duration.stop_at = NULL;
 	kymo_duration.request = 1;
 	kymo_tick();
-	/* Events, without a condition, and with one that they do not meet. */
+	/* Events without a condition, and with a condition that they do not meet. */
 	row_marker_duration();
 	row_isr_duration();
 	kymo_duration.freeze_value = 7;
@@ -231,7 +230,7 @@ CALLS(disabled_exit, EXIT)
 CALLS(armed_enter, ENTER)
 CALLS(armed_exit, EXIT)
 
-/* So many entries that a packet is full, and another begun. */
+/* Enough entries to fill a packet, so that another one is begun. */
 #define FULL (PACKET_BYTES / 3)
 
 ROW(packet)
@@ -242,7 +241,7 @@ ROW(packet)
 	}
 }
 
-/* The first packet's calls are left: exits that say which function they leave. */
+/* Exits from the first packet's calls, which record their functions. */
 CALLS(exit_named, EXIT)
 
 static void others(void)
@@ -269,10 +268,10 @@ static void others(void)
 	row_armed_exit();
 	kymo_set_trigger(NULL);
 	kymo_on();
-	/* The first call after that looks closer. */
+	/* The first call after that takes the slow path. */
 	ENTER;
 	row_packet();
-	/* Back to where the packet began, which is no longer in this one. */
+	/* Returns to the start of the packet, which is not the current one any more. */
 	for (int i = 0; i < FULL; i++)
 		EXIT;
 	/* The newest packet is another one: its header names HERE. */

@@ -1,4 +1,4 @@
-//! What one CPU records into.
+//! Per-CPU buffer.
 
 use core::cell::Cell;
 
@@ -12,77 +12,77 @@ use crate::items::{Ring, Rings, Work};
 use crate::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::{Event, Writer};
 
-/// How long a reader waits for a CPU to leave its hook. That takes less than a microsecond, but for an
-/// emulated CPU whose emulator waits for a processor.
+/// How long a reader waits for a CPU to leave its hook. That takes less than a microsecond, except for an emulated CPU
+/// whose emulator waits for a processor.
 pub(super) const READER_PATIENCE_MS: u64 = 10_000;
 
 /// How long a CPU waits for all others with its interrupts masked.
 pub(super) const MASKED_PATIENCE_MS: u64 = 1;
 
-/// The clock of a program that has one of its own ([`Config::clock`](crate::config::Config::clock)).
+/// The program's own clock function ([`Config::clock`](crate::config::Config::clock)).
 type ClockFunction = unsafe extern "C" fn() -> u32;
 
-/// What one CPU records into: on cache lines that no other CPU writes while it records. (128 bytes,
-/// because some processors fetch lines of 64 in pairs, and some have lines of 128.)
+/// The buffer of one CPU, with its recording state: on cache lines that no other CPU writes while it records. (128
+/// bytes, because some processors fetch lines of 64 in pairs, and some have lines of 128.)
 #[repr(C, align(128))]
 #[derive(Debug)]
-pub struct Lane<P: 'static> {
-    /// The CPU is inside a hook, and owns the rest.
+pub struct CpuBuffer<P: 'static> {
+    /// Whether the CPU is inside a hook, and owns the rest.
     pub(super) inside: AtomicBool,
-    /// It is inside, but waits to turn recording on or off (or does it): it records nothing before
-    /// it has looked at the gate again.
+    /// Whether it is inside, but waiting to turn recording on or off (or doing so): it records nothing before it has
+    /// checked the gate again.
     pub(super) turning: AtomicBool,
-    /// [`Gate::changes`] at the last event. A reader counts as one.
+    /// [`Gate::changes`] at the last event. A reader changes that count, too.
     pub(super) changes: Cell<u32>,
-    /// Where the stream's next record goes. Up to here is what usual calls need.
+    /// Write position of the stream. Usual calls need only the fields up to here.
     pub(super) cursor: Cursor,
-    /// Hooks from inside a hook.
+    /// Number of hooks within hooks.
     pub(super) refused: AtomicU32,
-    /// Events that came while the lanes were held still.
+    /// Number of events while the CPU buffers were frozen.
     pub(super) lost: AtomicU32,
-    /// How many of both have been told to the stream.
+    /// How many of both the stream's count of losses includes.
     pub(super) told: AtomicU32,
-    /// How many packets the link wants to see closed. Only who is polling touches it.
+    /// Number of packets that the link wants closed. Guarded by `polling`.
     pub(super) asked: Cell<u32>,
-    /// A reader holds the CPU off, and has sealed its stream.
+    /// Whether a reader excludes the CPU, and has sealed its stream.
     pub(super) held: AtomicBool,
     /// The program's own clock, if it has one.
     pub(super) function: Cell<Option<ClockFunction>>,
     pub(super) clock: Clock,
     pub(super) writer: Writer<P>,
-    /// Where its items go. Without memory if the program gives it none.
+    /// The ring of its items. Without memory if the program gives it none.
     pub(super) ring: Ring<P>,
-    /// The same, where a reader looks for rings.
+    /// List with this ring, for readers that look for rings.
     pub(super) rings: Rings<P>,
-    /// How many packets of items the link wants to see closed. Only who is polling touches it.
+    /// Number of packets of items that the link wants closed. Guarded by `polling`.
     pub(super) asked_items: Cell<u32>,
-    /// Its calls in duration mode.
-    /// How many losses its newest packet tells of while a reader holds it.
+    /// How many losses the newest packet reports on loan while a reader holds the buffer.
     pub(super) lent: Cell<u32>,
+    /// Its calls in duration mode.
     #[cfg(feature = "duration")]
     pub(super) calls: Calls,
 }
 
-// SAFETY: the cells belong to the CPU that is `inside`, which the register of that CPU sees to; or
-// to a reader who froze the gate and found it outside; or to who sets the recorder up, before the
-// gate opens first. The rest are atomics.
-unsafe impl<P> Sync for Lane<P> {}
+// SAFETY: the cells belong to the CPU that is `inside`, as that CPU's register ensures; or to a reader that froze the
+// gate and found it outside; or to the CPU that sets the recorder up, before the gate first opens. The rest are
+// atomics.
+unsafe impl<P> Sync for CpuBuffer<P> {}
 
-impl<P: CpusPort> Lane<P> {
-    /// Where the address of the next record is, in bytes from the beginning: a word.
+impl<P: CpusPort> CpuBuffer<P> {
+    /// Offset of the address of the next record: a word.
     pub(super) const AT_OFFSET: usize =
         core::mem::offset_of!(Self, cursor) + word::AT * size_of::<usize>();
-    /// Where the writer is, in bytes from the beginning.
+    /// Offset of the writer.
     pub(super) const WRITER_OFFSET: usize = core::mem::offset_of!(Self, writer);
-    /// Where the count of discarded events is, in bytes from the beginning: 4 bytes.
+    /// Offset of the count of discarded events: 4 bytes.
     pub(super) const DISCARDED_OFFSET: usize =
         core::mem::offset_of!(Self, writer) + Writer::<P>::DISCARDED_OFFSET;
 
-    /// Where the address of the first ring is, in bytes from the beginning: a word.
+    /// Offset of the address of the first ring: a word.
     pub(super) const RINGS_OFFSET: usize =
         core::mem::offset_of!(Self, rings) + Rings::<P>::FIRST_OFFSET;
 
-    /// What usual calls need is on one line.
+    /// The fields for usual calls are on one line.
     const ON_ONE_LINE: () = assert!(core::mem::offset_of!(Self, refused) <= LINE);
 
     pub(super) const fn new() -> Self {
@@ -109,12 +109,12 @@ impl<P: CpusPort> Lane<P> {
         }
     }
 
-    /// The stream, to be looked at.
+    /// The stream and table, for inspection.
     pub fn writer(&self) -> &Writer<P> {
         &self.writer
     }
 
-    /// The time of a call, inside.
+    /// The time of a call, while inside.
     #[inline(always)]
     pub(super) fn now(&self, port: &P) -> u64 {
         match self.function.get() {
@@ -124,7 +124,7 @@ impl<P: CpusPort> Lane<P> {
         }
     }
 
-    /// The time of any other event, inside.
+    /// The time of any other event, while inside.
     pub(super) fn now_in_order(&self, port: &P) -> u64 {
         match self.function.get() {
             Some(_) => self.now(port),
@@ -132,7 +132,7 @@ impl<P: CpusPort> Lane<P> {
         }
     }
 
-    /// Hooks that were refused and events that were lost, ever.
+    /// Number of refused hooks and lost events, ever.
     pub(super) fn missed(&self) -> u32 {
         let refused = self.refused.load(Ordering::Relaxed);
         refused.wrapping_add(self.lost.load(Ordering::Relaxed))
@@ -144,7 +144,7 @@ impl<P: CpusPort> Lane<P> {
             .wrapping_sub(self.told.load(Ordering::Relaxed))
     }
 
-    /// Tells the stream what was missed, for its packets to say. For who owns the lane.
+    /// Adds the losses to the stream's count, so that its packets report them. For the owner of the CPU buffer.
     pub(super) fn settle(&self) {
         let missed = self.missed();
         let before = self.told.load(Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl<P: CpusPort> Lane<P> {
             .add_discarded(missed.wrapping_sub(before));
     }
 
-    /// What must be done before an event at `now`; `changes` is the gate's number.
+    /// Handles changes of the gate and gaps of the clock before an event at `now`; `changes` is the gate's count.
     #[inline(always)]
     pub(super) fn catch_up(&self, changes: u32, now: u64) {
         if self.changes.get() != changes {
@@ -165,27 +165,27 @@ impl<P: CpusPort> Lane<P> {
         }
     }
 
-    /// The gate has been closed since this CPU's last event, or a reader held it off: what it had
-    /// open then it may have left meanwhile, so that nothing may be told from what stands in the
-    /// stream. A new packet begins anew, and says what was lost.
+    /// Begins a new packet, which also reports the losses. The gate has been closed since this CPU's last event, or a
+    /// reader excluded it: calls that were open then may have ended meanwhile, so new records must not rely on earlier
+    /// ones.
     #[cold]
     #[inline(never)]
     pub(super) fn begin(&self, changes: u32) {
         self.changes.set(changes);
         self.writer.forget_stopper();
-        // Nothing that is recorded spans the doubt of the time before.
+        // No recorded event lies before the uncertain time.
         self.clock.take_gap();
         self.writer.stream().seal();
         self.seal_items();
         self.settle();
     }
 
-    /// Closes the packet of items that is open, at the time of its last one. For who owns the lane.
+    /// Closes the open packet of items, at the time of its last one. For the owner of the CPU buffer.
     pub(super) fn seal_items(&self) {
         self.rings.work(Work::Seal, || 0);
     }
 
-    /// Marks that the clock is uncertain before `now`.
+    /// Marks in the trace that the clock is uncertain before `now`.
     #[cold]
     #[inline(never)]
     pub(super) fn tell_gap(&self, now: u64) {
@@ -193,9 +193,9 @@ impl<P: CpusPort> Lane<P> {
         self.writer.record(now, Event::ClockGap { ticks });
     }
 
-    /// Waits until the CPU is outside of its hook, or `already` says that this will do, but for no longer than so
-    /// many milliseconds since `start`. Interrupts are masked in a hook and it waits for nobody who waits for this
-    /// one, so that is soon; false if it is not, because the CPU was stopped there, or has crashed.
+    /// Waits until the CPU is outside of its hook, or `already` returns true, but at most `patience_ms` milliseconds
+    /// after `start`. Interrupts are masked in a hook, and it does not wait for this CPU, so it soon ends. Returns
+    /// false if it does not, because the CPU was stopped there, or has crashed.
     #[must_use]
     pub(super) fn leaves(
         &self,

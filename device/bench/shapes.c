@@ -1,4 +1,4 @@
-/* The rows without Kymo: an empty hook and RTEMS's shapes. */
+/* Rows without Kymo: an empty hook, and events of RTEMS's shapes. */
 #include "machine.h"
 #include "rows.h"
 #include "rtems.h"

@@ -1,13 +1,13 @@
-/* Runs a program on the processor itself, and writes where each instruction is that its rows execute:
+/* Runs a program on the processor itself, and logs the address of each instruction that its rows execute:
  *     step LOG PROGRAM ADDRESS...
- * Each ADDRESS, in hexadecimal, is where a row's function begins. From there to its return the program runs
- * instruction by instruction; elsewhere as fast as it can, because on a busy machine a step takes a
- * hundred microseconds, and what a recorder does before it records (it measures what recording
- * costs) is some hundred thousand of them. The log looks like the emulator's.
+ * Each ADDRESS, in hexadecimal, is the start of a row's function. From there to its return the program is
+ * single-stepped; elsewhere it runs at full speed. A step takes a hundred microseconds on a busy machine, and a
+ * recorder executes some hundred thousand instructions before it records, to measure its overhead. The log has the
+ * emulator's format.
  *
- * To be stepped takes thousands of times as long as to run, so the processor's counter is not what the
- * program may read: it would find all events far apart. Reading it is forbidden, and what is read
- * instead counts the steps: an instruction, a tick. */
+ * Single-stepping is thousands of times slower than running, so the program must not read the processor's counter: it
+ * would find all events far apart. The counter is disabled, and reading it returns a count of the steps instead: one
+ * tick per instruction. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,21 +22,20 @@
 
 enum {
 	MAX_ROWS = 64,
-	/* Between two readings of the counter the program is taken to execute so many, where they are
-	 * not counted. */
+	/* Assumed number of instructions between two readings of the counter, where they are not counted. */
 	UNCOUNTED = 100,
-	/* So many seconds are more than any machine needs. */
+	/* Timeout in seconds, longer than any machine needs. */
 	PATIENCE = 900,
 };
 
-/* Where the rows begin, and the code that is there. */
+/* Start addresses of the rows, and the code there. */
 static struct {
 	uint64_t address;
 	long code;
 } rows[MAX_ROWS];
 static int row_count;
 
-/* Lets the program stop at the rows' beginnings, or go past them. */
+/* Sets or removes breakpoints at the start of the rows. */
 static void watch(pid_t child, int on)
 {
 	for (int i = 0; i < row_count; i++) {
@@ -48,7 +47,7 @@ static void watch(pid_t child, int on)
 	}
 }
 
-/* Whether a row begins here. */
+/* Returns whether a row begins here. */
 static int is_row(uint64_t address)
 {
 	for (int i = 0; i < row_count; i++)
@@ -57,7 +56,7 @@ static int is_row(uint64_t address)
 	return 0;
 }
 
-/* Does what RDTSC or RDTSCP at the program's place would have done; 0 if that is not what is there. */
+/* Emulates RDTSC or RDTSCP at the program counter; returns 0 if there is another instruction. */
 static int read_counter(pid_t child, struct user_regs_struct *registers, uint64_t counter)
 {
 	long code = ptrace(PTRACE_PEEKTEXT, child, (void *)registers->rip, NULL);
@@ -105,11 +104,11 @@ int main(int count, char **arguments)
 		rows[row_count].code = ptrace(PTRACE_PEEKTEXT, child, (void *)address, NULL);
 	}
 	watch(child, 1);
-	/* Begins about where the processor's stands, as the kernel's own clocks do; but always at the same place
-	 * of its lower bits, by which a recorder may go that tells the time of day now and then: else it were
-	 * chance whether it does so in a row. */
+	/* The count starts near the processor's counter, like the kernel's own clocks, but always with the same lower
+	 * bits. A recorder may record the wall-clock time depending on these; otherwise it would be random whether it
+	 * does so within a row. */
 	uint64_t counter = __builtin_ia32_rdtsc() >> 40 << 40;
-	/* In a row: where it returns to, and the stack there. */
+	/* Within a row: its return address, and its stack pointer. */
 	uint64_t back = 0, stack = 0;
 	for (;;) {
 		struct user_regs_struct registers;
@@ -128,7 +127,7 @@ int main(int count, char **arguments)
 			fprintf(stderr, "signal %d at %#llx\n", WSTOPSIG(status), registers.rip);
 			return 1;
 		} else if (back == 0 && is_row(registers.rip - 1)) {
-			/* Behind the INT3 that stands for the row's first instruction. */
+			/* The program counter is after the INT3 that replaced the row's first instruction. */
 			registers.rip--;
 			ptrace(PTRACE_SETREGS, child, NULL, &registers);
 			watch(child, 0);

@@ -1,9 +1,9 @@
-//! The lane of each thread: found by a word of the thread, made at its first event.
+//! Thread buffer of each thread: found by a thread-local word, created at the thread's first event.
 
 use core::sync::atomic::Ordering;
 
 use kymo_recorder::profile::{Frame, Slot};
-use kymo_recorder::threads::Lane;
+use kymo_recorder::threads::ThreadBuffer;
 use kymo_wire::process_file::region;
 
 use super::Process;
@@ -13,34 +13,36 @@ use crate::port::Linux;
 use crate::{sys, thread};
 
 impl Process {
-    /// The calling thread's lane, if it has one.
+    /// Returns the calling thread's buffer, if it has one.
     #[inline(always)]
-    pub(crate) fn existing_lane(&self) -> Option<&'static Lane<Linux>> {
-        let lane = thread::get().cast::<Lane<Linux>>();
-        if lane as usize > thread::BUSY as usize {
-            // SAFETY: the word is null, busy, or the lane that `attach` put there for good.
-            Some(unsafe { &*lane })
+    pub(crate) fn existing_buffer(&self) -> Option<&'static ThreadBuffer<Linux>> {
+        let thread_buffer = thread::get().cast::<ThreadBuffer<Linux>>();
+        if thread_buffer as usize > thread::BUSY as usize {
+            // SAFETY: the word is null, busy, or the thread buffer that `attach` put there for good.
+            Some(unsafe { &*thread_buffer })
         } else {
             None
         }
     }
 
-    /// The calling thread's lane; made if it has none.
+    /// Returns the calling thread's buffer, creating it if necessary.
     #[inline(always)]
-    pub(crate) fn lane(&self) -> Option<&'static Lane<Linux>> {
-        match self.existing_lane() {
-            Some(lane) => Some(lane),
+    pub(crate) fn thread_buffer(&self) -> Option<&'static ThreadBuffer<Linux>> {
+        match self.existing_buffer() {
+            Some(thread_buffer) => Some(thread_buffer),
             None => self.attach(),
         }
     }
 
-    /// The calling thread's lane, made now. Signals wait for it: what their handlers call has no place before.
+    /// Creates the calling thread's buffer, with signals blocked: events of their handlers cannot be recorded before it
+    /// exists.
     #[cold]
-    fn attach(&self) -> Option<&'static Lane<Linux>> {
+    fn attach(&self) -> Option<&'static ThreadBuffer<Linux>> {
         sys::without_signals(|| {
-            // A handler has come before that, and has made it; or what makes it has called a hook.
-            if let Some(lane) = self.existing_lane() {
-                return Some(lane);
+            // A signal handler may have run before the signals were blocked, and have created the buffer. Or the code
+            // that creates it called a hook.
+            if let Some(thread_buffer) = self.existing_buffer() {
+                return Some(thread_buffer);
             }
             if thread::get() == thread::BUSY {
                 self.lose(1);
@@ -48,49 +50,51 @@ impl Process {
             }
             thread::set(thread::BUSY);
             self.begin_child();
-            let lane = self
+            let thread_buffer = self
                 .inherit(false)
-                .or_else(|| self.new_lane())
+                .or_else(|| self.new_buffer())
                 .or_else(|| self.inherit(true));
-            match lane {
-                Some(lane) => thread::set(core::ptr::from_ref(lane).cast()),
+            match thread_buffer {
+                Some(thread_buffer) => thread::set(core::ptr::from_ref(thread_buffer).cast()),
                 None => {
                     self.lose(1);
                     thread::set(core::ptr::null());
                 }
             }
-            lane
+            thread_buffer
         })
     }
 
-    /// A lane in a region of its own: the region's header, the lane, its profile table, its packets.
-    fn new_lane(&self) -> Option<&'static Lane<Linux>> {
+    /// Creates a thread buffer in a region of its own: the region's header, the thread buffer, its profile table, its
+    /// packets.
+    fn new_buffer(&self) -> Option<&'static ThreadBuffer<Linux>> {
         let config = self.config.get()?;
         let sizes = self.sizes.get();
-        let lane_bytes = region::BYTES + size_of::<Lane<Linux>>().next_multiple_of(64);
+        let thread_buffer_bytes =
+            region::BYTES + size_of::<ThreadBuffer<Linux>>().next_multiple_of(64);
         let slot_bytes = (config.slot_count as usize * size_of::<Slot>()).next_multiple_of(64);
         let frames = (config.shadow_stacks as usize).checked_mul(config.shadow_depth as usize)?;
         let frame_bytes = frames.checked_mul(size_of::<Frame>())?.next_multiple_of(64);
-        let calls = lane_bytes + slot_bytes + frame_bytes;
+        let calls = thread_buffer_bytes + slot_bytes + frame_bytes;
         let front = calls + self.duration_bytes();
         let bytes = front.checked_add(sizes.buffer as usize)?;
-        // Before the memory, so that none is taken in vain; a number that is not used is given again.
+        // Before the memory, so that no memory is allocated in vain; an unused number is assigned again.
         let number = self.new_number()?;
         let Ok(memory) = self.recording.take(bytes) else {
-            self.lanes.return_number(number);
+            self.thread_buffers.return_number(number);
             return None;
         };
         // SAFETY: the memory is new, large enough, aligned to a page, and never given back.
-        let lane = unsafe {
-            let place = memory.add(region::BYTES).cast::<Lane<Linux>>();
-            place.write(Lane::new());
+        let thread_buffer = unsafe {
+            let place = memory.add(region::BYTES).cast::<ThreadBuffer<Linux>>();
+            place.write(ThreadBuffer::new());
             &*place
         };
-        let writer = lane.writer();
+        let writer = thread_buffer.writer();
         // SAFETY: the part behind `front` is this stream's alone.
         let set_up = unsafe {
             writer.stream().set_up(
-                lane.cursor(),
+                thread_buffer.cursor(),
                 (memory.add(front), sizes.buffer),
                 sizes.packet,
                 number,
@@ -110,8 +114,8 @@ impl Process {
             // SAFETY: these parts are this table's alone; all zero is an empty table.
             let set_up = unsafe {
                 writer.give_table(
-                    (memory.add(lane_bytes).cast(), config.slot_count),
-                    memory.add(lane_bytes + slot_bytes).cast(),
+                    (memory.add(thread_buffer_bytes).cast(), config.slot_count),
+                    memory.add(thread_buffer_bytes + slot_bytes).cast(),
                     config.shadow_stacks,
                     config.shadow_depth.min(u16::MAX.into()),
                 )
@@ -122,15 +126,15 @@ impl Process {
         // SAFETY: this part is the shadow stack's alone, and all zero.
         #[cfg(feature = "duration")]
         unsafe {
-            self.give_duration(lane, memory, calls)
+            self.give_duration(thread_buffer, memory, calls)
         };
-        lane.set_owner(sys::process(), sys::thread());
-        self.numbers.set(number, lane);
+        thread_buffer.set_owner(sys::process(), sys::thread());
+        self.numbers.set(number, thread_buffer);
         self.port.clock.begin(memory);
-        describe(memory, lane, front, (sizes.buffer, sizes.packet));
-        self.lanes.add(lane);
+        describe(memory, thread_buffer, front, (sizes.buffer, sizes.packet));
+        self.thread_buffers.add(thread_buffer);
         #[cfg(feature = "duration")]
-        self.set_duration(lane);
-        Some(lane)
+        self.set_duration(thread_buffer);
+        Some(thread_buffer)
     }
 }

@@ -1,6 +1,6 @@
-/* How large the recorder is in a program: linked, with what is not used left out. With ALL the program
- * uses everything but the link, with LINK and ITEMS those too, with MINIMAL everything that the minimal library has;
- * without them nothing but the compiler's hooks. With NOTHING there is no recorder. */
+/* Measures the size of the recorder in a linked program, without unused parts. With ALL the program uses everything
+ * except the link, with LINK and ITEMS also those, with MINIMAL everything in the minimal library; otherwise only the
+ * compiler's hooks. With NOTHING there is no recorder. */
 #include "kymo.h"
 #ifdef ITEMS
 #include "kymo_items.h"

@@ -1,6 +1,5 @@
-/* What differs between the processors on which the rows are counted: how a counter is read,
- * interrupts are masked, a character is sent, and the program ends. All of it is inlined, so that what is counted is
- * what a port of the same code would cost there. */
+/* Processor-specific code of the rows: reads a counter, masks interrupts, sends a character, ends the program. All of
+ * it is inlined, so that the counts are those of a port of the same code. */
 #ifndef MACHINE_H
 #define MACHINE_H
 
@@ -10,14 +9,14 @@
 
 #if defined(__arm__)
 
-/* FPGAIO's counter on QEMU's mps2 boards, which counts up at 25 MHz. (DWT_CYCCNT stands still there;
- * an address is loaded and a register read, as of that one.) */
+/* FPGAIO's counter on QEMU's mps2 boards, which counts up at 25 MHz. (DWT_CYCCNT does not count there. Reading this
+ * counter takes the same instructions: an address is loaded and a register read.) */
 #define MACHINE_COUNTER ((const uint32_t *)0x40028018)
 
 INLINE void machine_start(void)
 {
-	*(volatile uint32_t *)0x40004010 = 16; /* the UART's divider */
-	*(volatile uint32_t *)0x40004008 = 1; /* it sends */
+	*(volatile uint32_t *)0x40004010 = 16; /* the divider of the UART */
+	*(volatile uint32_t *)0x40004008 = 1; /* enable the transmitter */
 }
 
 INLINE uint32_t machine_counter(void)
@@ -81,7 +80,7 @@ INLINE void machine_put(char c)
 	*(volatile uint8_t *)0x10000000 = (uint8_t)c;
 }
 
-/* The test finisher of QEMU's virt board. */
+/* Test finisher of QEMU's virt board. */
 INLINE void machine_stop(void)
 {
 	*(volatile uint32_t *)0x100000 = 0x5555;
@@ -138,7 +137,7 @@ INLINE uint32_t machine_counter(void)
 	return (uint32_t)__builtin_ia32_rdtsc();
 }
 
-/* A program masks no interrupts. */
+/* A Linux program masks no interrupts. */
 INLINE uint32_t machine_mask(void)
 {
 	return 0;

@@ -1,9 +1,9 @@
-/* What a recorded call costs on this machine, beside what it must cost: reading the counter and
+/* Measures the overhead of a recorded call on this machine, compared with its lower bound: reading the counter and
  * storing 16 bytes, at entry and at exit.
  *
- * Rounds of the two alternate, and of each the quickest counts: what else the machine does at the
- * time can only make a round slower. Prints `NAME TENTHS_OF_NANOSECONDS` for a call's two hooks with
- * their own calls, less what the loop around them takes. */
+ * Rounds of the two alternate, and the fastest round of each counts, because other load can only make a round slower.
+ * Prints `NAME TENTHS_OF_NANOSECONDS` for a call's two hooks including their calls, minus the time of the surrounding
+ * loop. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #define BUFFER (1u << 20)
 #define CALLS 20000
 
-/* With OTHER_TRACER the functions are left to a tracer that comes with the compiler's help. */
+/* With OTHER_TRACER the functions are instrumented for a tracer that uses the compiler's support. */
 #ifndef OTHER_TRACER
 
 const kymo_config_t kymo_config = {
@@ -44,8 +44,8 @@ static inline uint64_t counter(void)
 #endif
 }
 
-/* The floor: nothing is checked, nothing is safe, nobody could read it. (Not static: the compiler
- * would not store what it sees nobody read.) */
+/* The lower bound: nothing is checked, nothing is safe, and nothing could read the records. (Not static: the compiler
+ * would omit stores that nothing reads.) */
 struct {
 	uint64_t time;
 	uint64_t function;
@@ -66,7 +66,7 @@ __attribute__((noipa)) static void nothing_hook(void *function, void *call_site)
 	__asm__ volatile("" : : "r"(function), "r"(call_site));
 }
 
-/* Two functions, so that the same code is not always the same function. */
+/* Two functions, so that successive calls are not always of the same one. */
 #define CALLEES(name, enter, exit) \
 	__attribute__((noinline)) static void name##_a(void) \
 	{ \

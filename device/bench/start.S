@@ -1,4 +1,4 @@
-/* From reset to main: a stack, .data and .bss. One file for all processors. */
+/* Start-up code from reset to main: a stack, .data and .bss. One file for all processors. */
 #if defined(__arm__)
 
 	.syntax unified
@@ -66,7 +66,7 @@ reset:
 	mov	x0, #(3 << 20)		/* CPACR_EL1.FPEN: the compiler copies with vector registers */
 	msr	CPACR_EL1, x0
 	isb
-	msr	TPIDR_EL1, xzr		/* nobody records yet */
+	msr	TPIDR_EL1, xzr		/* this CPU does not record yet */
 	ldr	x0, =stack_top
 	mov	sp, x0
 	ldr	x0, =bss_start

@@ -1,8 +1,7 @@
-/* Producing an event as RTEMS's event recording does (ticket 3665), written anew from its
- * description: an item of a word that holds 22 bits of time over 10 bits of event, and a word of
- * data, in a ring of which the head alone is written. The shape of 2018 is for one processor; the
- * newer one, for several, finds its processor's ring and moves the head by an atomic
- * read-modify-write. What both cost is in `cargo xtask bench recorder`, beside what Kymo costs. */
+/* Producers of events as in RTEMS's event recording (ticket 3665), rewritten from its description: an item consists of
+ * a word with 22 bits of time above 10 bits of event, and a word of data, in a ring of which only the head is written.
+ * The shape of 2018 is for one processor. The newer one, for several, finds its processor's ring and advances the head
+ * by an atomic read-modify-write. `cargo xtask bench recorder` shows the overhead of both next to Kymo's. */
 #include "rtems.h"
 
 #include <stdatomic.h>
@@ -49,7 +48,7 @@ __attribute__((noinline)) void rtems_up_produce(uint32_t event, unsigned long da
 static struct ring rings[CPUS] = { { .mask = ITEMS - 1 } };
 static struct ring *const ring_of[CPUS] = { &rings[0], &rings[1], &rings[2], &rings[3] };
 
-/* Which processor this is: a load, as from a per-CPU area. */
+/* Returns the current processor: a load, as from a per-CPU area. */
 static volatile uint32_t this_cpu;
 
 __attribute__((noinline)) void rtems_smp_produce(uint32_t event, unsigned long data)

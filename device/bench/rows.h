@@ -1,5 +1,5 @@
-/* A row of the table is a function: what runs outside of it, from each of its calls until the
- * return, is what is counted (xtask/src/bench). */
+/* Rows of the table. A row is a function; the code that runs outside of it, from each of its calls until the return, is
+ * counted (xtask/src/bench). */
 #ifndef ROWS_H
 #define ROWS_H
 
@@ -9,13 +9,13 @@
 	void row_##name(void); \
 	__attribute__((noinline, used, section(".text.row_" #name))) void row_##name(void)
 
-/* How often a row calls its subject. */
+/* Number of calls of its subject in a row. */
 #define TIMES 16
 
-/* Nothing moves over this: every call stays a call, the last one too. */
+/* Compiler barrier: every call remains a call, also the last one. */
 #define STAY __asm__ volatile("" ::: "memory")
 
-/* Says how many bytes an event of a row takes: `bytes NAME TOTAL COUNT`. */
+/* Prints how many bytes an event of a row takes: `bytes NAME TOTAL COUNT`. */
 INLINE void rows_say(const char *name, uint32_t total, uint32_t count)
 {
 	static const char begin[] = "bytes ";
