@@ -277,6 +277,66 @@ fn calls_without_ends_have_counts_and_no_times() {
     check(&run(&[&columns[..], &[ctf]].concat()));
 }
 
+/// What `function_graph` writes without durations (`nofuncgraph-duration`), behind the columns of times.
+const WITHOUT_DURATIONS: [&str; 6] = [
+    "0)     ls-113     |  vfs_read() {",
+    "0)     ls-113     |    rw_verify_area() {",
+    "0)     ls-113     |      security_file_permission();",
+    "0)     ls-113     |    }",
+    "0)     ls-113     |    new_sync_read();",
+    "0)     ls-113     |  }",
+];
+
+#[test]
+fn durations_that_a_text_without_times_does_not_state_are_unknown() {
+    let text = format!(
+        "# tracer: function_graph\n{}\n",
+        WITHOUT_DURATIONS.join("\n")
+    );
+    for arguments in [
+        &["report"][..],
+        &["report", "--wall"],
+        &["report", "--by", "thread"],
+        &["graph"],
+        &["calls"],
+        &["show"],
+        &["show", "--format", "ftrace"],
+        &["report", "--fdd"],
+    ] {
+        let (table, _) = kymo_of(&text, arguments);
+        assert!(!table.contains(" us"), "{arguments:?}: {table}");
+    }
+    let (table, errors) = kymo_of(&text, &["report"]);
+    let columns: Vec<_> = table.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(columns, ["1", "-", "-", "-", "-", "-", "-", "vfs_read"]);
+    assert!(errors.contains("unknown where it states none"), "{errors}");
+    let (calls, _) = kymo_of(&text, &["calls", "--format", "json"]);
+    for call in rows(&calls) {
+        assert!(call["duration_ns"].is_null(), "{call}");
+        assert!(call["self_ns"].is_null(), "{call}");
+        assert_eq!(call["ended"], "returned", "{call}");
+    }
+    let (fdd, _) = kymo_of(&text, &["report", "--fdd"]);
+    assert!(!fdd.contains("vfs_read"), "{fdd}");
+    let (lines, errors) = kymo_of(&text, &["show", "--format", "ftrace-duration"]);
+    assert!(!lines.contains("vfs_read"), "{lines}");
+    assert!(errors.contains("4 calls left out"), "{errors}");
+    // With times, they follow from these.
+    let times = [480, 481, 483, 487, 490, 500];
+    let lines = times.iter().zip(WITHOUT_DURATIONS);
+    let text: String = lines
+        .map(|(time, line)| format!("   60.702{time} |   {line}\n"))
+        .collect();
+    let (table, _) = kymo_of(&text, &["report", "--format", "json"]);
+    let of = |name: &str| {
+        let rows = rows(&table);
+        let row = rows.iter().find(|row| row["function"] == name).unwrap();
+        row["total_ns"].as_u64().unwrap()
+    };
+    assert_eq!([of("vfs_read"), of("rw_verify_area")], [20_000, 6_000]);
+    assert_eq!(of("security_file_permission"), 4_000);
+}
+
 #[test]
 fn calls_without_ends_are_below_their_callers() {
     let (graph, _) = kymo_of(FUNCTIONS, &["graph"]);

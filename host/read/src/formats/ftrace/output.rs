@@ -513,9 +513,9 @@ impl Tasks {
                     name,
                     fields,
                 };
-                match row.wall() {
-                    None => batch.push_event(event),
-                    Some(_) => batch.push_both(row, event),
+                match row.wall().is_some() || row.is_untimed() {
+                    false => batch.push_event(event),
+                    true => batch.push_both(row, event),
                 }
             }
         }

@@ -37,7 +37,7 @@ use crate::{OpenError, OpenOptions, ReadError, Source};
 
 /// What a user should know of a text without times.
 const UNTIMED: &str = "the text has no times: they are made of the durations that it states, for each thread by itself, \
-     and are no more than an order; durations are those by the wall that the text states, and 0 where it states none";
+     and are no more than an order; durations are those by the wall that the text states, and unknown where it states none";
 
 /// The events that hold texts of the user's.
 const PRINTS: [&str; 4] = ["print", "bprint", "bputs", "tracing_mark_write"];

@@ -154,8 +154,10 @@ impl TextSource {
         let mut row = at.row(RowKind::Exit, time).function(function);
         row.named = named.is_some();
         row.record = is_record;
-        if let Some(duration) = duration.filter(|_| function.is_some()) {
-            row = row.took(Duration(duration));
+        match duration.filter(|_| function.is_some()) {
+            Some(duration) => row = row.took(Duration(duration)),
+            None if at.time.is_none() => row = row.untimed(),
+            None => {}
         }
         if !is_record && at.time.is_some() {
             return self.output.put_ahead(Out::new(row, at.pid, None), batch);
