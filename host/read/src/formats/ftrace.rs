@@ -153,7 +153,7 @@ pub(super) mod lines {
         }
         if peek
             .file()
-            .is_some_and(|log| text::dump::part(log).is_some())
+            .is_some_and(|log| text::dump::find(log).is_some())
         {
             return Ok(Some(Confidence::Certain));
         }

@@ -17,6 +17,10 @@ use crate::formats::ftrace::{Beginnings, FORMAT};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions};
 
+/// What a user should know of a log whose dumps are empty.
+const EMPTY: &str =
+    "the kernel's trace was empty when it was dumped into the log: (ftrace buffer empty)";
+
 impl TextSource {
     pub(in crate::formats::ftrace) fn new(
         peek: Peek,
@@ -27,18 +31,20 @@ impl TextSource {
         let mut alone = Beginnings::default();
         let mut without_switches = false;
         let mut tells_missing = false;
-        let mut more_dumps = None;
+        let mut of_dump = None;
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
                 let part = html::is_page(&bytes).then(|| html::part(&bytes));
-                let dump = dump::part(&bytes).filter(|_| part.is_none());
-                if let Some((_, others @ 1..)) = dump {
-                    more_dumps = Some(format!(
+                let dump = dump::find(&bytes).filter(|_| part.is_none());
+                of_dump = match &dump {
+                    Some(dump) if dump.is_empty => Some(EMPTY.to_owned()),
+                    Some(dump) if dump.others > 0 => Some(format!(
                         "the log has {} dumps of the kernel's trace: the first one is read",
-                        others + 1
-                    ));
-                }
-                let part = part.flatten().or(dump.map(|(lines, _)| lines));
+                        dump.others + 1
+                    )),
+                    _ => None,
+                };
+                let part = part.flatten().or(dump.map(|dump| dump.lines));
                 let part = part.unwrap_or(0..bytes.len());
                 let text = bytes.get(part.clone()).unwrap_or_default();
                 let graph = graph(text);
@@ -66,7 +72,7 @@ impl TextSource {
             // The kernel writes the CPU unless it is asked not to.
             has_cpus: has_cpus(&input).unwrap_or(exits_alone.is_none()),
             numbered_threads: true,
-            remarks: alone.remark().into_iter().chain(more_dumps).collect(),
+            remarks: alone.remark().into_iter().chain(of_dump).collect(),
             ..TraceInfo::default()
         };
         let mut output = Output::new(
