@@ -23,10 +23,10 @@ use kymo_event::{
 use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
 
 pub(super) use self::events::with_handler;
-pub(super) use self::recognise::{Recognised, recognise};
+pub(super) use self::recognise::{LOOKED_AT, Recognised, recognise};
 
 use self::ahead::{Exits, TICKS};
-use self::input::Input;
+use self::input::{Input, Spot};
 use self::state::{Stack, State, Task as Caller};
 use self::system_calls::SystemCalls;
 use super::Beginnings;
@@ -73,7 +73,7 @@ pub(super) struct TextSource {
     /// Whether calls come as their exits alone: known, or as long as no entry was met.
     exits_alone: Option<bool>,
     /// Lines of a pipe that wait until that is known, and what tells it.
-    waiting: VecDeque<(String, u64)>,
+    waiting: VecDeque<(String, Spot)>,
     exits: Exits,
     /// Whether depths tell of missing exits.
     tells_missing: bool,
@@ -99,7 +99,6 @@ pub(super) struct TextSource {
     is_cut: bool,
     /// Whether the last record was a text of the user's, which may have more lines.
     is_print: bool,
-    unknown: u64,
     ended: bool,
 }
 
@@ -113,7 +112,7 @@ impl TextSource {
         id
     }
 
-    fn line(&mut self, text: &str, offset: u64, batch: &mut Batch) {
+    fn line(&mut self, text: &str, spot: Spot, batch: &mut Batch) {
         match text::line(text) {
             Line::Event(event) => {
                 // Other lines without columns are not of the graph.
@@ -171,11 +170,13 @@ impl TextSource {
                 if self.is_print {
                     return self.remark(LINES_OF_PRINT);
                 }
-                self.unknown += 1;
-                let message = "expected a line of ftrace's, found something else".to_owned();
+                let message = format!(
+                    "line {}: expected a line of ftrace's, found something else",
+                    spot.number
+                );
                 self.info.add_damage(Damage {
                     stream: self.name.clone(),
-                    offset,
+                    offset: spot.offset,
                     message,
                 });
             }
@@ -443,10 +444,10 @@ impl Source for TextSource {
                 return Ok(true);
             }
             match self.next_line() {
-                Ok(Some((line, offset))) => {
+                Ok(Some((line, spot))) => {
                     let is_last = self.waiting.is_empty() && self.input.is_used_up();
                     self.is_cut = !line.ends_with('\n') && is_last;
-                    self.line(line.trim_end_matches(['\n', '\r']), offset, batch);
+                    self.line(line.trim_end_matches(['\n', '\r']), spot, batch);
                 }
                 Ok(None) => self.ended = true,
                 Err(source) => {

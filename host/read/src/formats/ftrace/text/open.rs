@@ -53,7 +53,7 @@ impl TextSource {
                 without_switches = exits_alone && !has_switches(text);
                 first_tasks = tasks_at_first(text);
                 alone = beginnings(text);
-                (Input::File(bytes, part), Some(exits_alone))
+                (Input::of_file(bytes, part), Some(exits_alone))
             }
             None => {
                 let path = peek.path().to_owned();
@@ -63,6 +63,7 @@ impl TextSource {
                     buffer: Vec::new(),
                     at: 0,
                     ended: false,
+                    lines: 0,
                 };
                 (input, None)
             }
@@ -127,7 +128,6 @@ impl TextSource {
             is_untimed: false,
             is_cut: false,
             is_print: false,
-            unknown: 0,
             ended: false,
         })
     }
