@@ -20,7 +20,7 @@ use kymo_event::{
     Batch, Cpu, Damage, Field, FunctionId, Gap, Row, RowKind, StreamId, ThreadId, Time, TimeUnit,
     TraceInfo, Value, Wanted,
 };
-use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
+use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind, Values};
 
 pub(super) use self::events::with_handler;
 pub(super) use self::recognise::{LOOKED_AT, Recognised, recognise};
@@ -290,7 +290,7 @@ impl TextSource {
             flags: event.flags,
             values: match self.wanted {
                 Wanted::Everything | Wanted::Records => event.values(line),
-                Wanted::Meaning | Wanted::Details => ("", ""),
+                Wanted::Meaning | Wanted::Details => Values::default(),
             },
             is_nameless: matches!(event.kind, TextKind::Exit { function: None, .. })
                 && line.contains("funcgraph_exit:"),
@@ -407,8 +407,8 @@ struct At<'a> {
     task: Caller,
     thread: Option<ThreadId>,
     flags: &'a str,
-    /// A call's arguments, and what it returned; empty where they do not stand there.
-    values: (&'a str, &'a str),
+    /// What is known of a call besides.
+    values: Values<'a>,
     /// Whether it is an exit without a name by trace-cmd, which leaves them all out. (The kernel does so where it is that of
     /// the function that the CPU entered last at this depth.)
     is_nameless: bool,
