@@ -73,6 +73,8 @@ pub struct TextEvent<'a> {
     pub cpu: Option<u32>,
     /// In which task.
     pub task: Option<Task<'a>>,
+    /// The thread group of the task, which is the number of its process, on a line that has it (the option `record-tgid`).
+    pub group: Option<i32>,
     /// The flags as they stand there: `d..1.`; empty if they don't.
     pub flags: &'a str,
     /// What.
@@ -417,10 +419,15 @@ mod tests {
                 pid: 2
             })
         );
+        assert_eq!(event.group, Some(99));
         let TextKind::Event { name, .. } = event.kind else {
             panic!()
         };
         assert_eq!(name, "sys_read");
+        let Line::Event(event) = line("  <idle>-0     (-------) [001] 5.000001: foo <-bar") else {
+            panic!()
+        };
+        assert_eq!(event.group, None);
         let report = "  sh-288   [001]   374.295147: funcgraph_entry:        3.375 us   |    irq_enter_rcu();";
         assert_eq!(
             kind(report),

@@ -338,6 +338,55 @@ fn durations_that_a_text_without_times_does_not_state_are_unknown() {
 }
 
 #[test]
+fn thread_groups_are_the_processes_of_threads() {
+    let head = "# tracer: function\n#\n#           TASK-PID    TGID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
+    let line = |task: &str, group: &str, time: u32, what: &str| {
+        format!("  {task}  ({group}) [001] .....   310.67095{time}: {what}\n")
+    };
+    let text = [
+        head,
+        // The thread is met before its line tells the process.
+        &line(
+            "<idle>-0",
+            "-------",
+            0,
+            "sched_switch: prev_comm=swapper/1 prev_pid=0 ==> next_comm=work next_pid=171",
+        ),
+        &line("work-171", "    170", 1, "once <-main"),
+        &line("main-170", "    170", 2, "twice <-main"),
+        &line("sh-80", "     80", 3, "twice <-main"),
+        &line("new-90", "-------", 4, "twice <-main"),
+    ]
+    .concat();
+    for process in ["170", "main"] {
+        let arguments = ["report", "--process", process, "--format", "json"];
+        let (table, _) = kymo_of(&text, &arguments);
+        let rows = rows(&table);
+        let names: Vec<_> = rows.iter().map(|row| &row["function"]).collect();
+        assert_eq!(names, ["once", "twice"], "{table}");
+        assert_eq!(rows[1]["count"], 1, "{table}");
+    }
+    let (file, _) = kymo_of(&text, &["export", "--to", "trace-event", "-o", "-"]);
+    for process in [170, 80] {
+        let named = format!("\"pid\":{process},\"name\":\"process_name\"");
+        assert!(file.contains(&named), "{file}");
+    }
+    // A text without that column has no processes.
+    let output = {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.txt");
+        fs::write(&path, FUNCTIONS).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        command
+            .args(["report", "--process", "170"])
+            .arg(path)
+            .output()
+            .unwrap()
+    };
+    assert!(!output.status.success(), "{output:?}");
+}
+
+#[test]
 fn calls_without_ends_are_below_their_callers() {
     let (graph, _) = kymo_of(FUNCTIONS, &["graph"]);
     let lines: Vec<_> = graph

@@ -9,6 +9,7 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
         is_ticks: false,
         cpu: None,
         task: None,
+        group: None,
         flags: "",
         kind: TextKind::Event {
             name: "".into(),
@@ -63,6 +64,7 @@ pub fn bare_line(text: &str) -> Option<TextEvent<'_>> {
         is_ticks: false,
         cpu: None,
         task: None,
+        group: None,
         flags: "",
         kind,
     })

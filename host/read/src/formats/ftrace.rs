@@ -21,6 +21,7 @@ mod held;
 mod marks;
 mod meaning;
 mod output;
+mod processes;
 mod sorter;
 mod source;
 mod stacks;

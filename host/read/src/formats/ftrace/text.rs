@@ -229,6 +229,7 @@ impl TextSource {
         let identities = &mut self.info.identities;
         if let Some(thread) = self.output.thread(pid, identities) {
             identities.name_thread(thread, comm);
+            self.output.processes.name(pid, comm, identities);
         }
     }
 
@@ -239,6 +240,8 @@ impl TextSource {
         let is_same = known.is_some_and(|known| known.starts_with(task.comm));
         if !is_same && !task.comm.starts_with("<...>") {
             self.info.identities.name_thread(thread, task.comm);
+            let identities = &mut self.info.identities;
+            (self.output.processes).name(task.pid, task.comm, identities);
         }
         Some(thread)
     }
@@ -256,6 +259,10 @@ impl TextSource {
         };
         let of_cpu = self.stream(event.cpu);
         if let Some(task) = event.task {
+            if let Some(group) = event.group {
+                self.info.has_processes = true;
+                self.output.processes.add(task.pid, group);
+            }
             self.met(task);
         }
         if event.is_ticks && self.info.unit != TimeUnit::Ticks {

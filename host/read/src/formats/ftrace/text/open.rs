@@ -5,8 +5,8 @@ use std::collections::{HashMap, VecDeque};
 use kymo_event::{Time, TimeUnit, TraceInfo, Wanted};
 
 use super::ahead::{
-    Exits, Graph, LINES_LOOKED_AT, TICKS, beginnings, graph, has_cpus, has_switches, is_ticks,
-    tasks_at_first,
+    Exits, Graph, LINES_LOOKED_AT, TICKS, beginnings, graph, groups, has_cpus, has_switches,
+    is_ticks, tasks_at_first,
 };
 use super::input::Input;
 use super::system_calls::SystemCalls;
@@ -82,6 +82,12 @@ impl TextSource {
             HashMap::new(),
             exits_alone == Some(true),
         );
+        let ahead = input.ahead();
+        let groups = groups(ahead.take(LINES_LOOKED_AT));
+        info.has_processes = !groups.is_empty();
+        for (pid, group) in groups {
+            output.processes.add(pid, group);
+        }
         if options.wanted == Wanted::Records {
             output.stay();
         }
