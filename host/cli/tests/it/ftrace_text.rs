@@ -338,6 +338,53 @@ fn durations_that_a_text_without_times_does_not_state_are_unknown() {
 }
 
 #[test]
+fn switches_to_and_from_the_idle_task_are_shown() {
+    let switch = |time: u32, from: &str, to: &str| {
+        let of = |task: &str| match task.split_once('-') {
+            Some(("<idle>", _)) => ("swapper/0".to_owned(), "0".to_owned()),
+            Some((name, pid)) => (name.to_owned(), pid.to_owned()),
+            None => panic!("{task}"),
+        };
+        let ((name, pid), (next, next_pid)) = (of(from), of(to));
+        format!(
+            "  {from} [000] d..2.   100.0000{time}: sched_switch: prev_comm={name} prev_pid={pid} prev_prio=120 prev_state=S \
+             ==> next_comm={next} next_pid={next_pid} next_prio=120\n"
+        )
+    };
+    let text = [
+        switch(10, "sh-7", "<idle>-0"),
+        switch(20, "<idle>-0", "sh-7"),
+        switch(30, "sh-7", "cat-8"),
+        switch(40, "cat-8", "<idle>-0"),
+        switch(50, "<idle>-0", "sh-7"),
+        switch(60, "sh-7", "<idle>-0"),
+    ]
+    .concat();
+    let (shown, _) = kymo_of(&text, &["show"]);
+    let found = shown.lines().filter_map(|line| {
+        let (_, switch) = line.split_once("------ ")?;
+        switch.strip_suffix(" ------")
+    });
+    let expected = [
+        "sh:7 => idle",
+        "idle => sh:7",
+        "sh:7 => cat:8",
+        "cat:8 => idle",
+        "idle => sh:7",
+        "sh:7 => idle",
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), expected, "{shown}");
+    // Of one thread's switches it is not known who follows.
+    let (shown, _) = kymo_of(&text, &["show", "--thread", "cat"]);
+    assert!(!shown.contains("idle"), "{shown}");
+    // Where nothing but the functions of the idle task tells.
+    let (shown, _) = kymo(&["show"]);
+    let idle = shown.find("sh:7 => idle").unwrap();
+    assert!(idle < shown.find("tick_irq_exit").unwrap(), "{shown}");
+    assert!(shown.contains("idle => sh:7 (no record of it)"), "{shown}");
+}
+
+#[test]
 fn thread_groups_are_the_processes_of_threads() {
     let head = "# tracer: function\n#\n#           TASK-PID    TGID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
     let line = |task: &str, group: &str, time: u32, what: &str| {

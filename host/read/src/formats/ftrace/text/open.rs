@@ -73,6 +73,7 @@ impl TextSource {
             // The kernel writes the CPU unless it is asked not to.
             has_cpus: has_cpus(&input).unwrap_or(exits_alone.is_none()),
             numbered_threads: true,
+            idle_is_no_thread: true,
             remarks: alone.remark().into_iter().chain(of_dump).collect(),
             ..TraceInfo::default()
         };
