@@ -176,6 +176,11 @@ impl<'a> Tree<'a> {
         )
     }
 
+    /// Takes over what came into the trace since. To be called before the steps of a batch.
+    pub fn learn(&mut self, info: &TraceInfo) {
+        self.page.actors.learn(info);
+    }
+
     /// Takes a step that follows from an event of a stream; from none, at the end of the trace.
     ///
     /// # Errors

@@ -385,6 +385,70 @@ fn switches_to_and_from_the_idle_task_are_shown() {
 }
 
 #[test]
+fn there_is_a_column_of_cpus_where_the_text_has_one() {
+    let line = |cpu: &str, time: u32| {
+        format!("   60.70248{time} |  {cpu}    ls-113     |   1.002 us    |  idle_cpu();\n")
+    };
+    let (shown, _) = kymo_of(&(line(" 3)", 0) + &line(" 3)", 5)), &["show"]);
+    let columns = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let lines: Vec<_> = shown.lines().map(columns).collect();
+    assert_eq!(
+        lines[0],
+        ["TIME", "[s]", "DURATION", "CPU", "THREAD", "CALLS"]
+    );
+    assert_eq!(lines[1][3..5], ["3", "ls:113"], "{shown}");
+    let (shown, _) = kymo_of(&(line("", 0) + &line("", 5)), &["show"]);
+    let heading = columns(shown.lines().next().unwrap());
+    assert_eq!(heading, ["TIME", "[s]", "DURATION", "THREAD", "CALLS"]);
+}
+
+/// A note says what would name functions that have no names: the kernel's are in no ELF file.
+#[test]
+fn functions_of_a_kernel_without_symbols_want_kallsyms() {
+    let Some(captures) = kymo_fixtures::captures::ftrace() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let raw = captures.join("amd64/raw");
+    let mut pending = vec![raw.clone()];
+    while let Some(from) = pending.pop() {
+        for entry in fs::read_dir(&from).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(&raw).unwrap().with_extension("");
+            let is_packed = path.extension().is_some_and(|it| it == "xz");
+            let to = match is_packed {
+                true => folder.path().join(name),
+                false => folder.path().join(path.strip_prefix(&raw).unwrap()),
+            };
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            let bytes = kymo_fixtures::captures::unpacked(
+                &raw.join(to.strip_prefix(folder.path()).unwrap()),
+            );
+            fs::write(&to, bytes.unwrap_or_else(|| fs::read(&path).unwrap())).unwrap();
+        }
+    }
+    let note = |folder: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let output = command.arg("report").arg(folder).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let kallsyms = "they are in /proc/kallsyms of the machine that was traced";
+    let with = note(folder.path());
+    assert!(!with.contains(kallsyms), "{with}");
+    fs::remove_file(folder.path().join("kallsyms")).unwrap();
+    let without = note(folder.path());
+    assert!(without.contains(kallsyms), "{without}");
+}
+
+#[test]
 fn thread_groups_are_the_processes_of_threads() {
     let head = "# tracer: function\n#\n#           TASK-PID    TGID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
     let line = |task: &str, group: &str, time: u32, what: &str| {
