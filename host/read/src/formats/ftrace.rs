@@ -154,6 +154,12 @@ pub(super) mod lines {
         }
         if peek
             .file()
+            .is_some_and(|file| text::json::text(file).is_some())
+        {
+            return Ok(Some(Confidence::Certain));
+        }
+        if peek
+            .file()
             .is_some_and(|log| text::dump::find(log).is_some())
         {
             return Ok(Some(Confidence::Certain));

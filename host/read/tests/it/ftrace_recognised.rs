@@ -80,3 +80,23 @@ fn other_texts_are_refused() {
         }
     }
 }
+
+/// What `systrace.py --json` and Chromium write: the text is a string in it.
+#[test]
+fn the_text_in_json_is_read() {
+    let text = format!("# tracer: nop\n#\n{EVENT}{EVENT}");
+    let (expected, _) = read_lines(&text);
+    let string = serde_json::to_string(&text).unwrap();
+    for json in [
+        format!("{{\"traceEvents\":[],\"systemTraceEvents\":{string}}}"),
+        format!("{{\n  \"systemTraceEvents\" : {string},\n  \"metadata\": {{}}\n}}\n"),
+        format!(
+            "{{\"systemTraceEvents\":{}}}",
+            string.replace("#", "\\u0023").replace(":", "\\u003a")
+        ),
+    ] {
+        let (found, info) = read_lines(&json);
+        assert_eq!(found, expected, "{json}");
+        assert_eq!(info.damaged_places(), 0, "{json}");
+    }
+}

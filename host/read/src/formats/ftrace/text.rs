@@ -6,6 +6,7 @@ pub(super) mod dump;
 mod events;
 pub(super) mod html;
 mod input;
+pub(super) mod json;
 mod lines;
 mod open;
 mod places;

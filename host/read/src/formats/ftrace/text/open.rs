@@ -10,7 +10,8 @@ use super::ahead::{
 };
 use super::input::Input;
 use super::system_calls::SystemCalls;
-use super::{TextSource, dump, html};
+use super::{TextSource, dump, html, json};
+use crate::bytes::Bytes;
 use crate::formats::ftrace::marks::Marks;
 use crate::formats::ftrace::output::Output;
 use crate::formats::ftrace::{Beginnings, FORMAT};
@@ -34,6 +35,7 @@ impl TextSource {
         let mut of_dump = None;
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
+                let bytes = json::text(&bytes).map_or(bytes, Bytes::from);
                 let part = html::is_page(&bytes).then(|| html::part(&bytes));
                 let dump = dump::find(&bytes).filter(|_| part.is_none());
                 of_dump = match &dump {
