@@ -16,7 +16,7 @@ mod views;
 
 use kymo_event::{Caller, Duration, SpaceId, TraceInfo};
 
-use crate::calls::{Callee, End, How, Step, TrackId, TrackInfo};
+use crate::calls::{Callee, End, Step, TrackId, TrackInfo};
 use crate::ended::Ended;
 use crate::profile::is_loss;
 use crate::recursion::Recursion;
@@ -276,7 +276,7 @@ impl CallTree {
             node.total += sure.max(within);
             node.longest = node.longest.max(end.duration.unwrap_or_default());
             node.at_least |= end.is_at_least();
-            node.without_end += u64::from(end.how == How::NoEnd);
+            node.without_end += u64::from(end.is_untimed());
         }
     }
 

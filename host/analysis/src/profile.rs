@@ -69,7 +69,7 @@ pub struct Row {
     pub unseen_ends: u64,
     /// Exits whose enter nobody saw, and of which the source does not state how long their calls took: they have no time.
     pub orphans: u64,
-    /// Calls of which the source does not tell when they ended: they have no time.
+    /// Calls of which the source does not tell when they ended, or how long they took: they have no time.
     pub without_end: u64,
     /// Calls of which only the exit was seen, and of which the source states how long they took by the wall: they are among the
     /// [`complete`](Self::complete) ones, and may have been shorter on the processor. (One that is certain is no such call.)
@@ -89,9 +89,9 @@ impl Row {
         self.count += u64::from(!end.uncounted);
         self.uncounted += u64::from(end.uncounted);
         let (Some(duration), Some(self_time)) = (end.duration, end.self_time) else {
-            match end.how {
-                How::NoEnd => self.without_end += 1,
-                _ => self.orphans += 1,
+            match end.is_untimed() {
+                true => self.without_end += 1,
+                false => self.orphans += 1,
             }
             return;
         };

@@ -45,6 +45,8 @@ pub struct TraceInfo {
     /// Whether [`Tid`](crate::Tid)s are the small numbers of a system, which people read in decimal, and not
     /// addresses.
     pub numbered_threads: bool,
+    /// Whether the idle task of a CPU is no thread: one that leaves its CPU while no other gets it leaves it idle.
+    pub idle_is_no_thread: bool,
     /// Whether events say their CPU, though no stream may be known yet: a text has its streams by its lines.
     pub has_cpus: bool,
     /// Whether the trace tells of which process a thread is, by its space.

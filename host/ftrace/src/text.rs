@@ -73,16 +73,28 @@ pub struct TextEvent<'a> {
     pub cpu: Option<u32>,
     /// In which task.
     pub task: Option<Task<'a>>,
+    /// The thread group of the task, which is the number of its process, on a line that has it (the option `record-tgid`).
+    pub group: Option<i32>,
     /// The flags as they stand there: `d..1.`; empty if they don't.
     pub flags: &'a str,
     /// What.
     pub kind: TextKind<'a>,
 }
 
+/// What the tracer's options add to a function's entry or exit; empty where it does not stand there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values<'a> {
+    /// The arguments (`funcgraph-args`): `fd=3, count=2`.
+    pub arguments: &'a str,
+    /// The value that the call returned (`funcgraph-retval`): `0x0`.
+    pub returned: &'a str,
+    /// Where the call returns to (`funcgraph-retaddr`): `ksys_read+0x6c/0xe0`.
+    pub caller: &'a str,
+}
+
 impl<'a> TextEvent<'a> {
-    /// The arguments and the value that a call returned, if this is a function's entry or exit on a line that has them (the
-    /// tracer's options `funcgraph-args` and `funcgraph-retval`): `fd=3, count=2` and `0x0`; empty where there are none.
-    pub fn values(&self, line: &'a str) -> (&'a str, &'a str) {
+    /// The values on the line of a function's entry or exit.
+    pub fn values(&self, line: &'a str) -> Values<'a> {
         graph::values(line, &self.kind).unwrap_or_default()
     }
 }
@@ -407,10 +419,15 @@ mod tests {
                 pid: 2
             })
         );
+        assert_eq!(event.group, Some(99));
         let TextKind::Event { name, .. } = event.kind else {
             panic!()
         };
         assert_eq!(name, "sys_read");
+        let Line::Event(event) = line("  <idle>-0     (-------) [001] 5.000001: foo <-bar") else {
+            panic!()
+        };
+        assert_eq!(event.group, None);
         let report = "  sh-288   [001]   374.295147: funcgraph_entry:        3.375 us   |    irq_enter_rcu();";
         assert_eq!(
             kind(report),
@@ -446,7 +463,30 @@ mod tests {
             let Line::Event(event) = line(&text) else {
                 panic!("{text}")
             };
-            assert_eq!(event.values(&text), expected, "{text}");
+            let values = event.values(&text);
+            assert_eq!((values.arguments, values.returned), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn callers_stand_behind_entries() {
+        let header = " 0)   1.200 us    |    ";
+        let caller = "ksys_read+0x6c/0xe0";
+        for (text, expected) in [
+            ("vfs_read(file=0xff) { /* <-ksys_read+0x6c/0xe0 */", caller),
+            (
+                "vfs_read() { /* <-ksys_read+0x6c/0xe0 <ffffffff81> */",
+                caller,
+            ),
+            ("idle_cpu(); /* <-ksys_read+0x6c/0xe0 ret=0x0 */", caller),
+            ("idle_cpu(); /* = 0x0 */", ""),
+            ("idle_cpu();", ""),
+        ] {
+            let text = format!("{header}{text}");
+            let Line::Event(event) = line(&text) else {
+                panic!("{text}")
+            };
+            assert_eq!(event.values(&text).caller, expected, "{text}");
         }
     }
 

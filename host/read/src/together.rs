@@ -199,6 +199,7 @@ fn common<'a>(
         steps_back: infos().any(|info| info.steps_back),
         in_order: infos().all(|info| info.in_order),
         numbered_threads: infos().any(|info| info.numbered_threads),
+        idle_is_no_thread: infos().all(|info| info.idle_is_no_thread),
         has_cpus: infos().any(|info| info.has_cpus),
         has_processes: infos().any(|info| info.has_processes),
         ..TraceInfo::default()

@@ -126,7 +126,8 @@ impl Calls {
                 if self.tracks[track].depth() > index + 1 {
                     self.close(track, index + 1, time, unfinished, out);
                 }
-                self.close_one(track, (time, row.wall()), |_| How::Returned, out);
+                let stated = Stated::of(row);
+                self.close_one(track, (time, stated), |_| How::Returned, out);
             }
             Match::Nothing => {
                 // It began before the trace, or in the last loss. What began later and is still
@@ -200,7 +201,7 @@ impl Calls {
         out: &mut impl FnMut(Step<'_>),
     ) {
         while self.tracks[track].depth() > depth {
-            self.close_one(track, (time, None), &how, out);
+            self.close_one(track, (time, Stated::Nothing), &how, out);
         }
     }
 
@@ -208,14 +209,17 @@ impl Calls {
     fn close_one(
         &mut self,
         track: usize,
-        (time, stated): (Time, Option<Duration>),
+        (time, stated): (Time, Stated),
         how: impl FnOnce(Doubt) -> How,
         out: &mut impl FnMut(Step<'_>),
     ) {
         let may_have_ended = self.tracks[track].may_have_ended();
-        let Some(mut end) = self.tracks[track].end((time, stated), how) else {
+        let Some(mut end) = self.tracks[track].end((time, stated.wall()), how) else {
             return;
         };
+        if stated == Stated::Unknown {
+            end.forget_times();
+        }
         let unfinished = matches!(end.how, How::Repaired(_) | How::RecordingOff | How::Open);
         if unfinished && !end.uncounted {
             self.half_seen(track, &mut end, true);
@@ -240,6 +244,34 @@ impl Calls {
         };
         *count += 1;
         out(Step::End(end));
+    }
+}
+
+/// What a source states of how long a call took.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stated {
+    /// Nothing: the times of its beginning and end tell.
+    Nothing,
+    /// So long, by the wall.
+    Wall(Duration),
+    /// That it is not known.
+    Unknown,
+}
+
+impl Stated {
+    fn of(row: &Row) -> Self {
+        match row.wall() {
+            Some(wall) => Self::Wall(wall),
+            None if row.is_untimed() => Self::Unknown,
+            None => Self::Nothing,
+        }
+    }
+
+    const fn wall(self) -> Option<Duration> {
+        match self {
+            Self::Wall(wall) => Some(wall),
+            Self::Nothing | Self::Unknown => None,
+        }
     }
 }
 

@@ -203,7 +203,8 @@ pub struct Begin {
 
 /// The end of a call.
 ///
-/// Three spans are reported, all `None` for a call of whose end [nothing tells](How::NoEnd), and for an orphan, whose
+/// Three spans are reported, all `None` for a call of whose end [nothing tells](How::NoEnd), for one whose source has no
+/// times and [does not state](kymo_event::Row::untimed) how long it took, and for an orphan, whose
 /// beginning nobody saw, unless its source states how long it took (`begin` is `None` then, too: no [`Begin`] belongs to
 /// it):
 /// [`wall`](Self::wall) is what a clock on the wall shows; [`duration`](Self::duration) leaves out
@@ -321,6 +322,17 @@ impl End {
     pub fn is_complete(&self) -> bool {
         let ended = matches!(self.how, How::Returned | How::Jumped | How::Orphan);
         self.duration.is_some() && !self.clipped && !self.doubt.unseen_end && ended
+    }
+
+    /// Whether its beginning was seen, and how long it took is not known.
+    pub const fn is_untimed(&self) -> bool {
+        self.begin.is_some() && self.duration.is_none()
+    }
+
+    /// How long it took is not known.
+    pub(super) const fn forget_times(&mut self) {
+        (self.wall, self.duration, self.self_time) = (None, None, None);
+        (self.sure, self.sure_self) = (None, None);
     }
 
     /// Whether its times are known for certain.

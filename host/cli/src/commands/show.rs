@@ -309,6 +309,7 @@ fn tree(
             return Ok(more(true));
         };
         span.meet(info, batch);
+        tree.learn(info);
         let mut drawing = Drawing::new(&mut tree, &info.identities, view.compensate);
         let goes_on = replay.batch_to(info, batch, &mut drawing);
         drawing.written?;

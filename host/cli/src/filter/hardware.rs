@@ -37,7 +37,7 @@ impl FilterArgs {
     /// Refuses trace IDs and processes of a trace that has none, or not these.
     pub(super) fn check_places(&self, info: &TraceInfo) -> Result<(), Report> {
         let ids: Vec<u8> = info.streams.iter().filter_map(|it| it.trace_id).collect();
-        if ids.is_empty() {
+        if ids.is_empty() && !(info.has_processes && self.id.is_empty()) {
             self.refuse_hardware_options("this trace")?;
         }
         part::check_ids(&self.id, ids.into_iter().map(TraceId))?;

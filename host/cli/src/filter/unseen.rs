@@ -165,6 +165,7 @@ fn is_function(text: &str, info: &TraceInfo, symbols: &Symbols, names: &Names<'_
 /// `fib 3000`.
 fn process(space: &Space) -> String {
     match space.pid {
+        Some(pid) if space.name.is_empty() => pid.to_string(),
         Some(pid) => format!("{} {pid}", space.name),
         None => space.name.clone(),
     }

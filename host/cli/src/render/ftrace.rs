@@ -52,6 +52,8 @@ pub struct Ftrace<'a> {
     /// The thread that was shown last, by processor.
     shown: Vec<(Option<Cpu>, String)>,
     lines: LineBuffer,
+    /// Calls that have no line, because how long they took is not known.
+    left_out: u64,
 }
 
 #[derive(Clone, Default)]
@@ -80,6 +82,7 @@ impl<'a> Ftrace<'a> {
             tracks: Vec::new(),
             shown: Vec::new(),
             lines: LineBuffer::default(),
+            left_out: 0,
         }
     }
 
@@ -168,6 +171,11 @@ impl<'a> Ftrace<'a> {
         self.lines.write(self.out)
     }
 
+    /// Calls that this layout can't show, because how long they took is not known.
+    pub const fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
     /// Hands on what is written, as far as it is not kept back.
     ///
     /// # Errors
@@ -184,6 +192,7 @@ impl<'a> Ftrace<'a> {
         let name = self.name(end.callee, identities);
         if self.tracer == Tracer::FunctionDuration {
             let (Some(begin), Some(wall)) = (end.began(), end.wall) else {
+                self.left_out += 1;
                 return Ok(());
             };
             let cpu = cpu(self.track(end.track).cpu);

@@ -27,6 +27,7 @@ mod actors;
 pub mod comment;
 mod front;
 mod line;
+mod switches;
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -49,6 +50,7 @@ use actors::Actors;
 use comment::{is_remarkable, remark, remark_event};
 use front::Front;
 use line::{BLANK, FOLDED, LEAF, column, wide_column};
+use switches::{Idles, Left};
 
 /// How to show a trace.
 #[derive(Debug, Default)]
@@ -81,6 +83,7 @@ pub struct Tree<'a> {
     begins_moved: HashMap<CallId, i64>,
     /// Who made the call that began last, where its source says so.
     caller: Option<Caller>,
+    idles: Idles,
 }
 
 /// What lines are put together of.
@@ -147,6 +150,7 @@ impl<'a> Tree<'a> {
             moved: 0,
             begins_moved: HashMap::new(),
             caller: None,
+            idles: Idles::new(info.idle_is_no_thread),
         }
     }
 
@@ -172,6 +176,11 @@ impl<'a> Tree<'a> {
         )
     }
 
+    /// Takes over what came into the trace since. To be called before the steps of a batch.
+    pub fn learn(&mut self, info: &TraceInfo) {
+        self.page.actors.learn(info);
+    }
+
     /// Takes a step that follows from an event of a stream; from none, at the end of the trace.
     ///
     /// # Errors
@@ -193,6 +202,9 @@ impl<'a> Tree<'a> {
             (_, Some(origin)) => origin.stream,
             (_, None) => return Ok(()),
         };
+        if !self.idles.is_empty() {
+            self.show_idle(stream, step)?;
+        }
         match step {
             Step::Track { track, info } => {
                 self.page.actors.know(*track, info, identities);
@@ -207,8 +219,16 @@ impl<'a> Tree<'a> {
                 running: true,
                 recorded,
             } => self.switch(stream, *track, *time, *cpu, *recorded),
+            Step::State {
+                track, time, cpu, ..
+            } => self.idles.leave(Left {
+                stream,
+                track: *track,
+                time: *time,
+                recorded: self.recorded(*time),
+                cpu: *cpu,
+            }),
             Step::Event { track, event } => self.event(stream, *track, *event),
-            // A thread that loses its processor is shown when another one gets it.
             _ => Ok(()),
         }
     }
@@ -218,6 +238,9 @@ impl<'a> Tree<'a> {
     /// # Errors
     /// Those of writing.
     pub fn finish(&mut self) -> io::Result<()> {
+        for left in self.idles.take(|_| true) {
+            self.idle(left)?;
+        }
         self.page.lines.settle();
         self.page.lines.write(self.out)
     }
@@ -393,53 +416,6 @@ impl<'a> Tree<'a> {
         }
         paint(&mut text, style, &comment);
         text
-    }
-
-    fn switch(
-        &mut self,
-        stream: StreamId,
-        track: TrackId,
-        time: Time,
-        cpu: Option<Cpu>,
-        recorded: bool,
-    ) -> io::Result<()> {
-        let before = self.page.actors.switch(stream, track);
-        // The first thread of a stream is in the column.
-        let before = before.filter(|before| *before != track);
-        if before.is_none() && !(self.options.some_threads && recorded) {
-            return Ok(());
-        }
-        let shows = |track| {
-            self.page
-                .actors
-                .get(track)
-                .is_some_and(|actor| actor.open > 0)
-        };
-        if self.options.some_calls && !shows(track) && !before.is_some_and(shows) {
-            return Ok(());
-        }
-        let place = Place {
-            time: self.recorded(time),
-            cpu,
-            track: Some(track),
-            indent: 0,
-        };
-        let inferred = if recorded { "" } else { " (no record of it)" };
-        let mut switched = String::new();
-        paint_with(&mut switched, self.palette.actor, |text| {
-            let now = self.actor_name(track);
-            text.push_str("------ ");
-            if let Some(before) = before {
-                text.push_str(self.actor_name(before));
-                text.push(' ');
-            }
-            for part in ["=> ", now, inferred, " ------"] {
-                text.push_str(part);
-            }
-        });
-        let (text, ..) = self.page.line(stream, place);
-        text.extend_from_slice(switched.as_bytes());
-        self.page.end(self.out)
     }
 
     fn event(

@@ -277,6 +277,226 @@ fn calls_without_ends_have_counts_and_no_times() {
     check(&run(&[&columns[..], &[ctf]].concat()));
 }
 
+/// What `function_graph` writes without durations (`nofuncgraph-duration`), behind the columns of times.
+const WITHOUT_DURATIONS: [&str; 6] = [
+    "0)     ls-113     |  vfs_read() {",
+    "0)     ls-113     |    rw_verify_area() {",
+    "0)     ls-113     |      security_file_permission();",
+    "0)     ls-113     |    }",
+    "0)     ls-113     |    new_sync_read();",
+    "0)     ls-113     |  }",
+];
+
+#[test]
+fn durations_that_a_text_without_times_does_not_state_are_unknown() {
+    let text = format!(
+        "# tracer: function_graph\n{}\n",
+        WITHOUT_DURATIONS.join("\n")
+    );
+    for arguments in [
+        &["report"][..],
+        &["report", "--wall"],
+        &["report", "--by", "thread"],
+        &["graph"],
+        &["calls"],
+        &["show"],
+        &["show", "--format", "ftrace"],
+        &["report", "--fdd"],
+    ] {
+        let (table, _) = kymo_of(&text, arguments);
+        assert!(!table.contains(" us"), "{arguments:?}: {table}");
+    }
+    let (table, errors) = kymo_of(&text, &["report"]);
+    let columns: Vec<_> = table.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(columns, ["1", "-", "-", "-", "-", "-", "-", "vfs_read"]);
+    assert!(errors.contains("unknown where it states none"), "{errors}");
+    let (calls, _) = kymo_of(&text, &["calls", "--format", "json"]);
+    for call in rows(&calls) {
+        assert!(call["duration_ns"].is_null(), "{call}");
+        assert!(call["self_ns"].is_null(), "{call}");
+        assert_eq!(call["ended"], "returned", "{call}");
+    }
+    let (fdd, _) = kymo_of(&text, &["report", "--fdd"]);
+    assert!(!fdd.contains("vfs_read"), "{fdd}");
+    let (lines, errors) = kymo_of(&text, &["show", "--format", "ftrace-duration"]);
+    assert!(!lines.contains("vfs_read"), "{lines}");
+    assert!(errors.contains("4 calls left out"), "{errors}");
+    // With times, they follow from these.
+    let times = [480, 481, 483, 487, 490, 500];
+    let lines = times.iter().zip(WITHOUT_DURATIONS);
+    let text: String = lines
+        .map(|(time, line)| format!("   60.702{time} |   {line}\n"))
+        .collect();
+    let (table, _) = kymo_of(&text, &["report", "--format", "json"]);
+    let of = |name: &str| {
+        let rows = rows(&table);
+        let row = rows.iter().find(|row| row["function"] == name).unwrap();
+        row["total_ns"].as_u64().unwrap()
+    };
+    assert_eq!([of("vfs_read"), of("rw_verify_area")], [20_000, 6_000]);
+    assert_eq!(of("security_file_permission"), 4_000);
+}
+
+#[test]
+fn switches_to_and_from_the_idle_task_are_shown() {
+    let switch = |time: u32, from: &str, to: &str| {
+        let of = |task: &str| match task.split_once('-') {
+            Some(("<idle>", _)) => ("swapper/0".to_owned(), "0".to_owned()),
+            Some((name, pid)) => (name.to_owned(), pid.to_owned()),
+            None => panic!("{task}"),
+        };
+        let ((name, pid), (next, next_pid)) = (of(from), of(to));
+        format!(
+            "  {from} [000] d..2.   100.0000{time}: sched_switch: prev_comm={name} prev_pid={pid} prev_prio=120 prev_state=S \
+             ==> next_comm={next} next_pid={next_pid} next_prio=120\n"
+        )
+    };
+    let text = [
+        switch(10, "sh-7", "<idle>-0"),
+        switch(20, "<idle>-0", "sh-7"),
+        switch(30, "sh-7", "cat-8"),
+        switch(40, "cat-8", "<idle>-0"),
+        switch(50, "<idle>-0", "sh-7"),
+        switch(60, "sh-7", "<idle>-0"),
+    ]
+    .concat();
+    let (shown, _) = kymo_of(&text, &["show"]);
+    let found = shown.lines().filter_map(|line| {
+        let (_, switch) = line.split_once("------ ")?;
+        switch.strip_suffix(" ------")
+    });
+    let expected = [
+        "sh:7 => idle",
+        "idle => sh:7",
+        "sh:7 => cat:8",
+        "cat:8 => idle",
+        "idle => sh:7",
+        "sh:7 => idle",
+    ];
+    assert_eq!(found.collect::<Vec<_>>(), expected, "{shown}");
+    // Of one thread's switches it is not known who follows.
+    let (shown, _) = kymo_of(&text, &["show", "--thread", "cat"]);
+    assert!(!shown.contains("idle"), "{shown}");
+    // Where nothing but the functions of the idle task tells.
+    let (shown, _) = kymo(&["show"]);
+    let idle = shown.find("sh:7 => idle").unwrap();
+    assert!(idle < shown.find("tick_irq_exit").unwrap(), "{shown}");
+    assert!(shown.contains("idle => sh:7 (no record of it)"), "{shown}");
+}
+
+#[test]
+fn there_is_a_column_of_cpus_where_the_text_has_one() {
+    let line = |cpu: &str, time: u32| {
+        format!("   60.70248{time} |  {cpu}    ls-113     |   1.002 us    |  idle_cpu();\n")
+    };
+    let (shown, _) = kymo_of(&(line(" 3)", 0) + &line(" 3)", 5)), &["show"]);
+    let columns = |line: &str| {
+        line.split_whitespace()
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
+    let lines: Vec<_> = shown.lines().map(columns).collect();
+    assert_eq!(
+        lines[0],
+        ["TIME", "[s]", "DURATION", "CPU", "THREAD", "CALLS"]
+    );
+    assert_eq!(lines[1][3..5], ["3", "ls:113"], "{shown}");
+    let (shown, _) = kymo_of(&(line("", 0) + &line("", 5)), &["show"]);
+    let heading = columns(shown.lines().next().unwrap());
+    assert_eq!(heading, ["TIME", "[s]", "DURATION", "THREAD", "CALLS"]);
+}
+
+/// A note says what would name functions that have no names: the kernel's are in no ELF file.
+#[test]
+fn functions_of_a_kernel_without_symbols_want_kallsyms() {
+    let Some(captures) = kymo_fixtures::captures::ftrace() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let raw = captures.join("amd64/raw");
+    let mut pending = vec![raw.clone()];
+    while let Some(from) = pending.pop() {
+        for entry in fs::read_dir(&from).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                pending.push(path);
+                continue;
+            }
+            let name = path.strip_prefix(&raw).unwrap().with_extension("");
+            let is_packed = path.extension().is_some_and(|it| it == "xz");
+            let to = match is_packed {
+                true => folder.path().join(name),
+                false => folder.path().join(path.strip_prefix(&raw).unwrap()),
+            };
+            fs::create_dir_all(to.parent().unwrap()).unwrap();
+            let bytes = kymo_fixtures::captures::unpacked(
+                &raw.join(to.strip_prefix(folder.path()).unwrap()),
+            );
+            fs::write(&to, bytes.unwrap_or_else(|| fs::read(&path).unwrap())).unwrap();
+        }
+    }
+    let note = |folder: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let output = command.arg("report").arg(folder).output().unwrap();
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let kallsyms = "they are in /proc/kallsyms of the machine that was traced";
+    let with = note(folder.path());
+    assert!(!with.contains(kallsyms), "{with}");
+    fs::remove_file(folder.path().join("kallsyms")).unwrap();
+    let without = note(folder.path());
+    assert!(without.contains(kallsyms), "{without}");
+}
+
+#[test]
+fn thread_groups_are_the_processes_of_threads() {
+    let head = "# tracer: function\n#\n#           TASK-PID    TGID     CPU#  |||||  TIMESTAMP  FUNCTION\n";
+    let line = |task: &str, group: &str, time: u32, what: &str| {
+        format!("  {task}  ({group}) [001] .....   310.67095{time}: {what}\n")
+    };
+    let text = [
+        head,
+        // The thread is met before its line tells the process.
+        &line(
+            "<idle>-0",
+            "-------",
+            0,
+            "sched_switch: prev_comm=swapper/1 prev_pid=0 ==> next_comm=work next_pid=171",
+        ),
+        &line("work-171", "    170", 1, "once <-main"),
+        &line("main-170", "    170", 2, "twice <-main"),
+        &line("sh-80", "     80", 3, "twice <-main"),
+        &line("new-90", "-------", 4, "twice <-main"),
+    ]
+    .concat();
+    for process in ["170", "main"] {
+        let arguments = ["report", "--process", process, "--format", "json"];
+        let (table, _) = kymo_of(&text, &arguments);
+        let rows = rows(&table);
+        let names: Vec<_> = rows.iter().map(|row| &row["function"]).collect();
+        assert_eq!(names, ["once", "twice"], "{table}");
+        assert_eq!(rows[1]["count"], 1, "{table}");
+    }
+    let (file, _) = kymo_of(&text, &["export", "--to", "trace-event", "-o", "-"]);
+    for process in [170, 80] {
+        let named = format!("\"pid\":{process},\"name\":\"process_name\"");
+        assert!(file.contains(&named), "{file}");
+    }
+    // A text without that column has no processes.
+    let output = {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.txt");
+        fs::write(&path, FUNCTIONS).unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        command
+            .args(["report", "--process", "170"])
+            .arg(path)
+            .output()
+            .unwrap()
+    };
+    assert!(!output.status.success(), "{output:?}");
+}
+
 #[test]
 fn calls_without_ends_are_below_their_callers() {
     let (graph, _) = kymo_of(FUNCTIONS, &["graph"]);

@@ -375,6 +375,44 @@ fn what_a_record_server_sends_is_shown_as_it_comes() {
 }
 
 #[test]
+fn a_part_can_be_around_a_span() {
+    let mut stream = Stream::new(LAYOUTS[1], 10, 1, 64, 1_000_000);
+    stream.processor(0).uptime(1_000_000);
+    stream.item(1_000_010, 512, 1);
+    // A lock is waited for and held.
+    stream.item(1_005_000, 89, 0x40).item(1_005_010, 90, 0x40);
+    stream.item(1_005_020, 95, 0x40).item(1_005_030, 513, 2);
+    stream.item(1_009_000, 514, 3);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("record.bin");
+    std::fs::write(&path, stream.bytes).unwrap();
+    let path = path.to_str().unwrap();
+    let shown = |around: &str| {
+        let arguments = [
+            "show", "--events", "--around", around, "--margin", "1us", path,
+        ];
+        let output = kymo(&arguments);
+        (output.status.success(), text(&output))
+    };
+    let (all, _) = text(&kymo(&["report", path]));
+    let name = all.lines().find(|line| line.contains("wait for")).unwrap();
+    let name = name.split_once("wait for").unwrap().1.trim();
+    let (found, (events, errors)) = shown(&format!("wait for {name}"));
+    assert!(found, "{errors}");
+    assert!(
+        !events.contains("USER_0") && !events.contains("USER_2"),
+        "{events}"
+    );
+    assert!(events.contains("ISR_LOCK_ACQUIRE_ENTRY"), "{events}");
+    let (found, (_, errors)) = shown("wait for nothing");
+    assert!(!found);
+    assert!(
+        errors.contains("there is no event wait for nothing"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn damage_is_told_with_its_offset_and_what_came_before() {
     let (mut stream, _) = stream(3);
     let good = stream.bytes.len();

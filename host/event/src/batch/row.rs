@@ -72,7 +72,7 @@ pub struct Row {
     pub named: bool,
     /// [`Event::record`].
     pub record: bool,
-    /// Whether the word of an exit is the time of its whole call; of an enter, whether the call was [found](Row::found); of a
+    /// Whether the word of an exit is the time of its whole call (0 if that is [not known](Row::untimed)); of an enter, whether the call was [found](Row::found); of a
     /// thread that loses its processor, whether it [may run unseen](Row::unseen); of a time, whether it is
     /// [the last one](Row::last_time).
     pub(super) is_whole: bool,
@@ -152,6 +152,20 @@ impl Row {
         self.word = wall.0.saturating_add(1);
         self.is_whole = true;
         self
+    }
+
+    /// Of an exit: how long its call took is not known. The source has no times, and does not state it.
+    #[must_use]
+    pub const fn untimed(mut self) -> Self {
+        self.word = 0;
+        self.is_whole = true;
+        self
+    }
+
+    /// Whether it is an exit of a call of which it is [not known](Self::untimed) how long it took.
+    #[inline]
+    pub const fn is_untimed(&self) -> bool {
+        matches!((self.kind, self.word), (RowKind::Exit, 0)) && self.is_whole
     }
 
     /// Of an enter: its call was found open at this time, and began before; when is not in the trace.
@@ -301,7 +315,7 @@ impl Row {
     /// Whether it is an exit that says no more than when its call ended.
     #[inline]
     pub const fn is_plain_exit(&self) -> bool {
-        matches!((self.kind, self.word), (RowKind::Exit, 0))
+        matches!((self.kind, self.word), (RowKind::Exit, 0)) && !self.is_whole
     }
 
     /// The environment of a jump.

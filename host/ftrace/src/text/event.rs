@@ -5,10 +5,13 @@ use super::{Line, TextEvent, TextKind, graph, is_flags, sched, seconds, task};
 /// Reads a line of an event; `None` if it is none.
 pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
     let (before, cpu, rest) = cpu(text)?;
-    // `(  99)`: the thread group.
-    let before = match before.trim_end().strip_suffix(')') {
-        Some(inside) => inside.rsplit_once('(')?.0,
-        None => before,
+    // `(  99)`: the thread group; `(-----)` if it is not known.
+    let (before, group) = match before.trim_end().strip_suffix(')') {
+        Some(inside) => {
+            let (before, group) = inside.rsplit_once('(')?;
+            (before, group.trim().parse().ok())
+        }
+        None => (before, None),
     };
     let task = task(before)?;
     let mut flags = "";
@@ -37,6 +40,7 @@ pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
         is_ticks,
         cpu: Some(cpu),
         task: Some(task),
+        group,
         flags,
         kind: kind(rest.trim())?,
     })
@@ -60,6 +64,7 @@ pub(super) fn latency_event(text: &str) -> Option<TextEvent<'_>> {
         is_ticks: false,
         cpu: Some(cpu.parse().ok()?),
         task: Some(task(before)?),
+        group: None,
         flags: is_flags(flags).then_some(flags)?,
         kind: kind(rest.trim())?,
     })
@@ -81,6 +86,7 @@ pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
         is_ticks: false,
         cpu: Some(cpu.parse().ok()?),
         task: Some(task(before)?),
+        group: None,
         flags: (is_number || is_flags(flags)).then_some(flags)?,
         kind: kind(rest.trim())?,
     })

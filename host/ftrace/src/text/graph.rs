@@ -1,6 +1,6 @@
 //! Lines of function graphs: columns between bars, then the function, indented.
 
-use super::{Line, TextEvent, TextKind, is_flags, microseconds, seconds, task};
+use super::{Line, TextEvent, TextKind, Values, is_flags, microseconds, seconds, task};
 
 /// Columns in the order in which they come; each may be missing.
 pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
@@ -9,6 +9,7 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
         is_ticks: false,
         cpu: None,
         task: None,
+        group: None,
         flags: "",
         kind: TextKind::Event {
             name: "".into(),
@@ -63,6 +64,7 @@ pub fn bare_line(text: &str) -> Option<TextEvent<'_>> {
         is_ticks: false,
         cpu: None,
         task: None,
+        group: None,
         flags: "",
         kind,
     })
@@ -234,8 +236,8 @@ fn function(
     })
 }
 
-/// The arguments and the returned value on the line of a function's entry or exit; see [`TextEvent::values`].
-pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<(&'a str, &'a str)> {
+/// What the line of a function's entry or exit says besides; see [`TextEvent::values`].
+pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<Values<'a>> {
     let behind = match kind {
         TextKind::Entry { function, .. } | TextKind::Leaf { function, .. } => {
             // The name of a task is followed by its number.
@@ -265,7 +267,16 @@ pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<(&'a str,
     let arguments = own
         .split_once('(')
         .and_then(|(_, inside)| Some(inside.rsplit_once(')')?.0));
-    Some((arguments.unwrap_or(""), returned.unwrap_or("")))
+    // `/* <-ksys_read+0x6c/0xe0 ret=0x0 */`
+    let caller = comment
+        .trim_start()
+        .strip_prefix("<-")
+        .and_then(|caller| caller.split([' ', '*']).next());
+    Some(Values {
+        arguments: arguments.unwrap_or_default(),
+        returned: returned.unwrap_or_default(),
+        caller: caller.unwrap_or_default(),
+    })
 }
 
 /// The name of a function without its module: `nf_hook [nf]`.

@@ -152,6 +152,9 @@ pub(crate) fn open_traces(
     messages: Option<Messages>,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
+    for trace in traces {
+        check_clocks(trace, directory)?;
+    }
     let messages = match messages {
         Some(messages) => messages,
         None => Messages::merge_by(traces, decoders(options.threads))
@@ -268,6 +271,27 @@ pub(crate) fn open_traces(
         failed: None,
         ended: false,
     }))
+}
+
+/// Refuses a trace with a clock whose times do not fit 64 bits of nanoseconds, a year from its offset on.
+fn check_clocks(trace: &Trace, directory: &Path) -> Result<(), OpenError> {
+    const YEAR_S: u64 = 366 * 86_400;
+    let fits = |clock: &&metadata::Clock| {
+        let year = clock.frequency.saturating_mul(YEAR_S);
+        clock.frequency == 0 || [0, year].iter().all(|at| clock.nanoseconds(*at).is_some())
+    };
+    let mut clocks = trace.metadata().clocks.iter();
+    let Some(clock) = clocks.find(|clock| !fits(clock)) else {
+        return Ok(());
+    };
+    Err(OpenError::Metadata {
+        path: directory.join(trace.name()).join("metadata"),
+        offset: 0,
+        message: format!(
+            "clock {:?}: found an offset of {} s and {} ticks, expected one whose times fit 64 bits of nanoseconds (292 years)",
+            clock.name, clock.offset_seconds, clock.offset_ticks
+        ),
+    })
 }
 
 /// The date, in nanoseconds since 1970, from which on times count: of an export when its target began, if it tells. Several

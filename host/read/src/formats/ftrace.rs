@@ -21,6 +21,7 @@ mod held;
 mod marks;
 mod meaning;
 mod output;
+mod processes;
 mod sorter;
 mod source;
 mod stacks;
@@ -123,14 +124,14 @@ pub(super) mod raw {
 
 /// The kernel's text, from a file or as it comes.
 pub(super) mod lines {
-    use super::text::Recognised;
+    use super::text::{LOOKED_AT, Recognised};
     use super::*;
     use crate::formats::probes::described_by;
 
     /// So much of a pipe is waited for at a time.
     const STEP: usize = 64;
 
-    /// So much of an input is looked at.
+    /// So much of a pipe is waited for.
     const MOST: usize = 4096;
 
     /// So many lines of a pipe without a header are looked at.
@@ -153,13 +154,19 @@ pub(super) mod lines {
         }
         if peek
             .file()
-            .is_some_and(|log| text::dump::part(log).is_some())
+            .is_some_and(|file| text::json::text(file).is_some())
+        {
+            return Ok(Some(Confidence::Certain));
+        }
+        if peek
+            .file()
+            .is_some_and(|log| text::dump::find(log).is_some())
         {
             return Ok(Some(Confidence::Certain));
         }
         // A pipe may have no more than a line or two for a long time.
         let is_file = peek.is_file();
-        let mut wanted = if is_file { MOST } else { STEP };
+        let mut wanted = if is_file { LOOKED_AT } else { STEP };
         loop {
             let head = peek.first(wanted)?;
             let ended = head.len() < wanted;
@@ -173,7 +180,8 @@ pub(super) mod lines {
             } else {
                 head.get(..whole).unwrap_or_default()
             };
-            match text::recognise(lines) {
+            let is_all = ended || is_file || wanted >= MOST;
+            match text::recognise(lines, is_all) {
                 Recognised::Certain => return Ok(Some(Confidence::Certain)),
                 // A single line of a pipe may be anything.
                 Recognised::Likely if !ended && !is_file && lines_of(lines) < LINES => {
@@ -181,7 +189,7 @@ pub(super) mod lines {
                 }
                 Recognised::Likely => return Ok(Some(Confidence::Likely)),
                 Recognised::No => return Ok(None),
-                Recognised::Undecided if ended || wanted >= MOST => return Ok(None),
+                Recognised::Undecided if is_all => return Ok(None),
                 Recognised::Undecided => wanted += STEP,
             }
         }

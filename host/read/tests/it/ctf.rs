@@ -193,3 +193,49 @@ fn places_of_damage_without_end_are_counted() {
     assert_eq!(info.damage.len(), 100);
     assert_eq!(info.damaged_places(), gaps as u64);
 }
+
+/// Such times would be 0, in every view.
+#[test]
+fn clocks_whose_times_do_not_fit_are_refused() {
+    let metadata = |offset: &str| {
+        format!(
+            "/* CTF 1.8 */
+        clock {{ name = far; freq = 1000000000; {offset} }};
+        typealias integer {{ size = 32; align = 8; }} := word;
+        typealias integer {{ size = 32; align = 8; map = clock.far.value; }} := time;
+        trace {{ major = 1; minor = 8; byte_order = le; packet.header := struct {{ word magic; }}; }};
+        stream {{
+            packet.context := struct {{ word packet_seq_num; word packet_size; }};
+            event.header := struct {{ time timestamp; }};
+        }};
+        event {{ name = one; }};"
+        )
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let stream = packet(0, &[5, 0, 0, 0]);
+    std::fs::write(folder.path().join("stream"), stream).unwrap();
+    let read = |offset: &str| {
+        std::fs::write(folder.path().join("metadata"), metadata(offset)).unwrap();
+        let mut source = open(folder.path(), &OpenOptions::default())?;
+        let time = Events::new(&mut *source).next().unwrap().unwrap().time;
+        Ok::<_, kymo_read::OpenError>(time.0)
+    };
+    assert_eq!(read("").unwrap(), 5);
+    assert_eq!(
+        read("offset_s = 1700000000;").unwrap(),
+        1_700_000_000_000_000_005
+    );
+    // One makes up for the other.
+    let offsets = "offset_s = 9300000000; offset = -9200000000000000000;";
+    assert_eq!(read(offsets).unwrap(), 100_000_000_000_000_005);
+    for offset in [
+        "offset_s = 9223372036854775807;",
+        "offset_s = -9223372036854775807;",
+        "offset_s = 9223372036;",
+        "offset_s = 1; offset = 9223372036854775807;",
+    ] {
+        let error = read(offset).unwrap_err().to_string();
+        assert!(error.contains("\"far\""), "{error}");
+        assert!(error.contains("64 bits of nanoseconds"), "{error}");
+    }
+}

@@ -7,8 +7,8 @@ use kymo_read::{Events, OpenOptions};
 fn arguments_and_returned_values_are_fields_of_the_records() {
     let lines = "# tracer: function_graph\n\
         \n\
-        \x20 10.000001 |   0)     sh-288     |               |  open(dfd=-100, name=0x7f \"a|b\") {\n\
-        \x20 10.000002 |   0)     sh-288     |   0.500 us    |    getname(from=0x7f); /* = 0xffff */\n\
+        \x20 10.000001 |   0)     sh-288     |               |  open(dfd=-100, name=0x7f \"a|b\") { /* <-do_syscall_64+0x79/0x160 */\n\
+        \x20 10.000002 |   0)     sh-288     |   0.500 us    |    getname(from=0x7f); /* <-open+0x6c/0xe0 ret=0xffff */\n\
         \x20 10.000004 |   0)     sh-288     |   3.000 us    |  } /* open ret=-2 */\n";
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("args.txt");
@@ -25,8 +25,8 @@ fn arguments_and_returned_values_are_fields_of_the_records() {
         text
     });
     let expected = [
-        r#"depth = 0, args = "dfd=-100, name=0x7f \"a|b\"""#,
-        r#"depth = 1, duration = 500, args = "from=0x7f", retval = 0xffff"#,
+        r#"depth = 0, args = "dfd=-100, name=0x7f \"a|b\"", caller = "do_syscall_64+0x79/0x160""#,
+        r#"depth = 1, duration = 500, args = "from=0x7f", retval = 0xffff, caller = "open+0x6c/0xe0""#,
         "depth = 0, duration = 3000, retval = -2",
     ];
     assert_eq!(fields.collect::<Vec<_>>(), expected);

@@ -299,11 +299,28 @@ fn a_dump_in_the_log_of_an_oops_is_read() {
         assert_eq!(info.identities.thread_name(thread), Some("bash"));
         assert_eq!(events[0].time.0, 12_000);
     }
-    let empty = "[  516.125674] Dumping ftrace buffer:\n[  516.125675]    (ftrace buffer empty)\n";
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("log");
-    std::fs::write(&path, empty).unwrap();
-    assert!(kymo_read::open(&path, &kymo_read::OpenOptions::default()).is_err());
+}
+
+#[test]
+fn a_dump_of_nothing_is_an_empty_trace() {
+    let empty = "[  516.125674] Dumping ftrace buffer:\n[  516.125675]    (ftrace buffer empty)";
+    for log in [
+        empty.to_owned(),
+        format!("[    0.0] boot\n{empty}\n[  517.0] sh-7 [000] end\n"),
+        empty.replace("[  ", "Nov 27 22:00:00 board kernel: [  "),
+    ] {
+        let (events, info) = read_lines(&log);
+        assert_eq!((info.damaged_places(), events.len()), (0, 0), "{log}");
+        assert!(info.remarks[0].contains("empty"), "{:?}", info.remarks);
+    }
+    // Another one is not.
+    let dashes = "[ 518.0] ---------------------------------";
+    let event = "[ 518.0]     bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule";
+    let log = format!("{empty}\n[ 518.0] Dumping ftrace buffer:\n{dashes}\n{event}\n{dashes}\n");
+    let (events, info) = read_lines(&log);
+    assert_eq!((info.damaged_places(), events.len()), (0, 1));
+    let is_called_empty = info.remarks.iter().any(|it| it.contains("empty"));
+    assert!(!is_called_empty, "{:?}", info.remarks);
 }
 
 #[test]

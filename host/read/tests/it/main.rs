@@ -13,6 +13,7 @@ mod ftrace_arguments;
 mod ftrace_depths;
 mod ftrace_marks;
 mod ftrace_options;
+mod ftrace_recognised;
 mod ftrace_text;
 mod ftrace_text_lines;
 mod inputs;

@@ -338,3 +338,46 @@ fn several_dumps_of_a_log_are_streams_of_their_own() {
     let last = events.iter().rfind(|it| it.name == "USER_1").unwrap();
     assert_eq!(fields(last), Some(Value::Hex(2)));
 }
+
+/// Gives so many bytes at a time.
+struct Pieces(Vec<u8>, usize);
+
+impl std::io::Read for Pieces {
+    fn read(&mut self, room: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.1.min(room.len()).min(self.0.len());
+        room[..count].copy_from_slice(&self.0[..count]);
+        self.0.drain(..count);
+        Ok(count)
+    }
+}
+
+/// The items of arguments come behind that of the call, and so in another piece of what a target sends.
+#[test]
+fn calls_of_a_live_target_have_their_arguments() {
+    const CALLS: u64 = 20;
+    let mut stream = Stream::new(LAYOUTS[1], 10, 1, 64, 1_000_000);
+    stream.processor(0).uptime(1_000_000);
+    for call in 0..CALLS {
+        let now = 1_000_000 + call * 100;
+        stream
+            .item(now, 338, 0x1000)
+            .item(now, 22, 3)
+            .item(now, 23, call);
+        stream.item(now + 30, 339, 0x1000).item(now + 30, 142, 7);
+    }
+    let options = OpenOptions {
+        wanted: Wanted::Everything,
+        ..OpenOptions::default()
+    };
+    for piece in [1, 16, 40, 1 << 16] {
+        let reader = Box::new(Pieces(stream.bytes.clone(), piece));
+        let mut source = rtems_record::open_stream("live".as_ref(), reader, &options).unwrap();
+        let events = Events::new(&mut *source).map(Result::unwrap);
+        let fields = events.flat_map(|event| event.fields);
+        let names: Vec<_> = fields.map(|field| field.name.into_owned()).collect();
+        for name in ["arg0", "arg1", "return0"] {
+            let count = names.iter().filter(|it| *it == name).count();
+            assert_eq!(count as u64, CALLS, "{name} in pieces of {piece}");
+        }
+    }
+}

@@ -137,7 +137,10 @@ impl Doubts {
             (open, "still open at the end, or when recording stopped"),
             (clipped_at_begin, "whose beginning is not in what is shown"),
             (orphans, "that began before what was recorded"),
-            (without_end, "of whose ends the trace does not tell"),
+            (
+                without_end,
+                "of which the trace does not tell how long they took",
+            ),
             (
                 stated,
                 "that began before what was recorded, in a loss, or too early to be put in order, and of which only their exits state how \

@@ -8,6 +8,7 @@ use crate::diagnostic::Report;
 use crate::filter::Part;
 use crate::input::{Events, Moment, more};
 use crate::names::Names;
+use crate::render::count::counted;
 use crate::render::ftrace::{Ftrace, Tracer};
 use crate::render::times::TimeKind;
 use crate::span::{Span, remark_replay};
@@ -65,6 +66,13 @@ pub fn show(
     });
     written?;
     writer.finish()?;
+    let left_out = writer.left_out();
+    if left_out > 0 {
+        context.warn(format_args!(
+            "{} left out: how long they took is not known, and this format has no other place for them",
+            counted(left_out, "call")
+        ));
+    }
     names.remark(identities, context);
     read.and(remark_replay(&replay, span, context))
 }

@@ -170,6 +170,12 @@ impl Actors {
         self.by_track.get_mut(track.0 as usize)?.as_mut()
     }
 
+    /// Takes over the streams that came into the trace since: those of a text come with its lines.
+    pub fn learn(&mut self, info: &TraceInfo) {
+        let new = info.streams.iter().skip(self.stream_cpus.len());
+        self.stream_cpus.extend(new.map(|stream| stream.cpu));
+    }
+
     /// The processor that a stream belongs to, if it belongs to one.
     pub fn stream_cpu(&self, stream: StreamId) -> Option<Cpu> {
         *self.stream_cpus.get(stream.0 as usize)?

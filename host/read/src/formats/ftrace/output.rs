@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::held::{Held, Number};
+use super::processes::Processes;
 use super::sorter::Sorter;
 use super::tails::{self, Tails};
 use kymo_event::{
@@ -74,6 +75,7 @@ pub(super) struct Output {
     tasks: Tasks,
     /// What tasks are called that have not been met yet.
     comms: HashMap<i32, String>,
+    pub(super) processes: Processes,
     last_thread: (i32, Option<ThreadId>),
     sorter: Option<Sorter>,
     held: Option<Held>,
@@ -121,6 +123,7 @@ impl Output {
             recent: vec![(0, FunctionId(u32::MAX)); RECENT],
             tasks: Tasks::default(),
             comms,
+            processes: Processes::default(),
             last_thread: (0, None),
             sorter: sorted.then(Sorter::default),
             held: None,
@@ -231,7 +234,8 @@ impl Output {
         if let Some(known) = self.tasks.threads.get(&pid) {
             return Some(*known);
         }
-        let thread = identities.thread(self.space, Tid(u64::from(pid.unsigned_abs())));
+        let space = self.processes.space(pid, self.space, identities);
+        let thread = identities.thread(space, Tid(u64::from(pid.unsigned_abs())));
         self.tasks.threads.insert(pid, thread);
         if let Some(comm) = self.comms.remove(&pid) {
             identities.name_thread(thread, &comm);
@@ -513,9 +517,9 @@ impl Tasks {
                     name,
                     fields,
                 };
-                match row.wall() {
-                    None => batch.push_event(event),
-                    Some(_) => batch.push_both(row, event),
+                match row.wall().is_some() || row.is_untimed() {
+                    false => batch.push_event(event),
+                    true => batch.push_both(row, event),
                 }
             }
         }

@@ -74,6 +74,7 @@ impl DatSource {
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             numbered_threads: true,
+            idle_is_no_thread: true,
             unit: match trace.has_nanoseconds() {
                 true => TimeUnit::Nanoseconds,
                 false => TimeUnit::Ticks,

@@ -6,8 +6,11 @@ pub(super) mod dump;
 mod events;
 pub(super) mod html;
 mod input;
+pub(super) mod json;
 mod lines;
+mod open;
 mod places;
+mod recognise;
 mod state;
 mod system_calls;
 mod times;
@@ -18,26 +21,23 @@ use kymo_event::{
     Batch, Cpu, Damage, Field, FunctionId, Gap, Row, RowKind, StreamId, ThreadId, Time, TimeUnit,
     TraceInfo, Value, Wanted,
 };
-use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind};
+use kymo_ftrace::text::{self, Line, Task, TextEvent, TextKind, Values};
 
 pub(super) use self::events::with_handler;
+pub(super) use self::recognise::{LOOKED_AT, Recognised, recognise};
 
-use self::ahead::{
-    Exits, Graph, LINES_LOOKED_AT, TICKS, beginnings, graph, has_cpus, has_switches, is_ticks,
-    tasks_at_first,
-};
-use self::input::Input;
+use self::ahead::{Exits, TICKS};
+use self::input::{Input, Spot};
 use self::state::{Stack, State, Task as Caller};
 use self::system_calls::SystemCalls;
 use super::Beginnings;
 use super::marks::Marks;
 use super::output::{self, Out, Output, Told};
-use crate::peek::Peek;
-use crate::{OpenError, OpenOptions, ReadError, Source};
+use crate::{ReadError, Source};
 
 /// What a user should know of a text without times.
 const UNTIMED: &str = "the text has no times: they are made of the durations that it states, for each thread by itself, \
-     and are no more than an order; durations are those by the wall that the text states, and 0 where it states none";
+     and are no more than an order; durations are those by the wall that the text states, and unknown where it states none";
 
 /// The events that hold texts of the user's.
 const PRINTS: [&str; 4] = ["print", "bprint", "bputs", "tracing_mark_write"];
@@ -48,39 +48,6 @@ const LINES_OF_PRINT: &str =
 
 /// Tracers whose records have no name in the text.
 const UNNAMED: [&str; 4] = ["osnoise", "timerlat", "hwlat", "blk"];
-
-/// What a text is by its first lines.
-pub(super) enum Recognised {
-    /// The kernel's: it names its tracer.
-    Certain,
-    /// The kernel's, by the form of its lines.
-    Likely,
-    /// Another one.
-    No,
-    /// So far, there are only lines of a header.
-    Undecided,
-}
-
-/// Looks at first lines. What a console or a script wrote around the trace may be among them.
-pub(super) fn recognise(head: &[u8]) -> Recognised {
-    let (mut events, mut others) = (0, 0);
-    for line in input::lines(head).take(200) {
-        match text::line(line.trim_end_matches('\r')) {
-            Line::Tracer("mmiotrace") => return Recognised::No,
-            Line::Tracer(_) => return Recognised::Certain,
-            Line::Event(_) | Line::Switch { .. } => events += 1,
-            Line::Unknown if line.contains('\0') => return Recognised::No,
-            Line::Unknown => others += 1,
-            _ => {}
-        }
-    }
-    match (events, others) {
-        (0, 0) => Recognised::Undecided,
-        // A single line may be anything, but it may be all that there is.
-        _ if events > 3 * others => Recognised::Likely,
-        _ => Recognised::No,
-    }
-}
 
 /// A text that is read line by line.
 pub(super) struct TextSource {
@@ -107,7 +74,7 @@ pub(super) struct TextSource {
     /// Whether calls come as their exits alone: known, or as long as no entry was met.
     exits_alone: Option<bool>,
     /// Lines of a pipe that wait until that is known, and what tells it.
-    waiting: VecDeque<(String, u64)>,
+    waiting: VecDeque<(String, Spot)>,
     exits: Exits,
     /// Whether depths tell of missing exits.
     tells_missing: bool,
@@ -133,116 +100,10 @@ pub(super) struct TextSource {
     is_cut: bool,
     /// Whether the last record was a text of the user's, which may have more lines.
     is_print: bool,
-    unknown: u64,
     ended: bool,
 }
 
 impl TextSource {
-    pub(super) fn new(peek: Peek, options: &OpenOptions) -> Result<Self, OpenError> {
-        let name = peek.path().display().to_string();
-        let mut first_tasks = HashMap::new();
-        let mut alone = Beginnings::default();
-        let mut without_switches = false;
-        let mut tells_missing = false;
-        let mut more_dumps = None;
-        let (input, exits_alone) = match peek.file().cloned() {
-            Some(bytes) => {
-                let part = html::is_page(&bytes).then(|| html::part(&bytes));
-                let dump = dump::part(&bytes).filter(|_| part.is_none());
-                if let Some((_, others @ 1..)) = dump {
-                    more_dumps = Some(format!(
-                        "the log has {} dumps of the kernel's trace: the first one is read",
-                        others + 1
-                    ));
-                }
-                let part = part.flatten().or(dump.map(|(lines, _)| lines));
-                let part = part.unwrap_or(0..bytes.len());
-                let text = bytes.get(part.clone()).unwrap_or_default();
-                let graph = graph(text);
-                let exits_alone = graph == Graph::ExitsAlone;
-                tells_missing = graph == Graph::Whole;
-                without_switches = exits_alone && !has_switches(text);
-                first_tasks = tasks_at_first(text);
-                alone = beginnings(text);
-                (Input::File(bytes, part), Some(exits_alone))
-            }
-            None => {
-                let path = peek.path().to_owned();
-                let reader = peek.into_reader().ok_or(OpenError::Empty { path })?;
-                let input = Input::Pipe {
-                    reader,
-                    buffer: Vec::new(),
-                    at: 0,
-                    ended: false,
-                };
-                (input, None)
-            }
-        };
-        let mut info = TraceInfo {
-            format: super::FORMAT.to_owned(),
-            // The kernel writes the CPU unless it is asked not to.
-            has_cpus: has_cpus(&input).unwrap_or(exits_alone.is_none()),
-            numbered_threads: true,
-            remarks: alone.remark().into_iter().chain(more_dumps).collect(),
-            ..TraceInfo::default()
-        };
-        let mut output = Output::new(
-            &mut info.identities,
-            "",
-            HashMap::new(),
-            exits_alone == Some(true),
-        );
-        if options.wanted == Wanted::Records {
-            output.stay();
-        }
-        if without_switches {
-            output.infer_no_switches();
-        }
-        if input
-            .ahead()
-            .take(LINES_LOOKED_AT)
-            .find_map(|it| is_ticks(&it))
-            == Some(true)
-        {
-            info.unit = TimeUnit::Ticks;
-            info.remarks.push(TICKS.to_owned());
-        }
-        Ok(Self {
-            info,
-            name,
-            input,
-            output,
-            wanted: options.wanted,
-            functions: HashMap::new(),
-            streams: HashMap::new(),
-            of_threads: HashMap::new(),
-            states: Vec::new(),
-            stacks: HashMap::new(),
-            system_calls: SystemCalls::new(),
-            first_tasks,
-            latest: Time(0),
-            last_place: (0, None),
-            exits_alone,
-            waiting: VecDeque::new(),
-            exits: Exits::default(),
-            without_switches,
-            tells_missing,
-            alone,
-            marks: Marks::default(),
-            has_graph: false,
-            is_graph: false,
-            unnamed: None,
-            is_function: false,
-            has_functions: false,
-            losses: 0,
-            is_untimed: false,
-            is_cut: false,
-            is_print: false,
-            unknown: 0,
-            ended: false,
-        })
-    }
-
     fn function(&mut self, name: &str) -> FunctionId {
         if let Some(known) = self.functions.get(name) {
             return *known;
@@ -252,7 +113,7 @@ impl TextSource {
         id
     }
 
-    fn line(&mut self, text: &str, offset: u64, batch: &mut Batch) {
+    fn line(&mut self, text: &str, spot: Spot, batch: &mut Batch) {
         match text::line(text) {
             Line::Event(event) => {
                 // Other lines without columns are not of the graph.
@@ -310,11 +171,13 @@ impl TextSource {
                 if self.is_print {
                     return self.remark(LINES_OF_PRINT);
                 }
-                self.unknown += 1;
-                let message = "expected a line of ftrace's, found something else".to_owned();
+                let message = format!(
+                    "line {}: expected a line of ftrace's, found something else",
+                    spot.number
+                );
                 self.info.add_damage(Damage {
                     stream: self.name.clone(),
-                    offset,
+                    offset: spot.offset,
                     message,
                 });
             }
@@ -367,6 +230,7 @@ impl TextSource {
         let identities = &mut self.info.identities;
         if let Some(thread) = self.output.thread(pid, identities) {
             identities.name_thread(thread, comm);
+            self.output.processes.name(pid, comm, identities);
         }
     }
 
@@ -377,6 +241,8 @@ impl TextSource {
         let is_same = known.is_some_and(|known| known.starts_with(task.comm));
         if !is_same && !task.comm.starts_with("<...>") {
             self.info.identities.name_thread(thread, task.comm);
+            let identities = &mut self.info.identities;
+            (self.output.processes).name(task.pid, task.comm, identities);
         }
         Some(thread)
     }
@@ -394,6 +260,10 @@ impl TextSource {
         };
         let of_cpu = self.stream(event.cpu);
         if let Some(task) = event.task {
+            if let Some(group) = event.group {
+                self.info.has_processes = true;
+                self.output.processes.add(task.pid, group);
+            }
             self.met(task);
         }
         if event.is_ticks && self.info.unit != TimeUnit::Ticks {
@@ -428,7 +298,7 @@ impl TextSource {
             flags: event.flags,
             values: match self.wanted {
                 Wanted::Everything | Wanted::Records => event.values(line),
-                Wanted::Meaning | Wanted::Details => ("", ""),
+                Wanted::Meaning | Wanted::Details => Values::default(),
             },
             is_nameless: matches!(event.kind, TextKind::Exit { function: None, .. })
                 && line.contains("funcgraph_exit:"),
@@ -545,8 +415,8 @@ struct At<'a> {
     task: Caller,
     thread: Option<ThreadId>,
     flags: &'a str,
-    /// A call's arguments, and what it returned; empty where they do not stand there.
-    values: (&'a str, &'a str),
+    /// What is known of a call besides.
+    values: Values<'a>,
     /// Whether it is an exit without a name by trace-cmd, which leaves them all out. (The kernel does so where it is that of
     /// the function that the CPU entered last at this depth.)
     is_nameless: bool,
@@ -582,10 +452,10 @@ impl Source for TextSource {
                 return Ok(true);
             }
             match self.next_line() {
-                Ok(Some((line, offset))) => {
+                Ok(Some((line, spot))) => {
                     let is_last = self.waiting.is_empty() && self.input.is_used_up();
                     self.is_cut = !line.ends_with('\n') && is_last;
-                    self.line(line.trim_end_matches(['\n', '\r']), offset, batch);
+                    self.line(line.trim_end_matches(['\n', '\r']), spot, batch);
                 }
                 Ok(None) => self.ended = true,
                 Err(source) => {

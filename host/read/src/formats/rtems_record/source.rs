@@ -2,6 +2,7 @@
 
 mod about;
 mod ahead;
+mod arguments;
 mod blocks;
 
 use std::borrow::Cow;
@@ -200,7 +201,8 @@ impl RecordSource {
 
     /// Reads more records; whether there may be any.
     fn read_more(&mut self) -> bool {
-        self.records.clear();
+        // What waits for items behind it stays.
+        self.records.drain(..self.next.min(self.records.len()));
         self.next = 0;
         if self.ended {
             return false;
@@ -519,24 +521,6 @@ impl RecordSource {
         };
         vec![Field::new(name, Value::Hex(record.data))]
     }
-
-    /// Adds what items behind this one say of it: they have its time.
-    fn add_arguments(&self, record: &Record, fields: &mut Vec<Field>) {
-        let behind = self.records.get(self.next + 1..).unwrap_or(&[]);
-        for other in behind.iter().take(10) {
-            let is_near = (other.cpu, other.time) == (record.cpu, record.time);
-            if !is_near || !other.is_item || other.dump != record.dump {
-                return;
-            }
-            let (name, first) = match self.means.get(usize::from(other.event.0)) {
-                Some(Means::Argument) => ("arg", EventId::ARG_0),
-                Some(Means::Return) => ("return", EventId::RETURN_0),
-                _ => return,
-            };
-            let place = other.event.0.saturating_sub(first.0);
-            fields.push(Field::new(format!("{name}{place}"), Value::Hex(other.data)));
-        }
-    }
 }
 
 /// An exit whose record names what it leaves.
@@ -566,7 +550,8 @@ impl Source for RecordSource {
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         batch.clear();
         loop {
-            while self.next < self.records.len() && !batch.is_full() {
+            let until = self.complete();
+            while self.next < until && !batch.is_full() {
                 self.record(batch);
             }
             if batch.is_full() {

@@ -1,5 +1,6 @@
 //! What a file of text shows before its lines are events: a pipe has to do without.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use kymo_ftrace::text::{self, Line, TextKind};
@@ -103,6 +104,21 @@ pub(super) fn has_cpus(input: &Input) -> Option<bool> {
         Line::Event(event) => Some(event.cpu.is_some()),
         _ => None,
     })
+}
+
+/// The thread groups of tasks, as far as lines tell; none if the first event has no column for it.
+pub(super) fn groups<'t>(lines: impl Iterator<Item = Cow<'t, str>>) -> HashMap<i32, i32> {
+    let mut groups = HashMap::new();
+    for line in lines {
+        if let Line::Event(event) = text::line(&line) {
+            if let (Some(task), Some(group)) = (event.task, event.group) {
+                groups.insert(task.pid, group);
+            } else if groups.is_empty() && !line.contains("(-----") {
+                break;
+            }
+        }
+    }
+    groups
 }
 
 /// Finds the kinds of interrupts and calls of which the text has the beginnings alone.

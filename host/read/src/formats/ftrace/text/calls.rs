@@ -4,6 +4,8 @@ use kymo_event::{
     Batch, Cpu, Duration, EventKind, Field, FunctionId, Gap, RowKind, Time, Value, Wanted,
 };
 
+use kymo_ftrace::text::Values;
+
 use super::state::{Open, State};
 use super::{At, TextSource, id};
 use crate::formats::ftrace::output::{self, Out, Told};
@@ -19,12 +21,19 @@ const NEAR: u64 = 20_000;
 fn fields(depth: u32, duration: Option<u64>, at: &At<'_>) -> Vec<Field> {
     let mut fields = vec![Field::new("depth", u64::from(depth))];
     fields.extend(duration.map(|it| Field::new("duration", it)));
-    let (arguments, returned) = at.values;
+    let Values {
+        arguments,
+        returned,
+        caller,
+    } = at.values;
     if !arguments.is_empty() {
         fields.push(Field::new("args", arguments));
     }
     if !returned.is_empty() {
         fields.push(Field::new("retval", number(returned)));
+    }
+    if !caller.is_empty() {
+        fields.push(Field::new("caller", caller));
     }
     fields
 }
@@ -154,8 +163,10 @@ impl TextSource {
         let mut row = at.row(RowKind::Exit, time).function(function);
         row.named = named.is_some();
         row.record = is_record;
-        if let Some(duration) = duration.filter(|_| function.is_some()) {
-            row = row.took(Duration(duration));
+        match duration.filter(|_| function.is_some()) {
+            Some(duration) => row = row.took(Duration(duration)),
+            None if at.time.is_none() => row = row.untimed(),
+            None => {}
         }
         if !is_record && at.time.is_some() {
             return self.output.put_ahead(Out::new(row, at.pid, None), batch);

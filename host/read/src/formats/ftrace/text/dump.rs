@@ -6,6 +6,8 @@
 //! [  516.125680]     bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule
 //! [  516.125690] ---------------------------------
 //! ```
+//!
+//! Where nothing was recorded, `(ftrace buffer empty)` stands in the place of all these lines.
 
 use std::ops::Range;
 
@@ -17,31 +19,55 @@ const MARK: &[u8] = b"Dumping ftrace buffer:";
 /// The line before the first record, and behind the last.
 const DASHES: &[u8] = b"---------------------------------";
 
+/// What stands there instead where nothing was recorded.
+const EMPTY: &[u8] = b"(ftrace buffer empty)";
+
 /// So much of a file is looked at for it.
 const LOOKED_AT: usize = 1 << 24;
 
-/// Where the lines of the first such trace are in a log, and how many others have a beginning behind it; `None` if there is
-/// none, or if it was empty.
-pub(in crate::formats::ftrace) fn part(log: &[u8]) -> Option<(Range<usize>, usize)> {
+/// A trace in a log.
+pub(in crate::formats::ftrace) struct Dump {
+    /// Where its lines are in the log.
+    pub(super) lines: Range<usize>,
+    /// How many others have a beginning behind it.
+    pub(super) others: usize,
+    /// Whether the kernel had nothing to print.
+    pub(super) is_empty: bool,
+}
+
+/// The first trace in a log that has records, or else the first empty one; `None` if there is none.
+pub(in crate::formats::ftrace) fn find(log: &[u8]) -> Option<Dump> {
     let head = log.get(..LOOKED_AT).unwrap_or(log);
     if head.iter().take(256).any(|byte| *byte == 0) {
         return None;
     }
-    let mut from = 0;
-    while let Some(found) = memmem::find(head.get(from..)?, MARK) {
-        let mark = from + found + MARK.len();
-        // The next line, or none: `(ftrace buffer empty)`.
-        let begin = mark + line_end(log.get(mark..)?)?;
-        let second = begin + line_end(log.get(begin..)?)?;
-        let rest = log.get(second..)?;
-        if dashes(log.get(begin..second)?).is_some() {
+    let mut empty = None;
+    for found in memmem::find_iter(head, MARK) {
+        let mark = found + MARK.len();
+        // The next line says whether there is anything.
+        let Some(begin) = line_end(log, mark) else {
+            break;
+        };
+        let second = line_end(log, begin).unwrap_or(log.len());
+        let (line, rest) = (log.get(begin..second)?, log.get(second..)?);
+        if dashes(line).is_some() {
             let end = dashes(rest).unwrap_or(rest.len());
             let others = memmem::find_iter(rest.get(end..)?, MARK).count();
-            return Some((second..second + end, others));
+            return Some(Dump {
+                lines: second..second + end,
+                others,
+                is_empty: false,
+            });
         }
-        from = mark;
+        if line.trim_ascii_end().ends_with(EMPTY) {
+            empty.get_or_insert(Dump {
+                lines: second..second,
+                others: 0,
+                is_empty: true,
+            });
+        }
     }
-    None
+    empty
 }
 
 /// Where the first line of so many dashes begins, which has the time of its printing in front. (A switch of tasks within the
@@ -61,6 +87,7 @@ fn dashes(text: &[u8]) -> Option<usize> {
     }
 }
 
-fn line_end(bytes: &[u8]) -> Option<usize> {
-    Some(memchr::memchr(b'\n', bytes)? + 1)
+/// Where the line ends that begins at `from`, behind its end.
+fn line_end(log: &[u8], from: usize) -> Option<usize> {
+    Some(from + memchr::memchr(b'\n', log.get(from..)?)? + 1)
 }

@@ -3,7 +3,7 @@
 use kymo_event::{
     Batch, Cpu, EventKind, Field, FunctionId, InterruptKind, Irq, RowKind, ThreadId, Wanted,
 };
-use kymo_ftrace::text::{self, Scheduled, Task};
+use kymo_ftrace::text::{self, Scheduled, Task, Values};
 
 use super::{At, Caller, TextSource};
 use crate::formats::ftrace::marks::{self, BESIDE_CALLS, Mark};
@@ -264,7 +264,7 @@ impl TextSource {
                 task: at.task,
                 thread: at.thread,
                 flags: "",
-                values: ("", ""),
+                values: Values::default(),
                 is_nameless: false,
                 time: at.time,
             };
@@ -333,7 +333,7 @@ impl TextSource {
             task: Caller::new(pid, cpu),
             thread: pid.and_then(|pid| self.output.thread(pid, &mut self.info.identities)),
             flags: "",
-            values: ("", ""),
+            values: Values::default(),
             is_nameless: false,
             time: None,
         };

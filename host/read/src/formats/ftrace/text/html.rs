@@ -24,7 +24,7 @@ use std::ops::Range;
 
 use memchr::memmem;
 
-use super::{Recognised, recognise};
+use super::recognise::{LOOKED_AT, Recognised, recognise};
 
 /// The class of the elements.
 const PART: &[u8] = b"class=\"trace-data\"";
@@ -36,9 +36,6 @@ const STRING_END: &[u8] = b"\";";
 
 /// The end of a line in it that is the last one.
 const LAST: &[u8] = b"\\n";
-
-/// So much of a part is looked at.
-const MOST: usize = 4096;
 
 /// Whether bytes begin like a page.
 pub(in super::super) fn is_page(head: &[u8]) -> bool {
@@ -71,8 +68,11 @@ pub(in super::super) fn part(page: &[u8]) -> Option<Range<usize>> {
     });
     parts.find(|part| {
         let text = page.get(part.clone()).unwrap_or_default();
-        let head = text.get(..MOST).unwrap_or(text);
-        matches!(recognise(head), Recognised::Certain | Recognised::Likely)
+        let head = text.get(..LOOKED_AT).unwrap_or(text);
+        matches!(
+            recognise(head, true),
+            Recognised::Certain | Recognised::Likely
+        )
     })
 }
 

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::ops::Range;
 
 use anstream::adapter::strip_bytes;
-use memchr::memchr;
+use memchr::{memchr, memchr_iter};
 
 use crate::bytes::Bytes;
 
@@ -18,46 +18,77 @@ const ESCAPE: u8 = 0x1b;
 /// The longest line; the rest of a longer one is another line.
 const LONGEST: usize = 1 << 16;
 
+/// Where a line stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Spot {
+    /// How many bytes are in front of it in its file; 0 in a pipe.
+    pub(super) offset: u64,
+    /// Its number, from 1 on.
+    pub(super) number: u64,
+}
+
 /// Where lines come from.
 pub(super) enum Input {
-    /// The bytes, and which of them are the text that is still to come.
-    File(Bytes, Range<usize>),
+    File {
+        bytes: Bytes,
+        /// Which of them are the text that is still to come.
+        left: Range<usize>,
+        /// How many lines are in front of that.
+        lines: u64,
+    },
     Pipe {
         reader: Box<dyn Read + Send>,
         buffer: Vec<u8>,
         /// What of the buffer has been used up.
         at: usize,
         ended: bool,
+        /// How many lines have been used up.
+        lines: u64,
     },
 }
 
 impl Input {
+    /// A part of a file.
+    pub(super) fn of_file(bytes: Bytes, part: Range<usize>) -> Self {
+        let before = bytes.get(..part.start).unwrap_or_default();
+        Self::File {
+            lines: memchr_iter(b'\n', before).count() as u64,
+            left: part,
+            bytes,
+        }
+    }
+
     /// The next line; `None` at the end.
-    pub(super) fn line(&mut self) -> Result<Option<(String, u64)>, std::io::Error> {
+    pub(super) fn line(&mut self) -> Result<Option<(String, Spot)>, std::io::Error> {
         match self {
-            Self::File(bytes, left) => {
+            Self::File { bytes, left, lines } => {
                 let rest = bytes.get(left.clone()).unwrap_or_default();
                 if rest.is_empty() {
                     return Ok(None);
                 }
                 let end = line_end(rest).unwrap_or(rest.len().min(LONGEST));
                 let offset = left.start as u64;
-                let line = plain(rest.get(..end).unwrap_or_default()).into_owned();
+                let line = rest.get(..end).unwrap_or_default();
+                let spot = spot(offset, line, lines);
+                let line = plain(line).into_owned();
                 left.start += end;
-                Ok(Some((line, offset)))
+                Ok(Some((line, spot)))
             }
             Self::Pipe {
                 reader,
                 buffer,
                 at,
                 ended,
+                lines,
             } => loop {
                 let rest = buffer.get(*at..).unwrap_or_default();
                 let end = line_end(rest).or((*ended && !rest.is_empty()).then_some(rest.len()));
                 if let Some(end) = end {
-                    let line = plain(rest.get(..end).unwrap_or_default()).into_owned();
+                    let line = rest.get(..end).unwrap_or_default();
+                    let spot = spot(0, line, lines);
+                    let line = plain(line).into_owned();
                     *at += end;
-                    return Ok(Some((line, 0)));
+                    return Ok(Some((line, spot)));
                 }
                 if *ended {
                     return Ok(None);
@@ -79,7 +110,7 @@ impl Input {
     /// Whether the input has no more lines, as far as that is known. A text in a page ends before the page does.
     pub(super) fn is_used_up(&self) -> bool {
         match self {
-            Self::File(bytes, left) => left.start >= bytes.len(),
+            Self::File { bytes, left, .. } => left.start >= bytes.len(),
             Self::Pipe {
                 buffer, at, ended, ..
             } => *ended && *at >= buffer.len(),
@@ -89,7 +120,7 @@ impl Input {
     /// The lines that follow, of a file: a pipe may have none for a long time.
     pub(super) fn ahead(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let rest = match self {
-            Self::File(bytes, left) => bytes.get(left.clone()).unwrap_or_default(),
+            Self::File { bytes, left, .. } => bytes.get(left.clone()).unwrap_or_default(),
             Self::Pipe { .. } => &[],
         };
         lines(rest)
@@ -98,12 +129,19 @@ impl Input {
     /// Whether another line is there without waiting.
     pub(super) fn has_line(&self) -> bool {
         match self {
-            Self::File(..) => true,
+            Self::File { .. } => true,
             Self::Pipe {
                 buffer, at, ended, ..
             } => *ended || line_end(buffer.get(*at..).unwrap_or_default()).is_some(),
         }
     }
+}
+
+/// Where a line stands, which is the next one; of a long one, each part stands where all of it does.
+fn spot(offset: u64, line: &[u8], lines: &mut u64) -> Spot {
+    let number = *lines + 1;
+    *lines += u64::from(line.ends_with(b"\n"));
+    Spot { offset, number }
 }
 
 /// The lines of a text.

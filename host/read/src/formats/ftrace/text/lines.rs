@@ -2,22 +2,23 @@
 
 use super::TextSource;
 use super::ahead::{LINES_LOOKED_AT, has_switches};
+use super::input::Spot;
 
 impl TextSource {
     /// The next line. The exits of a pipe wait until it is known whether they come alone, as lines of a file are looked at
     /// beforehand.
-    pub(super) fn next_line(&mut self) -> Result<Option<(String, u64)>, std::io::Error> {
+    pub(super) fn next_line(&mut self) -> Result<Option<(String, Spot)>, std::io::Error> {
         while self.exits_alone.is_none() {
             let next = self.input.line()?;
             let is_end = next.is_none();
             let mut told = None;
-            if let Some((line, offset)) = next {
+            if let Some((line, spot)) = next {
                 told = self.exits.add(line.trim_end_matches(['\n', '\r']));
                 let waits = told.is_some() || self.exits.has_any();
                 if !waits && self.waiting.is_empty() {
-                    return Ok(Some((line, offset)));
+                    return Ok(Some((line, spot)));
                 }
-                self.waiting.push_back((line, offset));
+                self.waiting.push_back((line, spot));
             } else if self.waiting.is_empty() {
                 return Ok(None);
             }
@@ -34,7 +35,7 @@ impl TextSource {
 
     /// Of a pipe it is known now whether calls come as their exits alone.
     fn exits_are_alone(&mut self, alone: bool) {
-        let has_switches = |(line, _): &(String, u64)| has_switches(line.as_bytes());
+        let has_switches = |(line, _): &(String, Spot)| has_switches(line.as_bytes());
         self.exits_alone = Some(alone);
         self.tells_missing = !alone;
         self.without_switches = alone && !self.waiting.iter().any(has_switches);

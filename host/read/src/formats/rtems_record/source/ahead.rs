@@ -50,7 +50,7 @@ impl RecordSource {
     pub(super) fn read_ahead(&mut self) -> Result<bool, Error> {
         // Processors that began, or have a gap, and no switch behind it.
         let mut open: Vec<(u16, u8)> = Vec::new();
-        let mut seen = 0;
+        let mut seen = self.records.len();
         loop {
             let more = self.inputs.read(&mut self.records)?;
             for record in self.records.get(seen..).unwrap_or_default() {
