@@ -60,6 +60,25 @@ impl Held {
     }
 }
 
+/// Held records in the order in which they get their times. A loss ends with the first record behind it that has a time;
+/// an item without one gets the time of the record before the loss, so it comes before the loss.
+fn in_order(held: Vec<Held>) -> Vec<Held> {
+    let mut ordered = Vec::with_capacity(held.len());
+    let mut losses = Vec::new();
+    for held in held {
+        if held.is_loss() {
+            losses.push(held);
+            continue;
+        }
+        if !held.is_item || held.event.has_time() {
+            ordered.append(&mut losses);
+        }
+        ordered.push(held);
+    }
+    ordered.append(&mut losses);
+    ordered
+}
+
 /// What is known of a processor's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -280,14 +299,7 @@ impl Timeline {
                 let passed = passed(last, held.time, held.event, self.most_ahead);
                 cpu.held_span = Some((held.time, ticks.saturating_add_signed(passed)));
             }
-            // A loss ends with the first record behind it that has a time. An item without one gets that of the record before
-            // the loss, so it stands before it.
-            let is_behind_losses = held.is_item && !held.event.has_time();
-            let losses = cpu.held.iter().rev().take_while(|it| it.is_loss()).count();
-            match is_behind_losses && losses > 0 {
-                true => cpu.held.insert(cpu.held.len() - losses, held),
-                false => cpu.held.push(held),
-            }
+            cpu.held.push(held);
             if cpu.held.len() as u64 >= self.room {
                 self.place(self.current);
             }
@@ -333,7 +345,7 @@ impl Timeline {
         let first = cpu.clock.now(&self.scale);
         cpu.last = Some(cpu.last.map_or(first, |last| last.max(first)));
         let mut ends = chunks.into_iter().peekable();
-        for (place, item) in held.into_iter().enumerate() {
+        for (place, item) in in_order(held).into_iter().enumerate() {
             if item.event.has_time() {
                 self.item(item.time, item.event, item.data);
             } else {
