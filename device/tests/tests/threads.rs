@@ -302,6 +302,48 @@ fn a_reader_finds_whole_packets_while_threads_record() {
     });
 }
 
+/// The mark of a thread's end does not displace records, and does not begin a trace of its own.
+#[test]
+fn the_end_of_a_thread_is_marked_beside_its_records_only() {
+    let ends = |thread_buffer: &ThreadBuffer<Mock<Large>>| {
+        // SAFETY: the thread has ended, and there is no reader.
+        unsafe { thread_buffer.end(1 << 40) };
+        let packets = read(thread_buffer);
+        let records = packets.iter().flat_map(|packet| &packet.records);
+        let marks = records.filter(|record| matches!(record.kind, Kind::SwitchedOut(_)));
+        (marks.count(), packets)
+    };
+    let thread = Thread::new();
+    thread.call(Edge::Enter, 0x1100);
+    assert_eq!(ends(thread.thread_buffer).0, 1, "beside its call");
+
+    let cleared = Thread::new();
+    cleared.call(Edge::Enter, 0x1100);
+    // SAFETY: one thread, which is outside.
+    unsafe { cleared.thread_buffer.seal(1 << 30) };
+    cleared.thread_buffer.writer().stream().clear();
+    let (marks, packets) = ends(cleared.thread_buffer);
+    assert_eq!(
+        (marks, packets.len()),
+        (0, 0),
+        "after its events were cleared"
+    );
+
+    // All slots hold records, and a dump has closed the newest packet.
+    let full = Thread::new();
+    for n in 0..20_000 {
+        full.call(Edge::Enter, 0x1100 + n % 8);
+        full.call(Edge::Exit, 0x1100 + n % 8);
+    }
+    let before = read(full.thread_buffer);
+    let (marks, after) = ends(full.thread_buffer);
+    assert_eq!((marks, after.len()), (0, before.len()));
+    assert_eq!(
+        after.first().map(|it| it.sequence),
+        before.first().map(|it| it.sequence)
+    );
+}
+
 /// A thread that fills two records, and ends at the `n`th point of its last hook's; how many events were recorded,
 /// and how many counted as lost. `None` if there is no such point.
 fn ended_at(n: usize) -> Option<(usize, u32)> {

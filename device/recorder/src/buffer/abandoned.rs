@@ -28,6 +28,11 @@ impl<T: Target> Buffer<T> {
         self.free_start(self.begun()).is_some()
     }
 
+    /// Whether a slot is free, so that the next packet displaces none.
+    pub(crate) fn has_free(&self) -> bool {
+        self.used() < self.places() && self.has_place()
+    }
+
     /// Whether the packets report all losses. For a reader that excludes the writer.
     pub(crate) fn has_told(&self) -> bool {
         self.discarded() == self.told()

@@ -100,15 +100,18 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         }
         self.items.end();
         let stream = self.writer.stream();
-        self.mark_end(stream);
         stream.add_discarded(stream.buffer().give_up());
+        self.mark_end(stream);
         // SAFETY: no thread is inside, or will be.
         unsafe { self.seal(now) };
         self.ended.store(true, Ordering::Release);
     }
 
     /// Records, at the time of the last record, that the thread lost its processor: for good, so that readers charge no
-    /// later time to its open calls. If there is no room for it, nothing counts as lost.
+    /// later time to its open calls. (Of a thread that exited in a hook, at the time when that was found.)
+    ///
+    /// Only beside records that are kept, and not at their expense: if it took the slot of the oldest packet, or a packet of
+    /// its own after the events were cleared, nothing is recorded. Nothing counts as lost then.
     fn mark_end(&self, stream: &Stream<P>) {
         // In duration mode the records of the calls themselves show it.
         #[cfg(feature = "duration")]
@@ -121,8 +124,9 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         };
         let last = stream.last();
         let buffer = stream.buffer();
-        if !stream.put(cursor, low::<P>(last), id, thread, 0)
-            && (buffer.mode() == Mode::Overwrite || buffer.has_place())
+        if buffer.kept() > 0
+            && !stream.put(cursor, low::<P>(last), id, thread, 0)
+            && buffer.has_free()
         {
             stream.place(id, last, thread, 0);
         }
