@@ -4,7 +4,7 @@ use kymo_event::{Duration, EventRef, Gap, Row, StreamId, Time};
 
 use super::cpu_state::{CpuKey, Handlers};
 use super::functions::unfinished;
-use super::output::{Counts, How, Repair, Step};
+use super::output::{Counts, How, Repair, Step, TrackKind};
 use super::track::Track;
 use super::{Calls, LOSSES_SURVIVED};
 
@@ -154,20 +154,25 @@ impl Calls {
             self.close(track, depth, time, unfinished, out);
         }
         let mut stale = Vec::new();
+        // Some sources report a loss at its end, when other processors' events of meanwhile have passed. A processor of which
+        // nothing has been heard may have run any thread since the beginning.
+        let found = &self.cpus[cpu];
+        if let CpuKey::Cpu(machine, _) = found.key {
+            let from = found.last.unwrap_or(Time(i64::MIN));
+            let threads = self.tracks.iter_mut().filter(|track| {
+                let wanders = matches!(track.info.kind, TrackKind::Thread { thread: Some(_) });
+                wanders && track.machine == machine && track.on != Some(cpu)
+            });
+            for track in threads {
+                // The loss counts below for those that have no processor now.
+                if track.doubt_elsewhere(from) && track.on.is_some() {
+                    stale.extend(track.count_loss(survived).map(|depth| (track.id, depth)));
+                }
+            }
+        }
         self.each_touched(cpu, |track| {
             stale.extend(track.lose(survived).map(|depth| (track.id, depth)));
         });
-        // Some sources report a loss at its end, when other processors' events of meanwhile have passed.
-        let found = &self.cpus[cpu];
-        if let (CpuKey::Cpu(machine, _), Some(last)) = (found.key, found.last) {
-            let elsewhere = |track: &&mut Track| {
-                track.machine == machine && track.on.is_some_and(|on| on != cpu)
-            };
-            for track in self.tracks.iter_mut().filter(elsewhere) {
-                let depth = track.lose_elsewhere(last, survived);
-                stale.extend(depth.map(|depth| (track.id, depth)));
-            }
-        }
         // Handlers are short: that one goes on behind the loss is less likely than that its end
         // was lost, and taking it to go on would charge it for everything that follows.
         self.end_interrupts(cpu, 0, time, unfinished, out);

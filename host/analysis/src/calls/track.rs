@@ -526,7 +526,7 @@ impl Track {
     }
 
     /// Counts a loss. Gives the index of the first call that nothing has been heard of for more than `survived` losses.
-    fn count_loss(&mut self, survived: u32) -> Option<usize> {
+    pub fn count_loss(&mut self, survived: u32) -> Option<usize> {
         self.off.clear();
         let now = self.losses.wrapping_add(1);
         self.losses = now;

@@ -76,3 +76,39 @@ fn a_call_from_before_the_trace_is_not_taken_for_the_other_threads() {
     assert!(said.contains(&"1 A0 orphan".to_owned()), "{said:?}");
     assert_eq!(said.last().unwrap(), "0 A0 0-7 2/2");
 }
+
+/// A thread has two turns on one processor; when it has none again, another processor reports a loss that may have begun when
+/// the first turn ended. What of its call is certain.
+fn certain_behind_a_late_loss(heard_before: bool) -> Vec<Option<Duration>> {
+    let mut trace = Trace::new();
+    trace
+        .cpu(0)
+        .thread(10)
+        .enter(0, C)
+        .switch(10, 77)
+        .enter(100, A);
+    if heard_before {
+        trace.cpu(1).thread(12).enter(150, B);
+    }
+    trace
+        .cpu(0)
+        .thread(77)
+        .switch(200, 10)
+        .switch(300, 77)
+        .switch(500, 10);
+    trace.cpu(1).thread(12).gap(600);
+    let mut certain = Vec::new();
+    trace.calls.finish(&mut |step| match step {
+        Step::End(end) if end.callee == Callee::Function(A) => certain.push(end.sure),
+        _ => {}
+    });
+    certain
+}
+
+#[test]
+fn a_thread_without_a_processor_may_have_been_in_a_loss_elsewhere_before() {
+    // Between the turns it may have left the call, and come into another one.
+    assert_eq!(certain_behind_a_late_loss(true), [Some(Duration(100))]);
+    // Of a processor that was not heard of before, the loss may have begun at any time.
+    assert_eq!(certain_behind_a_late_loss(false), [Some(Duration(0))]);
+}

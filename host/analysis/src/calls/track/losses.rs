@@ -44,10 +44,12 @@ impl Track {
         };
     }
 
-    /// Events of another processor are missing since `from`: puts in doubt what was open when this got the one that it
-    /// has, if it may have had the other one in between. Gives what [`lose`](Self::lose) gives.
-    pub fn lose_elsewhere(&mut self, from: Time, survived: u32) -> Option<usize> {
-        let since = self.turn.since.filter(|since| *since >= from)?;
+    /// Events of another processor are missing since `from`: puts in doubt the calls that were open when the track got a
+    /// processor last, if it may have had the other one in between. Whether it may have.
+    pub fn doubt_elsewhere(&mut self, from: Time) -> bool {
+        let Some(since) = self.turn.since.filter(|since| *since >= from) else {
+            return false;
+        };
         // Before, it had one from which nothing is missing. How long it had run at the end of earlier turns is not kept.
         let until = match self.turn.before.is_none_or(|before| before < from) {
             true => self.turn.ran,
@@ -58,7 +60,7 @@ impl Track {
         }
         let before = self.frames.iter().take_while(|frame| frame.begin <= since);
         self.doubt(before.count(), until);
-        self.count_loss(survived)
+        true
     }
 
     /// Puts everything that is open in doubt because of a loss: the times up to here are certain.
