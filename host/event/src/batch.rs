@@ -1,9 +1,9 @@
-//! Events as a source hands them out: many at once, in rows of 40 bytes.
+//! Batches of events, in rows of 40 bytes.
 //!
-//! A source that reads millions of events a second must not allocate for each, and an analysis that
-//! only rebuilds calls must not pay for names and fields. So an event is a [`Row`] (time, kind, where
-//! it happened, which function, one word of payload), and only what a row can't say stands beside it
-//! as a whole [`Event`]. How much that is says [`Wanted`].
+//! A source that reads millions of events a second must not allocate for each, and an analysis that only reconstructs
+//! calls must not pay for names and fields. So an event is a [`Row`] (time, kind, stream, CPU, thread, function, one
+//! word of payload), accompanied by a whole [`Event`] only where a row is not enough. [`Wanted`] selects how much that
+//! is.
 
 mod row;
 
@@ -13,47 +13,47 @@ use crate::{Addr, Duration, Event, EventKind, FunctionId, Time};
 use row::NONE;
 pub use row::{Row, RowKind};
 
-/// What a consumer needs to know of events. Each includes the ones before it.
+/// Level of detail that a consumer needs. Each level includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wanted {
-    /// What they mean: enough for calls and times.
+    /// The meaning of events: enough for calls and times.
     #[default]
     Meaning,
-    /// Names and fields of everything but calls, thread switches and interrupts.
+    /// Also names and fields of all events except calls, thread switches and interrupts.
     Details,
-    /// Names and fields of all.
+    /// Names and fields of all events.
     Everything,
-    /// The same in the order of the records, for lists of these. Some sources know better when something happened than
-    /// the places of its records say, and give the others that order: a kernel writes the record of a call after the call
-    /// began, and that of a thread switch before the thread leaves.
+    /// As `Everything`, but in the order of the records, for lists of records. Some sources know the time of an event
+    /// better than the position of its record tells, and order events by it at the other levels: a kernel writes the
+    /// record of a call after the call began, and that of a thread switch before the thread is descheduled.
     Records,
 }
 
-/// A run of events in the order of time.
+/// A batch of events ordered by time.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     rows: Vec<Row>,
-    /// Where [runs](Run) of calls are.
+    /// Ranges of rows that are [runs](Run) of calls.
     runs: Vec<(u32, u32)>,
     events: Vec<Event>,
-    /// Events of batches before: their texts and lists can be used again.
+    /// Events of earlier batches, whose strings and vectors can be reused.
     spare: Vec<Event>,
 }
 
-/// Spare events that are kept.
+/// Maximum number of spare events.
 const SPARE: usize = 256;
 
 impl Batch {
-    /// A source ends a batch after so many events (a few more are no harm).
+    /// Number of rows after which a source ends a batch (a few more do no harm).
     pub const ROWS: usize = 4096;
 
-    /// Adds an event that its row says all of.
+    /// Adds an event that its row represents completely.
     #[inline]
     pub fn push(&mut self, row: Row) {
         self.rows.push(row);
     }
 
-    /// Begins a run of calls, all with the stream, processor and thread of `place`.
+    /// Begins a run of calls that all have the stream, CPU and thread of `place`.
     #[inline]
     pub fn run(&mut self, place: &Row) -> Run<'_> {
         Run {
@@ -63,14 +63,14 @@ impl Batch {
         }
     }
 
-    /// Where runs of calls are, in order. Sources need not tell of any.
+    /// The row ranges of runs of calls, in order. Sources need not mark runs.
     pub fn runs(&self) -> impl Iterator<Item = Range<usize>> {
         self.runs
             .iter()
             .map(|(from, to)| *from as usize..*to as usize)
     }
 
-    /// Adds an event with all that is known of it.
+    /// Adds a whole event.
     pub fn push_event(&mut self, event: Event) {
         let mut row = Row::of_kind(&event).at(event.cpu, event.thread);
         row.named = event.named;
@@ -80,7 +80,7 @@ impl Batch {
         self.events.push(event);
     }
 
-    /// Adds an exit, or a missing one, whose source measured the [self time](Row::self_time) of the call.
+    /// Adds an exit or a missing exit, with the [self time](Row::self_time) of the call that the source measured.
     pub fn push_exit(&mut self, exit: Event, self_time: Duration) {
         self.push_event(exit);
         if let Some(row) = self.rows.last_mut() {
@@ -88,8 +88,8 @@ impl Batch {
         }
     }
 
-    /// Adds an event with what only its row says: the times of an exit, that the call of an enter was found open, and the
-    /// function that runs.
+    /// Adds an event with the facts that only its row has: the stated duration or self time of an exit, that the call
+    /// of an entry was found open, and the running function of a row of kind `Other`.
     pub fn push_both(&mut self, row: &Row, event: Event) {
         self.push_event(event);
         if let Some(pushed) = self.rows.last_mut() {
@@ -108,18 +108,18 @@ impl Batch {
         }
     }
 
-    /// Whether it is time to hand it out.
+    /// Whether it has enough events to be handed to the consumer.
     #[inline]
     pub fn is_full(&self) -> bool {
         self.rows.len() >= Self::ROWS
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it has no events.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// How many events there are.
+    /// The number of events.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
@@ -130,13 +130,13 @@ impl Batch {
         &self.rows
     }
 
-    /// The event beside a row of this batch, if there is one.
+    /// The event beside a row of this batch, if it has one.
     #[inline]
     pub fn event_of(&self, row: &Row) -> Option<&Event> {
         self.events.get(row.event as usize)
     }
 
-    /// How many of its events are [records](Event::record) of the input.
+    /// The number of its events that are [records](Event::record) of the input.
     pub fn records(&self) -> u64 {
         let (mut records, mut at) = (0, 0);
         let single = |from, to| {
@@ -150,18 +150,18 @@ impl Batch {
         (records + single(at, self.rows.len())) as u64
     }
 
-    /// Whether events stand beside rows: if none do, rows say all, and none is [rare](RowKind::Rare).
+    /// Whether any row has an event beside it. If none has, the rows are complete, and none is [rare](RowKind::Rare).
     pub const fn has_events(&self) -> bool {
         !self.events.is_empty()
     }
 
-    /// The events beside rows, for adding to their fields and labels. What a row says too (time, place,
-    /// meaning) is to stay as it is.
+    /// The events beside rows, for adding fields and labels. Callers must not change what a row also holds (time, CPU,
+    /// thread, meaning).
     pub fn events_mut(&mut self) -> &mut [Event] {
         &mut self.events
     }
 
-    /// An event by its place.
+    /// The event with this index.
     pub fn get(&self, index: usize) -> Option<EventRef<'_>> {
         let row = self.rows.get(index)?;
         Some(EventRef {
@@ -178,7 +178,7 @@ impl Batch {
         })
     }
 
-    /// Empties it, for the next events.
+    /// Removes all events, so that it can be filled again.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.runs.clear();
@@ -187,15 +187,14 @@ impl Batch {
         self.events.clear();
     }
 
-    /// An event that is not needed any more, if there is one: a source can take its texts and lists
-    /// for others.
+    /// Takes an unused event, if there is one, so that a source can reuse its strings and vectors.
     pub fn spare(&mut self) -> Option<Event> {
         self.spare.pop()
     }
 }
 
-/// A run of calls that is being added to a [`Batch`]: entries and exits of one stream, processor and thread, with no
-/// events beside them and in the order of time, so that who takes them has to look at that only once.
+/// Run of calls under construction in a [`Batch`]: entries and exits of one stream, CPU and thread, ordered by time and
+/// without events beside them. Consumers check these properties only once per run.
 #[derive(Debug)]
 pub struct Run<'a> {
     batch: &'a mut Batch,
@@ -204,25 +203,26 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Adds an entry, which is not before the call added last.
+    /// Adds an entry. `time` must not be earlier than that of the previous call.
     #[inline(always)]
     pub fn enter(&mut self, function: FunctionId, time: Time) {
         self.push(RowKind::Enter, function.0, 0, time);
     }
 
-    /// The same with its call site, where the source records it; else 0.
+    /// Adds an entry with its call site; 0 if the source does not record it.
     #[inline(always)]
     pub fn enter_from(&mut self, function: FunctionId, call_site: Addr, time: Time) {
         self.push(RowKind::Enter, function.0, call_site.0, time);
     }
 
-    /// Adds an exit that does not name its function, not before the call added last.
+    /// Adds an exit that does not name its function. `time` must not be earlier than that of the previous call.
     #[inline(always)]
     pub fn exit(&mut self, time: Time) {
         self.exit_of(None, time);
     }
 
-    /// Adds an exit of a function, if it is named, not before the call added last.
+    /// Adds an exit, with its function if the source names it. `time` must not be earlier than that of the previous
+    /// call.
     #[inline(always)]
     pub fn exit_of(&mut self, function: Option<FunctionId>, time: Time) {
         let item = function.map_or(NONE, |function| function.0);
@@ -240,11 +240,11 @@ impl Run<'_> {
         });
     }
 
-    /// Ends it.
+    /// Ends the run.
     #[inline]
     pub fn end(self) {
         let (from, to) = (self.from, self.batch.rows.len());
-        // There is no batch of so many rows.
+        // No batch has that many rows.
         if let (Ok(from), Ok(to)) = (u32::try_from(from), u32::try_from(to))
             && from < to
         {
@@ -263,7 +263,7 @@ impl FromIterator<Event> for Batch {
     }
 }
 
-/// One event of a batch: its row, and all that is known of it where that was wanted.
+/// One event of a batch: its row, and the whole event if it exists.
 #[derive(Clone, Copy, Debug)]
 pub struct EventRef<'a> {
     /// The row.
@@ -273,13 +273,13 @@ pub struct EventRef<'a> {
 }
 
 impl EventRef<'_> {
-    /// What it means. Not cheap: for the straight path there is [`Row::kind`].
+    /// Its meaning. Slower than [`Row::kind`], which fast paths should use.
     pub fn kind(&self) -> EventKind {
         self.event
             .map_or_else(|| self.row.meaning(), |event| event.kind.clone())
     }
 
-    /// The event as a whole; without a name and fields, if they were not [wanted](Wanted).
+    /// Converts to a whole event; name and fields are empty if they were not [wanted](Wanted).
     pub fn to_event(&self) -> Event {
         match self.event {
             Some(event) => event.clone(),

@@ -1,55 +1,55 @@
-//! Whether a target's clock runs at the rate that it is said to.
+//! Check of a target's stated clock rate.
 //!
-//! Ticks become nanoseconds by the rate that a program is configured with. Where that is wrong, all times and
-//! durations are, and nothing in the events shows it. So the clock is compared with whatever else counts time.
+//! Readers convert ticks to nanoseconds with the rate that a program is configured with. If that rate is wrong, all
+//! times and durations are, and nothing in the events shows it. So this module compares the clock with other sources of
+//! time.
 
 use std::fmt;
 
-/// By how much the rates may differ before a clock is called wrong.
+/// Relative difference of rates beyond which a clock is reported as wrong.
 const TOLERANCE: f64 = 0.1;
 
-/// How many periods of a tick that never comes are waited for before that is said.
+/// Number of periods without any tick after which the tick is reported as absent.
 const ABSENT: f64 = 100.0;
 
-/// What a clock was compared with.
+/// Source of time that a clock was compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockReference {
-    /// The program's own periodic tick, of which it promises so many a second.
+    /// The program's own periodic tick, with its nominal frequency.
     Tick {
-        /// How many.
+        /// Ticks per second.
         hz: u32,
     },
-    /// The clock of the computer that got the recording.
+    /// The clock of the computer that received the recording.
     Host,
-    /// The time of day that the recording tells now and then.
+    /// The time of day, as recorded from time to time.
     TimeOfDay,
 }
 
-/// A target's clock compared with another.
+/// Comparison of a target's clock with another source of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockCheck {
-    /// With which.
+    /// The other source.
     pub reference: ClockReference,
-    /// The clock's true rate in units of the rate that it is said to have, and how sure that is: it lies between
-    /// these.
+    /// Range of the clock's true rate, relative to the stated rate: least and greatest possible value.
     pub rate: (f64, f64),
-    /// The tick did not come at all.
+    /// No tick was seen at all.
     pub absent: bool,
 }
 
-/// What a comparison comes to.
+/// Result of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClockVerdict {
     /// The rates differ by at most a tenth.
     Agrees,
     /// They differ by more.
     Differs,
-    /// The comparison is not exact enough to tell.
+    /// The comparison is too inexact for a result.
     Unverified,
 }
 
 impl ClockVerdict {
-    /// The name in outputs for programs.
+    /// The name in machine-readable output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Agrees => "agrees",
@@ -60,8 +60,8 @@ impl ClockVerdict {
 }
 
 impl ClockCheck {
-    /// A clock of `clock_hz` that went so many ticks from the first of `count + 1` periodic ticks to now. One may be
-    /// late, and the next may be due.
+    /// Compares a clock of `clock_hz` that advanced by `clock` ticks from the first of `count + 1` periodic ticks to
+    /// now. One periodic tick may be late, and the next one may be due.
     pub fn by_tick(clock_hz: u64, tick_hz: u32, clock: u64, count: u32) -> Self {
         let periods = clock as f64 * f64::from(tick_hz) / clock_hz.max(1) as f64;
         let count = f64::from(count);
@@ -79,7 +79,8 @@ impl ClockCheck {
         }
     }
 
-    /// A clock that went so many nanoseconds by its own rate while another went `ns`, give or take `uncertainty`.
+    /// Compares a clock that advanced by `own` nanoseconds, at its stated rate, while another one advanced by `ns`,
+    /// plus or minus `uncertainty`.
     pub fn by_clock(reference: ClockReference, own: f64, ns: f64, uncertainty: f64) -> Self {
         let least = ns - uncertainty;
         Self {
@@ -96,7 +97,7 @@ impl ClockCheck {
         }
     }
 
-    /// What it comes to.
+    /// Result of the comparison.
     pub fn verdict(&self) -> ClockVerdict {
         let (least, most) = self.rate;
         let is_slow = most < 1.0 - TOLERANCE;
@@ -110,13 +111,13 @@ impl ClockCheck {
         }
     }
 
-    /// The middle of what the rate may be; `None` where it may be anything.
+    /// The middle of the range of the rate; `None` if the range has no upper limit.
     pub fn likely_rate(&self) -> Option<f64> {
         let (least, most) = self.rate;
         most.is_finite().then_some(f64::midpoint(least, most))
     }
 
-    /// What all comparisons of a clock come to: the worst of what any shows.
+    /// Combined result of all comparisons of a clock: `Differs` if any differs, else `Agrees` if any agrees.
     pub fn overall(checks: &[Self]) -> ClockVerdict {
         let any = |verdict| checks.iter().any(|check| check.verdict() == verdict);
         if any(ClockVerdict::Differs) {
@@ -139,7 +140,7 @@ impl fmt::Display for ClockReference {
     }
 }
 
-/// A clause: `agrees with its periodic tick (1000 Hz)`.
+/// Formats it as a clause: `agrees with its periodic tick (1000 Hz)`.
 impl fmt::Display for ClockCheck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let reference = self.reference;

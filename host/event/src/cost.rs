@@ -1,38 +1,38 @@
-//! What recording costs the program that is traced.
+//! Overhead of recording in the traced program.
 
 use crate::{Duration, Picoseconds};
 
-/// What recording one kind of event costs, as the target has measured it on itself.
+/// Overhead of recording one kind of event, as the target measured it on itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingCost {
-    /// Of what.
+    /// The kind of event.
     pub recorded: Recorded,
-    /// It holds where so much time or more has passed since the event before in its stream, unless
-    /// another one with a longer time holds too.
+    /// Minimum time since the previous event in the stream. Of several entries that apply, the one with the longest
+    /// time holds.
     pub from: Duration,
-    /// What it takes before the moment that the event has.
+    /// Overhead before the event's timestamp.
     pub before: Picoseconds,
-    /// What it takes after that moment.
+    /// Overhead after the event's timestamp.
     pub after: Picoseconds,
-    /// How much either may be wrong, either way.
+    /// Uncertainty of either, in both directions.
     pub uncertainty: Picoseconds,
 }
 
-/// The kinds of events whose cost can be known.
+/// Kinds of events whose overhead can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recorded {
     /// A function is entered.
     Enter,
-    /// A function is left.
+    /// A function exits.
     Exit,
-    /// A function is left, and the record names it ([`Event::named`](crate::Event::named)).
+    /// A function exits, and the record names it ([`Event::named`](crate::Event::named)).
     ExitNamed,
     /// An interrupt handler begins.
     IsrEnter,
     /// An interrupt handler ends.
     IsrExit,
-    /// A thread loses its processor.
+    /// A thread loses its CPU.
     SwitchedOut,
-    /// A thread gets one.
+    /// A thread gets a CPU.
     SwitchedIn,
 }

@@ -18,7 +18,7 @@ const BYTES: [u8; 3000] = {
     bytes
 };
 
-/// The numbers up to 999, each with three digits, one behind the other.
+/// The numbers from 0 to 999, three digits each, concatenated.
 const GROUPS: &str = match std::str::from_utf8(&BYTES) {
     Ok(text) => text,
     Err(_) => panic!("digits are text"),
@@ -35,14 +35,14 @@ pub fn three(number: u64) -> [u8; 3] {
         .unwrap_or_default()
 }
 
-/// Adds the last three digits of a number to a text.
+/// Appends the last three digits of a number to a text.
 #[inline]
 pub fn push_three(number: u64, out: &mut String) {
     let first = 3 * (number % 1000) as usize;
     out.push_str(GROUPS.get(first..first + 3).unwrap_or_default());
 }
 
-/// Adds a number to a text.
+/// Appends a number to a text.
 pub fn push_number(number: u64, out: &mut String) {
     if number >= 1000 {
         push_number(number / 1000, out);

@@ -1,4 +1,4 @@
-//! Events and what they mean.
+//! Events and their meaning.
 
 use std::borrow::Cow;
 
@@ -7,46 +7,46 @@ use crate::{
     StreamId, ThreadId, Time, Value,
 };
 
-/// One thing that happened, or one thing that is known to be missing.
+/// One recorded event, or one known loss.
 ///
-/// The convenient form: analyses that look at millions of events take the
-/// [`Row`](crate::Row)s of a [`Batch`](crate::Batch), of which this can be made.
+/// This is the convenient form. Analyses of millions of events use the [`Row`](crate::Row)s of a
+/// [`Batch`](crate::Batch), which convert to this.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Event {
-    /// When. Events of one stream come in the order in which they were recorded, and their times
-    /// do not go back unless the source's did ([`Gap::TimeBackward`] comes before such a one).
+    /// Timestamp. Events of one stream are in recording order, and their times do not go back unless the source's did
+    /// ([`Gap::TimeBackward`] precedes such an event).
     pub time: Time,
-    /// The stream it stands in.
+    /// The stream that contains it.
     pub stream: StreamId,
-    /// The processor it happened on, if known.
+    /// The CPU of the event, if known.
     pub cpu: Option<Cpu>,
-    /// The thread that ran at that moment, if known; inside an interrupt handler, the interrupted
-    /// one. Of a switch out, the thread that lost the CPU; of a switch in, the one that got it.
+    /// The thread that was running, if known; inside an interrupt handler, the interrupted one. For a switch out, the
+    /// thread that lost the CPU; for a switch in, the one that got it.
     pub thread: Option<ThreadId>,
-    /// What it means.
+    /// Its meaning.
     pub kind: EventKind,
-    /// Of an exit: its record names the function that it leaves. A target that leaves that to
-    /// nesting writes such a record where nesting would not tell, and it costs more.
+    /// For an exit: its record names the function. Targets that omit the function, where nesting tells it, write such a
+    /// record where nesting would not tell it. The longer record has a higher overhead.
     pub named: bool,
-    /// Whether it is a record of the input. What the reader adds (a [`Gap`] that no record tells of, the
-    /// second half of a thread switch) is not.
+    /// Whether it is a record of the input. Events that the reader adds (a [`Gap`] without a record, the second half of
+    /// a thread switch) are not.
     pub record: bool,
-    /// The timestamp of its record, where that is another one than [`time`](Self::time): a kernel's function graph
-    /// writes the record of an entry after the call began, and that of an exit after it ended.
+    /// The timestamp of its record, if it differs from [`time`](Self::time): Linux's function graph tracer writes the
+    /// record of an entry after the call began, and that of an exit after it ended.
     pub stamp: Option<Time>,
-    /// What the source calls it. Empty if it is no record, or if names were not
-    /// [wanted](crate::Wanted).
+    /// Its name in the source. Empty if it is not a record, or if names were not [wanted](crate::Wanted).
     pub name: Cow<'static, str>,
-    /// Its fields, as the source has them, if they were [wanted](crate::Wanted).
+    /// Its fields in the source, if they were [wanted](crate::Wanted).
     pub fields: Vec<Field>,
 }
 
-/// What tracers call the field with the text of a message: `trace_marker` of ftrace, `tracef` of LTTng, prints of SystemView.
+/// Field names that tracers use for the text of a message: `trace_marker` of ftrace, `tracef` of LTTng, SystemView
+/// prints.
 const MESSAGES: [&str; 4] = ["buf", "msg", "message", "text"];
 
 impl Event {
-    /// Whether its name, its label as a marker or counter, or its message (a field that is called so, without the end of its line) is one
-    /// that `is_it` takes.
+    /// Whether `is_it` accepts its name, its label (for a marker or counter) or its message (a text field with one of
+    /// the usual names, without the line ending).
     pub fn says(&self, is_it: impl Fn(&str) -> bool) -> bool {
         let mut fields = self.fields.iter();
         let message = fields.find_map(|field| match &field.value {
@@ -58,153 +58,151 @@ impl Event {
         is_it(&self.name) || self.kind.label().is_some_and(&is_it) || message.is_some_and(is_it)
     }
 
-    /// The timestamp of its record, for lists of records as they stand in the input.
+    /// The timestamp of its record, for lists of records in the order of the input.
     pub fn timestamp(&self) -> Time {
         self.stamp.unwrap_or(self.time)
     }
 }
 
-/// What an event means.
+/// Meaning of an event.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum EventKind {
     /// A function was entered.
     Enter {
-        /// Which.
+        /// The function.
         function: FunctionId,
         /// The address after the call in the caller, where the source records it.
         call_site: Option<Addr>,
     },
-    /// A function was left.
+    /// A function exits.
     Exit {
-        /// Which; `None` where the source leaves it to nesting.
+        /// The function; `None` if the source leaves it to nesting.
         function: Option<FunctionId>,
     },
-    /// A function was called, and its source never tells of the ends of such calls.
+    /// A function was called; the source never records the ends of such calls.
     Called {
-        /// Which.
+        /// The function.
         function: FunctionId,
-        /// The function that called it, where the source says so; that one's own call need not be in the trace.
+        /// The calling function, if the source records it. Its own call may be missing from the trace.
         caller: Option<Caller>,
     },
-    /// A stretch of time with a name begins: a lock is held, interrupts are disabled. It is no call: it may overlap calls,
-    /// and end in another thread. It ends at the next [`SpanEnd`](Self::SpanEnd) of the same name; such as begin meanwhile
-    /// lie within it.
+    /// A named stretch of time begins: a lock is held, interrupts are disabled. Unlike a call it may overlap calls, and
+    /// may end in another thread. Spans of the same name nest: a [`SpanEnd`](Self::SpanEnd) ends the one that began last.
     SpanBegin {
-        /// What it is called.
+        /// Its name.
         function: FunctionId,
-        /// Whether each processor has such spans of its own, rather than the whole machine.
+        /// Whether each CPU has such spans of its own, rather than the whole machine.
         per_cpu: bool,
     },
-    /// It ends.
+    /// A span ends.
     SpanEnd {
-        /// What it is called.
+        /// Its name.
         function: FunctionId,
-        /// As at its begin.
+        /// As in the matching [`SpanBegin`](Self::SpanBegin).
         per_cpu: bool,
     },
-    /// A whole call of the event's thread, whose time is that of its end (or at which it was seen last). Only formats
-    /// that record calls so have it, and what reads them makes an entry and an exit of it.
+    /// A whole call of the event's thread, timestamped at its end (or at the last time it was seen). Only formats that
+    /// record whole calls have it; their readers make an entry and an exit of it.
     Call(WholeCall),
-    /// The event's thread got its processor.
+    /// The event's thread got its CPU.
     SwitchedIn,
-    /// The event's thread lost its processor.
+    /// The event's thread lost its CPU.
     SwitchedOut,
-    /// A thread that waited could go on from here, as soon as it gets a processor. The event's thread, or
-    /// an interrupt that cuts into it, saw to that.
+    /// A waiting thread became ready to run. The event's thread, or an interrupt that preempts it, woke it.
     Ready {
-        /// Which.
+        /// The thread that became ready.
         thread: ThreadId,
     },
     /// An interrupt handler began on the event's CPU (or thread, for signals).
     IsrEnter {
-        /// Which.
+        /// The interrupt.
         irq: InterruptId,
     },
     /// An interrupt handler ended.
     IsrExit {
-        /// Which, where the source says so.
+        /// The interrupt, if the source names it.
         irq: Option<InterruptId>,
     },
-    /// The program says something.
+    /// A value or label that the program recorded.
     Marker {
-        /// What it is called, if it has a name.
+        /// Its label, if it has one.
         label: Option<String>,
         /// Its value.
         value: u64,
     },
-    /// A quantity has a new value, which holds until its next one: used memory, the length of a queue, a frequency.
+    /// A new value of a quantity, valid until the next one: used memory, the length of a queue, a frequency.
     Counter {
-        /// What it is called. Counters of one name, one process and one [space](crate::Space) (that of the event's thread, or
-        /// else of its stream) are one.
+        /// Its name. Counters with the same name, process and [space](crate::Space) (of the event's thread, or else of
+        /// its stream) are the same counter.
         name: String,
-        /// The number of the process that it is of, where its source says so.
+        /// The number of its process, if the source states it.
         process: Option<u64>,
-        /// Its value, in the unit that the source uses.
+        /// Its value, in the source's unit.
         value: Quantity,
     },
-    /// The name of a thread is known from here on (and holds for the past as well).
+    /// The name of a thread, also valid for earlier events.
     ThreadName {
-        /// Whose.
+        /// The thread.
         thread: ThreadId,
         /// The name.
         name: String,
     },
-    /// The name of an interrupt is known.
+    /// The name of an interrupt.
     IsrName {
-        /// Whose.
+        /// The interrupt.
         irq: InterruptId,
         /// The name.
         name: String,
     },
-    /// What recording costs is known.
+    /// Recording overhead, as the target measured it.
     Costs(Vec<RecordingCost>),
-    /// The priority or mode of the event's thread, where the source tells it.
+    /// The priority or mode of the event's thread, if the source records it.
     Context {
         /// The priority, in the target's own order.
         priority: i32,
         /// The mode, as the architecture numbers it.
         mode: u32,
     },
-    /// Recording was turned on or off: what lies between off and on is not lost, it was not wanted.
+    /// Recording was turned on or off. Nothing between off and on counts as lost.
     Recording {
-        /// Whether it is on from here.
+        /// Whether recording is on from here.
         on: bool,
-        /// Why.
+        /// The cause.
         cause: RecordingCause,
     },
-    /// The event's thread marked where a `longjmp` of this environment is to lead.
+    /// The event's thread called `setjmp`, the target of a later `longjmp` with this environment.
     SetJmp {
         /// The address of its `jmp_buf`.
         env: Addr,
     },
-    /// The event's thread goes back to where it called `setjmp` with this environment: the calls
-    /// that it has made since are left without an exit.
+    /// The event's thread returns to its `setjmp` with this environment: the calls made since are abandoned without
+    /// exits.
     LongJmp {
         /// The address of its `jmp_buf`.
         env: Addr,
     },
-    /// The time of day at the moment of this event.
+    /// The time of day at this event.
     WallClock {
         /// Nanoseconds since 1970-01-01 00:00 UTC.
         unix_ns: u64,
-        /// By how many nanoseconds that may be wrong, either way; 0 if that is not known.
+        /// Uncertainty in nanoseconds, in either direction; 0 if unknown.
         uncertainty_ns: u32,
     },
-    /// Nothing: a record of its own for the time of the next one, which is too far from the record before
-    /// to say it itself.
+    /// Timestamp record without a meaning of its own: it carries the time of the next record, which is too far from the
+    /// previous one for a time difference.
     Time,
-    /// What a target says of itself, once, and [`TraceInfo`](crate::TraceInfo) holds: which build it is,
-    /// say. It happened at no moment.
+    /// A fact about the target, recorded once and stored in [`TraceInfo`](crate::TraceInfo): its build id, for example.
+    /// It has no time of its own.
     Fact,
-    /// Something is missing or uncertain here.
+    /// A loss or an uncertainty.
     Gap(Gap),
-    /// Anything else that the program or its system says: its name and fields tell.
+    /// Any other event of the program or its system; its name and fields describe it.
     Other,
 }
 
 impl EventKind {
-    /// What a marker or a counter is called.
+    /// The label of a marker, or the name of a counter.
     pub fn label(&self) -> Option<&str> {
         match self {
             Self::Marker { label, .. } => label.as_deref(),
@@ -213,7 +211,7 @@ impl EventKind {
         }
     }
 
-    /// The function that is entered, left or called, or the name of a span, if it is named.
+    /// The function that is entered, exits or is called, or the name of a span, if the event names it.
     pub const fn function(&self) -> Option<FunctionId> {
         match self {
             Self::Enter { function, .. }
@@ -226,17 +224,17 @@ impl EventKind {
     }
 }
 
-/// Where a function was called.
+/// Call site, as an offset within the calling function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// The function that called it.
+    /// The calling function.
     pub function: FunctionId,
-    /// How many bytes behind the start of that function the call returns to; 0 if that is not known.
+    /// Offset in bytes of the return address from the start of that function; 0 if unknown.
     pub offset: u32,
 }
 
 impl Caller {
-    /// The address after the call, if it is known.
+    /// The address after the call, if known.
     pub fn call_site(&self, identities: &Identities) -> Option<Addr> {
         let start = identities.function(self.function)?.address?;
         let site = start.0.checked_add(self.offset.into())?;
@@ -244,45 +242,45 @@ impl Caller {
     }
 }
 
-/// A call that is one record.
+/// A whole call in one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WholeCall {
-    /// Which function.
+    /// The function.
     pub function: FunctionId,
-    /// How long it took, up to the event's time.
+    /// Its duration, up to the event's time.
     pub duration: Duration,
-    /// The same without the calls that it made, recorded or not.
+    /// Its duration without that of its callees, recorded or not.
     pub self_time: Duration,
-    /// How it came to its end.
+    /// How it ended.
     pub end: CallEnd,
 }
 
-/// How a [`WholeCall`] came to its end.
+/// How a [`WholeCall`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEnd {
     /// It returned.
     Returned,
-    /// It had not ended when it was recorded.
+    /// It was still open when it was recorded.
     Open,
-    /// It ended before it was recorded, and nobody saw how.
+    /// It ended before it was recorded, in an unknown way.
     Lost,
 }
 
-/// Why recording was turned on or off.
+/// Cause for which recording was turned on or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordingCause {
-    /// The build said so.
+    /// The build configuration.
     Build,
     /// The trigger or stopper function.
     Function,
-    /// A command or a call of the program's.
+    /// A command, or a call by the program.
     Command,
-    /// The source does not say.
+    /// The source does not state it.
     Unknown,
 }
 
 impl RecordingCause {
-    /// The word for it in outputs.
+    /// Its name in outputs.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Build => "build",
@@ -293,68 +291,65 @@ impl RecordingCause {
     }
 }
 
-/// A loss, with its place and size. It stands in its stream just behind the last event before the
-/// loss, with the time of that event.
+/// A loss, with its position and size. It follows the last event before the loss in its stream, with the time of that
+/// event.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Gap {
-    /// The target could not record this many events between here and the next event of the
-    /// stream.
+    /// Events that the target could not record between here and the next event of the stream.
     Discarded {
-        /// How many; `None` if the source does not say.
+        /// Their number; `None` if the source does not state it.
         events: Option<u64>,
     },
-    /// Packets with an unknown number of events are missing (overwritten, or lost on the way).
+    /// Missing packets with an unknown number of events (overwritten, or lost in transport).
     LostPackets {
-        /// How many; `None` if the source does not say.
+        /// Their number; `None` if the source does not state it.
         packets: Option<u64>,
     },
-    /// The beginning of the stream was overwritten: events before the first one existed.
+    /// The beginning of the stream was overwritten: there were events before the first one.
     Overwritten {
-        /// How many packets.
+        /// Number of packets.
         packets: u64,
     },
-    /// Behind lost events: so many interrupt handlers are active from here on whose
-    /// beginnings are among what was lost. (It stands where the source says so, not at the last
-    /// event before the loss.)
+    /// After lost events: interrupt handlers active from here on whose entries were lost. (Positioned where the source
+    /// reports it, not at the last event before the loss.)
     InInterrupt {
-        /// How many, nested in each other.
+        /// Number of handlers, nested in each other.
         depth: u32,
     },
-    /// Behind lost events: a call of the event's thread has ended, and its exit is not in the trace. (It stands
-    /// where the source shows it, by the depth of the next call say, not at the last event before the loss.)
+    /// After lost events: a call of the event's thread has ended, and its exit is missing from the trace. (Positioned
+    /// where the source shows it, for example by the depth of the next call, not at the last event before the loss.)
     MissingExit {
-        /// How long before this event the call was entered.
+        /// Time since the call was entered.
         ago: Duration,
     },
     /// The clock is uncertain here.
     Clock(ClockGap),
     /// The source's time goes back at the next event.
     TimeBackward {
-        /// By how much.
+        /// The difference.
         by: Duration,
     },
     /// Bytes that could not be read.
     Damage {
-        /// Where they begin, in the stream's file or dump.
+        /// Their offset in the stream's file or dump.
         offset: u64,
-        /// How many were passed over; 0 where some never came, `None` for all the rest.
+        /// Number of bytes skipped; 0 if bytes never arrived, `None` for all the rest.
         bytes: Option<u64>,
-        /// Why.
+        /// The reason.
         message: String,
     },
 }
 
-/// An uncertainty of the clock.
+/// Uncertainty of the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockGap {
-    /// At least this much time passed since the event before; maybe whole turns of the counter
-    /// more.
+    /// Minimum time since the previous event; whole wraparounds of the counter may have to be added.
     pub at_least: Duration,
 }
 
 impl Gap {
-    /// One word for it, in outputs for programs.
+    /// One-word name for machine-readable output.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Discarded { .. } => "discarded",
@@ -368,7 +363,8 @@ impl Gap {
         }
     }
 
-    /// Whether events are missing, and so what happened meanwhile is not known: also where another gap has counted them.
+    /// Whether events are missing, so that what happened in the meantime is unknown; also if another gap has counted
+    /// them.
     pub const fn is_loss(&self) -> bool {
         match self {
             Self::Discarded { .. } => true,
@@ -376,13 +372,12 @@ impl Gap {
         }
     }
 
-    /// How many events are missing, as far as that is known; 0 where none are (clock, time)
-    /// or the gap before says.
+    /// Number of missing events, if known; 0 if none are missing (clock, time) or the gap before has counted them.
     pub const fn lost_events(&self) -> Option<u64> {
         match self {
             Self::Discarded { events } => *events,
             Self::LostPackets { .. } | Self::Overwritten { .. } | Self::Damage { .. } => None,
-            // The loss before it has counted the events.
+            // The gap before has counted the events.
             Self::Clock(_)
             | Self::TimeBackward { .. }
             | Self::InInterrupt { .. }
@@ -391,7 +386,7 @@ impl Gap {
     }
 }
 
-/// A sentence for people.
+/// Formats it as a sentence.
 impl std::fmt::Display for Gap {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let plural = |n: u64| if n == 1 { "" } else { "s" };

@@ -15,7 +15,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// A field of this name and value.
+    /// Creates a field.
     pub fn new(name: impl Into<Cow<'static, str>>, value: impl Into<Value>) -> Self {
         Self {
             name: name.into(),
@@ -24,14 +24,14 @@ impl Field {
     }
 }
 
-/// What a field holds.
+/// Value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// An unsigned integer.
     Unsigned(u64),
     /// A signed integer.
     Signed(i64),
-    /// An address, or another number that reads best in hexadecimal.
+    /// An address, or another number shown in hexadecimal.
     Hex(u64),
     /// A real number.
     Real(f64),
@@ -39,13 +39,13 @@ pub enum Value {
     Bool(bool),
     /// Text.
     Text(String),
-    /// Bytes without further meaning.
+    /// Bytes without further structure.
     Bytes(Vec<u8>),
     /// Several values.
     List(Vec<Value>),
     /// Named values.
     Struct(Vec<Field>),
-    /// Nothing: an option that is not there.
+    /// No value: an absent option.
     None,
 }
 
@@ -74,10 +74,10 @@ impl From<&str> for Value {
 }
 
 impl Value {
-    /// Adds it to a text, as a listing shows it: text in quotes, hexadecimal with `0x`.
+    /// Appends it to a text, formatted for a listing: text in quotes, hexadecimal with `0x`.
     ///
-    /// A trace has millions of values, and the formatting of the standard library takes most of the time
-    /// that it takes to show them.
+    /// It does not use the formatting of the standard library, which would take most of the time of a listing with
+    /// millions of values.
     pub fn push(&self, out: &mut String) {
         match self {
             Self::Unsigned(value) => push_number(*value, out),
@@ -120,7 +120,7 @@ impl Value {
     }
 }
 
-/// Adds fields to a text: `name = value, name = value`.
+/// Appends fields to a text: `name = value, name = value`.
 pub fn push_fields(fields: &[Field], out: &mut String) {
     for (i, field) in fields.iter().enumerate() {
         if i > 0 {
@@ -148,7 +148,7 @@ fn digit(value: u8) -> char {
     })
 }
 
-/// Adds a text in quotes, escaped as in a program.
+/// Appends a text in quotes, escaped as in Rust's `Debug`.
 fn push_quoted(text: &str, out: &mut String) {
     let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
     if text.bytes().all(plain) {
@@ -161,7 +161,7 @@ fn push_quoted(text: &str, out: &mut String) {
     }
 }
 
-/// As a listing shows it.
+/// Formats it for a listing.
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = String::new();

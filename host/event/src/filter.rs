@@ -1,12 +1,11 @@
-//! Which events are wanted: by time, name, stream, processor, thread and the values of fields.
+//! Event filter by time, name, stream, CPU, thread and the values of fields.
 //!
-//! One type serves everything that leaves events out, whether it follows the event model (listing,
-//! report, most exports) or by the records of a trace as they stand (converting CTF), so that the
-//! same words mean the same everywhere. What is asked is a [`Subject`]; [`Event`] is one.
+//! One type serves all code that excludes events, whether it works on the event model (listing, report, most exports)
+//! or on the raw records of a trace (converting CTF), so that the same filter has the same effect everywhere. A filter
+//! tests a [`Subject`]; [`Event`] implements it.
 //!
-//! A [`Gap`](crate::Gap) has no name and no fields, and a reader of a few events has to know
-//! what is missing between them: only time, stream and processor leave gaps out
-//! ([`Filter::keeps_gap`]).
+//! A [`Gap`](crate::Gap) has no name and no fields, and a user who selects a few events has to know about the losses
+//! between them: only time, stream and CPU exclude gaps ([`Filter::keeps_gap`]).
 
 mod condition;
 mod pattern;
@@ -23,7 +22,7 @@ pub use condition::{Condition, ConditionError, Relation};
 pub use pattern::{Choice, Pattern};
 pub use unmet::Unmet;
 
-/// The value of a field, as far as it can be compared with something.
+/// The value of a field, in a comparable form.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand<'a> {
     /// An integer of either signedness.
@@ -34,46 +33,46 @@ pub enum Operand<'a> {
     Bool(bool),
     /// Text.
     Text(Cow<'a, str>),
-    /// An integer that has a name: compared as what it is compared with.
+    /// A named integer: compared by its name or its value, depending on the constant.
     Label(&'a str, i128),
 }
 
-/// What a [`Filter`] asks an event.
+/// Properties of an event that a [`Filter`] tests.
 pub trait Subject {
-    /// When it happened; `None` where there is no clock.
+    /// Its timestamp; `None` if there is no clock.
     fn time(&self) -> Option<Time>;
-    /// What the source calls it.
+    /// Its name in the source.
     fn name(&self) -> &str;
-    /// What a marker or a counter is called: it is chosen by that name as well.
+    /// The label of a marker or the name of a counter; filters by name accept it, too.
     fn label(&self) -> Option<&str> {
         None
     }
-    /// The processor it happened on, if known.
+    /// The CPU of the event, if known.
     fn cpu(&self) -> Option<Cpu>;
-    /// The thread it happened in, if known.
+    /// The thread of the event, if known.
     fn thread(&self) -> Option<Tid>;
     /// The name of that thread, if known.
     fn thread_name(&self) -> Option<Cow<'_, str>>;
-    /// The address space of that thread, if known: it says which process that is.
+    /// The address space of that thread, if known, which identifies its process.
     fn space(&self) -> Option<&Space> {
         None
     }
-    /// The value of the field at `path`: names separated by dots, the number of an element for
-    /// that of an array. `None` where there is no such field, or nothing to compare in it.
+    /// The value of the field at `path`: names separated by dots, with an index for an element of an array. `None` if
+    /// the field does not exist, or has no comparable value.
     fn field(&self, path: &str) -> Option<Operand<'_>>;
 }
 
-/// A moment at which what is wanted begins or ends.
+/// Begin or end of a time window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// By the clock of the trace.
+    /// A time of the trace's clock.
     At(Time),
-    /// So long after the first event of the trace.
+    /// A duration after the first event of the trace.
     AfterStart(Duration),
 }
 
 impl Bound {
-    /// The moment, in a trace whose first event is at `start`.
+    /// Resolves the bound in a trace whose first event is at `start`.
     #[must_use]
     pub fn time(self, start: Time) -> Time {
         match self {
@@ -83,17 +82,17 @@ impl Bound {
     }
 }
 
-/// Which threads are wanted: an id, or names.
+/// Selects threads by id or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ThreadChoice {
-    /// The thread of this id.
+    /// The thread with this id.
     Id(Tid),
-    /// All threads with such a name.
+    /// All threads whose name matches.
     Named(Pattern),
 }
 
 impl ThreadChoice {
-    /// Whether a thread of this id and name is one of them.
+    /// Whether it selects a thread with this id and name.
     #[must_use]
     pub fn fits(&self, id: Tid, name: Option<&str>) -> bool {
         match self {
@@ -103,17 +102,17 @@ impl ThreadChoice {
     }
 }
 
-/// Which processes are wanted: a number, or names.
+/// Selects processes by number or name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProcessChoice {
-    /// The process of this number.
+    /// The process with this number.
     Id(u64),
-    /// All processes with such a name.
+    /// All processes one of whose names matches.
     Named(Pattern),
 }
 
 impl ProcessChoice {
-    /// Whether a space is one of them.
+    /// Whether it selects the process of a space.
     #[must_use]
     pub fn fits(&self, space: &Space) -> bool {
         let is_process = space.kind == SpaceKind::Process;
@@ -128,7 +127,7 @@ impl ProcessChoice {
     }
 }
 
-/// Which events are wanted. The default wants all.
+/// Selection of events. The default accepts all.
 ///
 /// ```
 /// use kymo_event::{Choice, Filter, Pattern};
@@ -141,35 +140,34 @@ impl ProcessChoice {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
-    /// Events from this moment on. It is the first that is wanted.
+    /// Events from this time on, inclusive.
     pub begin: Option<Bound>,
-    /// Events up to this moment. It is the last that is wanted.
+    /// Events up to this time, inclusive.
     pub end: Option<Bound>,
-    /// By name.
+    /// Selection by event name.
     pub events: Choice,
-    /// By the name of the stream. The caller has to know that name: streams that are not
-    /// wanted need not be decoded at all.
+    /// Selection by stream name. The caller must apply it: streams that are excluded need not be decoded at all.
     pub streams: Choice,
-    /// By the trace ID of the stream's source, of hardware trace; any stream, if there are none.
+    /// For hardware trace: only streams with one of these trace IDs; if empty, all streams.
     pub trace_ids: Vec<u8>,
-    /// Only what happened on one of these processors; on any, if there are none.
+    /// Only events on one of these CPUs; if empty, on any.
     pub cpus: Vec<Cpu>,
-    /// Only what happened in threads of one of these processes; of any, if there are none.
+    /// Only events in threads of one of these processes; if empty, of any.
     pub processes: Vec<ProcessChoice>,
-    /// Only what happened in one of these threads; in any, if there are none.
+    /// Only events in one of these threads; if empty, in any.
     pub threads: Vec<ThreadChoice>,
-    /// Only events for which all of these hold.
+    /// Only events for which all conditions hold.
     pub conditions: Vec<Condition>,
 }
 
 impl Filter {
-    /// Whether nothing is left out.
+    /// Whether the filter accepts everything.
     #[must_use]
     pub fn is_everything(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether any bound depends on when the trace begins.
+    /// Whether a bound depends on the begin of the trace.
     #[must_use]
     pub fn needs_start(&self) -> bool {
         [self.begin, self.end]
@@ -178,7 +176,7 @@ impl Filter {
             .any(|bound| matches!(bound, Bound::AfterStart(_)))
     }
 
-    /// The filter for a trace whose first event is at `start`: all bounds are moments of its clock.
+    /// Resolves all bounds to times of the clock, for a trace whose first event is at `start`.
     #[must_use]
     pub fn from_start(mut self, start: Time) -> Self {
         for bound in [&mut self.begin, &mut self.end].into_iter().flatten() {
@@ -187,8 +185,8 @@ impl Filter {
         self
     }
 
-    /// The first and last moment that are wanted, by the clock of the trace. Bounds that count from
-    /// its start leave nothing out before [`from_start`](Self::from_start).
+    /// The first and last accepted times, by the clock of the trace. Bounds relative to the start of the trace exclude
+    /// nothing before [`from_start`](Self::from_start) has resolved them.
     #[must_use]
     pub fn span(&self) -> (Time, Time) {
         let at = |bound, otherwise| match bound {
@@ -198,14 +196,14 @@ impl Filter {
         (at(self.begin, i64::MIN), at(self.end, i64::MAX))
     }
 
-    /// Whether a moment is wanted; what has no time always is.
+    /// Whether it accepts a time; events without time are always accepted.
     #[must_use]
     pub fn wants_time(&self, time: Option<Time>) -> bool {
         let (begin, end) = self.span();
         time.is_none_or(|time| (begin..=end).contains(&time))
     }
 
-    /// Whether a stream is wanted.
+    /// Whether it accepts a stream.
     #[must_use]
     pub fn wants_stream(&self, stream: &StreamInfo) -> bool {
         let has_id = |id: u8| self.trace_ids.contains(&id);
@@ -213,13 +211,13 @@ impl Filter {
             && (self.trace_ids.is_empty() || stream.trace_id.is_some_and(has_id))
     }
 
-    /// Whether it depends on the thread what is wanted.
+    /// Whether it selects by thread or process.
     #[must_use]
     pub fn chooses_threads(&self) -> bool {
         !self.threads.is_empty() || !self.processes.is_empty()
     }
 
-    /// Whether a thread of these identities is wanted.
+    /// Whether it accepts a thread of these identities.
     #[must_use]
     pub fn wants_thread_id(&self, id: ThreadId, identities: &Identities) -> bool {
         if !self.chooses_threads() {
@@ -233,19 +231,19 @@ impl Filter {
             && self.wants_process(identities.space(thread.space))
     }
 
-    /// Whether the process of a space is wanted.
+    /// Whether it accepts the process of a space.
     fn wants_process(&self, space: Option<&Space>) -> bool {
         let fits = |space: &Space| self.processes.iter().any(|choice| choice.fits(space));
         self.processes.is_empty() || space.is_some_and(fits)
     }
 
-    /// Whether a processor is wanted; one that is not known is, if all are.
+    /// Whether it accepts a CPU. An unknown CPU is accepted only if all are.
     #[must_use]
     pub fn wants_cpu(&self, cpu: Option<Cpu>) -> bool {
         self.cpus.is_empty() || cpu.is_some_and(|cpu| self.cpus.contains(&cpu))
     }
 
-    /// Whether an event is wanted, of a stream that is.
+    /// Whether it accepts an event of an accepted stream.
     #[must_use]
     pub fn wants<S: Subject + ?Sized>(&self, subject: &S) -> bool {
         self.wants_time(subject.time())
@@ -256,7 +254,7 @@ impl Filter {
             && self.conditions.iter().all(|it| it.holds(subject))
     }
 
-    /// Whether an event of its name, or a marker or counter of its label, is wanted.
+    /// Whether it accepts an event by its name, or a marker or counter by its label.
     #[must_use]
     pub fn wants_name<S: Subject + ?Sized>(&self, subject: &S) -> bool {
         let names = [Some(subject.name()), subject.label()];
@@ -278,14 +276,13 @@ impl Filter {
             })
     }
 
-    /// Whether a loss is wanted, of a stream that is: its time and processor decide. One that no
-    /// processor is named for may be of any.
+    /// Whether it accepts a loss of an accepted stream, by time and CPU. A loss without a CPU may affect any.
     #[must_use]
     pub fn keeps_gap(&self, time: Option<Time>, cpu: Option<Cpu>) -> bool {
         self.wants_time(time) && (cpu.is_none() || self.wants_cpu(cpu))
     }
 
-    /// Whether an event of the model is wanted, gaps among them.
+    /// Whether it accepts an event of the model, including gaps.
     #[must_use]
     pub fn keeps(&self, event: &Event) -> bool {
         if matches!(event.kind, EventKind::Gap(_)) {
@@ -296,8 +293,8 @@ impl Filter {
     }
 }
 
-/// Which thread a [`ThreadId`](crate::ThreadId) is, only the [`Identities`](crate::Identities) know: a
-/// filter by threads needs an event together with these.
+/// Only [`Identities`](crate::Identities) can resolve a [`ThreadId`](crate::ThreadId): a filter by threads needs a
+/// subject that combines an event with these.
 impl Subject for Event {
     fn time(&self) -> Option<Time> {
         Some(self.time)
@@ -325,7 +322,7 @@ impl Subject for Event {
 
     fn field(&self, path: &str) -> Option<Operand<'_>> {
         let fields = self.fields.as_slice();
-        // The fields of the contexts stand behind those of the payload, in one structure.
+        // Context fields follow those of the payload, in one structure.
         let context = || match fields.last() {
             Some(Field {
                 name,
@@ -340,7 +337,7 @@ impl Subject for Event {
     }
 }
 
-/// What a marker or a counter has beside the fields of its source.
+/// Values of a marker or counter that are not fields of its source.
 fn meaning<'k>(kind: &'k EventKind, path: &str) -> Option<Operand<'k>> {
     let integer = |value: u64| Operand::Integer(value.into());
     match (path, kind) {
@@ -356,9 +353,9 @@ fn meaning<'k>(kind: &'k EventKind, path: &str) -> Option<Operand<'k>> {
     }
 }
 
-/// The value at the end of a path.
+/// Finds the value at `path`.
 fn find<'v>(fields: &'v [Field], path: &str) -> Option<&'v Value> {
-    // Names may have dots in them.
+    // Names may contain dots.
     if let Some(field) = fields.iter().find(|field| field.name == path) {
         return Some(&field.value);
     }
@@ -388,7 +385,7 @@ fn operand(value: &Value) -> Option<Operand<'_>> {
         Value::Real(number) => Operand::Real(*number),
         Value::Bool(value) => Operand::Bool(*value),
         Value::Text(text) => Operand::Text(text.into()),
-        // An enumeration.
+        // A label with its value: an enumeration.
         Value::Struct(fields) => {
             let [label, value] = fields.as_slice() else {
                 return None;
@@ -476,7 +473,7 @@ mod tests {
             };
             assert_eq!(filter.keeps(&counter), holds, "{condition}");
         }
-        // What the source calls so goes first.
+        // A field with this name has precedence.
         counter.fields = vec![Field::new("value", 3u64)];
         let conditions = vec!["value == 3".parse().unwrap()];
         assert!(

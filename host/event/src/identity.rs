@@ -1,11 +1,9 @@
-//! What events name, interned once for the whole input: address spaces, functions, threads and
-//! interrupts.
+//! Interned identities for the whole input: address spaces, functions, threads and interrupts that events name.
 //!
-//! A *space* is where addresses, names and numbers mean something: a kernel with its modules, a
-//! process with its mappings, a firmware image, a table of names. A function is a (space, address) or
-//! a (space, name), a thread a (space, [`Tid`]), an interrupt a (space, kind, [`Irq`]); each gets a dense
-//! number on first sight. So two traces that are read as one never share an identity by accident, and
-//! whatever works on events can index tables in the place of looking things up.
+//! A *space* is the scope of addresses, names and numbers: a kernel with its modules, a process with its mappings, a
+//! firmware image, a table of names. A function is a (space, address) or a (space, name), a thread a (space, [`Tid`]),
+//! an interrupt a (space, kind, [`Irq`]); each gets a dense number on first use. So two merged traces never share an
+//! identity by accident, and code that works on events can index tables instead of hashing.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -20,35 +18,34 @@ pub use space::{Mapping, Space, SpaceKind};
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Where it lies.
+    /// The space of its address or name.
     pub space: SpaceId,
-    /// Where it begins; `None` if the trace knows its name alone.
+    /// Start address; `None` if the trace has only its name.
     pub address: Option<Addr>,
-    /// Its size in bytes, if the trace tells. Symbols may know it, too.
+    /// Its size in bytes, if the trace records it. Symbols may provide it, too.
     pub bytes: Option<u64>,
-    /// Its name, if the trace tells. Symbols may know a better one.
+    /// Its name, if the trace records it. Symbols may provide a better one.
     pub name: Option<Box<str>>,
-    /// The mapping that held its address when it was first met: an index into
-    /// [`Space::mappings`].
+    /// The mapping that contained its address when it was first seen: an index into [`Space::mappings`].
     pub mapping: Option<u32>,
 }
 
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Where its number was given.
+    /// The space of its number.
     pub space: SpaceId,
-    /// How the target identifies it.
+    /// Its identifier on the target.
     pub tid: Tid,
-    /// Its latest name, if the trace tells one.
+    /// Its latest name, if the trace records one.
     pub name: Option<Box<str>>,
-    /// Its latest priority, in the target's own order, if the trace tells one.
+    /// Its latest priority, in the target's own order, if the trace records one.
     pub priority: Option<i64>,
-    /// Its stack, if the trace tells of it.
+    /// Its stack, if the trace records it.
     pub stack: Option<Stack>,
 }
 
-/// Whether systems call an idle thread so.
+/// Whether `name` is one that operating systems give to idle threads.
 fn names_idle(name: &str) -> bool {
     let without_number = |text: &'_ str| -> usize {
         let text = text.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -66,42 +63,42 @@ fn names_idle(name: &str) -> bool {
 /// The stack of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stack {
-    /// Its lowest address.
+    /// Lowest address.
     pub base: Addr,
-    /// Its bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Bytes that were in use at most so far; `None` if the target does not tell.
+    /// Maximum number of bytes in use so far; `None` if the target does not record it.
     pub used: Option<u64>,
 }
 
 /// An interrupt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupt {
-    /// Where its number was given.
+    /// The space of its number.
     pub space: SpaceId,
-    /// What kind it is of.
+    /// Its kind.
     pub kind: InterruptKind,
-    /// Its number among those of its kind.
+    /// Its number, among interrupts of its kind.
     pub irq: Irq,
-    /// Its latest name, if the trace tells one.
+    /// Its latest name, if the trace records one.
     pub name: Option<Box<str>>,
 }
 
-/// The kinds of interrupts, each with numbers of its own.
+/// Kinds of interrupts. Each has its own numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum InterruptKind {
-    /// A line of the interrupt controller, or a processor's exception where one number counts both
-    /// (Cortex-M); on Linux programs, a signal.
+    /// A line of the interrupt controller, or a processor exception where one numbering covers both (Cortex-M); for
+    /// Linux programs, a signal.
     #[default]
     Hard,
-    /// Work that a kernel puts off until after a hard interrupt (Linux: softirq).
+    /// Work that a kernel defers until after a hard interrupt (Linux: softirq).
     Soft,
-    /// A processor's own vector: local timer, interprocessor interrupt (x86).
+    /// A per-CPU vector: local timer, interprocessor interrupt (x86).
     Vector,
 }
 
-/// Something that is not known yet has been given an identity, or its name has changed.
+/// A change that [`Identities::news`] must report: a space is new or changed, or a name or attribute changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Space(SpaceId),
@@ -110,7 +107,7 @@ enum Change {
     InterruptName(InterruptId),
 }
 
-/// All that events name. Numbers are given in the order of first sight, and never change.
+/// Table of all identities that events name. Numbers are assigned on first use, and never change.
 #[derive(Clone, Debug, Default)]
 pub struct Identities {
     spaces: Vec<Space>,
@@ -121,33 +118,34 @@ pub struct Identities {
     by_name: HashMap<(SpaceId, Box<str>), FunctionId>,
     by_tid: HashMap<(SpaceId, Tid), ThreadId>,
     by_irq: HashMap<(SpaceId, InterruptKind, Irq), InterruptId>,
-    /// Whether there is a copy, to which changes are reported.
+    /// Whether a copy exists, so that changes must be recorded for it.
     is_copied: bool,
     changes: Vec<Change>,
-    /// How often a thread got a name, or another one.
+    /// Number of times that a thread was named or renamed.
     renamed: u64,
-    /// How often a file was mapped.
+    /// Number of times that a file was mapped.
     mapped: u64,
     beyond: Beyond,
 }
 
-/// Functions that are told apart. Programs have a few thousand; a browser with all its libraries has half of these.
+/// Maximum number of distinct functions. Programs have a few thousand; a browser with all its libraries has half a
+/// million.
 const MOST_FUNCTIONS: usize = 1 << 20;
 
-/// Threads that are told apart.
+/// Maximum number of distinct threads.
 const MOST_THREADS: usize = 1 << 18;
 
-/// Interrupts that are told apart.
+/// Maximum number of distinct interrupts.
 const MOST_INTERRUPTS: usize = 1 << 16;
 
-/// Spaces that are told apart, and mappings of each that are kept.
+/// Maximum number of distinct spaces, and of mappings per space.
 const MOST_SPACES: usize = 1 << 16;
 
-/// The longest name, in bytes. What is longer is cut.
+/// Maximum length of a name in bytes. Longer names are truncated.
 const LONGEST_NAME: usize = 1 << 12;
 
-/// How often something was named beyond what is told apart, so that input without end takes no memory without end:
-/// all of that is one function, one thread, one interrupt.
+/// Counts of identities beyond the limits, which bound the memory that endless input can take. Beyond its limit, each
+/// kind has a single function, thread or interrupt that stands for all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Beyond {
@@ -157,13 +155,13 @@ pub struct Beyond {
     pub threads: u64,
     /// Interrupts.
     pub interrupts: u64,
-    /// Spaces: what is in those is in the last one that is told apart.
+    /// Spaces. The last space that is distinguished represents them all.
     pub spaces: u64,
-    /// Mappings, which are not kept.
+    /// Mappings, which are discarded.
     pub mappings: u64,
 }
 
-/// Two are the same if they name the same things.
+/// Two tables are equal if they name the same things.
 impl PartialEq for Identities {
     fn eq(&self, other: &Self) -> bool {
         self.spaces == other.spaces
@@ -173,10 +171,10 @@ impl PartialEq for Identities {
     }
 }
 
-/// What became known in [`Identities`] since the last [`news`](Identities::news).
+/// Changes of [`Identities`] since the last [`news`](Identities::news).
 #[derive(Clone, Debug, Default)]
 pub struct News {
-    /// Those that are new or have changed, in order.
+    /// Spaces that are new or have changed, in order.
     spaces: Vec<(SpaceId, Space)>,
     functions: Vec<Function>,
     threads: Vec<Thread>,
@@ -188,7 +186,7 @@ pub struct News {
     mapped: u64,
 }
 
-/// How much of [`Identities`] somebody knows.
+/// State of a copy: how many identities it has received so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known {
     functions: usize,
@@ -198,11 +196,11 @@ pub struct Known {
 
 /// The number of the next entry of a table.
 fn next<T>(table: &[T]) -> u32 {
-    // There is no memory for 2^32 of them.
+    // Memory does not suffice for 2^32 entries.
     u32::try_from(table.len()).unwrap_or(u32::MAX)
 }
 
-/// A name as far as it is kept.
+/// Truncates a name to the maximum length.
 fn shortened(name: &str) -> &str {
     match name.len() {
         0..=LONGEST_NAME => name,
@@ -227,7 +225,7 @@ impl Identities {
         id
     }
 
-    /// The function that begins at an address.
+    /// Interns the function that begins at an address.
     pub fn function_at(&mut self, space: SpaceId, address: Addr) -> FunctionId {
         if let Some(known) = self.by_address.get(&(space, address)) {
             return *known;
@@ -244,9 +242,9 @@ impl Identities {
         id
     }
 
-    /// A function that begins at an address of a mapping, by its index in [`Space::mappings`]. Each call makes another one:
-    /// a caller that knows mappings knows the functions that it has asked for. Up to the next
-    /// [`function_at`](Self::function_at) of the address, that is another one.
+    /// Adds a function that begins at an address of a mapping, by its index in [`Space::mappings`]. Every call adds
+    /// another one: callers that track mappings must remember the functions that they have added. It is distinct from
+    /// the function of the next [`function_at`](Self::function_at) with the same address.
     pub fn function_in(&mut self, space: SpaceId, address: Addr, mapping: u32) -> FunctionId {
         if let Some(other) = self.other_function(space) {
             return other;
@@ -254,7 +252,7 @@ impl Identities {
         self.add_function(space, Some(address), Some(mapping), None)
     }
 
-    /// The function of a name that has no address.
+    /// Interns a function that has a name but no address.
     pub fn function_named(&mut self, space: SpaceId, name: &str) -> FunctionId {
         let name = shortened(name);
         if let Some(known) = self.by_name.get(&(space, name.into())) {
@@ -268,7 +266,7 @@ impl Identities {
         id
     }
 
-    /// The function that stands for all that are not told apart, if there are so many; counts it.
+    /// Returns the function that stands for all others once the limit is reached, and counts its use.
     fn other_function(&mut self, space: SpaceId) -> Option<FunctionId> {
         let last = MOST_FUNCTIONS - 1;
         if self.functions.len() < last {
@@ -299,19 +297,19 @@ impl Identities {
         id
     }
 
-    /// How often something was named beyond what is told apart.
+    /// Counts of identities beyond the limits.
     pub const fn beyond(&self) -> Beyond {
         self.beyond
     }
 
-    /// Takes note of a change, if it is to be reported to a copy.
+    /// Records a change if a copy exists.
     fn change(&mut self, change: Change) {
         if self.is_copied {
             self.changes.push(change);
         }
     }
 
-    /// Names a function that has an address.
+    /// Sets the name of a function that has an address.
     pub fn name_function(&mut self, function: FunctionId, name: &str) {
         let name = shortened(name);
         if function.0 as usize == MOST_FUNCTIONS - 1 {
@@ -322,14 +320,14 @@ impl Identities {
         }
     }
 
-    /// Says how many bytes of code a function has that was just made.
+    /// Sets the code size of a newly added function, in bytes.
     pub fn size_function(&mut self, function: FunctionId, bytes: u64) {
         if let Some(function) = self.functions.get_mut(function.0 as usize) {
             function.bytes = Some(bytes);
         }
     }
 
-    /// The thread that its target identifies so.
+    /// Interns a thread.
     pub fn thread(&mut self, space: SpaceId, tid: Tid) -> ThreadId {
         let next = ThreadId(next(&self.threads));
         if self.threads.len() >= MOST_THREADS {
@@ -351,7 +349,7 @@ impl Identities {
         id
     }
 
-    /// The interrupt of this kind and number.
+    /// Interns an interrupt.
     pub fn interrupt(&mut self, space: SpaceId, kind: InterruptKind, irq: Irq) -> InterruptId {
         let next = InterruptId(next(&self.interrupts));
         if self.interrupts.len() >= MOST_INTERRUPTS {
@@ -372,7 +370,7 @@ impl Identities {
         id
     }
 
-    /// Names a thread. The name holds for what happened before, too.
+    /// Sets the name of a thread, also for earlier events.
     pub fn name_thread(&mut self, thread: ThreadId, name: &str) {
         let name = shortened(name);
         if let Some(known) = self.threads.get_mut(thread.0 as usize)
@@ -384,13 +382,13 @@ impl Identities {
         }
     }
 
-    /// How often a thread got a name, or another one: as long as this stays, so do the names of all threads.
+    /// Number of times that a thread was named or renamed: while it is unchanged, so are the names of all threads.
     #[inline]
     pub const fn renamed(&self) -> u64 {
         self.renamed
     }
 
-    /// Tells the priority of a thread.
+    /// Sets the priority of a thread.
     pub fn set_priority(&mut self, thread: ThreadId, priority: i64) {
         if let Some(known) = self.threads.get_mut(thread.0 as usize)
             && known.priority != Some(priority)
@@ -400,7 +398,7 @@ impl Identities {
         }
     }
 
-    /// Tells of the stack of a thread.
+    /// Sets the stack of a thread.
     pub fn set_stack(&mut self, thread: ThreadId, stack: Stack) {
         if let Some(known) = self.threads.get_mut(thread.0 as usize)
             && known.stack != Some(stack)
@@ -410,7 +408,7 @@ impl Identities {
         }
     }
 
-    /// Names an interrupt. The name holds for what happened before, too.
+    /// Sets the name of an interrupt, also for earlier events.
     pub fn name_interrupt(&mut self, interrupt: InterruptId, name: &str) {
         let name = shortened(name);
         if let Some(known) = self.interrupts.get_mut(interrupt.0 as usize)
@@ -421,8 +419,7 @@ impl Identities {
         }
     }
 
-    /// A file is mapped into a space. What was at these addresses before is another function from here
-    /// on.
+    /// Maps a file into a space. From here on its addresses belong to new functions.
     pub fn map(&mut self, space: SpaceId, mapping: Mapping) {
         let space_of = self.spaces.get(space.0 as usize);
         if space_of.is_some_and(|space| space.mappings.len() >= MOST_SPACES) {
@@ -437,8 +434,8 @@ impl Identities {
         self.mapped += 1;
     }
 
-    /// How often files were [mapped](Self::map) while events were read: as long as this stays, so does what is known of
-    /// the files in all spaces.
+    /// Number of times that a file was [mapped](Self::map) while events were read: while it is unchanged, so are the
+    /// mappings of all spaces.
     pub const fn mapped(&self) -> u64 {
         self.mapped
     }
@@ -463,23 +460,23 @@ impl Identities {
         &self.interrupts
     }
 
-    /// A space of this number.
+    /// The space with this number.
     pub fn space(&self, id: SpaceId) -> Option<&Space> {
         self.spaces.get(id.0 as usize)
     }
 
-    /// To change what is known of a space.
+    /// Gives mutable access to a space, and records that it changed.
     pub fn space_mut(&mut self, id: SpaceId) -> Option<&mut Space> {
         self.change(Change::Space(id));
         self.spaces.get_mut(id.0 as usize)
     }
 
-    /// The function of this number.
+    /// The function with this number.
     pub fn function(&self, id: FunctionId) -> Option<&Function> {
         self.functions.get(id.0 as usize)
     }
 
-    /// How the target identifies a thread.
+    /// The target's identifier of a thread.
     pub fn tid(&self, id: ThreadId) -> Tid {
         self.threads
             .get(id.0 as usize)
@@ -491,16 +488,16 @@ impl Identities {
         self.space(self.threads.get(id.0 as usize)?.space)
     }
 
-    /// The name of a thread, if it is known.
+    /// The name of a thread, if known.
     pub fn thread_name(&self, id: ThreadId) -> Option<&str> {
         self.threads.get(id.0 as usize)?.name.as_deref()
     }
 
-    /// Whether a thread is one that runs when no other can, by its name: `idle` (Zephyr, with several CPUs `idle 00`), `IDLE`
-    /// (FreeRTOS, `IDLE0`; RTEMS, here `IDLE/0`), `CPU0 IDLE` and `Idle_Task` (NuttX).
+    /// Whether a thread is an idle thread, by its name: `idle` (Zephyr, with several CPUs `idle 00`), `IDLE` (FreeRTOS,
+    /// `IDLE0`; RTEMS, here `IDLE/0`), `CPU0 IDLE` and `Idle_Task` (NuttX).
     ///
-    /// Names mean that where one program has the machine to itself. The idle tasks of Linux are no threads here, and a
-    /// process calls its threads what it likes.
+    /// Such names are reliable only where one program has the machine to itself. The idle tasks of Linux are not
+    /// threads here, and a process may use any names for its threads.
     pub fn is_idle(&self, id: ThreadId) -> bool {
         let Some(thread) = self.threads.get(id.0 as usize) else {
             return false;
@@ -517,14 +514,14 @@ impl Identities {
             .map_or(Irq(0), |interrupt| interrupt.irq)
     }
 
-    /// The name of an interrupt, if it is known.
+    /// The name of an interrupt, if known.
     pub fn interrupt_name(&self, id: InterruptId) -> Option<&str> {
         self.interrupts.get(id.0 as usize)?.name.as_deref()
     }
 
-    /// What became known since `known`, which is moved on: for a copy that is kept elsewhere.
+    /// Returns the changes since `known`, and updates `known`: for a copy elsewhere.
     pub fn news(&mut self, known: &mut Known) -> News {
-        // A first copy begins with all of them.
+        // The first copy starts with all spaces.
         let all = if self.is_copied {
             0
         } else {
@@ -579,7 +576,8 @@ impl Identities {
         news
     }
 
-    /// Takes over what became known elsewhere. Nothing else may be interned in such a copy; there can be a copy of it in turn.
+    /// Applies changes reported by another table. Only this function may add identities to such a copy; the copy can
+    /// have a copy in turn.
     pub fn learn(&mut self, news: News) {
         for (id, space) in news.spaces {
             match self.spaces.get_mut(id.0 as usize) {

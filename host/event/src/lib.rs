@@ -1,13 +1,11 @@
-//! The event model: what every source of a trace becomes, and all that an analysis or an export
-//! needs to know.
+//! Event model shared by all trace formats, and all that an analysis or an export needs to know.
 //!
-//! A source (a Kymo target, a CTF trace, another tool's format) gives a [`TraceInfo`] and then
-//! [`Event`]s in the order of time. What an event *means* is its [`EventKind`]; what it was *called*
-//! in the source and which fields it had are kept beside it, so that a listing can show the record
-//! as it stands. Losses are events too ([`Gap`]): they have a place in time and a size, and an
-//! analysis that ignores them has to do so on purpose.
+//! A source (a Kymo target, a CTF trace, another tool's format) supplies a [`TraceInfo`] and then [`Event`]s ordered by
+//! time. [`EventKind`] is an event's meaning; the event also keeps its name and fields from the source, so that a
+//! listing can show the original record. Losses are events too ([`Gap`]): they have a time and a size, and an analysis
+//! can ignore them only deliberately.
 //!
-//! This crate depends on nothing, so that anything can depend on it.
+//! This crate has no dependencies, so that any crate can depend on it.
 #![forbid(unsafe_code)]
 
 mod batch;

@@ -4,20 +4,20 @@ use std::fmt;
 
 use crate::Value;
 
-/// A number as its source recorded it: an integer keeps all of its bits, which an `f64` beyond 2^53 would not.
+/// A number as its source recorded it. Integers keep all of their bits, which an `f64` would not beyond 2^53.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Quantity {
-    /// An integer of 0 or more.
+    /// A nonnegative integer.
     Unsigned(u64),
-    /// An integer below 0, or one that its source records with a sign.
+    /// A negative integer, or one that its source records as signed.
     Signed(i64),
     /// A real number.
     Real(f64),
 }
 
 impl Quantity {
-    /// Reads a decimal number: an integer of 64 bits, or else a real number (`1.5`, `-2e3`, `nan`, `inf`; an integer beyond 64
-    /// bits is rounded to one). `None` if the text is no number.
+    /// Parses a decimal number: a 64-bit integer, or else a real number (`1.5`, `-2e3`, `nan`, `inf`; integers beyond
+    /// 64 bits are rounded). `None` if the text is not a number.
     pub fn parse(text: &str) -> Option<Self> {
         let unsigned = text.parse().ok().map(Self::Unsigned);
         let signed = || text.parse().ok().map(Self::Signed);
@@ -34,7 +34,7 @@ impl Quantity {
         }
     }
 
-    /// The value as a signed integer of 64 bits, if it is one.
+    /// The value as a signed 64-bit integer, if it is an integer in that range.
     pub fn as_i64(self) -> Option<i64> {
         match self {
             Self::Unsigned(value) => value.try_into().ok(),

@@ -1,100 +1,101 @@
-//! What is known of a trace as a whole.
+//! Information about a trace as a whole.
 
 use crate::{
     Addr, ClockCheck, Cpu, Identities, RecordingCost, SpaceId, StreamId, ThreadId, Time, TimeUnit,
     WallClock,
 };
 
-/// A trace, before (and, for what only its end can tell, after) its events are read.
+/// Description of a trace: known before its events are read, except for what only the end of the trace tells.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TraceInfo {
-    /// The format it was read from: `kymo`, `ctf`, ...
+    /// The format of the input: `kymo`, `ctf`, ...
     pub format: String,
     /// Its streams; a [`StreamId`] is an index into them.
     pub streams: Vec<StreamInfo>,
-    /// The build id of the traced program, if the trace tells.
+    /// The build id of the traced program, if the trace records it.
     pub build_id: Option<Vec<u8>>,
-    /// The run-time address of the start of the program's text, if the trace tells: with position-
-    /// independent programs it is not the address in the ELF.
+    /// The run-time address of the start of the program's text, if the trace records it. It differs from the address in
+    /// the ELF file for position-independent programs.
     pub text_base: Option<Addr>,
-    /// What part of a longer trace it is, if it was cut from one.
+    /// The window that the trace covers, if it was cut from a longer one.
     pub cut: Cut,
-    /// What times and durations count.
+    /// Unit of times and durations.
     pub unit: TimeUnit,
-    /// Ticks of the target's clock a second, if the trace tells.
+    /// Frequency of the target's clock in hertz, if the trace records it.
     pub clock_hz: Option<u64>,
-    /// The clock by which its times count, where that is one that others record by, too, and has not been moved: `sched_clock`
-    /// or `mono` of Linux, whose times are the same in all recordings between two starts of the kernel.
+    /// The trace's clock, if other recordings use the same one and its times were not shifted: `sched_clock` or `mono`
+    /// of Linux, whose times are comparable across all recordings made between two boots of the kernel.
     pub clock: Option<String>,
-    /// The time of day by the times of the events, if the trace tells.
+    /// Maps event times to the time of day, if the trace records it.
     pub wall_clock: Option<WallClock>,
-    /// What was done to the times of processors whose clocks differ; empty if nothing was.
+    /// Corrections of the times of CPUs whose clocks differ; empty if none was applied.
     pub clock_corrections: Vec<ClockCorrection>,
-    /// What the target's clock was compared with, where it is one whose rate the target states; `None` of other
+    /// Results of comparing the target's clock with others, if the target states its clock's rate; `None` for other
     /// traces.
     pub clock_checks: Option<Vec<ClockCheck>>,
-    /// Whether the clock may step back while events are recorded ([`Gap::TimeBackward`](crate::Gap)), as
-    /// some sources' clocks do; where it is known to go on only, that is false.
+    /// Whether the clock may step back while events are recorded ([`Gap::TimeBackward`](crate::Gap)), as some sources'
+    /// clocks do; false where the clock is known to be monotonic.
     pub steps_back: bool,
-    /// Whether the source has no times: those of the events are made of durations, for each thread by itself.
+    /// Whether the source has no times: the events' times are then made from durations, separately for each thread.
     pub untimed: bool,
-    /// Whether the source sees to it that no event's time lies before that of the event in front of it.
+    /// Whether the source guarantees that no event's time is earlier than that of the event before it.
     pub in_order: bool,
-    /// What recording cost the traced program, if the trace tells.
+    /// Overhead of recording in the traced program, if the trace records it.
     pub costs: Vec<RecordingCost>,
-    /// Whether [`Tid`](crate::Tid)s are the small numbers of a system, which people read in decimal, and not
+    /// Whether [`Tid`](crate::Tid)s are the small numbers of an operating system, shown in decimal, rather than
     /// addresses.
     pub numbered_threads: bool,
-    /// Whether the idle task of a CPU is no thread: one that leaves its CPU while no other gets it leaves it idle.
+    /// Whether the idle task of a CPU is not a thread: a thread that leaves its CPU while no other gets it leaves it idle.
     pub idle_is_no_thread: bool,
-    /// Whether events say their CPU, though no stream may be known yet: a text has its streams by its lines.
+    /// Whether events state their CPU even though no stream may be known yet: in text formats each line names its
+    /// stream.
     pub has_cpus: bool,
-    /// Whether the trace tells of which process a thread is, by its space.
+    /// Whether the trace tells the process of a thread, by the thread's space.
     pub has_processes: bool,
-    /// What the trace says of its target besides, for people: what it is (`device`, `operating system`) and the
-    /// value, in the order in which outputs show them.
+    /// Further facts about the target, for display: a label (`device`, `operating system`) and a value, in display
+    /// order.
     pub about: Vec<(String, String)>,
     /// The functions, threads and interrupts that the events name. They grow while events are read.
     pub identities: Identities,
-    /// What could not be read, as far as it is known: the first places ([`TraceInfo::add_damage`]).
+    /// The first places that could not be read ([`TraceInfo::add_damage`]), as far as reading has come.
     pub damage: Vec<Damage>,
-    /// Places that could not be read beyond those in `damage`.
+    /// Number of places that could not be read, besides those in `damage`.
     pub more_damage: u64,
-    /// What is missing or odd without being damage, for people: streams that are empty or not there.
+    /// Oddities that are not damage, for display: streams that are empty or missing.
     pub remarks: Vec<String>,
 }
 
-/// Where a trace was cut from a longer one, as it says itself. The default is not at all.
+/// Window of a trace that was cut from a longer one, as the trace states it. The default: not cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cut {
-    /// From when on it was wanted. What stands before that is there to show what was open then.
+    /// Begin of the requested window. Earlier events only show which calls were open at that time.
     pub begin: Option<Time>,
-    /// Up to when. What is open at its end goes on up to then, and behind it.
+    /// End of the requested window. Calls still open at the end of the trace continue to this time and beyond.
     pub end: Option<Time>,
-    /// How many calls may be open at the begin of which the trace has nothing, because events were lost before; `u64::MAX` if that is
-    /// not known, `None` if nothing was lost. What is open there may have ended, then.
+    /// Number of calls that may be open at the begin without any event in the trace, because earlier events were lost;
+    /// `u64::MAX` if unknown, `None` if nothing was lost. Calls open there may then have ended already.
     pub hidden_calls: Option<u64>,
 }
 
 impl Cut {
-    /// What a CTF trace calls [`begin`](Self::begin) in its environment: nanoseconds by its clock, in decimal.
+    /// Name of [`begin`](Self::begin) in the environment of a CTF trace: nanoseconds of its clock, in decimal.
     pub const BEGIN_NAME: &'static str = "kymo_window_begin_ns";
-    /// The same of [`end`](Self::end).
+    /// Name of [`end`](Self::end) there, in the same format.
     pub const END_NAME: &'static str = "kymo_window_end_ns";
-    /// The same of [`hidden_calls`](Self::hidden_calls): a number in decimal.
+    /// Name of [`hidden_calls`](Self::hidden_calls) there: a decimal number.
     pub const HIDDEN_CALLS_NAME: &'static str = "kymo_window_hidden_calls";
 }
 
-/// Places of damage that are kept one by one. Hostile input has millions.
+/// Places of damage stored individually. Hostile input has millions.
 const MAX_DAMAGE: usize = 100;
 
 impl TraceInfo {
-    /// Whether its events say their CPU, as far as is known by now: not where streams belong to threads.
+    /// Whether its events state their CPU, as far as is known now: false if the streams belong to threads.
     pub fn shows_cpus(&self) -> bool {
         self.has_cpus || self.streams.iter().any(|stream| stream.cpu.is_some())
     }
 
-    /// Adds a place that could not be read. Behind the first hundred they are only counted, so that memory is bounded.
+    /// Adds a place that could not be read. Only the first hundred are stored, the others counted, which bounds memory.
     pub fn add_damage(&mut self, damage: Damage) {
         damage.add_to(&mut self.damage, &mut self.more_damage);
     }
@@ -104,7 +105,7 @@ impl TraceInfo {
         self.damage.len() as u64 + self.more_damage
     }
 
-    /// Whether it is of a format, or one of several recordings is that were put on one time line.
+    /// Whether its format is `format`, or one of several merged recordings has that format.
     pub fn is_of(&self, format: &str) -> bool {
         self.format.split('+').any(|part| part == format)
     }
@@ -116,18 +117,18 @@ impl TraceInfo {
         machines.any(|machine| Some(machine) != first)
     }
 
-    /// The stream of this number, if it is one of the trace's.
+    /// The stream with this number, if the trace has it.
     pub fn stream(&self, id: StreamId) -> Option<&StreamInfo> {
         self.streams.get(usize::try_from(id.0).ok()?)
     }
 }
 
-/// How much an instruction trace has, besides what becomes events.
+/// Statistics of an instruction trace, besides its events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TraceCounts {
     /// Packets of its protocol.
     pub packets: u64,
-    /// Elements: what the packets say, with the code.
+    /// Decoded elements, made from packets and the program's code.
     pub elements: u64,
     /// Elements that are ranges of instructions.
     pub ranges: u64,
@@ -136,7 +137,7 @@ pub struct TraceCounts {
 }
 
 impl TraceCounts {
-    /// Adds those of another stream.
+    /// Adds the counts of another stream.
     pub fn add(&mut self, other: &Self) {
         self.packets += other.packets;
         self.elements += other.elements;
@@ -148,34 +149,34 @@ impl TraceCounts {
 /// One stream of a trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamInfo {
-    /// What to call it: its file's name, as a rule.
+    /// Display name, usually the name of its file.
     pub name: String,
-    /// The space in which its addresses and names mean something.
+    /// The space of its addresses and names.
     pub space: SpaceId,
-    /// The machine that recorded it, by a space that stands for it: where the numbers of processors mean something, and
-    /// what is open ends with the last event.
+    /// The machine that recorded it, identified by a space. It is the scope of CPU numbers, and its last event ends
+    /// whatever is still open.
     pub machine: SpaceId,
-    /// The processor that it belongs to, if it belongs to one.
+    /// The CPU that it belongs to, if it belongs to one.
     pub cpu: Option<Cpu>,
-    /// The thread that it belongs to, if it belongs to one (a stream of a Linux process).
+    /// The thread that it belongs to, if it belongs to one (as the streams of a Linux process do).
     pub thread: Option<ThreadId>,
-    /// The trace ID of its source, of hardware trace.
+    /// For hardware trace, the trace ID of its source.
     pub trace_id: Option<u8>,
-    /// What its trace has, of hardware trace, once it is read.
+    /// For hardware trace, its statistics, once it is read.
     pub counts: Option<TraceCounts>,
-    /// Whether it holds only what is to be known once (names and the like), which happened at no
-    /// moment: its times are not the trace's.
+    /// Whether it holds only facts recorded once (names and the like) without a time of their own: its times are not
+    /// times of the trace.
     pub timeless: bool,
-    /// Whether it can hold no calls, no switches of threads, and no interrupts (only items, say): what is lost
-    /// of it says nothing of those.
+    /// Whether it cannot hold calls, thread switches or interrupts (only items, for example): then its losses do not
+    /// affect those.
     pub without_calls: bool,
-    /// Whether one record is one call, not an entry or an exit alone: so many calls may be missing as records are lost.
+    /// Whether one record is a whole call rather than an entry or exit: then a lost record is one missing call.
     pub whole_calls: bool,
-    /// Whether it tells of each exit that is missing ([`Gap::MissingExit`](crate::Gap::MissingExit)), because its records have the
-    /// depths of calls: then a call that losses passed is open until that, or its exit, comes.
+    /// Whether it reports every missing exit ([`Gap::MissingExit`](crate::Gap::MissingExit)), because its records have
+    /// call depths: then a call that was open across a loss stays open until that gap or its exit.
     pub tells_missing: bool,
-    /// Whether its trace never tells which thread has a processor: then an event of one says nothing of the others, and all
-    /// times are those between a thread's own events.
+    /// Whether its trace never records which thread has a CPU: then an event of one thread tells nothing about others,
+    /// and all durations are those between a thread's own events.
     pub without_switches: bool,
     /// The time of its first event, once known.
     pub start: Option<Time>,
@@ -183,29 +184,29 @@ pub struct StreamInfo {
     pub end: Option<Time>,
 }
 
-/// How the times of a processor were changed to be those of another one's clock: both recorded the time
-/// of day now and then.
+/// Correction that maps the times of one CPU to another one's clock. It is possible where both recorded the time of day
+/// from time to time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClockCorrection {
-    /// Whose times were changed.
+    /// The CPU whose times were changed.
     pub cpu: Cpu,
-    /// By whose clock they are now.
+    /// The CPU whose clock they now follow.
     pub reference: Cpu,
-    /// How often it recorded the time of day.
+    /// Number of times of day that `cpu` recorded.
     pub moments: u64,
-    /// What was added at the first of these times, in nanoseconds.
+    /// Nanoseconds added at the first of these times.
     pub first_ns: i64,
-    /// What was added at the last.
+    /// Nanoseconds added at the last of these times.
     pub last_ns: i64,
-    /// How certain that is, either way, in nanoseconds: by how much the two clocks' times of day
-    /// scatter around straight lines, or what is said or has to be supposed where they are few.
+    /// Uncertainty in nanoseconds, in either direction: the scatter of both clocks' times of day around straight lines,
+    /// or, where these are few, a stated or assumed value.
     pub uncertainty_ns: u64,
 }
 
-/// Something that could not be read.
+/// Part of the input that could not be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where: the stream's file or dump.
+    /// The stream's file or dump.
     pub stream: String,
     /// The offset in bytes.
     pub offset: u64,
@@ -214,7 +215,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Adds it to the places that are kept, or counts it where there are a hundred.
+    /// Adds it to `places`, or to the count `more` if `places` has a hundred already.
     pub fn add_to(self, places: &mut Vec<Self>, more: &mut u64) {
         if places.len() < MAX_DAMAGE {
             places.push(self);

@@ -1,4 +1,4 @@
-//! Newtypes for the numbers that must not be mixed up.
+//! Newtypes for numbers that must not be mixed up.
 
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
@@ -18,8 +18,8 @@ macro_rules! number {
 }
 
 number!(
-    /// A moment: nanoseconds since the origin of the trace's clock (the target's start, or the
-    /// Unix epoch where the source knows it). Can be negative, as CTF's clock offsets can.
+    /// A timestamp: nanoseconds since the origin of the trace's clock (the target's start, or the Unix epoch if the
+    /// source knows it). It can be negative, as CTF's clock offsets can.
     Time(i64), "{}"
 );
 number!(
@@ -27,30 +27,29 @@ number!(
     Duration(u64), "{}"
 );
 number!(
-    /// A span of time in picoseconds, for averages of what takes a few ticks: seven months fit.
+    /// A span of time in picoseconds, for averages of a few ticks. The maximum is seven months.
     Picoseconds(u64), "{}"
 );
 number!(
-    /// A reading of, or a distance on, a target's own counter.
+    /// A value of a target's counter, or the difference of two.
     Ticks(u64), "{}"
 );
 number!(
-    /// A run-time address on the target. Addresses of Thumb code are even: the mode bit is taken
-    /// off where an address enters the model.
+    /// A run-time address on the target. Addresses of Thumb code are even: readers clear the mode bit.
     Addr(u64), "{:#x}"
 );
 number!(
-    /// A processor, counted from 0.
+    /// A CPU, numbered from 0.
     Cpu(u32), "{}"
 );
 number!(
-    /// A thread, as the target identifies it: the address of its control block, or the number that
-    /// its system gave it. Two targets, or one at two times, can use one value for two threads.
+    /// A thread, as the target identifies it: the address of its control block, or the number that its system assigned.
+    /// Two targets, or one target at different times, can use one value for two threads.
     Tid(u64), "{:#x}"
 );
 number!(
-    /// An interrupt, as the architecture counts (on Cortex-M the exception number; on Linux the
-    /// line, the softirq or the signal).
+    /// An interrupt, as the architecture numbers it (on Cortex-M the exception number; on Linux the line, the softirq
+    /// or the signal).
     Irq(u32), "{}"
 );
 number!(
@@ -74,22 +73,22 @@ number!(
     StreamId(u32), "{}"
 );
 
-/// What [`Time`] and [`Duration`] count in a trace. Where a trace has no time, something else stands in its place.
+/// Unit of [`Time`] and [`Duration`] in a trace. A trace without time counts something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TimeUnit {
     /// Nanoseconds.
     #[default]
     Nanoseconds,
-    /// Instructions that were executed: hardware trace without time.
+    /// Executed instructions, for hardware trace without time.
     Instructions,
-    /// Cycles of the processor.
+    /// CPU cycles.
     Cycles,
-    /// Ticks of a clock whose frequency the trace does not tell.
+    /// Ticks of a clock whose frequency the trace does not state.
     Ticks,
 }
 
 impl TimeUnit {
-    /// All of them.
+    /// All units.
     pub const ALL: [Self; 4] = [
         Self::Nanoseconds,
         Self::Instructions,
@@ -97,7 +96,7 @@ impl TimeUnit {
         Self::Ticks,
     ];
 
-    /// Its name, as outputs for programs have it behind `total_` and the like.
+    /// Its name in machine-readable output, as a suffix of `total_` and the like.
     pub const fn suffix(self) -> &'static str {
         match self {
             Self::Nanoseconds => "ns",
@@ -114,7 +113,7 @@ impl TimeUnit {
 }
 
 impl Time {
-    /// The time from `earlier` to this one; `None` if that lies in the future of this one.
+    /// The time from `earlier` to this one; `None` if `earlier` is later.
     pub fn since(self, earlier: Self) -> Option<Duration> {
         u64::try_from(i128::from(self.0) - i128::from(earlier.0))
             .ok()
@@ -125,7 +124,7 @@ impl Time {
 impl Add<Duration> for Time {
     type Output = Self;
 
-    /// Stops at the end of time.
+    /// Saturates at the maximum.
     fn add(self, duration: Duration) -> Self {
         Self(self.0.saturating_add_unsigned(duration.0))
     }
@@ -134,7 +133,7 @@ impl Add<Duration> for Time {
 impl Add for Duration {
     type Output = Self;
 
-    /// Stops at the largest duration.
+    /// Saturates at the maximum.
     fn add(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
@@ -147,8 +146,8 @@ impl AddAssign for Duration {
 }
 
 impl Duration {
-    /// For sentences: in a unit close to its size, with as many decimals as it needs (`800 ns`,
-    /// `12.5 us`, `4 ms`). Nothing is rounded.
+    /// Formats it for messages: in a unit close to its size, with as many decimals as needed (`800 ns`, `12.5 us`, `4
+    /// ms`), never rounded.
     pub fn with_unit(self) -> String {
         let (one, width, unit) = match self.0 {
             0..1_000 => (1, 0, "ns"),
@@ -168,14 +167,14 @@ impl Duration {
 impl Sub for Duration {
     type Output = Self;
 
-    /// Stops at zero.
+    /// Saturates at zero.
     fn sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
     }
 }
 
 impl Ticks {
-    /// This many ticks in nanoseconds, rounded down, as far as they fit.
+    /// Converts to nanoseconds, rounding down and saturating at the maximum.
     pub fn to_ns(self, hz: u64) -> u64 {
         let ns = u128::from(self.0) * 1_000_000_000 / u128::from(hz.max(1));
         u64::try_from(ns).unwrap_or(u64::MAX)

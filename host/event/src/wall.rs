@@ -1,35 +1,35 @@
-//! The time of day: what a trace's own clock was worth on a clock on the wall.
+//! Time of day, derived from a trace's own clock.
 
 use crate::Time;
 
-/// A moment on two clocks.
+/// One point in time on two clocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment {
-    /// On the trace's.
+    /// Time of the trace's clock.
     pub time: Time,
     /// Nanoseconds since 1970-01-01 00:00 UTC.
     pub unix_ns: i64,
 }
 
-/// The time of day by the clock of a trace: moments of which both are known, and a straight line
-/// from one to the next.
+/// Mapping from a trace's clock to the time of day: points at which both are known, with linear interpolation between
+/// them.
 ///
-/// Clocks of processors are off by some parts in a million, cheap ones by a percent. Where two moments
-/// disagree by more, the time of day was set in between: then the first holds until the second.
+/// Clocks of processors are off by some parts in a million, cheap ones by a percent. Where two points disagree by more,
+/// the time of day was set in between: then the first point holds until the second.
 ///
-/// The default knows of no moment: the trace's clock is a clock on the wall itself.
+/// The default has no point: the trace's clock is itself the time of day.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WallClock {
-    /// In the order of their times.
+    /// Sorted by time.
     moments: Vec<Moment>,
 }
 
 impl WallClock {
-    /// By how many parts in a hundred a clock may be off before it is taken to have been set.
+    /// Deviation in percent beyond which the clock is considered to have been set.
     const OFF: i128 = 5;
 
-    /// The clock that shows these times; `None` if there are none. Of several for one time the first
-    /// holds.
+    /// Creates a clock from these points; `None` if there are none. Of several points with the same time the first is
+    /// used.
     pub fn new(moments: impl IntoIterator<Item = Moment>) -> Option<Self> {
         let mut moments: Vec<_> = moments.into_iter().collect();
         moments.sort_by_key(|moment| moment.time);
@@ -37,18 +37,18 @@ impl WallClock {
         (!moments.is_empty()).then_some(Self { moments })
     }
 
-    /// The moments that it follows, in the order of their times.
+    /// Its points, sorted by time.
     pub fn moments(&self) -> &[Moment] {
         &self.moments
     }
 
-    /// Whether one clock went as the other between two moments, about.
+    /// Whether both clocks ran at about the same rate between two points.
     pub fn in_step(one: Moment, other: Moment) -> bool {
         let (own, wall) = apart(one, other);
         own > 0 && (wall - own).abs() <= own * Self::OFF / 100
     }
 
-    /// The time of day at a time, in nanoseconds since 1970-01-01 00:00 UTC.
+    /// Returns the time of day at `time`, in nanoseconds since 1970-01-01 00:00 UTC.
     pub fn unix_ns(&self, time: Time) -> i64 {
         let behind = self.moments.partition_point(|moment| moment.time <= time);
         let next = self.moments.get(behind);
@@ -68,7 +68,7 @@ impl WallClock {
     }
 }
 
-/// From one moment to the other, by either clock.
+/// The time between two points on either clock: the trace's, then the time of day.
 fn apart(one: Moment, other: Moment) -> (i128, i128) {
     (
         i128::from(other.time.0) - i128::from(one.time.0),
@@ -76,8 +76,7 @@ fn apart(one: Moment, other: Moment) -> (i128, i128) {
     )
 }
 
-/// Shows a time of day as people and programs write it (RFC 3339), in UTC with nanoseconds:
-/// `2026-11-21T17:20:00.000000001Z`.
+/// A time of day, displayed as in RFC 3339, in UTC with nanoseconds: `2026-11-21T17:20:00.000000001Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Date(
     /// Nanoseconds since 1970-01-01 00:00 UTC.
@@ -100,7 +99,7 @@ impl std::fmt::Display for Date {
     }
 }
 
-/// A text that is no [`Date`].
+/// Error for a text that is not a [`Date`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoDate;
 
@@ -115,13 +114,13 @@ impl std::error::Error for NoDate {}
 impl std::str::FromStr for Date {
     type Err = NoDate;
 
-    /// Reads a date as [`Display`](std::fmt::Display) writes it. The fraction, the seconds and the time of day may be
-    /// left out, also the `Z`; a space may stand for the `T`.
+    /// Parses a date as [`Display`](std::fmt::Display) writes it. The fraction, the seconds, the time of day and the
+    /// `Z` are optional; a space may replace the `T`.
     fn from_str(text: &str) -> Result<Self, NoDate> {
         let text = text.strip_suffix(['Z', 'z']).unwrap_or(text);
         let (day, time) = text.split_once(['T', 't', ' ']).unwrap_or((text, "00:00"));
         let (time, fraction) = time.split_once('.').unwrap_or((time, ""));
-        // A calendar day has its own text: this refuses the 30th of February.
+        // The comparison with `civil` below rejects dates such as February 30.
         let [year, month, day] = numbers(day, '-', [4, 2, 2]).ok_or(NoDate)?;
         let days = days(year, month, day);
         let with_seconds = format!("{time}:00");
@@ -139,7 +138,7 @@ impl std::str::FromStr for Date {
     }
 }
 
-/// The numbers in a text of so many digits each.
+/// Parses three numbers with exactly `digits` digits each, separated by `between`.
 fn numbers(text: &str, between: char, digits: [usize; 3]) -> Option<[i64; 3]> {
     let mut parts = text.split(between);
     let mut found = [0; 3];
@@ -151,7 +150,7 @@ fn numbers(text: &str, between: char, digits: [usize; 3]) -> Option<[i64; 3]> {
     parts.next().is_none().then_some(found)
 }
 
-/// How many days a date of the Gregorian calendar is after 1970-01-01; the inverse of [`civil`].
+/// Days from 1970-01-01 to a date of the Gregorian calendar; the inverse of [`civil`].
 const fn days(year: i64, month: i64, day: i64) -> i64 {
     let (year, month) = if month > 2 {
         (year, month - 3)
@@ -163,8 +162,8 @@ const fn days(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + day - 719_468
 }
 
-/// The date so many days after 1970-01-01, by the Gregorian calendar. Years are counted from March,
-/// so that the day that is sometimes missing is the last one; 400 of them have 146,097 days.
+/// The date `days` days after 1970-01-01 in the Gregorian calendar. Years begin in March, so that the leap day is the
+/// last day of a year; 400 years have 146,097 days.
 const fn civil(days: i64) -> (i64, i64, i64) {
     // 1970-01-01 is day 719,468 of that count from the year 0.
     let days = days + 719_468;
@@ -202,7 +201,7 @@ mod tests {
         assert_eq!(clock.unix_ns(Time(10 * S)), 1000 * S);
         assert_eq!(clock.unix_ns(Time(15 * S)), 1005 * S + 500_000);
         assert_eq!(clock.unix_ns(Time(20 * S)), 1010 * S + 1_000_000);
-        // Outside as the trace's own.
+        // Outside the points, the rate is that of the trace's clock.
         assert_eq!(clock.unix_ns(Time(0)), 990 * S);
         assert_eq!(clock.unix_ns(Time(25 * S)), 1015 * S + 1_000_000);
         assert_eq!(clock.unix_ns(Time(i64::MIN)), i64::MIN + 990 * S);

@@ -1,85 +1,86 @@
-//! One event of a batch, as far as 40 bytes say it.
+//! Compact 40-byte form of one event of a batch.
 
 use crate::{
     Addr, Caller, Cpu, Duration, Event, EventKind, FunctionId, InterruptId, Numbers, StreamId,
     ThreadId, Time,
 };
 
-/// What an event means, as far as a [`Row`] says it. [`EventKind`] has the rest.
+/// Meaning of an event, reduced to what fits in a [`Row`]. [`EventKind`] has the details.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum RowKind {
-    /// [`EventKind::Enter`]: function, and the call site in the word.
+    /// [`EventKind::Enter`]: the function, with the call site in the word.
     Enter,
-    /// [`EventKind::Exit`]: function, if the source names it.
+    /// [`EventKind::Exit`]: the function, if the source names it.
     Exit,
-    /// [`EventKind::Called`]: function, and its caller in the word.
+    /// [`EventKind::Called`]: the function, with its caller in the word.
     Called,
-    /// [`EventKind::SpanBegin`]: function, and in the word whether it is of a processor.
+    /// [`EventKind::SpanBegin`]: the function; the word states whether the span is per CPU.
     SpanBegin,
-    /// [`EventKind::SpanEnd`]: the same.
+    /// [`EventKind::SpanEnd`]: as `SpanBegin`.
     SpanEnd,
     /// [`EventKind::SwitchedIn`].
     SwitchedIn,
     /// [`EventKind::SwitchedOut`].
     SwitchedOut,
-    /// [`EventKind::IsrEnter`]: interrupt.
+    /// [`EventKind::IsrEnter`]: the interrupt.
     IsrEnter,
-    /// [`EventKind::IsrExit`]: interrupt, if the source names it.
+    /// [`EventKind::IsrExit`]: the interrupt, if the source names it.
     IsrExit,
-    /// [`EventKind::SetJmp`]: the environment in the word.
+    /// [`EventKind::SetJmp`], with the environment in the word.
     SetJmp,
-    /// [`EventKind::LongJmp`]: the environment in the word.
+    /// [`EventKind::LongJmp`], with the environment in the word.
     LongJmp,
     /// [`EventKind::Time`].
     Time,
-    /// [`EventKind::Other`]: of no meaning that is known here.
+    /// [`EventKind::Other`]: no meaning known to the event model.
     Other,
-    /// Any other [`EventKind`]: the [`Event`] beside the row tells.
+    /// Any other [`EventKind`], which the [`Event`] beside the row holds.
     Rare,
 }
 
 impl RowKind {
-    /// Whether a function is entered, left or called.
+    /// Whether a function is entered, exits or is called.
     #[inline]
     pub const fn is_of_call(self) -> bool {
         matches!(self, Self::Enter | Self::Exit | Self::Called)
     }
 }
 
-/// Stands for something that is not known.
+/// Marks an unknown number.
 pub(super) const NONE: u32 = u32::MAX;
 
 /// One event of a [`Batch`](crate::Batch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// When.
+    /// Timestamp.
     pub time: Time,
-    /// A call site, the environment of a jump, whether a span is of its processor, the number of a caller plus one before an offset in it of 32 bits, or of an exit
-    /// one more than the nanoseconds of its call's self time, or of all of its time; 0 for none.
+    /// Depends on the kind, 0 for none: the call site; the environment of a jump; whether a span is per CPU; for a
+    /// caller, its number plus one in the upper 32 bits and the offset within it in the lower ones; for an exit, one
+    /// more than the nanoseconds of its call's self time or of the whole call.
     pub(super) word: u64,
-    /// The function, or the interrupt.
+    /// The function or the interrupt.
     pub(super) item: u32,
     pub(super) thread: u32,
     pub(super) cpu: u32,
-    /// The stream it stands in.
+    /// The stream that contains it.
     pub stream: StreamId,
-    /// The place of its event among those of the batch.
+    /// Index of its event among the events of the batch.
     pub(super) event: u32,
-    /// What it means.
+    /// Its meaning.
     pub kind: RowKind,
     /// [`Event::named`].
     pub named: bool,
     /// [`Event::record`].
     pub record: bool,
-    /// Whether the word of an exit is the time of its whole call (0 if that is [not known](Row::untimed)); of an enter, whether the call was [found](Row::found); of a
-    /// thread that loses its processor, whether it [may run unseen](Row::unseen); of a time, whether it is
-    /// [the last one](Row::last_time).
+    /// Depends on the kind: for an exit, whether the word is the duration of the whole call (0: [not known](Row::untimed)); for an entry, whether the
+    /// call was [found open](Row::found); for a thread that loses its CPU, whether it [may run unseen](Row::unseen);
+    /// for a time, whether it is [the last one](Row::last_time).
     pub(super) is_whole: bool,
 }
 
 impl Row {
-    /// An event of which nothing else is known. It is a record of the input.
+    /// A row without further details. It is a record of the input.
     #[inline]
     pub const fn new(kind: RowKind, time: Time, stream: StreamId) -> Self {
         Self {
@@ -97,7 +98,7 @@ impl Row {
         }
     }
 
-    /// On this processor, in this thread.
+    /// Sets CPU and thread.
     #[inline]
     #[must_use]
     pub fn at(mut self, cpu: Option<Cpu>, thread: Option<ThreadId>) -> Self {
@@ -106,7 +107,7 @@ impl Row {
         self
     }
 
-    /// Of this function.
+    /// Sets the function.
     #[inline]
     #[must_use]
     pub fn function(mut self, function: Option<FunctionId>) -> Self {
@@ -114,7 +115,7 @@ impl Row {
         self
     }
 
-    /// Of this interrupt.
+    /// Sets the interrupt.
     #[inline]
     #[must_use]
     pub fn interrupt(mut self, interrupt: Option<InterruptId>) -> Self {
@@ -122,7 +123,7 @@ impl Row {
         self
     }
 
-    /// With this call site, or environment of a jump.
+    /// Sets the call site, or the environment of a jump.
     #[inline]
     #[must_use]
     pub const fn word(mut self, word: Addr) -> Self {
@@ -130,7 +131,7 @@ impl Row {
         self
     }
 
-    /// Of a [call](RowKind::Called): it was made here.
+    /// For a [call](RowKind::Called): sets its caller.
     #[must_use]
     pub fn called_by(mut self, caller: Option<Caller>) -> Self {
         self.word = caller.map_or(0, |caller| {
@@ -139,14 +140,15 @@ impl Row {
         self
     }
 
-    /// Of a span: whether it is of its processor.
+    /// For a span: sets whether it is per CPU.
     #[must_use]
     pub const fn per_cpu(mut self, per_cpu: bool) -> Self {
         self.word = per_cpu as u64;
         self
     }
 
-    /// Of an exit: its call took so long, as the source states. That is by the wall where its entry is not in the trace.
+    /// For an exit: sets the duration of its call, as the source states it. It is wall time if the trace lacks the
+    /// entry.
     #[must_use]
     pub const fn took(mut self, wall: Duration) -> Self {
         self.word = wall.0.saturating_add(1);
@@ -154,7 +156,7 @@ impl Row {
         self
     }
 
-    /// Of an exit: how long its call took is not known. The source has no times, and does not state it.
+    /// For an exit: marks the duration of its call as not known, as the source has no times and does not state it.
     #[must_use]
     pub const fn untimed(mut self) -> Self {
         self.word = 0;
@@ -162,13 +164,13 @@ impl Row {
         self
     }
 
-    /// Whether it is an exit of a call of which it is [not known](Self::untimed) how long it took.
+    /// Whether it is an exit of a call whose duration is [not known](Self::untimed).
     #[inline]
     pub const fn is_untimed(&self) -> bool {
         matches!((self.kind, self.word), (RowKind::Exit, 0)) && self.is_whole
     }
 
-    /// Of an enter: its call was found open at this time, and began before; when is not in the trace.
+    /// For an entry: sets whether the call was already open at this time; the trace does not tell when it began.
     #[inline]
     #[must_use]
     pub const fn found(mut self, found: bool) -> Self {
@@ -176,7 +178,8 @@ impl Row {
         self
     }
 
-    /// Of a thread that loses its processor: it may run on another one up to when it is back, of which nothing gives the order.
+    /// For a thread that loses its CPU: sets whether it may run on another CPU until it is back, without any record of
+    /// the order.
     #[inline]
     #[must_use]
     pub const fn unseen(mut self, unseen: bool) -> Self {
@@ -184,13 +187,13 @@ impl Row {
         self
     }
 
-    /// Whether a thread that loses its processor [may run unseen](Self::unseen).
+    /// Whether a thread that loses its CPU [may run unseen](Self::unseen).
     #[inline]
     pub const fn may_run_unseen(&self) -> bool {
         matches!(self.kind, RowKind::SwitchedOut) && self.is_whole
     }
 
-    /// Of a time: it is the last one of its source. What follows has times that are extrapolated.
+    /// For a time: marks it as the last one of its source. Later events have extrapolated times.
     #[inline]
     #[must_use]
     pub const fn last_time(mut self) -> Self {
@@ -204,26 +207,27 @@ impl Row {
         matches!(self.kind, RowKind::Time) && self.is_whole
     }
 
-    /// Whether the call of an enter was [found](Self::found) open.
+    /// Whether the call of an entry was [found open](Self::found).
     #[inline]
     pub const fn is_found(&self) -> bool {
         matches!(self.kind, RowKind::Enter) && self.is_whole
     }
 
-    /// Of a whole call (an [`EventKind::Call`] beside this row): calls of the same function were made within it.
+    /// For a whole call (with an [`EventKind::Call`] beside this row): sets whether it contained calls of the same
+    /// function.
     #[must_use]
     pub const fn recursive(mut self, recursive: bool) -> Self {
         self.is_whole = recursive;
         self
     }
 
-    /// Whether calls of the same function were made [within](Self::recursive) the whole call beside this row.
+    /// Whether the whole call beside this row [contained](Self::recursive) calls of the same function.
     #[inline]
     pub const fn is_recursive(&self) -> bool {
         matches!(self.kind, RowKind::Rare) && self.is_whole
     }
 
-    /// The processor it happened on, if known.
+    /// The CPU of the event, if known.
     #[inline]
     pub const fn cpu(&self) -> Option<Cpu> {
         match self.cpu {
@@ -241,13 +245,13 @@ impl Row {
         }
     }
 
-    /// Processor and thread in one: two events with the same place have the same of both.
+    /// CPU and thread in one number: equal for two events if and only if both are equal.
     #[inline]
     pub const fn place(&self) -> u64 {
         (self.cpu as u64) << 32 | self.thread as u64
     }
 
-    /// The function of an enter or exit, if it is named.
+    /// The function of an entry or exit, if the event names it.
     #[inline]
     pub const fn of_function(&self) -> Option<FunctionId> {
         match self.item {
@@ -256,7 +260,7 @@ impl Row {
         }
     }
 
-    /// The interrupt that is entered or left, if it is named.
+    /// The interrupt that begins or ends, if the event names it.
     #[inline]
     pub const fn of_interrupt(&self) -> Option<InterruptId> {
         match self.item {
@@ -265,7 +269,7 @@ impl Row {
         }
     }
 
-    /// The call site of an enter, if the source records it.
+    /// The call site of an entry, if the source records it.
     #[inline]
     pub const fn call_site(&self) -> Option<Addr> {
         match self.word {
@@ -274,7 +278,7 @@ impl Row {
         }
     }
 
-    /// Where a [call](RowKind::Called) was made, if it is known.
+    /// The caller of a [call](RowKind::Called), if it is known.
     #[inline]
     pub const fn caller(&self) -> Option<Caller> {
         let function = (self.word >> 32) as u32;
@@ -287,14 +291,14 @@ impl Row {
         }
     }
 
-    /// Whether a span is of its processor.
+    /// Whether a span is per CPU.
     #[inline]
     pub const fn is_per_cpu(&self) -> bool {
         self.word != 0
     }
 
-    /// Of an exit, or a [missing one](crate::Gap::MissingExit), the time that its call took less that of all calls that it made,
-    /// where the source measured that: some of these may not be in the trace.
+    /// For an exit, or a [missing one](crate::Gap::MissingExit): the duration of its call without that of all its
+    /// callees, if the source measured it. Some of these may be missing from the trace.
     #[inline]
     pub const fn self_time(&self) -> Option<Duration> {
         match (self.kind, self.word) {
@@ -303,7 +307,8 @@ impl Row {
         }
     }
 
-    /// Of an exit, the time that its call took, where the source states it and the times of entry and exit do not tell.
+    /// For an exit: the duration of its call, if the source states it because the times of entry and exit do not tell
+    /// it.
     #[inline]
     pub const fn wall(&self) -> Option<Duration> {
         match (self.kind, self.word) {
@@ -312,7 +317,7 @@ impl Row {
         }
     }
 
-    /// Whether it is an exit that says no more than when its call ended.
+    /// Whether it is an exit without a stated duration or self time.
     #[inline]
     pub const fn is_plain_exit(&self) -> bool {
         matches!((self.kind, self.word), (RowKind::Exit, 0)) && !self.is_whole
@@ -324,7 +329,7 @@ impl Row {
         Addr(self.word)
     }
 
-    /// The same in a table of several traces, where it has these numbers, and another time.
+    /// Translates its ids to a table that several traces share, and sets another time.
     #[inline]
     #[must_use]
     pub fn renumbered(mut self, numbers: &Numbers, time: Time) -> Self {
@@ -346,7 +351,7 @@ impl Row {
         self
     }
 
-    /// Of an exit whose source states a duration: with that in another unit.
+    /// For an exit whose source states a duration: converts it to another unit.
     #[must_use]
     pub fn rescaled(mut self, scale: impl Fn(Duration) -> Duration) -> Self {
         if self.kind == RowKind::Exit && self.word > 0 {
@@ -355,13 +360,13 @@ impl Row {
         self
     }
 
-    /// Whether an event stands beside it.
+    /// Whether an event accompanies the row.
     #[inline]
     pub const fn has_event(&self) -> bool {
         self.event != NONE
     }
 
-    /// The kind of an event, where a row can say it.
+    /// The row of an event, as far as a row can represent it.
     pub(super) fn of_kind(event: &Event) -> Self {
         let row = |kind| Self::new(kind, event.time, event.stream);
         match &event.kind {
@@ -393,7 +398,7 @@ impl Row {
         }
     }
 
-    /// What it means, as far as it says so; [`EventKind::Other`] where the event beside it does.
+    /// Its meaning, as far as the row represents it; [`EventKind::Other`] if the event beside it does.
     pub(super) fn meaning(&self) -> EventKind {
         match self.kind {
             RowKind::Enter => match self.of_function() {

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use super::{Operand, Pattern, Subject};
 
-/// How a field is compared.
+/// Relation between a field and a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// `==` or `=`.
@@ -21,13 +21,13 @@ pub enum Relation {
     Greater,
     /// `>=`.
     AtLeast,
-    /// `~`: the text or label is one that the value, a [`Pattern`], stands for.
+    /// `~`: the text or label matches the value, a [`Pattern`].
     Like,
-    /// `!~`: it is not.
+    /// `!~`: it does not match.
     Unlike,
 }
 
-/// The signs of relations; those that begin alike with the longest first.
+/// Relation signs. Where one is a prefix of another, the longer one comes first.
 const SIGNS: [(&str, Relation); 9] = [
     ("==", Relation::Equal),
     ("!=", Relation::Unequal),
@@ -40,12 +40,12 @@ const SIGNS: [(&str, Relation); 9] = [
     ("~", Relation::Like),
 ];
 
-/// The value that a field is compared with. What it is is seen from how it is written; the text
-/// stands for itself where the field is text or has a label.
+/// The value that a field is compared with. Its spelling decides whether it is also a number; the text itself is
+/// compared with text fields and labels.
 #[derive(Clone, Debug, PartialEq)]
 struct Constant {
     text: String,
-    /// The number, unless the text was quoted.
+    /// The number, unless the text was quoted or is not a number.
     number: Option<Number>,
 }
 
@@ -55,29 +55,29 @@ enum Number {
     Real(f64),
 }
 
-/// A comparison of a field with a value.
+/// Comparison of a field with a value.
 ///
-/// It does not hold for an event that has no such field, whatever the relation, nor where text is
-/// compared with a number. Text is compared in the order of its characters' numbers.
+/// It is false for events without the field, whatever the relation, and if text is compared with a number. Text is
+/// ordered by code points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Condition {
-    /// Where the field is: names separated by dots.
+    /// Path of the field: names separated by dots.
     field: String,
     relation: Relation,
     constant: Constant,
 }
 
-/// Why a text is no [`Condition`].
+/// Reason why a text is not a [`Condition`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionError {
-    /// There is no relation in it.
+    /// It has no relation.
     NoRelation {
         /// The whole text.
         found: String,
     },
-    /// No field stands before the relation, or no value behind it.
+    /// The field before the relation or the value after it is missing.
     Incomplete {
-        /// What is missing.
+        /// The missing part.
         expected: &'static str,
         /// The whole text.
         found: String,
@@ -103,7 +103,7 @@ impl std::error::Error for ConditionError {}
 impl FromStr for Condition {
     type Err = ConditionError;
 
-    /// Reads `FIELD OP VALUE`. A value in quotes, double or single, is text, also where it looks like a number.
+    /// Parses `FIELD OP VALUE`. A value in double or single quotes is text, even if it looks like a number.
     fn from_str(text: &str) -> Result<Self, ConditionError> {
         let signs = SIGNS.iter().enumerate();
         let first = signs
@@ -150,7 +150,7 @@ impl Constant {
         }
     }
 
-    /// The order of a field's value and this one.
+    /// Orders a field's value relative to this constant.
     fn compare(&self, value: &Operand<'_>) -> Option<Ordering> {
         match value {
             Operand::Integer(value) => self.compare_number(*value),
@@ -179,7 +179,7 @@ impl Constant {
     }
 }
 
-/// Decimal, or hexadecimal with `0x`, with a sign or without.
+/// Parses a decimal number, or a hexadecimal one with `0x`, with an optional minus sign.
 fn integer(text: &str) -> Option<i128> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -197,7 +197,7 @@ fn integer(text: &str) -> Option<i128> {
 }
 
 impl Condition {
-    /// The path of the field that it asks for.
+    /// The path of its field.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field

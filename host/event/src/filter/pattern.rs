@@ -1,27 +1,27 @@
-//! Names with wildcards, and what is to be kept and dropped by them.
+//! Name patterns with wildcards, and selection by them.
 
-/// A name in which `*` stands for any number of characters, and `?` for one.
+/// Name pattern: `*` matches any number of characters, `?` exactly one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern(String);
 
 impl Pattern {
-    /// A pattern; any text is one.
+    /// Creates a pattern; any text is valid.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The pattern as it was given.
+    /// The text of the pattern.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether it stands for `name` as a whole. Takes at most the product of both lengths.
+    /// Whether it matches all of `name`. The time is at most proportional to the product of both lengths.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
         let (mut pattern, mut name) = (self.0.chars(), name.chars());
-        // Behind the last `*`, and where in the name what it stands for may end next.
+        // The pattern after the last `*`, and the next position in the name at which the text matched by `*` may end.
         let mut again = None;
         loop {
             let before = name.clone();
@@ -47,17 +47,17 @@ impl Pattern {
     }
 }
 
-/// What is wanted by its name. Nothing said means everything.
+/// Selection by name. The default accepts all names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
-    /// Only what one of these stands for; everything if there are none ...
+    /// Accept only names that match one of these; all names if empty ...
     pub keep: Vec<Pattern>,
-    /// ... without what one of these stands for.
+    /// ... except those that match one of these.
     pub drop: Vec<Pattern>,
 }
 
 impl Choice {
-    /// Whether something of this name is wanted.
+    /// Whether it accepts this name.
     #[must_use]
     pub fn wants(&self, name: &str) -> bool {
         let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
@@ -91,7 +91,7 @@ mod tests {
             let found = Pattern::new(pattern).matches(name);
             assert_eq!(found, expected, "{pattern} {name}");
         }
-        // Many wildcards take no exponential time.
+        // Many wildcards do not take exponential time.
         assert!(!Pattern::new("*a".repeat(200)).matches(&"a".repeat(199)));
     }
 

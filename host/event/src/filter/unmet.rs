@@ -1,14 +1,15 @@
-//! Which fields conditions ask for that no event has.
+//! Detects conditions on fields that no event has.
 
 use std::collections::BTreeSet;
 
 use super::{Condition, Subject};
 use crate::{Field, Value};
 
-/// So many names are kept: enough for any tracer, and a bound for hostile input.
+/// Maximum number of stored names: enough for any tracer, and a bound for hostile input.
 const MOST: usize = 1_000;
 
-/// The fields that conditions ask for and no event has had so far, and those that events have: for users who misspelt one.
+/// Fields that conditions name and no event has had so far, with the names of existing fields as suggestions for users
+/// who misspelt one.
 #[derive(Clone, Debug, Default)]
 pub struct Unmet {
     fields: Vec<String>,
@@ -16,7 +17,7 @@ pub struct Unmet {
 }
 
 impl Unmet {
-    /// Knows of no event yet.
+    /// Starts with all fields of `conditions` unmet.
     #[must_use]
     pub fn new(conditions: &[Condition]) -> Self {
         let fields = conditions.iter().map(|it| it.field().to_owned());
@@ -26,14 +27,14 @@ impl Unmet {
         }
     }
 
-    /// Takes an event and its fields. Costs nothing once each field was met.
+    /// Records an event and its fields. Free once every field has been met.
     pub fn meet(&mut self, subject: &impl Subject, fields: &[Field]) {
         if self.fields.is_empty() {
             return;
         }
         self.fields.retain(|field| subject.field(field).is_none());
         for field in fields {
-            // What stands in the context is asked for without that name.
+            // Conditions name context fields without the prefix.
             match &field.value {
                 Value::Struct(inner) if field.name == "context" => {
                     inner.iter().for_each(|field| self.name(&field.name));
@@ -54,7 +55,7 @@ impl Unmet {
         self.fields.iter().map(String::as_str)
     }
 
-    /// The names of the fields that events have, in their order.
+    /// The names of the fields that events have, sorted.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| &**name)
     }

@@ -1,4 +1,4 @@
-//! The identities of several traces in one table, each trace's under numbers of their own.
+//! Merges the identities of several traces into one table, and translates each trace's ids.
 
 use super::{Beyond, Change, Function, Identities, Interrupt, News, Thread, next};
 use crate::{
@@ -6,53 +6,53 @@ use crate::{
     WholeCall,
 };
 
-/// Which numbers the things that one trace names have in a table that several traces [join](Identities::join).
+/// Map from the ids of one trace to those of a table that several traces [join](Identities::join).
 #[derive(Clone, Debug, Default)]
 pub struct Numbers {
-    /// Its streams, by their numbers in the trace.
+    /// Streams, indexed by their numbers in the trace.
     pub streams: Vec<StreamId>,
     spaces: Vec<SpaceId>,
     functions: Vec<FunctionId>,
     threads: Vec<ThreadId>,
     interrupts: Vec<InterruptId>,
-    /// What was taken over of counts.
+    /// Counts of the trace that the table includes already.
     beyond: Beyond,
     mapped: u64,
 }
 
-/// The number of something at a place of a list; what was not reported is the first.
+/// The element at `place`, or the first one for ids that were not reported.
 fn at<T: Copy + Default>(numbers: &[T], place: u32) -> T {
     let first = numbers.first().copied().unwrap_or_default();
     numbers.get(place as usize).copied().unwrap_or(first)
 }
 
 impl Numbers {
-    /// The space that is this one in the trace.
+    /// Translates a space of the trace.
     pub fn space(&self, id: SpaceId) -> SpaceId {
         at(&self.spaces, id.0)
     }
 
-    /// The stream that is this one in the trace.
+    /// Translates a stream of the trace.
     pub fn stream(&self, id: StreamId) -> StreamId {
         at(&self.streams, id.0)
     }
 
-    /// The function that is this one in the trace.
+    /// Translates a function of the trace.
     pub fn function(&self, id: FunctionId) -> FunctionId {
         at(&self.functions, id.0)
     }
 
-    /// The thread that is this one in the trace.
+    /// Translates a thread of the trace.
     pub fn thread(&self, id: ThreadId) -> ThreadId {
         at(&self.threads, id.0)
     }
 
-    /// The interrupt that is this one in the trace.
+    /// Translates an interrupt of the trace.
     pub fn interrupt(&self, id: InterruptId) -> InterruptId {
         at(&self.interrupts, id.0)
     }
 
-    /// Gives an event of the trace the numbers of the table.
+    /// Translates all ids of an event of the trace.
     pub fn renumber(&self, event: &mut Event) {
         event.stream = self.stream(event.stream);
         event.thread = event.thread.map(|thread| self.thread(thread));
@@ -97,9 +97,9 @@ impl Numbers {
 }
 
 impl Identities {
-    /// Takes over what became known of one of several traces, under new numbers, of which `numbers` takes note. `time` is what a
-    /// time of that trace is in all of them; a space without a name is called `name`. Nothing else may be interned in such a
-    /// table.
+    /// Merges the changes of one of several traces, and records its new ids in `numbers`. `time` converts a time of
+    /// that trace to the merged time line; spaces without a name are named `name`. Only this function may add
+    /// identities to such a table.
     pub fn join(
         &mut self,
         news: News,
@@ -111,7 +111,7 @@ impl Identities {
             if space.name.is_empty() {
                 name.clone_into(&mut space.name);
             }
-            // Two recordings of one machine: which of them a row is of is to be seen.
+            // Two recordings of one machine have kernels with the same name: distinguish them.
             let mut others =
                 self.spaces.iter().enumerate().filter(|(place, _)| {
                     !numbers.spaces.iter().any(|own| own.0 as usize == *place)
@@ -175,7 +175,7 @@ impl Identities {
 }
 
 impl Beyond {
-    /// What was counted since `earlier`.
+    /// The counts added since `earlier`.
     fn since(self, earlier: Self) -> Self {
         Self {
             functions: self.functions - earlier.functions,

@@ -1,30 +1,31 @@
-//! Address spaces: where addresses and names mean something.
+//! Address spaces: the scopes of addresses and names.
 
 use super::Function;
 use crate::{Addr, Time};
 
-/// Where addresses, names and numbers mean something.
+/// Scope of addresses, names and numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Space {
-    /// What kind of space it is.
+    /// The kind of space.
     pub kind: SpaceKind,
-    /// What to call it where there are several: the trace's place, the program's name.
+    /// Display name where there are several spaces: the trace's path or the program's name.
     pub name: String,
-    /// What else a process was called: before, or behind an exec.
+    /// Other names of the process: earlier ones, or those after an exec.
     pub other_names: Vec<String>,
-    /// The process, where it is one.
+    /// The process id, if it is a process.
     pub pid: Option<u64>,
-    /// The build id of its program, if the trace tells.
+    /// The build id of its program, if the trace records it.
     pub build_id: Option<Vec<u8>>,
-    /// The run-time address of the start of its program's text, if the trace tells.
+    /// The run-time address of the start of its program's text, if the trace records it.
     pub text_base: Option<Addr>,
-    /// What lies where in it, as far as the trace tells, in the order of its records.
+    /// Its mapped files as far as the trace records them, in the order of the records.
     pub mappings: Vec<Mapping>,
 }
 
 impl Space {
-    /// The file that a function of it lies in, by its index in [`mappings`](Self::mappings): the one that held it when it was
-    /// met, or, where the trace told that only later, the latest that holds it.
+    /// The mapping of one of its functions, as an index into [`mappings`](Self::mappings): the one that contained the
+    /// function when it was first seen, or, if the trace recorded the mapping only later, the latest one that contains
+    /// it.
     pub fn file_of(&self, function: &Function) -> Option<u32> {
         let latest = |address| {
             let mut mappings = self.mappings.iter();
@@ -35,10 +36,10 @@ impl Space {
     }
 }
 
-/// The kinds of [`Space`].
+/// Kinds of [`Space`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SpaceKind {
-    /// One program that has the machine to itself.
+    /// A single program that has the machine to itself.
     #[default]
     Firmware,
     /// A kernel and its modules.
@@ -47,26 +48,26 @@ pub enum SpaceKind {
     Process,
 }
 
-/// A file that was mapped into a [`Space`] for a while.
+/// A file that was mapped into a [`Space`] for some time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
-    /// The first address. Of a library of a Kymo recording that was loaded where another one had been, it and all
-    /// addresses in it are moved by a multiple of 2^48.
+    /// First address. In Kymo recordings, a library loaded at addresses of an earlier one is shifted, with all
+    /// addresses in it, by a multiple of 2^48.
     pub start: Addr,
-    /// How many bytes.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Where in the file that is; 0 for a whole image.
+    /// Offset in the file; 0 for a whole image.
     pub offset: u64,
-    /// The file.
+    /// Path of the file.
     pub path: String,
-    /// Its build id, if the trace tells.
+    /// Its build id, if the trace records it.
     pub build_id: Option<Vec<u8>>,
-    /// From when on it is known to be there; `None` if since before the trace.
+    /// Time from which it is known to exist; `None` if it existed before the trace.
     pub since: Option<Time>,
 }
 
 impl Mapping {
-    /// Whether an address lies in it.
+    /// Whether it contains an address.
     pub const fn holds(&self, address: Addr) -> bool {
         address.0.wrapping_sub(self.start.0) < self.bytes
     }

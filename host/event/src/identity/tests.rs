@@ -65,7 +65,7 @@ fn what_is_told_apart_is_bounded() {
         .function(last)
         .and_then(|function| function.name.as_deref());
     assert_eq!(name, Some("(other functions)"));
-    // What is known stays what it is.
+    // Known identities do not change.
     assert_eq!(all.function_at(space, address(7)), FunctionId(7));
     for number in 0..MOST_THREADS + 3 {
         let thread = all.thread(space, Tid(number as u64));
@@ -86,7 +86,7 @@ fn what_is_told_apart_is_bounded() {
 fn a_copy_learns_what_is_new() {
     let (mut all, mut copy) = (Identities::default(), Identities::default());
     let mut known = Known::default();
-    // And so does a copy of that one.
+    // The same holds for a copy of the copy.
     let (mut second, mut known_of_copy) = (Identities::default(), Known::default());
     second.learn(copy.news(&mut known_of_copy));
     let space = all.add_space(Space::default());
