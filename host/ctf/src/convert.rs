@@ -1,12 +1,12 @@
-//! Traces of one version of CTF as traces of the same or the other: whole or in part, and mended where they are damaged.
+//! Converter of traces between versions of CTF, whole or in part. It also repairs damaged traces.
 //!
-//! Nothing here knows what events mean. Names, fields and values are kept, in the order of the trace; headers become the
-//! usual ones, which every reader takes, so a trace that some readers refuse (without sizes and times in its packets, as
-//! Zephyr's) is one that they read. What the wanted version has no word for becomes what comes nearest to it, and what was
-//! changed is counted ([`Summary::changes`]).
+//! The converter does not interpret events. It preserves names, fields and values, in the order of the trace, and writes
+//! standard headers, so that readers accept a trace that some reject (without sizes and times in its packets, as
+//! Zephyr's). A construct that the target version lacks is replaced by the nearest equivalent, and counted
+//! ([`Summary::changes`]).
 //!
-//! Losses stay what they are, where they are: discarded events are counted in the packets, and lost packets leave a hole
-//! in the numbers of the packets. What is lost to damage, of which nobody knows how much it was, is one such packet.
+//! Losses are preserved in place: packets count discarded events, and lost packets are a gap in the sequence numbers.
+//! Content lost to damage, of unknown size, becomes one lost packet.
 //!
 //! ```
 //! use kymo_ctf::convert::{Conversion, Everything};
@@ -42,110 +42,110 @@ use crate::write::TraceWriter;
 
 pub use self::adapt::{Change, Changes};
 
-/// What of a trace is wanted. Everything, of who says nothing else.
+/// Selection of the part of a trace to convert. Defaults to everything.
 pub trait Select {
-    /// Whether the streams of a file are wanted.
+    /// Whether to convert the streams of a file.
     fn stream(&mut self, name: &str) -> bool {
         let _ = name;
         true
     }
 
-    /// The first and last time that are wanted of the streams of the last file that was asked for, in nanoseconds from the
-    /// origin of their clocks. What has no time is wanted.
+    /// The first and last time to convert of the streams of the last file passed to `stream`, in nanoseconds from the
+    /// origin of their clocks. Everything without a time is converted.
     fn span(&self) -> (i64, i64) {
         (i64::MIN, i64::MAX)
     }
 
-    /// Whether the events of a packet may be, and what is missing before it is.
+    /// Whether the events of a packet, and the losses before it, may be converted.
     fn packet(&mut self, packet: &Packet<'_>) -> bool {
         let _ = packet;
         true
     }
 
-    /// Whether an event is wanted.
+    /// Whether to convert an event.
     fn event(&mut self, event: &Event<'_>) -> bool {
         let _ = event;
         true
     }
 
-    /// Whether an event is wanted although it may lie outside the span: without it, what is within could not be understood.
-    /// Asked for every event of the file, in order.
+    /// Whether to convert an event even if it is outside the span, because events within the span depend on it. Called
+    /// for every event of the file, in order.
     fn outside(&mut self, event: &Event<'_>) -> bool {
         let _ = event;
         false
     }
 
-    /// What is added to the facts in the environment of the trace, once all its streams are read: `beyond` if there are
-    /// events behind the span.
+    /// Facts to add to the environment of the trace, once all its streams are read. `beyond`: there are events after
+    /// the span.
     fn facts(&self, beyond: bool) -> Vec<(String, EnvValue)> {
         let _ = beyond;
         Vec::new()
     }
 }
 
-/// All of a trace.
+/// Selects a whole trace.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Everything;
 
 impl Select for Everything {}
 
-/// How to convert.
+/// Converter with its settings.
 #[derive(Debug, Clone, Copy)]
 pub struct Conversion {
     /// The version of CTF to write.
     pub version: Version,
-    /// Whether to go on behind damage. If not, a stream ends there.
+    /// Whether to continue after damage. If not, a stream ends there.
     pub repair: bool,
 }
 
-/// What was done.
+/// Result of a conversion.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Events that were written.
+    /// Number of events written.
     pub events: u64,
-    /// Of those, how many are outside the span that is wanted, for what is within.
+    /// Number of these that are outside the selected span, but needed for the events within.
     pub outside: u64,
-    /// Events that were read and are not wanted.
+    /// Number of events read and not selected.
     pub left_out: u64,
-    /// Streams that hold something.
+    /// Number of streams with content.
     pub streams: u64,
-    /// Events that the streams had discarded.
+    /// Number of events that the streams had discarded.
     pub discarded: u64,
-    /// Packets that were missing. Where the source doesn't know how many, it is one.
+    /// Number of missing packets. Where the source doesn't state how many, it counts as one.
     pub lost_packets: u64,
-    /// What the wanted version of CTF could not say.
+    /// Changes for parts of the trace that the target version of CTF cannot represent.
     pub changes: Changes,
-    /// Places where a stream is damaged.
+    /// Number of places where a stream is damaged.
     pub damaged: u64,
-    /// The first thousand of them, in the order of the streams.
+    /// The first thousand of them, in stream order.
     pub damage: Vec<Damage>,
-    /// What there is to say of streams that end with the [unused rest](crate::Skipped::is_unused) of a buffer.
+    /// Remarks on streams that end with the [unused rest](crate::Skipped::is_unused) of a buffer.
     pub unused: Vec<String>,
-    /// Packets whose times did not enclose those of their events and do now.
+    /// Number of packets whose times did not enclose those of their events and now do.
     pub mended_times: u64,
-    /// Steps of time that go back, which are kept.
+    /// Number of backward steps of time, which are preserved.
     pub backward: u64,
 }
 
-/// Damage that was met.
+/// A damaged place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// The stream, by its name in the trace.
+    /// The name of the stream in the trace.
     pub stream: String,
-    /// What is wrong, and where.
+    /// The error, with its position.
     pub error: DecodeError,
-    /// What was left out because of that; `None` if the stream ends here, as it was not to be repaired.
+    /// The part that was skipped; `None` if the stream ends here because repair was not requested.
     pub skipped: Option<Skipped>,
-    /// Events of the damaged packet that were kept.
+    /// Number of events of the damaged packet that were kept.
     pub kept: u64,
 }
 
-/// A conversion that did not come to its end.
+/// A conversion that failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConvertError {
-    /// The result cannot be begun.
+    /// The output cannot be created.
     #[error(transparent)]
     Create(#[from] CreateError),
     /// A stream cannot be opened.
@@ -156,13 +156,13 @@ pub enum ConvertError {
     Write {
         /// Its name in the trace.
         stream: String,
-        /// Why.
+        /// The reason.
         source: WriteError,
     },
 }
 
 impl Conversion {
-    /// A conversion of everything, up to where a stream is damaged.
+    /// Creates a conversion of everything, which ends a stream at the first damage.
     #[must_use]
     pub const fn new(version: Version) -> Self {
         Self {
@@ -171,14 +171,14 @@ impl Conversion {
         }
     }
 
-    /// Converts a trace into a directory, which is made; an empty one may be there.
+    /// Converts a trace into a directory, which it creates unless there is an empty one.
     ///
-    /// One stream is read after the other, and one packet is held in memory. A file that holds packets of several streams
+    /// It reads one stream after another, and holds one packet in memory. A file that holds packets of several streams
     /// becomes several files.
     ///
     /// # Errors
-    /// When a file cannot be opened or written, or a part of the metadata cannot be said in this version. Damage is none:
-    /// it is in the summary.
+    /// When a file cannot be opened or written, or this version cannot represent a part of the metadata. Damage is not
+    /// an error: the summary reports it.
     pub fn run(
         &self,
         trace: &Trace,
@@ -224,7 +224,7 @@ impl Conversion {
             metadata.environment.extend(facts);
             writer.describe(&metadata)?;
         }
-        // Some readers of CTF 2 take one class of streams at most: those that have none are not needed.
+        // Some readers of CTF 2 support at most one stream class, so unused ones are dropped.
         if used.contains(&true) && used.contains(&false) {
             let mut metadata = writer.plan().metadata().clone();
             let mut used = used.into_iter();

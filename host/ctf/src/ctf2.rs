@@ -1,8 +1,8 @@
-//! CTF 2's metadata: a sequence of JSON fragments to the model.
+//! Reader of CTF 2 metadata: converts a sequence of JSON fragments to the model.
 //!
-//! Each fragment declares one thing (a clock, a class of streams, a class of events), and may refer only to those before
-//! it, so fragments are taken in one after the other. Unlike TSDL nothing hangs on names: roles, locations and selecting
-//! values are stated. After CTF2-SPEC-2.0rB.
+//! Each fragment declares one thing (a clock, a stream class, an event class), and may refer only to earlier ones, so
+//! fragments are processed in order. Unlike in TSDL names carry no meaning: roles, locations and selecting values are
+//! explicit. It follows CTF2-SPEC-2.0rB.
 
 mod about;
 mod classes;
@@ -24,10 +24,10 @@ use crate::metadata::{
     Metadata, Scope, StreamClass, StructClass, Uuid,
 };
 
-/// The character in front of each fragment (RFC 7464).
+/// The separator before each fragment (RFC 7464).
 pub(crate) const SEPARATOR: char = '\u{1e}';
 
-/// Reads the text of a metadata file.
+/// Parses the text of a metadata file.
 pub(crate) fn parse(text: &str) -> Result<Metadata, MetadataError> {
     let mut reader = Fragments {
         text,
@@ -55,10 +55,10 @@ pub(crate) fn parse(text: &str) -> Result<Metadata, MetadataError> {
     reader.finish()
 }
 
-/// Properties of fragments that drafts had: clocks were referred to by their names, and attributes were named otherwise.
+/// Fragment properties of drafts, which referred to clocks by name and named attributes differently.
 const DRAFT_PROPERTIES: [&str; 2] = ["default-clock-class-name", "user-attributes"];
 
-/// Properties that every fragment and field class may have: nothing in them alters decoding.
+/// Properties that every fragment and field class may have; none alters decoding.
 const EVERYWHERE: [&str; 3] = ["type", "attributes", "extensions"];
 
 /// Log levels of LTTng by number.
@@ -80,7 +80,7 @@ pub(crate) const LEVELS: [&str; 15] = [
     "debug",
 ];
 
-/// An object whose properties have been found to be known ones.
+/// An object that has only known properties.
 #[derive(Clone, Copy)]
 struct Object<'j> {
     members: &'j [(String, Json)],
@@ -97,21 +97,20 @@ impl<'j> Object<'j> {
 struct Fragments<'t> {
     text: &'t str,
     metadata: Metadata,
-    /// The preamble has been seen.
+    /// Whether the preamble has been seen.
     begun: bool,
-    /// A trace class has been seen.
+    /// Whether a trace class has been seen.
     trace: bool,
-    /// Clock classes and data stream classes by their ids.
+    /// Clock classes and data stream classes, by id.
     clocks: HashMap<String, ClockId>,
     streams: HashMap<u64, usize>,
-    /// Field classes with names. They are taken apart anew where they are used, because what roles and clocks mean depends
-    /// on the place.
+    /// Named field classes. They are converted anew for each use, because roles and clocks depend on the place of use.
     aliases: HashMap<String, Json>,
-    /// The clocks that say who they are: namespace, name and unique id, and the rest of what they say.
+    /// Identities of clocks: namespace, name and unique id, with the rest of their description.
     identities: HashMap<[String; 3], String>,
-    /// The attributes of fields so far: an alias may be used a thousand times.
+    /// The attributes of fields so far, shared because an alias may be used a thousand times.
     attributes: HashMap<String, AttributesId>,
-    /// Field classes so far, those in aliases counted for each use.
+    /// Number of field classes so far, counting those in aliases for each use.
     parts: u32,
 }
 
@@ -122,12 +121,12 @@ impl Fragments<'_> {
         Err(kind.at(self.text, at.offset))
     }
 
-    /// The error of a property of the wrong kind or value.
+    /// Creates the error for a property of the wrong kind or value.
     fn wrong<T>(&self, at: &Json, property: &'static str, expected: &'static str) -> Read<T> {
         self.fail(at, Kind::Property { property, expected })
     }
 
-    /// `json` as an object with none but the `known` properties and those that may be everywhere.
+    /// Checks that `json` is an object with only `known` properties and those allowed everywhere.
     fn object<'j>(&self, json: &'j Json, known: &[&str]) -> Read<Object<'j>> {
         let Data::Object(members) = &json.data else {
             return self.fail(
@@ -148,7 +147,7 @@ impl Fragments<'_> {
             match (name, &value.data) {
                 ("attributes", Data::Object(_)) => {}
                 ("attributes", _) => return self.wrong(value, "attributes", "an object"),
-                // An extension may alter decoding in any way, and none is known here.
+                // An extension may alter decoding in any way, and this reader supports none.
                 ("extensions", Data::Object(list)) if list.is_empty() => {}
                 ("extensions", Data::Object(_)) => {
                     return self.fail(value, Kind::Unsupported("extension of CTF 2"));
@@ -163,7 +162,7 @@ impl Fragments<'_> {
         })
     }
 
-    /// A property that must be there.
+    /// Returns a required property.
     fn needed<'j>(&self, object: &Object<'j>, name: &'static str) -> Read<&'j Json> {
         let missing = || Kind::Missing(name).at(self.text, object.offset);
         object.get(name).ok_or_else(missing)
@@ -180,7 +179,7 @@ impl Fragments<'_> {
         }
     }
 
-    /// A number that is not negative, if the property is there.
+    /// Returns a nonnegative number, if the property exists.
     fn unsigned(&self, object: &Object<'_>, name: &'static str) -> Read<Option<u64>> {
         let Some(json) = object.get(name) else {
             return Ok(None);
@@ -265,7 +264,7 @@ impl Fragments<'_> {
             return self.fail(json, Kind::Missing("name"));
         };
         let class = self.needed(&about, "field-class")?;
-        // It has to be right even if nobody uses it.
+        // An alias must be valid even if it is never used.
         self.class(class, &Place::default(), 1)?;
         if self
             .aliases
@@ -277,7 +276,7 @@ impl Fragments<'_> {
         Ok(())
     }
 
-    /// Identity and attributes.
+    /// Reads identity and attributes.
     fn about(&self, about: &Object<'_>) -> Read<About> {
         let text = |name| Ok(self.string(about, name)?.map(str::to_owned));
         Ok(About {
@@ -288,7 +287,7 @@ impl Fragments<'_> {
         })
     }
 
-    /// The attributes of a field class, or of a member or option, if it has any.
+    /// Reads the attributes of a field class, member or option, if it has any.
     fn attributes(&mut self, about: &Object<'_>) -> Option<AttributesId> {
         let text = attributes(about.get("attributes")?)?;
         if let Some(known) = self.attributes.get(&text) {
@@ -337,7 +336,7 @@ impl Fragments<'_> {
         Ok(())
     }
 
-    /// The structure of a scope.
+    /// Reads the structure of a scope.
     fn root(
         &mut self,
         about: &Object<'_>,
@@ -448,7 +447,7 @@ impl Fragments<'_> {
             .uid
             .take_if(|uid| Some(&*uid) == canonical.as_ref());
         if let (Some(namespace), Some(name), Some(uid)) = (namespace, name, uid) {
-            // One clock cannot tick in two ways.
+            // Two descriptions of one clock must agree.
             let who = [namespace, name, uid];
             let origin = (clock.absolute, &clock.origin);
             let what = format!(

@@ -1,7 +1,7 @@
-//! What can go wrong, said so that it can be found.
+//! Error types, precise enough to locate each fault.
 //!
-//! Errors about content are `Copy`: they are made on paths that must not allocate, and kept in statistics by the
-//! thousand. They carry where they happened, what was expected and what was found, as far as each applies.
+//! Errors about content are `Copy`: they are created on paths that must not allocate, and statistics store thousands of
+//! them. They carry the position, the expected value and the value found, as far as each applies.
 
 use std::path::PathBuf;
 
@@ -10,15 +10,16 @@ use thiserror::Error;
 use crate::metadata::Scope;
 use crate::read::Origin;
 
-/// Metadata that cannot be used, with the place in its text.
+/// Metadata that cannot be used, with the position in its text.
 ///
-/// Names in the kinds are those of the format at hand: attributes and blocks in CTF 1.8, properties and fragments in CTF 2.
+/// Names in the kinds are those of the format at hand: attributes and blocks in CTF 1.8, properties and fragments in
+/// CTF 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("metadata{}: {kind}", place(*.line, *.column))]
 pub struct MetadataError {
     /// What is wrong.
     pub kind: MetadataErrorKind,
-    /// Where, in bytes from the start of the text (of the joined contents when the metadata is packetized).
+    /// Position in bytes from the start of the text (of the joined contents when the metadata is packetized).
     pub offset: usize,
     /// Line, counted from 1; 0 when there is no text.
     pub line: u32,
@@ -26,7 +27,7 @@ pub struct MetadataError {
     pub column: u32,
 }
 
-/// Where in a text; nothing where there is none.
+/// Formats a position in a text; empty if there is no text.
 fn place(line: u32, column: u32) -> String {
     if line == 0 {
         return String::new();
@@ -44,74 +45,74 @@ pub enum MetadataErrorKind {
     /// The header of a metadata packet has a wrong value.
     #[error("metadata packet: expected {field} {expected}, found {found}")]
     Packet {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
-        /// What it is.
+        /// The value found.
         found: u64,
     },
-    /// A character that begins no token.
+    /// A character that no token begins with.
     #[error("unexpected character {0:?}")]
     Character(char),
-    /// A comment or text that is never closed.
+    /// A comment or text without an end.
     #[error("{0} without an end")]
     Unterminated(&'static str),
     /// A number that is malformed or does not fit.
     #[error("invalid number, expected {0}")]
     Number(&'static str),
-    /// Another token stands here than the grammar wants.
+    /// A token that the grammar does not allow here.
     #[error("expected {expected}, found {found}")]
     Syntax {
-        /// What the grammar wants.
+        /// What the grammar allows.
         expected: &'static str,
-        /// The kind of token that is there.
+        /// The kind of token found.
         found: &'static str,
     },
-    /// A keyword of TSDL stands where a field or type gets its name. (Words of C's types are taken, as some writers use
+    /// A keyword of TSDL used as the name of a field or type. (Keywords of C's types are accepted, as some writers use
     /// them.)
     #[error("a keyword can't be a name; writers put `_` before it")]
     Keyword,
-    /// A zero byte in the text. Other readers stop there, so what follows would mean different things.
+    /// A zero byte in the text. Other readers stop there, so they would read different metadata.
     #[error("a zero byte in the text")]
     Zero,
-    /// The packets of the metadata have another byte order than the trace that they describe.
+    /// The packets of the metadata have a byte order other than that of the trace that they describe.
     #[error("metadata packets: expected {expected}, the byte order of the trace, found {found}")]
     PacketOrder {
-        /// That of the trace.
+        /// The byte order of the trace.
         expected: &'static str,
-        /// That of the packets' headers.
+        /// The byte order of the packets' headers.
         found: &'static str,
     },
-    /// A type name that has not been declared in any enclosing scope.
+    /// A type name that no enclosing scope declares.
     #[error("unknown type name")]
     UnknownType,
     /// A name that is declared twice in one scope.
     #[error("{0} declared twice")]
     Duplicate(&'static str),
-    /// Something that must be there is not.
+    /// A required part is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
-    /// An attribute has a value that it cannot have.
+    /// An invalid value of an attribute.
     #[error("attribute {attribute}: expected {expected}")]
     Attribute {
-        /// Which attribute.
+        /// The attribute.
         attribute: &'static str,
-        /// What it takes.
+        /// What it accepts.
         expected: &'static str,
     },
-    /// A property of a CTF 2 fragment or field class has a value that it cannot have.
+    /// An invalid value of a property of a CTF 2 fragment or field class.
     #[error("property {property}: expected {expected}")]
     Property {
-        /// Which property.
+        /// The property.
         property: &'static str,
-        /// What it takes.
+        /// What it accepts.
         expected: &'static str,
     },
-    /// A property that CTF 2 does not have at this place.
+    /// A property that CTF 2 does not define here.
     #[error("unknown property")]
     UnknownProperty,
-    /// Something that drafts of CTF 2 had (CTF2-SPECRC), and CTF 2.0 has not.
+    /// A construct of drafts of CTF 2 (CTF2-SPECRC) that CTF 2.0 does not have.
     #[error("{0} is of a draft of CTF 2, expected metadata of CTF 2.0")]
     Draft(&'static str),
     /// A legal construct that this crate does not decode.
@@ -120,7 +121,7 @@ pub enum MetadataErrorKind {
     /// A value of an enumeration does not fit its integer, or ends before it starts.
     #[error("enumeration value out of the range of its integer")]
     EnumerationRange,
-    /// The location of a length or tag leads nowhere.
+    /// The location of a length or tag leads to no field.
     #[error("no field for this length or tag, expected an earlier {0} that is always present")]
     Location(&'static str),
     /// A variant without options that its tag can select, or without a tag.
@@ -129,13 +130,13 @@ pub enum MetadataErrorKind {
     /// Declarations are nested too deeply.
     #[error("nested more than {0} levels deep")]
     Depth(u32),
-    /// The types expand to more parts than is sane: metadata that was made to exhaust memory.
+    /// The types expand to too many parts: metadata made to exhaust memory.
     #[error("types expand to more than {0} parts")]
     Size(u32),
 }
 
 impl MetadataErrorKind {
-    /// The error at byte `offset` of `text`.
+    /// Creates the error at byte `offset` of `text`.
     pub(crate) fn at(self, text: &str, offset: usize) -> MetadataError {
         let before = text.get(..offset).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -148,7 +149,7 @@ impl MetadataErrorKind {
         }
     }
 
-    /// The error where there is no text: in metadata built by hand.
+    /// Creates the error for metadata without a text, built by hand.
     pub(crate) const fn nowhere(self) -> MetadataError {
         MetadataError {
             kind: self,
@@ -159,18 +160,18 @@ impl MetadataErrorKind {
     }
 }
 
-/// A packet or event that cannot be decoded, with its place in the stream.
+/// A packet or event that cannot be decoded, with its position in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("packet {packet}, event {event}, byte {}: {kind}", offset / 8)]
 pub struct DecodeError {
     /// What is wrong.
     pub kind: DecodeErrorKind,
-    /// Where, in bits from the start of the stream.
+    /// Position in bits from the start of the stream.
     pub offset: u64,
     /// Number of the packet in the stream, from 0.
     pub packet: u64,
-    /// Number of the event in its packet, from 0; events already decoded count, so 0 also stands for the packet's own
-    /// fields.
+    /// Number of the event in its packet, from 0. It is the number of events decoded before, so 0 also stands for the
+    /// packet's own fields.
     pub event: u64,
 }
 
@@ -178,27 +179,27 @@ pub struct DecodeError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DecodeErrorKind {
-    /// A field reaches beyond the content of its packet.
+    /// A field extends beyond the content of its packet.
     #[error("a field needs {needed} bits, the packet has {left} left")]
     BeyondContent {
-        /// Bits that the field takes.
+        /// Size of the field in bits.
         needed: u64,
-        /// Bits left before the end of the content.
+        /// Bits remaining up to the end of the content.
         left: u64,
     },
     /// The stream ends inside a packet.
     #[error("the stream ends {missing} bits before the end of the packet")]
     Truncated {
-        /// Bits that the packet says it has and that are not there.
+        /// Bits that the packet's size includes and the stream lacks.
         missing: u64,
     },
     /// The packet header does not start with the magic number.
     #[error("magic number: expected 0xc1fc1fc1, found {found:#x}")]
     Magic {
-        /// What is there.
+        /// The value found.
         found: u64,
     },
-    /// The packet header has another UUID than the metadata: the stream belongs to another trace.
+    /// The packet header has a UUID other than that of the metadata: the stream belongs to another trace.
     #[error(
         "the stream belongs to another trace: its packet header has another UUID than the metadata"
     )]
@@ -215,16 +216,16 @@ pub enum DecodeErrorKind {
         /// The id.
         found: u64,
     },
-    /// A packet size that cannot be.
+    /// An impossible packet size.
     #[error(
         "packet of {packet} bits with {content} bits of content: expected whole bytes, and at least {least} bits"
     )]
     PacketSize {
-        /// Size with padding as the packet states it.
+        /// Stated size with padding.
         packet: u64,
-        /// Size without padding as the packet states it.
+        /// Stated size without padding.
         content: u64,
-        /// What the header and context alone take.
+        /// Size of the header and context alone.
         least: u64,
     },
     /// The tag of a variant selects no option.
@@ -235,7 +236,7 @@ pub enum DecodeErrorKind {
         /// The raw value of the tag.
         found: u64,
     },
-    /// The field that holds a length or tag is in an option that is not selected, or is negative.
+    /// The field that holds a length or tag is negative, or in an option that is not selected.
     #[error("{scope:?}: the length or tag of this field is not there")]
     NoSelector {
         /// Scope of the field.
@@ -255,18 +256,18 @@ pub enum DecodeErrorKind {
     /// Two fields share a byte and differ in byte order.
     #[error("byte order changes inside a byte")]
     ByteOrder,
-    /// An event takes no space: there would be no end of them.
+    /// An event that takes no space: a packet could hold endlessly many.
     #[error("an event of no size")]
     EmptyEvent,
-    /// Arrays claim to have very many elements that take no space.
+    /// Arrays with too many elements that take no space.
     #[error("{found} array elements of no size, at most {limit} are believed")]
     TooManyEmpty {
         /// The limit.
         limit: u64,
-        /// How many there would be, as far as they have been counted.
+        /// The number, as far as it was counted.
         found: u64,
     },
-    /// A single event or packet header is larger than a reader is willing to hold in memory.
+    /// A single event or packet header that is larger than a reader holds in memory.
     #[error("larger than {limit} bytes")]
     TooLarge {
         /// The limit in bytes.
@@ -277,13 +278,13 @@ pub enum DecodeErrorKind {
     Io(std::io::ErrorKind),
 }
 
-/// A stream, among those that are merged, that cannot be decoded further.
+/// A stream of a merge that cannot be decoded further.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error("trace {}, stream {}: {error}", origin.trace, origin.stream)]
 pub struct StreamError {
-    /// Which stream.
+    /// The stream.
     pub origin: Origin,
-    /// What is wrong with it.
+    /// The error.
     pub error: DecodeError,
 }
 
@@ -294,24 +295,24 @@ pub enum OpenError {
     /// A file or directory cannot be read.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// A name in a trace directory leads to a pipe, a socket or a device: reading it could wait for ever, or
-    /// never end.
+    /// A name in a trace directory refers to a pipe, a socket or a device: reading it could block forever, or never
+    /// end.
     #[error("{path}: expected a regular file, found {found}")]
     NotAFile {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// What is there.
+        /// What it is.
         found: &'static str,
     },
-    /// The directory holds no trace, nor does any below it.
+    /// Neither the directory nor any below it holds a trace.
     #[error("{path}: no file named metadata here or below")]
     NoTrace {
-        /// Where it was looked for.
+        /// The directory.
         path: PathBuf,
     },
     /// The metadata of a trace is wrong.
@@ -319,58 +320,58 @@ pub enum OpenError {
     Metadata {
         /// The metadata file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in it.
         source: MetadataError,
     },
 }
 
-/// A trace directory that cannot be made.
+/// A trace directory that cannot be created.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CreateError {
     /// A file or directory cannot be written.
     #[error("{path}: {source}")]
     Io {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: std::io::Error,
     },
-    /// The directory holds files, which would become part of the trace.
+    /// The directory is not empty; its files would become part of the trace.
     #[error("{path}: expected no directory or an empty one")]
     NotEmpty {
-        /// Which.
+        /// Its path.
         path: PathBuf,
     },
-    /// The metadata is wrong, or cannot be said in the wanted version of CTF.
+    /// The metadata is wrong, or cannot be represented in this version of CTF.
     #[error(transparent)]
     Metadata(#[from] MetadataError),
 }
 
-/// Something that cannot be written.
+/// Error of a writer.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
     /// The output failed.
     #[error("writing: {0}")]
     Io(#[from] std::io::Error),
-    /// A value does not suit its field.
+    /// A value that does not suit its field.
     #[error("{scope:?}: {error}")]
     Field {
         /// The scope of the field.
         scope: Scope,
-        /// What does not suit.
+        /// The mismatch.
         error: FieldError,
     },
     /// There is no stream class or event class at this position.
     #[error("no {what} at position {index}")]
     NoClass {
-        /// Which kind of class.
+        /// The kind of class.
         what: &'static str,
-        /// The position that was asked for.
+        /// The requested position.
         index: usize,
     },
-    /// Packets and events come in the wrong order.
+    /// Packets and events are written in the wrong order.
     #[error("{0}")]
     Order(&'static str),
 }
@@ -379,12 +380,12 @@ pub enum WriteError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FieldError {
-    /// The field is of another kind.
+    /// The field is of another kind than the value.
     #[error("expected {expected}, found {found}")]
     Kind {
-        /// What the field is.
+        /// The kind of the field.
         expected: &'static str,
-        /// What was given.
+        /// The kind of the value.
         found: &'static str,
     },
     /// A number does not fit.
@@ -394,28 +395,28 @@ pub enum FieldError {
         size: u32,
         /// Whether it is signed.
         signed: bool,
-        /// What was given.
+        /// The value.
         found: i128,
     },
-    /// A structure has another number of members, or an array another number of elements than its length says.
+    /// The wrong number of members for a structure, or of elements for the length of an array.
     #[error("expected {expected} values, found {found}")]
     Count {
-        /// What there should be.
+        /// The required number.
         expected: u64,
-        /// What was given.
+        /// The number of values.
         found: u64,
     },
-    /// A string has a zero byte, which would end it.
+    /// A string contains a zero byte, which would end it.
     #[error("a zero byte in a string")]
     Zero,
-    /// The tag that was written selects another option of the variant, or none.
+    /// The tag written before selects another option of the variant, or none.
     #[error("another variant option than the tag selects")]
     Option,
-    /// A time cannot be distinguished from an earlier or later one by the bits of the clock that the field has: it is before the
-    /// last one, or too far behind it. A new packet can begin at any time.
+    /// A time that readers could not reconstruct from the clock bits in the field: it is before the last one, or too
+    /// far after it. A new packet can begin at any time.
     #[error("time {to} does not follow {from} by the {size} bits of the field")]
     Time {
-        /// The clock before, in ticks.
+        /// The previous clock value, in ticks.
         from: u64,
         /// The time to write, in ticks.
         to: u64,
@@ -425,7 +426,7 @@ pub enum FieldError {
     /// Two fields of different byte order would share a byte.
     #[error("byte order changes inside a byte")]
     ByteOrder,
-    /// What this crate does not write.
+    /// A construct that this crate does not write.
     #[error("unsupported: {0}")]
     Unsupported(&'static str),
 }

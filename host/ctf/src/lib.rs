@@ -2,16 +2,15 @@
 //!
 //! CTF is the format of LTTng, barectf, Zephyr and Kymo: a directory with a `metadata` file, which describes the layout,
 //! and binary streams of packets that hold events, packed to the bit. Both versions of the format, 1.8 and 2, differ in
-//! their metadata above all, and are read alike. This crate turns the metadata into a model
+//! mainly in their metadata; this crate reads both in the same way. It parses the metadata into a model
 //! ([`metadata::Metadata`]), compiles that once into a flat plan, and decodes events by walking the plan over borrowed
-//! bytes, with memory that depends on the number of streams and never on the size of the trace.
+//! bytes. Memory depends on the number of streams, never on the size of the trace.
 //!
 //! # Reading
 //!
-//! [`Trace::open`] takes a trace directory ([`Trace::open_all`] a tree of them, as LTTng leaves it, and
-//! [`Trace::from_memory`] bytes). [`Trace::messages`] then gives everything in the order of time: packets, events, and
-//! what was lost between them. Nothing is allocated for an event; it borrows from the reader until the next one is asked
-//! for.
+//! [`Trace::open`] opens a trace directory ([`Trace::open_all`] a tree of them, as LTTng writes it, and
+//! [`Trace::from_memory`] bytes). [`Trace::messages`] then returns everything ordered by time: packets, events, and
+//! the losses between them. Events are not allocated; each borrows from the reader until the next one is requested.
 //!
 //! ```
 //! use kymo_ctf::{Message, Trace};
@@ -54,9 +53,10 @@
 //! # }
 //! ```
 //!
-//! [`Messages::for_each`] and [`Messages::next_run`] are the same with less to ask for at each event, and twice as quick;
-//! [`Event::visit_all`] shows all fields of an event in one go, and a [`Projection`] those few that are asked for. [`Parallel`] decodes streams side by side in several threads
-//! and gives out, in the order of time, what a function makes of the events.
+//! [`Messages::for_each`] and [`Messages::next_run`] have less overhead per event and are twice as fast.
+//! [`Event::visit_all`] visits all fields of an event in one pass, and a [`Projection`] extracts a few selected fields.
+//! [`Parallel`] decodes streams in several threads, applies a function to the events, and returns its results ordered
+//! by time.
 //!
 //! ```
 //! # use kymo_ctf::{Message, OpenError, Trace};
@@ -81,18 +81,18 @@
 //! ```
 //!
 //! A stream with an error in it ends there, unless its reader is made to [`skip`](StreamReader::skip) the damaged packet
-//! ([`Messages::skip`] in a merge): then it goes on with the next packet that can be found, and says what it left out.
+//! ([`Messages::skip`] in a merge): then it continues with the next packet that it finds, and reports what it skipped.
 //!
-//! [`Event::visit`] shows all fields of an event, nested ones too, to a [`Visitor`]. [`StreamReader`] reads a single stream
-//! from anything that can be read: a pipe, a socket. [`text::Layout`] writes events as `babeltrace2` does.
+//! [`Event::visit`] passes the fields of one scope, including nested ones, to a [`Visitor`]. [`StreamReader`] reads a
+//! single stream from any input: a pipe, a socket. [`text::Layout`] formats events as `babeltrace2` does.
 //!
 //! # Writing
 //!
-//! A [`metadata::Metadata`] is built by hand, with the help of [`metadata::standard`], and compiled to a [`Plan`];
-//! a [`StreamWriter`] then takes values in the order of their fields. The streams are the same in both versions, of which
-//! [`metadata::Metadata::to_tsdl`] and [`metadata::Metadata::to_ctf2`] give the metadata; [`TraceWriter`] makes a trace
-//! directory of all that. What does not suit its field is an error, so what has been written can be read, by `babeltrace2`
-//! too. A field that only CTF 2 has is written as any other, and refused when the metadata is to be of CTF 1.8.
+//! Programs build a [`metadata::Metadata`], with the help of [`metadata::standard`], and compile it to a [`Plan`]; a
+//! [`StreamWriter`] then takes values in the order of their fields. The streams are the same in both versions;
+//! [`metadata::Metadata::to_tsdl`] and [`metadata::Metadata::to_ctf2`] write the metadata, and [`TraceWriter`] a whole
+//! trace directory. A value that does not suit its field is an error, so the output is always readable, also by
+//! `babeltrace2`. Fields that only CTF 2 has are written as any other, and rejected when CTF 1.8 metadata is written.
 //!
 //! ```
 //! use kymo_ctf::metadata::{ByteOrder, Clock, ClockId, EventClass, IntegerClass, Metadata, StreamClass};
@@ -128,14 +128,14 @@
 //!
 //! # Converting
 //!
-//! [`convert`] makes a trace of either version from a trace of either version, whole or in part, and mends damaged ones.
+//! [`convert`] converts traces between versions, whole or in part, and repairs damaged ones.
 //!
-//! # What it does not do
+//! # Limitations
 //!
-//! Of CTF 2, all is read and written. What its metadata says and decoding does not need is kept: names and unique ids
-//! ([`metadata::About`]), and the attributes of everything, fields too ([`metadata::Metadata::attributes`]). An alias of a
-//! field class becomes that class wherever it is used, and what is said of the alias itself goes with it.
-//! Integers, bit arrays and floating point numbers wider than 64 bits are refused, as everywhere.
+//! CTF 2 is read and written completely. Metadata that decoding does not need is preserved: names and unique ids
+//! ([`metadata::About`]), and all attributes, also of fields ([`metadata::Metadata::attributes`]). Aliases of field
+//! classes are expanded where they are used; names and attributes of the alias itself are lost. Integers, bit arrays and
+//! floating point numbers wider than 64 bits are rejected, as in other implementations.
 
 pub mod convert;
 mod ctf2;

@@ -1,8 +1,8 @@
-//! The metadata model: what a trace says about its own layout.
+//! Metadata model: the layout of a trace, as the trace describes it.
 //!
-//! One model stands for CTF 1.8 (written in TSDL) and CTF 2; [`Metadata::parse`] makes it from text, builders make it by
-//! hand for the [writer](crate::StreamWriter). It is plain data: everything is public and nothing in it depends on how it was
-//! written down.
+//! One model represents CTF 1.8 (written in TSDL) and CTF 2. [`Metadata::parse`] reads it from text; programs build it
+//! by hand for the [writer](crate::StreamWriter). It is plain data: everything is public, and nothing depends on the
+//! syntax that it was read from.
 
 mod about;
 mod clock;
@@ -27,8 +27,8 @@ pub use location::{Location, Route, Scope, Target};
 use crate::error::MetadataError;
 pub use crate::tsdl::Warning;
 
-/// Order of bytes in multi-byte fields, and with it the order of bits in a byte: a little-endian field fills bytes from
-/// the least significant bit, a big-endian one from the most significant.
+/// Byte order of multi-byte fields, and with it the bit order within a byte: a little-endian field fills bytes from the
+/// least significant bit, a big-endian one from the most significant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
     /// Least significant byte and bit first.
@@ -38,7 +38,7 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// What it is called.
+    /// Its name in metadata.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,14 +51,14 @@ impl ByteOrder {
 /// A 64-bit integer of either signedness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Value64 {
-    /// From an unsigned field.
+    /// The value of an unsigned field.
     Unsigned(u64),
-    /// From a signed field.
+    /// The value of a signed field.
     Signed(i64),
 }
 
 impl Value64 {
-    /// The number itself, wide enough for both.
+    /// The number, in a type wide enough for both.
     #[must_use]
     pub const fn widen(self) -> i128 {
         match self {
@@ -67,7 +67,7 @@ impl Value64 {
         }
     }
 
-    /// The value when it is not negative.
+    /// The value, unless it is negative.
     #[must_use]
     pub const fn as_u64(self) -> Option<u64> {
         match self {
@@ -77,7 +77,7 @@ impl Value64 {
         }
     }
 
-    /// The value when it fits a signed 64-bit integer.
+    /// The value, if it fits a signed 64-bit integer.
     #[must_use]
     pub const fn as_i64(self) -> Option<i64> {
         match self {
@@ -88,12 +88,12 @@ impl Value64 {
     }
 }
 
-/// A universally unique identifier (RFC 4122), in the order in which it is written.
+/// A universally unique identifier (RFC 4122), its bytes in the order of the notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// Reads the usual notation: `2a6422d0-6cee-11e0-8c08-cb07d7b3a564`.
+    /// Parses the usual notation: `2a6422d0-6cee-11e0-8c08-cb07d7b3a564`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut bytes = [0; 16];
@@ -128,7 +128,7 @@ impl std::fmt::Display for Uuid {
     }
 }
 
-/// The versions of CTF. They differ in their metadata, and in the fields that there are.
+/// Versions of CTF. They differ in their metadata, and in the field classes that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Version {
     /// CTF 1.8, described in TSDL.
@@ -155,32 +155,32 @@ pub enum EnvValue {
     Text(String),
 }
 
-/// Everything that the metadata of a trace says.
+/// Metadata of a trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Metadata {
-    /// Byte order of the trace: of its fields that do not say otherwise.
+    /// Default byte order of fields.
     pub byte_order: ByteOrder,
     /// Identity of the trace.
     pub uuid: Option<Uuid>,
-    /// What else it says of itself.
+    /// Further facts about the trace.
     pub about: About,
     /// User attributes of the preamble, in CTF 2: the text of a JSON object.
     pub preamble_attributes: Option<String>,
     /// User attributes of fields, in CTF 2, indexed by [`AttributesId`]: texts of JSON objects.
     /// [`attributes_id`](Self::attributes_id) adds to them.
     pub attributes: Vec<String>,
-    /// Facts about the origin of the trace, in order.
+    /// Environment of the trace, in order.
     pub environment: Vec<(String, EnvValue)>,
     /// The clocks, indexed by [`ClockId`].
     pub clocks: Vec<Clock>,
-    /// What every packet starts with.
+    /// Fields at the start of every packet.
     pub packet_header: Option<StructClass>,
-    /// The kinds of streams.
+    /// Classes of streams.
     pub streams: Vec<StreamClass>,
 }
 
 impl Metadata {
-    /// Metadata without clocks and streams, to be filled by hand.
+    /// Creates metadata without clocks and streams, to be completed by the caller.
     #[must_use]
     pub const fn new(byte_order: ByteOrder) -> Self {
         Self {
@@ -196,12 +196,12 @@ impl Metadata {
         }
     }
 
-    /// Reads a metadata file: CTF 1.8 text, plain or in metadata packets, or CTF 2 fragments.
+    /// Parses a metadata file: CTF 1.8 text, plain or in metadata packets, or CTF 2 fragments.
     ///
-    /// In CTF 1.8, attributes that are not known do no harm and come back as [warnings](Parsed::warnings).
+    /// In CTF 1.8, unknown attributes are harmless and become [warnings](Parsed::warnings).
     ///
     /// # Errors
-    /// Whatever is wrong with it first, with its line and column.
+    /// The first error, with its line and column.
     pub fn parse(bytes: &[u8]) -> Result<Parsed, MetadataError> {
         let (text, packet_order) = packets::unpack(bytes)?;
         let (metadata, warnings) = if text.starts_with(crate::ctf2::SEPARATOR) {
@@ -223,25 +223,26 @@ impl Metadata {
         })
     }
 
-    /// The metadata as CTF 1.8 text, for the file `metadata` of a trace directory.
+    /// Writes the metadata as CTF 1.8 text, for the file `metadata` of a trace directory.
     ///
     /// # Errors
-    /// When something cannot be said in CTF 1.8: a name that is no C identifier, a role that does not go with the name of
-    /// its field.
+    /// When CTF 1.8 cannot represent something: a name that is not a C identifier, a role that does not match the name
+    /// of its field.
     pub fn to_tsdl(&self) -> Result<String, MetadataError> {
         crate::tsdl::print(self)
     }
 
-    /// The metadata as CTF 2 fragments, for the file `metadata` of a trace directory. The streams are the same in both.
+    /// Writes the metadata as CTF 2 fragments, for the file `metadata` of a trace directory. The streams are the same
+    /// in both.
     ///
     /// # Errors
-    /// When something cannot be said in CTF 2: two clocks in one stream, clock values elsewhere than in packet contexts and
-    /// event headers, a variant two of whose options have one value.
+    /// When CTF 2 cannot represent something: two clocks in one stream, clock values outside packet contexts and event
+    /// headers, a variant with two options that share a value.
     pub fn to_ctf2(&self) -> Result<String, MetadataError> {
         crate::ctf2::print(self)
     }
 
-    /// The metadata in a version of CTF, for the file `metadata` of a trace directory.
+    /// Writes the metadata in a version of CTF, for the file `metadata` of a trace directory.
     ///
     /// # Errors
     /// Those of [`to_tsdl`](Self::to_tsdl) or [`to_ctf2`](Self::to_ctf2).
@@ -286,36 +287,36 @@ impl Metadata {
     }
 }
 
-/// What [`Metadata::parse`] gives.
+/// Result of [`Metadata::parse`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Parsed {
     /// The model, with all locations resolved.
     pub metadata: Metadata,
-    /// What was not understood and left out.
+    /// Parts that were not understood and ignored.
     pub warnings: Vec<Warning>,
-    /// The text as it was parsed, without packets around it: offsets of errors and warnings refer to it.
+    /// The text without metadata packets, to which offsets of errors and warnings refer.
     pub text: String,
 }
 
-/// A kind of stream: what its packets and events have in common.
+/// A class of streams: the common layout of their packets and events.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct StreamClass {
-    /// Number by which packet headers name it.
+    /// Its id in packet headers.
     pub id: u64,
-    /// What it says of itself.
+    /// Further facts about it.
     pub about: About,
-    /// What follows the packet header.
+    /// Fields after the packet header.
     pub packet_context: Option<StructClass>,
-    /// What every event starts with.
+    /// Fields at the start of every event.
     pub event_header: Option<StructClass>,
-    /// What follows the event header in every event.
+    /// Fields after the event header in every event.
     pub event_context: Option<StructClass>,
-    /// The kinds of events.
+    /// Classes of events.
     pub events: Vec<EventClass>,
 }
 
 impl StreamClass {
-    /// A stream class without any fields, to be filled by hand.
+    /// Creates a stream class without any fields, to be completed by the caller.
     #[must_use]
     pub const fn new(id: u64) -> Self {
         Self {
@@ -330,7 +331,7 @@ impl StreamClass {
 }
 
 impl EventClass {
-    /// An event class without any fields, to be filled by hand.
+    /// Creates an event class without any fields, to be completed by the caller.
     #[must_use]
     pub const fn new(id: u64, name: String) -> Self {
         Self {
@@ -345,26 +346,26 @@ impl EventClass {
     }
 }
 
-/// A kind of event.
+/// A class of events.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct EventClass {
-    /// Number by which event headers name it.
+    /// Its id in event headers.
     pub id: u64,
     /// Its name; empty when the metadata gives none.
     pub name: String,
-    /// What else it says of itself.
+    /// Further facts about it.
     pub about: About,
-    /// Severity, as `syslog` or LTTng number it.
+    /// Severity, as numbered by `syslog` or LTTng.
     pub log_level: Option<i64>,
-    /// Where the event is described (Eclipse Modeling Framework).
+    /// Address of the event's description (Eclipse Modeling Framework).
     pub emf_uri: Option<String>,
-    /// What comes between the stream's event context and the payload.
+    /// Fields between the stream's event context and the payload.
     pub context: Option<StructClass>,
     /// The payload.
     pub fields: Option<StructClass>,
 }
 
-/// Whether TSDL reserves `name`, so that no field can be declared by it.
+/// Whether TSDL reserves `name`, so that no field can have that name.
 #[must_use]
 pub fn is_keyword(name: &str) -> bool {
     const KEYWORDS: [&str; 26] = [

@@ -43,10 +43,10 @@ impl Span {
     }
 }
 
-/// How to decode one field, or a run of them.
+/// Decoding instruction for one field, or a run of them.
 #[derive(Debug)]
 pub(crate) enum Node {
-    /// `bits` of fields that nobody asked for, with array elements of no size among them.
+    /// `bits` of fields without effect on others, including array elements of no size.
     Skip { align: u32, bits: u64, empties: u64 },
     /// An integer or enumeration.
     Integer(IntegerNode),
@@ -54,20 +54,20 @@ pub(crate) enum Node {
     Float(FloatClass),
     /// A zero-terminated string.
     String(Encoding),
-    /// Bytes, with what they are said to be.
+    /// Bytes, with their stated media type.
     Blob { count: Count, media_type: Box<str> },
-    /// The UUID in a packet header, as decoding wants it.
+    /// The UUID in a packet header, as decoding needs it.
     Uuid { align: u32 },
     /// Members in order.
     Struct { align: u32, members: Span },
-    /// Elements, each of `size` where that is fixed.
+    /// Elements, each of `size` if that is fixed.
     Array {
         align: u32,
         count: Count,
         element: NodeId,
         size: Option<Fixed>,
     },
-    /// An array that is text.
+    /// An array of characters.
     Text {
         align: u32,
         count: Count,
@@ -79,7 +79,7 @@ pub(crate) enum Node {
     Optional(OptionalNode),
 }
 
-/// What an integer stands for.
+/// Interpretation of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meaning {
     Number,
@@ -87,37 +87,37 @@ pub(crate) enum Meaning {
     Bits,
 }
 
-/// An integer, with everything that its value has an effect on.
+/// An integer, with everything that depends on its value.
 #[derive(Debug, Clone)]
 pub(crate) struct IntegerNode {
     pub class: IntegerClass,
     pub meaning: Meaning,
-    /// The labels, of an enumeration or of bits.
+    /// The labels of an enumeration, or of the bits of a bit map.
     pub mappings: Option<Arc<Mappings>>,
-    /// Slots that take the value.
+    /// Slots that receive the value.
     pub slots: Span,
 }
 
-/// Where an array's length comes from.
+/// Source of an array's length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Count {
     Fixed(u64),
     Slot(u32),
 }
 
-/// A variant: which option belongs to which value of the tag.
+/// A variant: maps values of the tag to options.
 #[derive(Debug)]
 pub(crate) struct VariantNode {
     /// The slot that holds the tag.
     pub slot: u32,
-    /// Slots that a field in one of the options writes: empty before the selected one is decoded.
+    /// Slots that a field in one of the options writes: cleared before the selected one is decoded.
     pub clears: Span,
     /// The options with their names.
     pub options: Span,
     signed: bool,
-    /// Option for each tag value from 0 on, [`NO_OPTION`] where there is none.
+    /// Option for each tag value from 0 on; [`NO_OPTION`] if none.
     dense: Vec<u16>,
-    /// First and last tag value, and option: in the order of the options.
+    /// First and last tag value, and option, in the order of the options.
     ranges: Vec<(i128, i128, u32)>,
 }
 
@@ -133,7 +133,7 @@ impl VariantNode {
         self.search(widen(tag, self.signed))
     }
 
-    /// A value of the tag for each range that selects an option.
+    /// One value of the tag for each range that selects an option.
     pub fn tags(&self) -> impl Iterator<Item = i128> {
         self.ranges.iter().map(|(first, ..)| *first)
     }
@@ -146,12 +146,12 @@ impl VariantNode {
     }
 }
 
-/// A field that is there for some values of its selector.
+/// A field that is present for some values of its selector.
 #[derive(Debug)]
 pub(crate) struct OptionalNode {
     /// The slot that holds the selector.
     pub slot: u32,
-    /// Slots that the field or one in it writes: empty before it is decoded, and when it is not there.
+    /// Slots that the field, or one in it, writes: cleared before it is decoded, and if it is absent.
     pub clears: Span,
     pub node: NodeId,
     signed: bool,
@@ -159,12 +159,12 @@ pub(crate) struct OptionalNode {
 }
 
 impl OptionalNode {
-    /// A value of the selector for each range for which the field is there.
+    /// One value of the selector for each range that makes the field present.
     pub fn selectors(&self) -> impl Iterator<Item = i128> {
         self.ranges.iter().map(|(first, _)| *first)
     }
 
-    /// Whether the raw value of the selector says that the field is there.
+    /// Whether the raw value of the selector makes the field present.
     pub fn present(&self, selector: u64) -> bool {
         let value = widen(selector, self.signed);
         self.ranges
@@ -173,7 +173,7 @@ impl OptionalNode {
     }
 }
 
-/// The number that a slot holds.
+/// The number in a slot.
 const fn widen(raw: u64, signed: bool) -> i128 {
     if signed {
         raw as i64 as i128
@@ -189,12 +189,12 @@ pub(crate) struct Child {
     pub node: NodeId,
 }
 
-/// The programs of a scope.
+/// Programs of a scope.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Program {
     pub full: NodeId,
     pub skip: NodeId,
-    /// The full one as a list, in [`Plan::flat`], if it has a shape for that.
+    /// The full one as a list, an index into [`Plan::flat`], if it can be one.
     pub flat: Option<u32>,
 }
 
@@ -203,9 +203,9 @@ pub(crate) struct Program {
 pub(crate) struct EventPlan {
     pub context: Option<Program>,
     pub fields: Option<Program>,
-    /// The field program of all that follows the header.
+    /// The field program of everything after the header.
     pub body: Option<Box<[field_program::Op]>>,
-    /// The same two and the stream's event context, where that is simple.
+    /// The fast path for the stream's event context, the event context and the payload, if they are simple.
     pub fast_path: Option<fast_path::Payload>,
 }
 
@@ -214,7 +214,7 @@ pub(crate) struct EventPlan {
 pub(crate) struct StreamPlan {
     pub packet_context: Option<Program>,
     pub event_header: Option<Program>,
-    /// What the first bits of an event tell, where its header is simple.
+    /// Table of the events' first bits, if the header is simple.
     pub header_table: Option<header_table::HeaderTable>,
     pub event_context: Option<Program>,
     pub events: Vec<EventPlan>,
@@ -222,17 +222,18 @@ pub(crate) struct StreamPlan {
     dense: Vec<u32>,
     /// ... and a map for the others.
     sparse: BTreeMap<u64, u32>,
-    /// The clock that stamps the events, and how to convert it quickly.
+    /// The clock of the events' timestamps, and its fast conversion.
     pub clock: Option<ClockId>,
     pub scale: Option<Scale>,
-    /// Its times may step back: they [approach](crate::metadata::Clock::approach) the clock instead of following it.
+    /// Whether its times may step back: they [approach](crate::metadata::Clock::approach) the clock instead of
+    /// following it.
     pub steps_back: bool,
-    /// Bits of the counter of discarded events, and of the packet sequence number.
+    /// Size in bits of the counter of discarded events, and of the packet sequence number.
     pub discarded_size: u32,
     pub sequence_size: u32,
 }
 
-/// Stands in that table for a value that selects nothing.
+/// Marks a tag value that selects no option.
 const NO_OPTION: u16 = u16::MAX;
 
 impl StreamPlan {
@@ -247,22 +248,22 @@ impl StreamPlan {
     }
 }
 
-/// Metadata, ready to decode with. Compiling is done once; any number of streams share the plan.
+/// Compiled metadata, ready for decoding. It is compiled once and shared by any number of streams.
 #[derive(Debug)]
 pub struct Plan {
     pub(crate) metadata: Metadata,
     pub(crate) nodes: Vec<Node>,
     pub(crate) children: Vec<Child>,
     pub(crate) flat: Vec<Box<[field_program::Op]>>,
-    /// Slot numbers, cut up by spans.
+    /// Slot numbers, referred to by spans.
     pub(crate) slot_lists: Vec<u32>,
     /// Number of slots.
     pub(crate) slots: usize,
     pub(crate) packet_header: Option<Program>,
     pub(crate) streams: Vec<StreamPlan>,
-    /// Fields of both byte orders occur.
+    /// Whether fields of both byte orders occur.
     pub(crate) mixed: bool,
-    /// The byte order, if there is one.
+    /// The byte order, if there is only one.
     pub(crate) order: Option<ByteOrder>,
 }
 
@@ -270,7 +271,7 @@ impl Plan {
     /// Compiles metadata, resolving it first.
     ///
     /// # Errors
-    /// Whatever [`Metadata::resolve`] finds.
+    /// Those of [`Metadata::resolve`].
     pub fn new(mut metadata: Metadata) -> Result<Self, MetadataError> {
         metadata.resolve()?;
         let mut plan = Self {
@@ -301,17 +302,17 @@ impl Plan {
     }
 }
 
-/// A size that is known before decoding, if the field begins at a multiple of `align`.
+/// A size known before decoding, if the field begins at a multiple of `align`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fixed {
     pub align: u32,
     pub bits: u64,
-    /// Elements of arrays in it that take no space, to be counted against their limit.
+    /// Number of elements of arrays in it that take no space, which count against their limit.
     pub empties: u64,
 }
 
 impl Fixed {
-    /// The size of `count` of these in an array: each but the last is padded to the alignment of the next.
+    /// The size of an array with `count` such elements: each but the last is padded to the alignment of the next.
     pub fn times(self, count: u64) -> u64 {
         let before = count
             .saturating_sub(1)
@@ -323,7 +324,7 @@ impl Fixed {
         }
     }
 
-    /// Elements of no size in an array of `count` of these, these themselves included.
+    /// Number of elements of no size in an array of `count` of these, including these themselves.
     pub fn empties_in(self, count: u64) -> u64 {
         count.saturating_mul(self.empties.saturating_add(u64::from(self.bits == 0)))
     }

@@ -21,41 +21,41 @@ use fields::Fields;
 use line::{Label, Line};
 use program::{Enumerations, Program};
 
-/// Writes events of one trace.
+/// Formats events of one trace.
 #[derive(Debug, Clone)]
 pub struct Layout {
     enumerations: Enumerations,
-    /// By class.
+    /// Indexed by stream class.
     streams: Vec<StreamText>,
-    /// What the programs were compiled from: they are of no use for the events of another.
+    /// The plan that the programs were compiled from: they do not work for events of another plan.
     plan: Option<Arc<Plan>>,
 }
 
-/// What the events of a stream class have in common.
+/// Properties shared by the events of a stream class.
 #[derive(Debug, Clone)]
 struct StreamText {
-    /// Whether anything of its packet context is shown, and how, if that is known.
+    /// Whether its packet context has fields to show, and the program for that, if there is one.
     shows_context: bool,
     context: Option<Program>,
-    /// By class.
+    /// Indexed by event class.
     events: Vec<EventText>,
 }
 
 /// An event class.
 #[derive(Debug, Clone)]
 struct EventText {
-    /// What stands between the time and the fields.
+    /// Text between the time and the fields.
     head: Box<[Label]>,
-    /// All fields behind the header, if it is known how to show them.
+    /// Program that shows all fields after the header, if they have one.
     body: Option<Program>,
-    /// Bytes that a line may have, as long as no value in it is long.
+    /// Bytes to reserve for a line without long values.
     room: usize,
 }
 
 impl Layout {
-    /// The layouts for the events of each of several traces that are shown together.
+    /// Creates a layout for each of several traces that are shown together.
     ///
-    /// Traces of one UUID are parts of one and go without a name of their own.
+    /// Traces with the same UUID are parts of one trace and are shown without a name of their own.
     #[must_use]
     pub fn of(traces: &[Trace]) -> Vec<Self> {
         let name = |trace: &Trace| {
@@ -76,8 +76,8 @@ impl Layout {
             .collect()
     }
 
-    /// The layout for events of a trace with this metadata, found under this name. It takes longer than one [of](Self::of) a
-    /// trace, which is compiled.
+    /// Creates a layout for a trace with this metadata and this name. It is slower than a layout created by
+    /// [`of`](Self::of), which is compiled.
     #[must_use]
     pub fn new(metadata: &Metadata, name: &str) -> Self {
         let host = env_text(metadata, "hostname");
@@ -117,7 +117,7 @@ impl Layout {
         }
     }
 
-    /// Compiles what can be, for events of this plan.
+    /// Compiles as much as possible, for events of this plan.
     pub(crate) fn compiled(mut self, plan: &Arc<Plan>) -> Self {
         for (stream, compiled) in self.streams.iter_mut().zip(&plan.streams) {
             stream.compile(plan, compiled, &mut self.enumerations);
@@ -155,7 +155,7 @@ impl Layout {
                     out.truncate(start + length);
                     return;
                 }
-                // Some value is long.
+                // Some value is longer than the reserved space.
                 room *= 2;
             }
         }
@@ -175,7 +175,7 @@ impl Layout {
     }
 }
 
-/// Bytes that a line has besides its head and labels, as a rule: for a time, some values, and the rest of a chunk.
+/// Bytes usually needed besides the head and labels: for a time, some values and the rest of a chunk.
 const ROOM: usize = 256;
 
 impl StreamText {
@@ -199,7 +199,7 @@ impl StreamText {
     }
 }
 
-/// What stands behind the time of an event and before its fields; `sources`: there is something besides the trace's name.
+/// Text between the time of an event and its fields; `sources` is set if there is anything besides the trace's name.
 fn head(prefix: &str, mut sources: bool, class: &EventClass) -> String {
     let mut head = prefix.to_owned();
     let mut add = |part: String| {
@@ -231,7 +231,7 @@ fn head(prefix: &str, mut sources: bool, class: &EventClass) -> String {
     head
 }
 
-/// Whether anything of the packet context is shown.
+/// Whether the packet context has fields to show.
 fn shows_context(stream: &StreamClass) -> bool {
     let members = stream.packet_context.iter().flat_map(|root| &root.members);
     let mut roles = members.map(|member| member.class.as_integer().and_then(|class| class.role));
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use crate::{Message, Messages};
 
-    /// A field of each kind that compiled text has a step for, in two scopes.
+    /// One field of each kind that has a compiled step, in two scopes.
     const METADATA: &str = r#"/* CTF 1.8 */
         typealias integer { size = 8; align = 8; } := u8;
         trace { major = 1; minor = 8; byte_order = le; };
@@ -300,7 +300,7 @@ mod tests {
     fn every_kind_of_step() {
         let mut stream = vec![0, 0, 3, 9];
         for (label, tag) in [(9u8, 0u8), (10, 1), (11, 1)] {
-            // The payload is aligned as its last field is.
+            // The payload has the alignment of its last field.
             stream.extend_from_slice(&[7, 5, 0, 0, 0xe8 | 2, 0xfe, 0x5f]);
             stream.extend_from_slice(b"it's & #1, of more than sixteen bytes\0");
             stream.extend_from_slice(&[2, 0, 200, b'a', b'?', 0, b'x', label, tag]);

@@ -1,8 +1,8 @@
-//! CTF 1.8's metadata language, TSDL: text to model and back.
+//! TSDL, the metadata language of CTF 1.8: parser and printer.
 //!
-//! TSDL is C's declarations with attributes. Like C it cannot be parsed without knowing which identifiers are types, so
-//! the parser resolves type names while it reads and there is no syntax tree in between. Byte order is the exception: a
-//! type declared before the `trace` block may mean the byte order that the block states, so that is looked up first.
+//! TSDL is C's declarations with attributes. As in C, parsing depends on which identifiers are types, so the parser
+//! resolves type names while it reads, without a syntax tree. Byte order is the exception: a type declared before the
+//! `trace` block may refer to the byte order in that block, so that is looked up first.
 
 mod attributes;
 mod declarators;
@@ -24,11 +24,11 @@ pub(crate) fn parse(text: &str) -> Result<(Metadata, Vec<Warning>), MetadataErro
     parser::Parser::new(text).and_then(parser::Parser::parse)
 }
 
-/// Something in metadata that is not understood and does no harm.
+/// A part of metadata that is not understood and harmless.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// What it is, as written: the name of an attribute or block.
+    /// The name of the attribute or block, as written.
     pub name: String,
-    /// Where, in bytes from the start of the text.
+    /// Position in bytes from the start of the text.
     pub offset: usize,
 }

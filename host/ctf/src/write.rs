@@ -1,8 +1,9 @@
-//! Writing traces: streams of packets that follow metadata.
+//! Stream writer: packets of events that conform to given metadata.
 //!
-//! The metadata is a [`Metadata`](crate::metadata::Metadata) built by hand (see [`standard`](crate::metadata::standard)
-//! for the usual headers) or parsed; [`Metadata::to_tsdl`](crate::metadata::Metadata::to_tsdl) gives the text for the file
-//! `metadata`. Values are checked against it: what is written can be read.
+//! The metadata is a [`Metadata`](crate::metadata::Metadata), built by hand (see
+//! [`standard`](crate::metadata::standard) for the usual headers) or parsed;
+//! [`Metadata::to_tsdl`](crate::metadata::Metadata::to_tsdl) gives the text for the file `metadata`. The writer checks
+//! values against it, so the output is always readable.
 
 mod bits;
 mod datum;
@@ -22,13 +23,13 @@ pub(crate) use datum::{Item, View};
 pub use directory::{StreamFile, TraceWriter};
 use header::{Selectors, check_context, stamp};
 
-/// The number at the start of every packet.
+/// The magic number at the start of every packet.
 const MAGIC: u64 = 0xc1fc_1fc1;
 
 /// Writes one stream.
 ///
-/// A packet is held in memory until it ends, because its beginning says how long it is. When it is large enough (see
-/// [`packet_size`](Self::packet_size)) end it and begin another one.
+/// The writer holds a packet in memory until it ends, because its header states its size. When the packet is large
+/// enough (see [`packet_size`](Self::packet_size)), end it and begin another one.
 #[derive(Debug)]
 pub struct StreamWriter<W> {
     plan: Arc<Plan>,
@@ -36,48 +37,48 @@ pub struct StreamWriter<W> {
     out: W,
     bits: Bits,
     open: bool,
-    /// What the packet context has room for, to be filled in when the packet ends: bit position and class.
+    /// Fields of the packet context that are filled in when the packet ends: bit position and class.
     end: Option<Later>,
     content_size: Option<Later>,
     packet_size: Option<Later>,
     discarded: Option<Later>,
-    /// A packet without a size has been written, behind which none can be found.
+    /// A packet without a size has been written, so no other can follow it.
     endless: bool,
     sequence: u64,
     instance: u64,
     clocks: Vec<u64>,
-    /// The clocks as they were before the event at hand.
+    /// Clock values before the current event.
     saved: Vec<u64>,
     slots: Vec<Option<u64>>,
     last: Option<ByteOrder>,
-    /// What decides on the shape of packet headers and event headers.
+    /// Selectors of the layouts of packet headers and event headers.
     packet_selectors: Selectors,
     event_selectors: Selectors,
-    /// The clock that event headers have room for.
+    /// The clock that event headers record.
     stamp: Option<usize>,
-    /// Readers may take its times for steps back.
+    /// Readers may interpret its times as steps back.
     steps_back: bool,
-    /// The id that the last event header says.
+    /// The id in the last event header.
     event_id: Option<u64>,
-    /// The clocks before a header is tried.
+    /// Clock values before an attempt to encode a header.
     tried: Vec<u64>,
 }
 
-/// A field whose value is not known yet.
+/// A field whose value is not yet known.
 #[derive(Debug, Clone, Copy)]
 struct Later {
     at: u64,
     class: IntegerClass,
 }
 
-/// The outcome of encoding a scope.
+/// Result of encoding a scope.
 type Encoded = Result<(), FieldError>;
 
 impl<W: Write> StreamWriter<W> {
-    /// A writer for a stream of the class at position `stream_class`.
+    /// Creates a writer for a stream of the class at position `stream_class`.
     ///
     /// # Errors
-    /// When there is no such class, or its packets have sizes or times at a place where they cannot be filled in.
+    /// When there is no such class, or its packets have sizes or times at positions where they cannot be filled in.
     pub fn new(plan: Arc<Plan>, stream_class: usize, out: W) -> Result<Self, WriteError> {
         let Some(class) = plan.streams.get(stream_class) else {
             return Err(WriteError::NoClass {
@@ -120,19 +121,19 @@ impl<W: Write> StreamWriter<W> {
         })
     }
 
-    /// Sets the number of the stream within its class, for packet headers that have a `stream_instance_id`.
+    /// Sets the stream's number within its class, for packet headers that have a `stream_instance_id`.
     #[must_use]
     pub fn instance(mut self, instance: u64) -> Self {
         self.instance = instance;
         self
     }
 
-    /// Counts packets that are missing before the next one, so that readers see the gap.
+    /// Counts packets as lost before the next one, so that readers see the gap.
     pub fn skip_packets(&mut self, count: u64) {
         self.sequence = self.sequence.wrapping_add(count);
     }
 
-    /// Size of the open packet so far, in bytes.
+    /// Current size of the open packet, in bytes.
     #[must_use]
     pub fn packet_size(&self) -> u64 {
         self.bits.position().div_ceil(8)
@@ -140,8 +141,8 @@ impl<W: Write> StreamWriter<W> {
 
     /// Begins a packet at a time, in ticks of the stream's clock.
     ///
-    /// `context` has the members of the packet context that this writer does not know, in order: those without a role, and
-    /// the CPU.
+    /// `context` has the members of the packet context that the writer cannot fill in by itself, in order: those
+    /// without a role, and the CPU.
     ///
     /// # Errors
     /// When a packet is open, when an earlier one has no size, or when a value does not suit its field.
@@ -149,7 +150,7 @@ impl<W: Write> StreamWriter<W> {
         self.begin_packet_with(ticks, context.iter().copied())
     }
 
-    /// Likewise, of values in any form.
+    /// As `begin_packet`, for values in any representation.
     pub(crate) fn begin_packet_with<'d, I: Item<'d>>(
         &mut self,
         ticks: u64,
@@ -239,8 +240,8 @@ impl<W: Write> StreamWriter<W> {
         result
     }
 
-    /// Tries the shapes that a header can have until one does. Of several errors the one that a new packet would mend is
-    /// reported, or else the first.
+    /// Tries the layouts of a header until one fits. If none does, it returns the error that a new packet would avoid,
+    /// if there is one, or else the first.
     fn first_that_fits(
         &mut self,
         tries: usize,
@@ -303,7 +304,7 @@ impl<W: Write> StreamWriter<W> {
         none_given(used, found)
     }
 
-    /// A field of the packet context that this writer knows, or will know at the end.
+    /// Writes a field of the packet context that the writer fills in, now or at the end of the packet.
     fn packet_field(&mut self, node: &IntegerNode, ticks: u64) -> Encoded {
         self.bits.align(node.class.align);
         let later = Some(Later {
@@ -325,12 +326,12 @@ impl<W: Write> StreamWriter<W> {
 
     /// Writes an event of the class at position `event_class`, at a time in ticks of the stream's clock.
     ///
-    /// `fields` has the members of the stream's event context, of the event's context and of the payload, in order, one
-    /// after the other.
+    /// `fields` has the members of the stream's event context, of the event's context and of the payload, concatenated
+    /// in this order.
     ///
     /// # Errors
-    /// When no packet is open, there is no such class, or a value does not suit its field. Nothing of the event has been
-    /// written then; one whose time does not fit can be written into a new packet.
+    /// When no packet is open, there is no such class, or a value does not suit its field. Then nothing of the event
+    /// has been written; if its time does not fit, it can be written into a new packet.
     pub fn event(
         &mut self,
         event_class: usize,
@@ -340,7 +341,7 @@ impl<W: Write> StreamWriter<W> {
         self.event_with(event_class, ticks, fields.iter().copied())
     }
 
-    /// Likewise, of values in any form.
+    /// As `event`, for values in any representation.
     pub(crate) fn event_with<'d, I: Item<'d>>(
         &mut self,
         event_class: usize,
@@ -455,12 +456,12 @@ impl<W: Write> StreamWriter<W> {
         result
     }
 
-    /// Ends the packet at a time in ticks, and hands it to the output.
+    /// Ends the packet at a time in ticks, and writes it to the output.
     ///
-    /// `discarded` counts the events that the stream could not take so far, since its beginning.
+    /// `discarded` is the number of events dropped since the beginning of the stream.
     ///
     /// # Errors
-    /// When no packet is open, when its size or end does not fit the fields for them, or when the output fails.
+    /// When no packet is open, when its size or end time does not fit its field, or when the output fails.
     pub fn end_packet(&mut self, ticks: u64, discarded: u64) -> Result<(), WriteError> {
         if !std::mem::take(&mut self.open) {
             return Err(WriteError::Order("a packet ends before it has begun"));
@@ -484,7 +485,7 @@ impl<W: Write> StreamWriter<W> {
             let Some(Later { at, class }) = later else {
                 continue;
             };
-            // A counter goes round and a partial time keeps its low bits; a size has to be whole.
+            // Counters wrap and partial times keep their low bits; a size must be exact.
             let counts = matches!(class.role, Some(Role::EventsDiscarded | Role::TimestampEnd));
             let value = if counts {
                 value & mask(class.size)
@@ -515,7 +516,7 @@ impl<W: Write> StreamWriter<W> {
         Ok(())
     }
 
-    /// Gives the output back, flushed.
+    /// Returns the output, flushed.
     ///
     /// # Errors
     /// When a packet is open, or the output fails.
@@ -547,7 +548,7 @@ const fn mask(size: u32) -> u64 {
     u64::MAX >> (64 - size)
 }
 
-/// Number of members of the structure at the root of a scope.
+/// Number of members of a scope's root structure.
 fn members(plan: &Plan, root: NodeId) -> usize {
     match plan.node(root) {
         Some(Node::Struct { members, .. }) => members.of(&plan.children).len(),
@@ -555,7 +556,7 @@ fn members(plan: &Plan, root: NodeId) -> usize {
     }
 }
 
-/// Refuses values behind those that were used.
+/// Rejects surplus values.
 const fn none_given(used: u64, found: u64) -> Encoded {
     if used == found {
         return Ok(());
