@@ -1,24 +1,24 @@
-//! Bits out of bytes.
+//! Bit reader for packets.
 //!
 //! In CTF a little-endian field takes bits from the low end of each byte, a big-endian one from the high end, and both
-//! may start anywhere. Almost every field of real traces is a whole number of bytes on a byte boundary, so that has a path
-//! of its own.
+//! may start at any bit. Almost every field of real traces consists of whole bytes on a byte boundary, so those have a
+//! separate fast path.
 
 use crate::error::DecodeErrorKind as Kind;
 use crate::metadata::{ByteOrder, FloatClass};
 
-/// Why a walk stopped before its end.
+/// Reason why a walk stopped early.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The bytes are wrong, at this bit of the packet.
+    /// Invalid content at this bit of the packet.
     Fault(Kind, u64),
     /// The bytes up to this bit of the packet are not in memory yet.
     More(u64),
 }
 
-/// A place in the bytes of a packet, of which only a part may be in memory.
+/// Position in a packet, of which only a part may be in memory.
 ///
-/// Positions are in bits from the start of the packet, because that is what alignment refers to.
+/// Positions are in bits from the start of the packet, because alignment refers to that.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cursor<'b> {
     /// The part of the packet that is in memory ...
@@ -27,9 +27,9 @@ pub(super) struct Cursor<'b> {
     origin: u64,
     /// Position of the next field.
     pub at: u64,
-    /// Where the content of the packet ends; `u64::MAX` as long as nobody knows.
+    /// End of the packet's content; `u64::MAX` while it is unknown.
     pub end: u64,
-    /// Byte order of the field before, where it matters.
+    /// Byte order of the previous field, where it matters.
     last: Option<ByteOrder>,
     /// Whether the trace has fields of both byte orders.
     mixed: bool,
@@ -57,7 +57,7 @@ impl<'b> Cursor<'b> {
         Ok(())
     }
 
-    /// Moves over `bits` without looking at them.
+    /// Skips `bits`.
     pub fn skip(&mut self, bits: u64) -> Result<(), Stop> {
         let start = self.at;
         self.at = self.check(bits)?;
@@ -65,7 +65,7 @@ impl<'b> Cursor<'b> {
         Ok(())
     }
 
-    /// The position behind `bits` more, if they are content and in memory.
+    /// The position after `bits` more, if they are within the content and in memory.
     fn check(&self, bits: u64) -> Result<u64, Stop> {
         let behind = self
             .at
@@ -85,13 +85,13 @@ impl<'b> Cursor<'b> {
         }
     }
 
-    /// The byte at the current position and those behind it.
+    /// The bytes from the current position on.
     fn here(&self) -> &'b [u8] {
         let index = usize::try_from((self.at - self.origin) / 8).unwrap_or(usize::MAX);
         self.bytes.get(index..).unwrap_or(&[])
     }
 
-    /// An unsigned integer of 1 to 64 bits.
+    /// Reads an unsigned integer of 1 to 64 bits.
     #[inline]
     pub fn integer(&mut self, size: u32, order: ByteOrder) -> Result<u64, Stop> {
         let behind = self.check(u64::from(size))?;
@@ -108,7 +108,7 @@ impl<'b> Cursor<'b> {
         Ok(value)
     }
 
-    /// A floating point number; narrower ones widen without loss.
+    /// Reads a floating point number; narrower ones are widened without loss.
     pub fn float(&mut self, class: &FloatClass) -> Result<f64, Stop> {
         let mut bits = self.integer(class.size, class.byte_order)?;
         if class.reversed {
@@ -117,9 +117,10 @@ impl<'b> Cursor<'b> {
         Ok(float(bits, class.size))
     }
 
-    /// An LEB128 integer and the bits of payload that it takes, 64 at most; the position is at a byte.
+    /// Reads an LEB128 integer; returns its payload and the size of that in bits, at most 64. The position is on a byte
+    /// boundary.
     ///
-    /// Bytes that say nothing new (more of the sign) are legal, so only a value that needs more than 64 bits is refused.
+    /// Redundant bytes (repeating the sign) are legal, so only a value that needs more than 64 bits is rejected.
     pub fn variable(&mut self, signed: bool) -> Result<(u64, u32), Stop> {
         let start = self.at;
         let (mut value, mut shift) = (0u64, 0u32);
@@ -131,7 +132,7 @@ impl<'b> Cursor<'b> {
             let used = 64u32.saturating_sub(shift).min(7);
             value |= low.checked_shl(shift).unwrap_or(0);
             if used < 7 {
-                // What goes beyond 64 bits must repeat the sign, or be zero.
+                // Bits beyond 64 must repeat the sign, or be zero.
                 let beyond = (low >> used) as u8;
                 let negative = signed && value >> 63 == 1;
                 let sign = if negative { 0x7f >> used } else { 0 };
@@ -149,7 +150,7 @@ impl<'b> Cursor<'b> {
         }
     }
 
-    /// `length` bytes; the position is at a byte.
+    /// Reads `length` bytes; the position is on a byte boundary.
     pub fn bytes(&mut self, length: u64) -> Result<&'b [u8], Stop> {
         let bits = length.saturating_mul(8);
         let behind = self.check(bits)?;
@@ -160,7 +161,7 @@ impl<'b> Cursor<'b> {
         Ok(bytes.unwrap_or(&[]))
     }
 
-    /// The bytes before the next zero character of `unit` bytes, and moves behind that; the position is at a byte.
+    /// Reads up to the next zero character of `unit` bytes and moves past it; the position is on a byte boundary.
     pub fn string(&mut self, unit: u32) -> Result<&'b [u8], Stop> {
         let left = usize::try_from((self.end - self.at) / 8).unwrap_or(usize::MAX);
         let bytes = self.here();
@@ -170,7 +171,8 @@ impl<'b> Cursor<'b> {
                 self.at += (length as u64 + u64::from(unit)) * 8;
                 Ok(inside.get(..length).unwrap_or(&[]))
             }
-            // Without an end in what is here: ask for one byte more than there is, which tells which of the two it is.
+            // No terminator in memory: request one byte more than there is, which shows whether the content or only the
+            // memory ends.
             None => {
                 let needed = (inside.len() as u64 + 1) * 8;
                 self.check(needed).and(Err(Stop::More(self.at + needed)))
@@ -179,7 +181,7 @@ impl<'b> Cursor<'b> {
     }
 }
 
-/// The place of the first zero character of `unit` bytes.
+/// The offset of the first zero character of `unit` bytes.
 #[inline]
 pub(crate) fn zero(bytes: &[u8], unit: u32) -> Option<usize> {
     if unit == 1 {
@@ -191,14 +193,15 @@ pub(crate) fn zero(bytes: &[u8], unit: u32) -> Option<usize> {
     Some(index * unit)
 }
 
-/// The place of the first zero byte.
+/// The offset of the first zero byte.
 #[inline(always)]
 pub(super) fn zero_byte(bytes: &[u8]) -> Option<usize> {
     near_zero(bytes).or_else(|| memchr::memchr(0, bytes))
 }
 
-/// The same if it is one of the first bytes and others follow. Most strings are short, so these are looked at by themselves,
-/// 16 at once: lengths differ, and a loop would be left at another place each time.
+/// The offset of the first zero byte if it is near the start and enough bytes follow. Most strings are short, so the
+/// first 16 bytes are tested at once: a loop would end after a different number of iterations each time, which branch
+/// prediction handles badly.
 #[inline(always)]
 pub(super) fn near_zero(bytes: &[u8]) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;
@@ -220,17 +223,17 @@ pub(super) fn near_zero(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// The lowest `size` bits the other way round; `size` is 1 to 64.
+/// Reverses the lowest `size` bits; `size` is 1 to 64.
 pub(crate) const fn reverse(bits: u64, size: u32) -> u64 {
     bits.reverse_bits() >> (64 - size)
 }
 
-/// The lowest `size` bits set; `size` is 1 to 64.
+/// A mask of the lowest `size` bits; `size` is 1 to 64.
 const fn mask(size: u32) -> u64 {
     u64::MAX >> (64 - size)
 }
 
-/// The integer of `size` bits that begins at bit `offset`, 0 to 7, of `bytes`.
+/// Loads the integer of `size` bits that begins at bit `offset`, 0 to 7, of `bytes`.
 #[inline(always)]
 pub(super) fn load(bytes: &[u8], offset: u32, size: u32, order: ByteOrder) -> u64 {
     match (bytes.first_chunk::<8>(), order) {
@@ -244,7 +247,7 @@ pub(super) fn load(bytes: &[u8], offset: u32, size: u32, order: ByteOrder) -> u6
     }
 }
 
-/// The floating point number that `size` bits make.
+/// Converts `size` bits to a floating point number.
 #[inline(always)]
 pub(crate) fn float(bits: u64, size: u32) -> f64 {
     match size {
@@ -254,7 +257,7 @@ pub(crate) fn float(bits: u64, size: u32) -> f64 {
     }
 }
 
-/// The slow way: near the end of the bytes, or when nine bytes take part.
+/// Slow path of `load`: near the end of the bytes, or for integers that span nine bytes.
 #[cold]
 fn gather(bytes: &[u8], offset: u32, size: u32, order: ByteOrder) -> u64 {
     let count = (offset + size).div_ceil(8) as usize;
@@ -295,7 +298,7 @@ pub(super) const fn extend(value: u64, size: u32) -> i64 {
 mod tests {
     use super::*;
 
-    /// Bit by bit, straight from the definition.
+    /// Reference implementation, bit by bit.
     fn slow(bytes: &[u8], at: u64, size: u32, order: ByteOrder) -> u64 {
         (0..u64::from(size)).fold(0, |value, index| {
             let (byte, bit) = (bytes[((at + index) / 8) as usize], (at + index) % 8);
@@ -356,7 +359,7 @@ mod tests {
         assert_eq!(decode(&[0x7f, 1], false), Ok(((127, 7), 1)));
         assert_eq!(decode(&[0x7f, 1], true), Ok(((u64::MAX, 7), 1)));
         assert_eq!(decode(&[0xe5, 0x8e, 0x26], false), Ok(((624_485, 21), 3)));
-        // Redundant bytes say nothing, however many.
+        // Redundant bytes are ignored, however many there are.
         assert_eq!(decode(&[0x81, 0x80, 0], false), Ok(((1, 21), 3)));
         let mut long = [0x80; 12];
         (long[0], long[11]) = (0x81, 0);

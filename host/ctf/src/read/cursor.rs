@@ -1,4 +1,4 @@
-//! One of the streams that are merged: decoded where it is asked for, or ahead by other threads.
+//! Source of one merged stream: decoded on demand, or ahead by other threads.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ impl Block for Frames {
     }
 }
 
-/// A stream.
+/// A merged stream.
 #[derive(Debug)]
 pub(super) enum Cursor {
-    /// Decoded where it is asked for.
+    /// Decoded on demand.
     Here(Box<StreamReader>),
     /// Decoded by the threads of a pool.
     Ahead(Ahead),
@@ -31,14 +31,14 @@ pub(super) enum Cursor {
 #[derive(Debug)]
 pub(super) struct Ahead {
     pool: Arc<Pool<Frames>>,
-    /// Its number in the pool.
+    /// Its index in the pool.
     index: usize,
     frames: Frames,
-    /// The frame at hand.
+    /// Index of the current frame.
     at: usize,
-    /// What was left out for the damage that was reported last.
+    /// Skipped part after the damage that was reported last.
     skipped: Option<Result<Option<Skipped>, DecodeError>>,
-    /// Whether nothing is to come unless that damage is skipped.
+    /// Set after damage: nothing follows unless it is skipped.
     failed: bool,
 }
 
@@ -47,7 +47,7 @@ impl Cursor {
         Self::Here(Box::new(reader))
     }
 
-    /// Streams that are decoded by this number of threads, the caller's included: how many there are.
+    /// Creates cursors for streams decoded by `threads` threads, including the caller's.
     pub(super) fn all(
         readers: Vec<(Origin, StreamReader)>,
         threads: usize,

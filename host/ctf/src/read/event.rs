@@ -1,4 +1,4 @@
-//! What a consumer sees of packets and events: views that borrow from the reader until it moves on.
+//! Views of packets and events, which borrow from the reader until its next call.
 
 use std::sync::{Arc, LazyLock};
 
@@ -10,43 +10,42 @@ use crate::metadata::{Clock, Encoding, EventClass, Mappings, Metadata, Scope, St
 use crate::plan::header_table::HeaderEntry;
 use crate::plan::{IntegerNode, Meaning, Plan};
 
-/// Gets every field of a scope in order. Elements of arrays have no names.
+/// Receives every field of a scope in order. Elements of arrays have no names.
 pub trait Visitor<'a> {
-    /// Whether it has to know how fields lie in one another. One that hasn't goes through events
-    /// [more quickly](Event::visit_all), and may not get [`begin`](Self::begin), [`end`](Self::end) and
-    /// [`scope`](Self::scope).
+    /// Whether it needs the nesting of fields. A visitor that doesn't is [faster](Event::visit_all), and may not
+    /// receive [`begin`](Self::begin), [`end`](Self::end) and [`scope`](Self::scope).
     const NESTED: bool = true;
 
-    /// A field without others in it.
+    /// Visits a field without inner fields.
     fn value(&mut self, name: &'a str, value: Value<'a>);
 
-    /// A field with others in it begins; a scope itself does not count.
+    /// Begins a field with inner fields; not called for a scope itself.
     fn begin(&mut self, name: &'a str, container: Container) {
         let _ = (name, container);
     }
 
-    /// The field that began last ends.
+    /// Ends the field that began last.
     fn end(&mut self, container: Container) {
         let _ = container;
     }
 
-    /// The fields of a scope follow: called by [`Event::visit_all`] and [`Event::visit_body`], which go through several.
+    /// Begins the fields of a scope: called by [`Event::visit_all`] and [`Event::visit_body`], which visit several.
     fn scope(&mut self, scope: Scope) {
         let _ = scope;
     }
 
-    /// Asked before each field: whether there is any use in going on.
+    /// Whether to visit further fields; called before each field.
     fn wants_more(&self) -> bool {
         true
     }
 }
 
-/// Passes a walk on to a [`Visitor`].
+/// Adapts a [`Visitor`] to a walk.
 pub(super) struct Visit<'v, V> {
     pub visitor: &'v mut V,
 }
 
-/// The value of a mere number.
+/// The value of a plain number.
 #[inline(always)]
 pub(super) fn integer(node: &IntegerNode, value: u64) -> Value<'_> {
     Value::Integer {
@@ -113,7 +112,7 @@ impl<'a, V: Visitor<'a>> Sink<'a> for Visit<'_, V> {
     }
 }
 
-/// Takes the first field of a name at the top of a scope.
+/// Finds the first field with a name at the top of a scope.
 struct Find<'n, 'a> {
     name: &'n str,
     depth: u32,
@@ -140,7 +139,7 @@ impl<'a> Visitor<'a> for Find<'_, 'a> {
     }
 }
 
-/// What a packet says about itself. Times are in ticks of the clock of its stream class.
+/// Facts that a packet states about itself. Times are in ticks of the clock of its stream class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PacketInfo {
     /// Number of the packet in the stream, from 0.
@@ -151,23 +150,23 @@ pub struct PacketInfo {
     pub size: Option<u64>,
     /// Size without padding, in bits; `None` likewise.
     pub content_size: Option<u64>,
-    /// Position of its class in [`Metadata::streams`].
+    /// Index of its class in [`Metadata::streams`].
     pub stream_class: usize,
-    /// Which stream of the class, if the packet header says.
+    /// Number of the stream within its class, if the packet header states it.
     pub stream_instance: Option<u64>,
     /// Clock value at its beginning.
     pub begin_ticks: Option<u64>,
     /// Clock value at its end.
     pub end_ticks: Option<u64>,
-    /// Its number in the stream as the tracer counted.
+    /// Its sequence number in the stream, as assigned by the tracer.
     pub seq_num: Option<u64>,
-    /// Events that the stream had dropped by its end, a counter that may wrap.
+    /// Number of events dropped in the stream up to its end, a counter that may wrap.
     pub events_discarded: Option<u64>,
-    /// The CPU on which its events happened.
+    /// The CPU of its events.
     pub cpu_id: Option<u64>,
-    /// Its header has another UUID than the metadata. That happens in traces whose metadata was made anew, and does no
-    /// harm if no stream has the UUID of the metadata. Otherwise the stream belongs to another trace, and is refused
-    /// ([`DecodeErrorKind::ForeignUuid`](crate::DecodeErrorKind::ForeignUuid)).
+    /// Whether its header has a UUID other than that of the metadata. This happens in traces with regenerated metadata,
+    /// and is harmless if no stream has the UUID of the metadata. Otherwise the stream belongs to another trace, and is
+    /// rejected ([`DecodeErrorKind::ForeignUuid`](crate::DecodeErrorKind::ForeignUuid)).
     pub foreign: bool,
 }
 
@@ -178,7 +177,7 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// What the packet says about itself.
+    /// The facts that the packet states about itself.
     #[must_use]
     pub fn info(&self) -> &'a PacketInfo {
         &self.view.packet
@@ -214,7 +213,7 @@ impl<'a> Packet<'a> {
         self.clock()?.nanoseconds(self.info().end_ticks?)
     }
 
-    /// Shows the fields of the packet's header or context to a visitor; another scope has none here.
+    /// Visits the fields of the packet's header or context; other scopes have no fields here.
     pub fn visit<V: Visitor<'a>>(&self, scope: Scope, visitor: &mut V) {
         if let Some((program, start)) = self.view.packet_program(scope) {
             self.view
@@ -222,13 +221,13 @@ impl<'a> Packet<'a> {
         }
     }
 
-    /// The plan that it is decoded by.
+    /// The plan that decodes it.
     #[inline(always)]
     pub(crate) fn plan(&self) -> &'a Arc<Plan> {
         &self.view.plan
     }
 
-    /// Where the fields of the context begin.
+    /// Position of the fields of the context.
     #[inline(always)]
     pub(crate) fn context(&self) -> (Place<'a, 'a>, u64) {
         self.view.context_place()
@@ -247,7 +246,7 @@ impl<'a> Packet<'a> {
     }
 }
 
-/// Events of one packet, one after the other in time: cheap to go through, as many times as one likes.
+/// Consecutive events of one packet. Iterating is cheap and repeatable.
 #[derive(Debug, Clone, Copy)]
 pub struct Events<'a> {
     view: &'a View,
@@ -266,14 +265,14 @@ impl<'a> Events<'a> {
         }
     }
 
-    /// How many there are: at least one.
+    /// The number of events, at least one.
     #[must_use]
     #[allow(clippy::len_without_is_empty, reason = "it never is")]
     pub const fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// The packet that holds them.
+    /// The packet that contains them.
     #[must_use]
     pub const fn packet(&self) -> Packet<'a> {
         Packet { view: self.view }
@@ -301,7 +300,7 @@ impl<'a> IntoIterator for Events<'a> {
     }
 }
 
-/// Goes through [`Events`].
+/// Iterator over [`Events`].
 #[derive(Debug, Clone)]
 pub struct EventIter<'a> {
     view: &'a View,
@@ -352,7 +351,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// What is known of it, and by whom.
+    /// The internals of the event: view and record.
     #[inline(always)]
     pub(super) const fn parts(&self) -> (&'a View, &'a EventRecord) {
         (self.view, self.record)
@@ -364,7 +363,7 @@ impl<'a> Event<'a> {
         self.view.event_class(self.record)
     }
 
-    /// Position of the class in [`StreamClass::events`].
+    /// Index of the class in [`StreamClass::events`].
     #[must_use]
     #[inline]
     pub const fn class_index(&self) -> usize {
@@ -377,7 +376,7 @@ impl<'a> Event<'a> {
         &self.class().name
     }
 
-    /// The packet that holds it.
+    /// The packet that contains it.
     #[must_use]
     pub const fn packet(&self) -> Packet<'a> {
         Packet { view: self.view }
@@ -389,39 +388,39 @@ impl<'a> Event<'a> {
         self.number
     }
 
-    /// Where it begins, in bits from the start of the stream.
+    /// Its position, in bits from the start of the stream.
     #[must_use]
     pub const fn offset(&self) -> u64 {
         self.view.packet.offset * 8 + self.record.start - self.record.padding as u64
     }
 
-    /// The size that it takes in the packet, with the padding before it, in bits.
+    /// Its size in the packet, including the padding before it, in bits.
     #[must_use]
     pub fn size(&self) -> u64 {
         u64::from(self.record.end) + u64::from(self.record.padding)
     }
 
-    /// When it happened, in ticks of the clock of its stream class.
+    /// Its time in ticks of the clock of its stream class.
     #[must_use]
     #[inline]
     pub fn ticks(&self) -> Option<u64> {
         self.view.clock().map(|_| self.record.ticks)
     }
 
-    /// When it happened, in nanoseconds from the clock's origin.
+    /// Its time in nanoseconds from the clock's origin.
     #[must_use]
     #[inline]
     pub fn time_ns(&self) -> Option<i64> {
         Some(self.record.time).filter(|time| *time != NO_TIME)
     }
 
-    /// Where the fields behind the header begin.
+    /// Position of the fields after the header.
     #[inline(always)]
     pub(crate) fn body(&self) -> (Place<'a, 'a>, u64) {
         self.view.body_place(self.record)
     }
 
-    /// Shows the fields of one scope to a visitor, packet header and context included.
+    /// Visits the fields of one scope; packet header and context are allowed, too.
     #[inline]
     pub fn visit<V: Visitor<'a>>(&self, scope: Scope, visitor: &mut V) {
         let mut visit = Visit { visitor };
@@ -437,7 +436,7 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// Shows all fields of the event to a visitor: header, contexts, payload. Quicker than one by one.
+    /// Visits all fields of the event: header, contexts, payload. Faster than scope by scope.
     #[inline]
     pub fn visit_all<V: Visitor<'a>>(&self, visitor: &mut V) {
         let mut visit = Visit { visitor };
@@ -454,7 +453,8 @@ impl<'a> Event<'a> {
         }
     }
 
-    /// The same without the header, which holds nothing that [`ticks`](Self::ticks) and [`class`](Self::class) do not say.
+    /// As [`visit_all`](Self::visit_all) without the header, which tells nothing beyond [`ticks`](Self::ticks) and
+    /// [`class`](Self::class).
     #[inline]
     pub fn visit_body<V: Visitor<'a>>(&self, visitor: &mut V) {
         const SCOPES: [Scope; 3] = [
@@ -479,7 +479,7 @@ impl<'a> Event<'a> {
 
     /// The field with this name at the top of the payload, or else of the event's contexts and header.
     ///
-    /// A field that holds others has no single value: [`visit`](Self::visit) shows it.
+    /// A field with inner fields has no single value: [`visit`](Self::visit) visits it.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         const INSIDE_OUT: [Scope; 4] = [
@@ -506,24 +506,24 @@ impl<'a> Event<'a> {
     }
 }
 
-/// Something that a stream lost, at its place in the stream.
+/// A loss in a stream, reported at its position in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gap {
-    /// What was lost.
+    /// The kind of loss.
     pub kind: GapKind,
-    /// How many; `None` when the sequence number went backward, so that nobody knows.
+    /// Number of packets or events lost; `None` if unknown because the sequence number went backward.
     pub count: Option<u64>,
-    /// The end of the packet before, in ticks; `None` for what was lost before the first packet.
+    /// The end of the previous packet, in ticks; `None` for losses before the first packet.
     pub from_ticks: Option<u64>,
-    /// For lost packets the beginning of the packet behind the gap, for discarded events its end, in ticks.
+    /// For lost packets the beginning of the packet after the gap, for discarded events its end, in ticks.
     pub to_ticks: Option<u64>,
 }
 
-/// What a stream can lose.
+/// Kinds of losses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum GapKind {
-    /// Whole packets: their sequence numbers are missing.
+    /// Whole packets, missing from the sequence numbers.
     Packets,
-    /// Events that the tracer had no room for.
+    /// Events that the tracer had to drop.
     Events,
 }

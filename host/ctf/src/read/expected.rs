@@ -1,4 +1,4 @@
-//! Streams that should be there: what the metadata or the names of the other files lead to expect.
+//! Missing streams: those that the metadata or the names of the other files imply.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,35 +9,35 @@ use super::messages::CHUNK;
 use super::stream::{Message, StreamReader};
 use super::trace::{Source, Trace};
 
-/// Widest span of numbers in which missing ones are named.
+/// Maximum range of file numbers for which missing ones are reported.
 const WIDEST: u64 = 4096;
 
-/// A stream that is empty, or is not there although something says that it should be.
+/// A stream that is empty, or missing although something implies that it exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Absence {
-    /// The metadata describes streams, and there is no file with one.
+    /// The metadata describes streams, but no file contains one.
     NoStreams,
-    /// The file of a stream has no bytes, and others have.
+    /// The file of a stream is empty, while others are not.
     Empty {
         /// Name of the stream.
         stream: String,
     },
-    /// Files are numbered, and one in between is not there.
+    /// A gap in the numbers of the files.
     Missing {
-        /// Name that the file would have.
+        /// Name of the missing file.
         stream: String,
     },
-    /// A stream that an index tells of (LTTng's `index/NAME.idx`) is not there.
+    /// A stream with an index (LTTng's `index/NAME.idx`) is missing.
     Indexed {
-        /// Name that the file would have.
+        /// Name of the missing file.
         stream: String,
     },
-    /// No stream begins with a packet of a class that the metadata describes.
+    /// No stream begins with a packet of a class in the metadata.
     NoPackets {
         /// Id of the stream class.
         class: u64,
-        /// Event classes that it has.
+        /// Number of its event classes.
         events: usize,
     },
 }
@@ -62,10 +62,10 @@ impl fmt::Display for Absence {
 }
 
 impl Trace {
-    /// Streams that are empty, or missing where the metadata or their siblings lead to expect one.
+    /// Finds streams that are empty, or missing although the metadata or other streams imply them.
     ///
-    /// That need not be a fault: a processor was off, or nothing happened. But an analysis of what is left may miss it.
-    /// Looks at the first packet of each stream.
+    /// That need not be a fault: a CPU was off, or nothing happened. But an analysis of the remaining streams may be
+    /// incomplete without them. It reads the first packet of each stream.
     #[must_use]
     pub fn absences(&self) -> Vec<Absence> {
         if self.streams.is_empty() {
@@ -119,7 +119,7 @@ impl Trace {
         absences
     }
 
-    /// Streams that have an index, and are not there.
+    /// Missing streams that have an index.
     fn indexed(&self) -> Vec<String> {
         let folder = self.streams.iter().find_map(|(_, source)| match source {
             Source::File(path) => path.parent(),
@@ -141,8 +141,8 @@ impl Trace {
         missing
     }
 
-    /// Whether a stream has the UUID that the metadata has. Then one with another UUID belongs to another trace; in a
-    /// trace where none has it, the metadata was made anew.
+    /// Whether a stream has the UUID of the metadata. Then a stream with another UUID belongs to another trace; in a
+    /// trace where none has it, the metadata was regenerated.
     pub(super) fn has_own_uuid(&self) -> bool {
         self.streams.len() > 1
             && self.metadata().uuid.is_some()
@@ -157,9 +157,9 @@ impl Trace {
         Some(self.first_packet(index)?.stream_class)
     }
 
-    /// What the first packet of a stream says of itself.
+    /// The facts that the first packet of a stream states about itself.
     fn first_packet(&self, index: usize) -> Option<PacketInfo> {
-        // A packet's beginning is short; a window of full size would cost more than all that is read of it.
+        // The head of a packet is short, so reading a window of full size would be a waste.
         let input = self.stream(index).ok()??;
         let mut reader = StreamReader::with_chunk(self.plan().clone(), input, *CHUNK.start());
         loop {
@@ -182,8 +182,8 @@ fn is_empty(source: &Source) -> bool {
     }
 }
 
-/// Names that lie between numbered ones of the same prefix, as tracers number the files of processors. (Threads have
-/// sparse numbers: what a prefix ends with `-` for is not counted.)
+/// Missing names within a numbered sequence of the same prefix, as tracers number the files of CPUs. (Threads have
+/// sparse numbers: prefixes that end with `-` are ignored.)
 fn missing_numbers<'n>(names: impl Iterator<Item = &'n str>) -> Vec<String> {
     let mut series: BTreeMap<&str, BTreeSet<u64>> = BTreeMap::new();
     for name in names {

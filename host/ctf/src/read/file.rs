@@ -1,21 +1,21 @@
-//! The file of a stream, read forward.
+//! Forward reader of a stream's file, with a bound on open files.
 //!
-//! A trace may have more streams than a process may have files open (1024, often), and to merge them all have to be read
-//! side by side. So only some stay open. The others are opened for each chunk that is read: that is one in sixteen
-//! kilobytes or more, beside which it costs little.
+//! A trace may have more streams than a process may have open files (often 1024), and merging reads all of them in
+//! parallel. So only some stay open. The others are reopened for each chunk, which has sixteen kilobytes or more, so
+//! the overhead is small.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many files all readers of a process together keep open: half of the smallest limit that anybody sets.
+/// Maximum number of files that all readers of a process keep open: half of the smallest limit in common use.
 const MOST: usize = 32;
 
-/// How many are kept open.
+/// Number of files kept open.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
-/// A right to keep a file open.
+/// Permit to keep a file open.
 #[derive(Debug)]
 struct Place;
 
@@ -36,19 +36,19 @@ impl Drop for Place {
     }
 }
 
-/// How the bytes are had.
+/// State of the file.
 #[derive(Debug)]
 enum State {
-    /// The file is open, by the right to be so, if it needs one.
+    /// The file is open, with a permit if it needs one.
     Open(
         File,
         #[expect(dead_code, reason = "held for its drop")] Option<Place>,
     ),
-    /// It is opened for each chunk, which begins here.
+    /// The file is reopened for each chunk; the next one begins at this offset.
     Closed(u64),
 }
 
-/// A file that is read to its end, open or not.
+/// A file that is read up to its end.
 #[derive(Debug)]
 pub(super) struct StreamInput {
     path: PathBuf,
@@ -56,7 +56,7 @@ pub(super) struct StreamInput {
 }
 
 impl StreamInput {
-    /// Opens a file from a place on, if only to see that it can be.
+    /// Opens a file at an offset, at least to check that it can be opened.
     pub fn open_at(path: PathBuf, at: u64) -> io::Result<Self> {
         let mut file = File::open(&path)?;
         if at > 0 {
@@ -64,7 +64,7 @@ impl StreamInput {
         }
         let state = match Place::take() {
             Some(place) => State::Open(file, Some(place)),
-            // What has come through a pipe is gone.
+            // Data read from a pipe cannot be read again, so it stays open.
             None if !file.metadata()?.is_file() => State::Open(file, None),
             None => State::Closed(at),
         };
@@ -80,7 +80,7 @@ impl Read for StreamInput {
         };
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(*at))?;
-        // As much as there is, for it is closed again.
+        // Read a full chunk, as the file is closed afterwards.
         let mut done = 0;
         while !buffer.is_empty() {
             match file.read(buffer) {
@@ -122,7 +122,7 @@ mod tests {
                 assert!(buffer.iter().take(length).all(|byte| *byte == number as u8));
             }
         }
-        // Their places are free again for others.
+        // Returns their permits.
         drop(inputs);
         let path = directory.path().join("0");
         let again: Vec<_> = (0..count / 3)

@@ -1,4 +1,4 @@
-//! Merging streams by time.
+//! Merge of streams by time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,40 +9,40 @@ use super::stream::{Message, Run, Skipped, StreamReader};
 use super::trace::Trace;
 use crate::error::{DecodeError, OpenError, StreamError};
 
-/// Bytes that all streams together may hold in their windows, as long as that leaves each a useful amount.
+/// Memory budget for the windows of all streams, as long as each gets a useful size.
 const MEMORY: usize = 16 << 20;
 /// Least and most bytes that a stream reads at once.
 pub(super) const CHUNK: std::ops::RangeInclusive<usize> = (16 << 10)..=(256 << 10);
 
-/// Which stream a message came from.
+/// Origin of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Origin {
-    /// Position of the trace among those that are merged.
+    /// Index of the trace among those that are merged.
     pub trace: usize,
-    /// Position of the stream in its trace.
+    /// Index of the stream in its trace.
     pub stream: usize,
 }
 
-/// The messages of any number of streams in the order of their times.
+/// The messages of any number of streams, merged by time.
 ///
-/// Each stream is taken as it is: where its own time goes backward, so does that of the whole. At equal times streams
-/// come in the order in which they were given. What has no time comes as soon as it is met.
+/// The order within a stream never changes: where its own time goes backward, so does that of the whole. At equal times
+/// streams keep the order in which they were passed. Messages without a time are returned as soon as they are found.
 #[derive(Debug)]
 pub struct Messages {
     cursors: Vec<(Origin, Cursor)>,
-    /// How many threads decode.
+    /// Number of decoding threads.
     threads: usize,
-    /// The streams that have something, by the time of it, but for the current one.
+    /// Streams with a message, by its time, except for the current one.
     queue: BinaryHeap<Reverse<(i64, usize)>>,
-    /// The stream whose turn it was last.
+    /// The stream of the last message.
     current: Option<usize>,
-    /// Up to which time that stream's events come before those of all others.
+    /// Time up to which the current stream's events precede those of all others.
     limit: i64,
-    /// Streams that have not been started, or go on behind damage; the next one last.
+    /// Streams to be started, or resumed after damage; the next one is last.
     waiting: Vec<usize>,
 }
 
-/// Readers of all streams of several traces, which together take a bounded amount of memory.
+/// Readers of all streams of several traces, which share a memory budget.
 pub(super) fn readers<'t>(
     traces: impl IntoIterator<Item = &'t Trace>,
 ) -> Result<Vec<(Origin, StreamReader)>, OpenError> {
@@ -78,7 +78,8 @@ impl Messages {
         Self::merge_by(traces, 1)
     }
 
-    /// The same, decoded by `threads` threads, the caller's included: the others decode ahead.
+    /// Merges all streams of several traces with `threads` decoding threads, including the caller's: the others decode
+    /// ahead.
     ///
     /// # Errors
     /// When a stream cannot be opened.
@@ -97,7 +98,7 @@ impl Messages {
         })
     }
 
-    /// The messages of one stream that is read as it comes: the first of its trace.
+    /// The messages of one stream, the first of its trace, read from `input`.
     #[must_use]
     pub fn of_stream(trace: &Trace, input: Box<dyn Read + Send>) -> Self {
         let origin = Origin {
@@ -116,17 +117,17 @@ impl Messages {
         }
     }
 
-    /// How many threads decode, the caller's included.
+    /// Number of decoding threads, including the caller's.
     #[must_use]
     pub const fn threads(&self) -> usize {
         self.threads
     }
 
-    /// The next message, with the stream that it came from; `None` when all streams are at their end.
+    /// Returns the next message and its stream; `None` at the end of all streams.
     ///
     /// # Errors
-    /// What is wrong with a stream. That stream gives nothing more, unless the damage is [skipped](Self::skip); calling
-    /// again goes on with the others.
+    /// The error of a stream. That stream ends there, unless the damage is [skipped](Self::skip); the next call
+    /// continues with the other streams.
     #[inline]
     pub fn next_message(&mut self) -> Result<Option<(Origin, Message<'_>)>, StreamError> {
         let Some(index) = self.turn()? else {
@@ -136,7 +137,8 @@ impl Messages {
         Ok(cursor.and_then(|(origin, cursor)| Some((*origin, cursor.take_one()?))))
     }
 
-    /// The same with as many events at once as come before those of any other stream.
+    /// As [`next_message`](Self::next_message), but returns as many events at once as precede those of all other
+    /// streams.
     ///
     /// # Errors
     /// Those of [`next_message`](Self::next_message).
@@ -149,17 +151,17 @@ impl Messages {
         Ok(cursor.and_then(|(origin, cursor)| Some((*origin, cursor.take(limit)?))))
     }
 
-    /// Calls `told` for each message, in order: the quickest way through a trace.
+    /// Calls `told` for each message, in order: the fastest way to read a trace.
     ///
     /// # Errors
-    /// What is wrong with a stream; what `told` was called for is done. Calling again goes on as
+    /// The error of a stream, after `told` was called for all earlier messages. A further call continues as
     /// [`next_message`](Self::next_message) does.
     pub fn for_each(
         &mut self,
         mut told: impl FnMut(Origin, Message<'_>),
     ) -> Result<(), StreamError> {
         while let Some(mut index) = self.turn()? {
-            // While only events come, streams take turns right here.
+            // Fast path for events: streams alternate within this loop.
             while let Some((origin, cursor)) = self.cursors.get_mut(index) {
                 match cursor.take(self.limit) {
                     Some(Run::Packet(packet)) => told(*origin, Message::Packet(packet)),
@@ -185,10 +187,10 @@ impl Messages {
         Ok(())
     }
 
-    /// The stream whose turn it is, which is ready.
+    /// Selects the stream with the next message, which is ready.
     #[inline(always)]
     fn turn(&mut self) -> Result<Option<usize>, StreamError> {
-        // Nearly always: one more event of the same stream.
+        // The usual case: one more event of the same stream.
         if let Some(index) = self.current
             && let Some((_, cursor)) = self.cursors.get(index)
             && cursor.next_time().is_some_and(|time| time <= self.limit)
@@ -206,7 +208,7 @@ impl Messages {
                 self.current = Some(index);
                 return Ok(Some(index));
             }
-            // Its place in the queue is the one that becomes free.
+            // Reuse the entry at the front of the queue.
             let next = match self.queue.peek_mut() {
                 Some(mut first) => std::mem::replace(&mut *first, Reverse((time, index))),
                 None => Reverse((time, index)),
@@ -222,20 +224,20 @@ impl Messages {
         Ok(next.map(|Reverse((_, index))| self.take_turn(index)))
     }
 
-    /// It is the turn of the stream `index`, which has been taken from the queue.
+    /// Makes the stream `index`, which has been removed from the queue, the current one.
     #[inline(always)]
     fn take_turn(&mut self, index: usize) -> usize {
         self.current = Some(index);
         self.limit = match self.queue.peek() {
             None => i64::MAX,
-            // At equal times the stream that was given first comes first.
+            // At equal times the stream that was passed first has priority.
             Some(Reverse((time, other))) if index < *other => *time,
             Some(Reverse((time, _))) => time.saturating_sub(1),
         };
         index
     }
 
-    /// Finds what comes next in a stream.
+    /// Finds the next message of a stream.
     #[inline]
     fn ready(&mut self, index: usize) -> Result<Option<i64>, StreamError> {
         let Some((origin, cursor)) = self.cursors.get_mut(index) else {
@@ -247,7 +249,7 @@ impl Messages {
         })
     }
 
-    /// After an error of a stream: lets it go on behind the damage, and tells what was left out.
+    /// After an error of a stream: continues it after the damage, and reports the skipped part.
     ///
     /// `None` if there was no error. See [`StreamReader::skip`].
     ///

@@ -1,8 +1,8 @@
-//! Streams decoded side by side by several threads, and what was made of them in the order of time.
+//! Parallel decoding: applies a function to the messages of streams in several threads, and merges its results by time.
 //!
-//! A [pool](super::pool) of threads makes *blocks* of what streams tell, and the thread that asks for the result merges them. What
-//! is costly (looking at fields, writing text) is done where the decoding is, by a function that the caller gives, so that
-//! merging has only pieces to hand on.
+//! A [pool](super::pool) of threads fills *blocks* with results, and the thread that requests them merges the blocks.
+//! The expensive work (reading fields, formatting text) is part of the caller's function, which runs in the decoding
+//! threads, so merging only passes on finished pieces.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,29 +16,29 @@ use super::stream::{Message, NO_TIME, Run, Skipped, StreamReader};
 use super::trace::Trace;
 use crate::error::{DecodeError, OpenError};
 
-/// Most messages in a block.
+/// Maximum number of messages in a block.
 const MESSAGES: usize = 4096;
 
-/// What a stream tells, damage included.
+/// An event of decoding a stream, including damage.
 #[derive(Debug, Clone, Copy)]
 pub enum Told<'a> {
     /// A message.
     Message(Message<'a>),
-    /// Something could not be decoded; what of the stream follows it is reported next.
+    /// A part could not be decoded; decoding continues after it.
     Damage {
-        /// What is wrong.
+        /// The error.
         error: DecodeError,
-        /// What was left out; `None` if the input cannot be read any more.
+        /// The skipped part; `None` if the input cannot be read any further.
         skipped: Option<Skipped>,
     },
 }
 
-/// What was made of messages that follow each other.
+/// Results for consecutive messages.
 struct Items<T> {
     items: Vec<T>,
-    /// For each message of which something was made its time, and where in `items` that ends.
+    /// The time of each message with results, and the end of its results in `items`.
     marks: Vec<(i64, usize)>,
-    /// How many marks have been given out.
+    /// Number of marks returned so far.
     given: usize,
 }
 
@@ -55,7 +55,7 @@ impl<T> Items<T> {
         self.marks.get(self.given).map(|(time, _)| *time)
     }
 
-    /// Gives out what was made of the messages that are not later than `limit`, of one in any case.
+    /// Returns the results of messages up to `limit`, but always those of at least one message.
     fn take(&mut self, limit: i64) -> Range<usize> {
         let end_of = |marks: &[(i64, usize)], count: usize| {
             let last = count.checked_sub(1).and_then(|last| marks.get(last));
@@ -87,11 +87,11 @@ impl<T> Default for Items<T> {
     }
 }
 
-/// What a function makes of what a stream tells.
+/// The caller's function with the size of blocks.
 struct Maker<F> {
     origins: Vec<Origin>,
     make: F,
-    /// Items of a block after which it is full.
+    /// Number of items after which a block is full.
     full: usize,
 }
 
@@ -167,21 +167,21 @@ impl<F> Maker<F> {
 pub struct Parallel<T: Send + 'static> {
     pool: Pool<Items<T>>,
     origins: Vec<Origin>,
-    /// For each stream the block that is being given out.
+    /// The current block of each stream.
     heads: Vec<Items<T>>,
-    /// The streams that have something, by the time of it, but for the current one.
+    /// Streams with results, by the time of the next one, except for the current stream.
     queue: BinaryHeap<Reverse<(i64, usize)>>,
-    /// The stream whose turn it was last.
+    /// The stream of the last results.
     current: Option<usize>,
-    /// Streams that have not been started.
+    /// Number of streams that have not been started.
     fresh: usize,
 }
 
 impl<T: Send + 'static> Parallel<T> {
-    /// Begins to decode all streams of several traces by `threads` threads, the caller's included (which works in
+    /// Starts decoding all streams of several traces in `threads` threads, including the caller's (which works in
     /// [`next_part`](Self::next_part)).
     ///
-    /// `make` is called for all that each stream tells, in its order, and appends what it makes of that, if anything.
+    /// `make` is called for every message of a stream, in the order of the stream, and appends its results, if any.
     ///
     /// # Errors
     /// When a stream cannot be opened.
@@ -210,7 +210,7 @@ impl<T: Send + 'static> Parallel<T> {
         })
     }
 
-    /// What was made of the messages that come next, up to where another stream's come; `None` at the end of all streams.
+    /// Returns the next results, up to the next ones of another stream; `None` at the end of all streams.
     ///
     /// # Panics
     /// When the caller's function has panicked in one of the threads.
@@ -225,7 +225,7 @@ impl<T: Send + 'static> Parallel<T> {
         let Reverse((_, index)) = self.queue.pop()?;
         let limit = match self.queue.peek() {
             None => i64::MAX,
-            // At equal times the stream that was given first comes first.
+            // At equal times the stream that was passed first has priority.
             Some(Reverse((time, other))) if index < *other => *time,
             Some(Reverse((time, _))) => time.saturating_sub(1),
         };
@@ -238,7 +238,7 @@ impl<T: Send + 'static> Parallel<T> {
         ))
     }
 
-    /// Puts a stream into the queue, with its next block if the one at hand has been given out.
+    /// Adds a stream to the queue, with its next block if the current one has been returned completely.
     fn queue_up(&mut self, index: usize) {
         let Some(head) = self.heads.get_mut(index) else {
             return;

@@ -1,9 +1,9 @@
-//! Streams decoded side by side by several threads: who decodes which.
+//! Thread pool that decodes streams in parallel.
 //!
-//! Decoding a stream has to be done in order, but streams do not know of each other. So each thread takes a stream that
-//! has little ready, makes a *block* of what comes next in it, and puts that in the stream's queue; the queues are short,
-//! so memory is bounded. A thread that wants a block and finds none does not wait but makes one: with two threads, two
-//! processors are busy. Threads that have nothing to do sleep.
+//! One stream must be decoded in order, but streams are independent. So each thread takes the stream with the fewest
+//! finished blocks, fills a *block* with its next content, and appends the block to the stream's queue. The queues are
+//! short, which bounds memory. A thread that requests a block while none is ready does not wait but fills one itself:
+//! with two threads, two CPUs are busy. Idle threads sleep.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -13,33 +13,33 @@ use std::thread::{self, JoinHandle};
 
 use super::stream::StreamReader;
 
-/// Bytes that all blocks together may hold, as long as that leaves each a useful size.
+/// Memory budget for all blocks, as long as each gets a useful size.
 const MEMORY: usize = 16 << 20;
 /// Least and most bytes in a block.
 const BLOCK: std::ops::RangeInclusive<usize> = (4 << 10)..=(256 << 10);
-/// Blocks of a stream that may wait: one more is being made, and one given out.
+/// Finished blocks of a stream; in addition, one is being filled, and one is in use by the caller.
 const AHEAD: usize = 2;
 
-/// Bytes that a block of one of so many streams may hold.
+/// Size of a block in bytes, for this number of streams.
 pub(super) fn block_bytes(streams: usize) -> usize {
     let blocks = streams.max(1) * (AHEAD + 2);
     (MEMORY / blocks).clamp(*BLOCK.start(), *BLOCK.end())
 }
 
-/// What is made of messages that follow each other.
+/// Results for consecutive messages.
 pub(super) trait Block: Default + Send + 'static {
-    /// Empties it, to be filled again.
+    /// Clears it, so that it can be filled again.
     fn clear(&mut self);
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     fn is_empty(&self) -> bool;
 }
 
-/// Fills a block from a stream of this number; `false` at its end.
+/// Fills a block from the stream with this index; `false` at its end.
 type Make<B> = dyn Fn(usize, &mut StreamReader, &mut B) -> bool + Send + Sync;
 
-/// A stream among those that are decoded.
+/// State of one stream.
 struct Slot<B> {
-    /// Missing while a thread makes a block.
+    /// `None` while a thread fills a block.
     reader: Option<Box<StreamReader>>,
     ready: VecDeque<B>,
     ended: bool,
@@ -47,9 +47,9 @@ struct Slot<B> {
 
 struct State<B> {
     slots: Vec<Slot<B>>,
-    /// Blocks that have been given out, to be filled again.
+    /// Returned blocks, which can be filled again.
     spare: Vec<B>,
-    /// Nobody wants any more.
+    /// The pool is being dropped.
     stop: bool,
     /// A thread has panicked.
     panicked: bool,
@@ -57,12 +57,12 @@ struct State<B> {
 
 struct Shared<B> {
     state: Mutex<State<B>>,
-    /// A block was made, or taken.
+    /// Signals that a block was filled or consumed.
     changed: Condvar,
     make: Box<Make<B>>,
 }
 
-/// A block that is to be made.
+/// A block to be filled.
 struct Job<B> {
     index: usize,
     reader: Box<StreamReader>,
@@ -71,11 +71,11 @@ struct Job<B> {
 
 impl<B: Block> Shared<B> {
     fn lock(&self) -> MutexGuard<'_, State<B>> {
-        // Who panics does not hold it in the middle of a change.
+        // No thread panics in the middle of an update while it holds the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a block; puts it into its stream's queue unless `keep`.
+    /// Fills a block; appends it to its stream's queue unless `keep`.
     fn work(&self, job: Job<B>, keep: bool) -> Option<B> {
         let Job {
             index,
@@ -101,7 +101,7 @@ impl<B: Block> Shared<B> {
         kept
     }
 
-    /// A block that a thread should make: for the stream that has the fewest.
+    /// The next block to fill: of the stream that has the fewest.
     fn job(&self, state: &mut State<B>) -> Option<Job<B>> {
         let free =
             |slot: &Slot<B>| slot.reader.is_some() && !slot.ended && slot.ready.len() < AHEAD;
@@ -122,7 +122,7 @@ impl<B: Block> Shared<B> {
         })
     }
 
-    /// What each thread does.
+    /// Main loop of each thread.
     fn run(&self) {
         let mut state = self.lock();
         while !state.stop && !state.panicked {
@@ -144,7 +144,7 @@ impl<B: Block> Shared<B> {
     }
 }
 
-/// Tells the others when the caller's function panics, so that nobody waits for its block.
+/// Notifies the other threads if the caller's function panics, so that none waits for its block.
 struct Unwinding<'s, B: Block>(&'s Shared<B>);
 
 impl<B: Block> Drop for Unwinding<'_, B> {
@@ -154,14 +154,14 @@ impl<B: Block> Drop for Unwinding<'_, B> {
     }
 }
 
-/// Streams and the threads that decode them.
+/// Streams, and the threads that decode them.
 pub(super) struct Pool<B: Block> {
     shared: Arc<Shared<B>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl<B: Block> Pool<B> {
-    /// Begins to decode streams by so many threads, beside that which asks for [blocks](Self::next).
+    /// Starts decoding streams with this number of threads, besides the one that requests [blocks](Self::next).
     pub(super) fn new(
         readers: impl IntoIterator<Item = StreamReader>,
         threads: usize,
@@ -182,7 +182,7 @@ impl<B: Block> Pool<B> {
             changed: Condvar::new(),
             make: Box::new(make),
         });
-        // Streams that cannot have a thread of their own are decoded by the others.
+        // If a thread cannot be created, the others decode its streams.
         let threads = (0..threads).map_while(|_| {
             let shared = Arc::clone(&shared);
             let builder = thread::Builder::new().name("kymo-ctf".to_owned());
@@ -192,12 +192,13 @@ impl<B: Block> Pool<B> {
         Self { shared, threads }
     }
 
-    /// How many threads there are, with that which asks for blocks.
+    /// Number of threads, including the one that requests blocks.
     pub(super) fn threads(&self) -> usize {
         self.threads.len() + 1
     }
 
-    /// The next block of a stream: waits for who makes it, or makes it. `None` at the end of the stream.
+    /// Returns the next block of a stream: waits for the thread that fills it, or fills it. `None` at the end of the
+    /// stream.
     ///
     /// # Panics
     /// When one of the threads has panicked.
@@ -229,7 +230,7 @@ impl<B: Block> Pool<B> {
                 state = shared.lock();
                 continue;
             }
-            // Another thread makes it: meanwhile another one.
+            // Another thread fills it: fill a different one in the meantime.
             match shared.job(&mut state) {
                 Some(job) => {
                     drop(state);
@@ -252,7 +253,7 @@ impl<B: Block> Drop for Pool<B> {
         self.shared.lock().stop = true;
         self.shared.changed.notify_all();
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }

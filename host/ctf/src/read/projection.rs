@@ -1,9 +1,9 @@
-//! A few fields of every event, and nothing else of it.
+//! Projection: extracts selected fields of every event, and nothing else.
 //!
-//! Which fields are asked for is said once, before the first event. For each class of events a short program remains
-//! of the [field program](crate::plan::field_program) one: to load a number from a known place is a single operation, whatever else
-//! the event holds; of what comes before a field and has no fixed size only the end is looked for. Where there is no such
-//! program, [`Event::field`] finds the same.
+//! The fields are selected once, before the first event. For each event class the [field
+//! program](crate::plan::field_program) is reduced to a short program. Loading a number at a known offset is a single
+//! operation, whatever else the event contains; for earlier fields of variable size, only the end is located. Where
+//! there is no such program, [`Event::field`] finds the same values.
 
 mod plain;
 
@@ -53,21 +53,21 @@ use plain::Plain;
 #[derive(Debug)]
 pub struct Projection {
     plan: Arc<Plan>,
-    /// What is asked for: of all events alike, or of those of each class.
+    /// The selected fields: one list for all events, or one for each class.
     lists: Vec<List>,
-    /// For each stream class and lead what remains of its program; `None` where there is none.
+    /// For each stream class and header entry, the reduced program; `None` if there is none.
     programs: Vec<Vec<Option<Picks>>>,
-    /// The same where that is a few plain numbers behind a plain context.
+    /// The same for the special case of a few plain numbers after a plain context.
     plain: Vec<Vec<Option<Plain>>>,
-    /// For each stream class the place of the first list of its classes; empty if there is one list for all.
+    /// For each stream class, the index of the first list of its event classes; empty if there is one list for all.
     first: Vec<usize>,
 }
 
-/// Fields that are asked for.
+/// Selected fields.
 #[derive(Debug)]
 struct List {
     names: Box<[(Option<Scope>, String)]>,
-    /// Places of names that came before, with those where these come again.
+    /// Repeated names: the first position, and the position of the repetition.
     copies: Vec<(u16, u16)>,
     wanted: Vec<Wanted>,
 }
@@ -78,7 +78,7 @@ impl List {
         let names: Box<[_]> = fields.map(|(scope, it)| (scope, it.to_owned())).collect();
         let (mut wanted, mut copies) = (Vec::<Wanted>::new(), Vec::new());
         for (number, (scope, name)) in (0u16..).zip(&names) {
-            // Without a name nothing is asked for.
+            // An empty name selects nothing.
             if name.is_empty() {
                 continue;
             }
@@ -101,13 +101,14 @@ impl List {
 }
 
 impl Projection {
-    /// Prepares to look for the fields with these names in traces of this plan: each as [`Event::field`] does.
+    /// Creates a projection of the fields with these names, for traces of this plan. Each name is resolved as by
+    /// [`Event::field`].
     pub fn new<'n>(plan: &Arc<Plan>, names: impl IntoIterator<Item = &'n str>) -> Self {
         let list = List::new(names.into_iter().map(|name| (None, name)));
         Self::of(plan, vec![list], Vec::new())
     }
 
-    /// Prepares to look for each field at the top of one scope alone, as [`Event::field_of`] does.
+    /// Creates a projection of fields at the top of one scope each, as [`Event::field_of`] does.
     pub fn of_scopes<'n>(
         plan: &Arc<Plan>,
         fields: impl IntoIterator<Item = (Scope, &'n str)>,
@@ -117,8 +118,8 @@ impl Projection {
         Self::of(plan, vec![list], Vec::new())
     }
 
-    /// Prepares to look for other fields in the events of each class: `fields` names those of the event class in the second
-    /// position of the stream class in the first one. A place with an empty name stays empty.
+    /// Creates a projection with separate fields for each event class: `fields` returns their names for a stream class
+    /// (the first index) and its event class (the second). The position of an empty name stays empty.
     pub fn of_classes<'n, const N: usize>(
         plan: &Arc<Plan>,
         mut fields: impl FnMut(usize, usize) -> [(Scope, &'n str); N],
@@ -156,7 +157,7 @@ impl Projection {
             picks.collect()
         });
         projection.programs = programs.collect();
-        // Numbers and contexts are read with their lowest byte first.
+        // Numbers and contexts are loaded in little-endian order.
         let is_little = plan.order == Some(ByteOrder::Little);
         let all = plan.streams.iter().zip(&projection.programs);
         let plain = all.map(|(stream, programs)| {
@@ -171,7 +172,7 @@ impl Projection {
         projection
     }
 
-    /// What is asked for of the events of a class.
+    /// The selected fields of an event class.
     fn list(&self, stream: usize, event: usize) -> Option<&List> {
         match self.first.get(stream) {
             Some(first) => self.lists.get(first + event),
@@ -180,13 +181,13 @@ impl Projection {
     }
 }
 
-/// The fields of a projection of one event that are whole numbers.
+/// Integers among the fields of a projection of one event.
 #[derive(Debug, Clone, Copy)]
 pub struct Numbers<const N: usize> {
     values: [u64; N],
-    /// Which of them there are, a bit each.
+    /// Bit set of the fields that are present.
     known: u64,
-    /// Which are below zero.
+    /// Bit set of those that are negative.
     negative: u64,
 }
 
@@ -197,7 +198,7 @@ impl<const N: usize> Numbers<N> {
         negative: 0,
     };
 
-    /// Notes which of these numbers are below zero.
+    /// Marks the negative ones among `signed` fields.
     fn mark_negative(&mut self, signed: u64) {
         let negative = |(place, value): (usize, &u64)| u64::from(*value >> 63 == 1) << (place & 63);
         let all = self.values.iter().enumerate().map(negative);
@@ -212,7 +213,7 @@ impl<const N: usize> Numbers<N> {
         }
     }
 
-    /// The number in a place, if there is one that is not below zero: as [`Value::as_u64`].
+    /// The number at a position, if present and not negative, as [`Value::as_u64`].
     #[inline]
     #[must_use]
     pub fn unsigned(&self, place: usize) -> Option<u64> {
@@ -221,7 +222,7 @@ impl<const N: usize> Numbers<N> {
         is_known.then_some(*value)
     }
 
-    /// The number in a place, if there is one; that below zero in two's complement.
+    /// The number at a position, if present; negative ones in two's complement.
     #[inline]
     #[must_use]
     pub fn bits(&self, place: usize) -> Option<u64> {
@@ -230,7 +231,7 @@ impl<const N: usize> Numbers<N> {
     }
 }
 
-/// Takes the values of a program that are asked for.
+/// Collects the selected values of a program.
 struct Take<'v, 'a> {
     numbers: std::slice::Iter<'v, Option<u16>>,
     values: &'v mut [Option<Value<'a>>],
@@ -248,8 +249,8 @@ impl<'a> Visitor<'a> for Take<'_, 'a> {
 }
 
 impl<'a> Event<'a> {
-    /// The fields of a projection, each in the place that its name had: `None` where the event has no such field, or one
-    /// that holds others. All in one go, and quicker than [`field`](Self::field).
+    /// The fields of a projection, each at the position of its name: `None` if the event has no such field, or one with
+    /// inner fields. A single pass, faster than several calls of [`field`](Self::field).
     pub fn project(&self, projection: &'a Projection, values: &mut [Option<Value<'a>>]) {
         values.fill(None);
         let stream = self.packet().info().stream_class;
@@ -283,7 +284,7 @@ impl<'a> Event<'a> {
         let programs = projection.programs.get(view.packet.stream_class)?;
         let picks = programs.get(usize::from(record.lead))?.as_ref()?;
         let mut numbers = picks.numbers.iter();
-        // Nearly always that is all.
+        // The usual case: this finds all fields.
         let count = view.numbers(record, &picks.ops, &mut |_, node, value| {
             if let Some(Some(number)) = numbers.next()
                 && let Some(place) = values.get_mut(usize::from(*number))
@@ -300,8 +301,7 @@ impl<'a> Event<'a> {
         Some(())
     }
 
-    /// The whole numbers among the first `N` fields of a projection (at most 64). For many events see
-    /// [`Events::projected`].
+    /// The integers among the first `N` fields of a projection (at most 64). For many events see [`Events::projected`].
     #[inline]
     #[must_use]
     pub fn numbers<const N: usize>(&self, projection: &'a Projection) -> Numbers<N> {
@@ -327,7 +327,7 @@ impl<'a> Event<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// A projection of these events: what is the same for all of them is looked up once.
+    /// A projection of these events: properties that they share are looked up once.
     #[must_use]
     #[inline]
     pub fn projected(&self, projection: &'a Projection) -> Projected<'a> {
@@ -335,11 +335,11 @@ impl<'a> Events<'a> {
     }
 }
 
-/// A [`Projection`] of the events of a run ([`Events::projected`]).
+/// A [`Projection`] applied to a run of events ([`Events::projected`]).
 #[derive(Clone, Copy)]
 pub struct Projected<'a> {
     projection: &'a Projection,
-    /// What is left of the program of each lead.
+    /// The reduced program for each header entry.
     programs: &'a [Option<Picks>],
     plain: &'a [Option<Plain>],
     leads: &'a [Option<HeaderEntry>],
@@ -368,8 +368,8 @@ impl<'a> Projected<'a> {
         }
     }
 
-    /// The whole numbers among the first `N` fields of the projection (at most 64) of an event of the run. The quickest way
-    /// to a few of them: where they lie near the beginning of the event, each is loaded and nothing else is looked at.
+    /// The integers among the first `N` fields of the projection (at most 64) of an event of the run. It is the fastest
+    /// way to a few fields: those near the beginning of the event are loaded directly.
     #[inline(always)]
     #[must_use]
     pub fn numbers<const N: usize>(&self, event: &Event<'a>) -> Numbers<N> {
@@ -398,9 +398,9 @@ impl<'a> Projected<'a> {
         event.numbers_anywhere(self.projection)
     }
 
-    /// The first two numbers of the projection of an event of the run, 0 for one that is not there, and which there are, a bit
-    /// each: where they have no sign, lie near the beginning of the event, and its [stream context](Self::stream_context) has
-    /// these bytes. `None` where it has others or there is more to look at: then [`numbers`](Self::numbers) does.
+    /// The first two numbers of the projection of an event of the run, 0 for an absent one, with a bit set of those
+    /// present. It requires that they are unsigned and near the beginning of the event, and that its [stream
+    /// context](Self::stream_context) has these bytes. `None` otherwise: use [`numbers`](Self::numbers) then.
     #[inline(always)]
     #[must_use]
     pub fn plain(&self, event: &Event<'a>, context: &ContextBytes) -> Option<([u64; 2], u64)> {
@@ -409,8 +409,8 @@ impl<'a> Projected<'a> {
         plain.load(self.place.near_bit(record.start)?, context)
     }
 
-    /// The bytes of the stream's event context of an event of the run, if it has the same fields in the same places in all
-    /// events of its stream class: those with equal bytes tell the same there. `None` if that is not known.
+    /// The bytes of the stream's event context of an event of the run, if its layout is fixed for the stream class:
+    /// equal bytes then have the same meaning in all events. `None` if that is not known.
     #[inline(always)]
     #[must_use]
     pub fn stream_context(&self, event: &Event<'a>) -> Option<&'a [u8]> {
@@ -452,7 +452,7 @@ mod tests {
         ]
         .concat();
         let trace = Trace::from_memory(METADATA.as_bytes(), [("stream", stream)]).unwrap();
-        // In the second class the places are the other way round, in the third nothing is asked for.
+        // The second class has the positions swapped, the third selects nothing.
         let fields = Projection::of_classes(trace.plan(), |_, class| {
             let (payload, context) = (Scope::EventFields, Scope::StreamEventContext);
             match class {
@@ -495,7 +495,7 @@ mod tests {
     }
     #[test]
     fn plain_numbers_are_those_of_events_with_the_same_context() {
-        // Events of streams that have a clock are found several at once.
+        // Events of streams with a clock are decoded in batches.
         const METADATA: &str = r#"/* CTF 1.8 */
             trace { major = 1; minor = 8; byte_order = le; };
             clock { name = c; freq = 1000000000; };
@@ -524,7 +524,7 @@ mod tests {
             };
             [first, second].map(|name| (Scope::EventFields, name))
         });
-        // A number with a sign is not plain. Where there is none, nothing is to be loaded.
+        // A signed number is not plain. An absent number needs no load.
         let expected = [
             [Some(([9, 0], 1)), None, None],
             [None, Some(([0, 0], 0)), None],
@@ -538,7 +538,7 @@ mod tests {
             let numbers = events.projected(&fields);
             for event in events.iter() {
                 let own = [7, 8, 0x109].map(|thread| numbers.plain(&event, &context(thread)));
-                // The first ones, and those near the end of memory, are looked at in another way.
+                // The first events, and those near the end of memory, take another path.
                 if own != [None; 3] {
                     assert_eq!(own, expected[count % 4]);
                     found += 1;

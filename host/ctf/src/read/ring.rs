@@ -1,9 +1,9 @@
-//! Streams that a target wrote around a ring of packets in its memory.
+//! Streams that a target wrote into a ring of packets in its memory.
 //!
-//! Who keeps the newest packets in a fixed memory overwrites the oldest, so that a dump of that memory begins
-//! with a packet from its middle (Zephyr's circular buffer is one). All packets are of one size and have
-//! numbers there, so that the oldest is found by a few looks at packets' heads; read from there on the
-//! stream is in order, and nothing in it looks lost.
+//! A target that keeps the newest packets in a fixed buffer overwrites the oldest, so that a dump of the buffer begins
+//! in the middle of the sequence (Zephyr's circular buffer is one example). If all packets have one size and sequence
+//! numbers, a binary search over their heads finds the oldest packet; read from there on, the stream is in order and
+//! shows no false losses.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use super::file::StreamInput;
 use super::stream::{Message, StreamReader};
 use super::trace::{Source, Trace};
 
-/// So much is read for the head of a packet at first.
+/// Bytes that are read first for the head of a packet.
 const HEAD: usize = 4096;
 
-/// What the head of a packet tells.
+/// Facts from the head of a packet.
 struct Head {
     number: u64,
     bytes: u64,
@@ -23,7 +23,7 @@ struct Head {
 }
 
 impl Trace {
-    /// The same trace, with streams that were written around a ring in order.
+    /// Reorders streams that were written into a ring.
     #[must_use]
     pub fn in_order(mut self) -> Self {
         for index in 0..self.streams.len() {
@@ -35,7 +35,7 @@ impl Trace {
         self
     }
 
-    /// Where the oldest packet of a stream begins in its file, in bytes; `None` if that is where the file does.
+    /// Offset of the oldest packet of a stream in its file, in bytes; `None` if it is at the beginning.
     #[must_use]
     pub fn oldest(&self, index: usize) -> Option<u64> {
         match self.streams.get(index)? {
@@ -44,7 +44,8 @@ impl Trace {
         }
     }
 
-    /// Where a ring begins; `None` if the stream is none, or what is wrong with it has to be told.
+    /// Offset of the oldest packet in a ring; `None` if the stream is not a ring, or has an error that must be
+    /// reported.
     fn turn(&self, index: usize) -> Option<u64> {
         let (_, source) = self.streams.get(index)?;
         let length = source.length()?;
@@ -57,12 +58,12 @@ impl Trace {
             let head = self.head(source, packet * first.bytes)?;
             (head.bytes == first.bytes).then_some(head)
         };
-        // Numbers that have few bits fall while time goes on.
+        // Narrow sequence numbers wrap, so they can decrease while time increases.
         let is_older = |head: &Head| head.number < first.number && head.begin < first.begin;
         if !is_older(&at(count - 1)?) {
             return None;
         }
-        // Up to the oldest all are newer than the last.
+        // All packets before the oldest are newer than the last.
         let (mut newer, mut older) = (0, count - 1);
         while older - newer > 1 {
             let middle = newer + (older - newer) / 2;
@@ -96,7 +97,7 @@ impl Trace {
 }
 
 impl Source {
-    /// How many bytes there are; `None` if that can't be known before they are read.
+    /// Number of bytes; `None` if it is unknown before they are read.
     fn length(&self) -> Option<u64> {
         match self {
             Self::File(path) => {
@@ -108,7 +109,7 @@ impl Source {
         }
     }
 
-    /// The bytes from a place on.
+    /// The bytes from an offset on.
     fn open_at(&self, at: u64) -> io::Result<Box<dyn Read + Send>> {
         Ok(match self {
             Self::File(path) => Box::new(StreamInput::open_at(path.clone(), at)?),
@@ -120,7 +121,7 @@ impl Source {
                 })
             }
             Self::Ring(ring, turn) => {
-                // From the oldest packet to the end, and from there on what stands before it.
+                // From the oldest packet to the end, then the part before it.
                 let front = ring.open_at(0)?.take(*turn);
                 let mut whole = ring.open_at(*turn)?.chain(front);
                 io::copy(&mut whole.by_ref().take(at), &mut io::sink())?;

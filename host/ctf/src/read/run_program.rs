@@ -1,4 +1,4 @@
-//! Running [field programs](crate::plan::field_program): showing all fields of a scope that has been decoded before.
+//! Interpreter of [field programs](crate::plan::field_program): shows all fields of a scope that was decoded before.
 
 use super::bits::{extend, float, load, near_zero, zero};
 use super::walk::{Container, Sink, SlotValues};
@@ -7,24 +7,24 @@ use crate::plan::field_program::{Elements, NEAR, Op};
 use crate::plan::picks::Load;
 use crate::plan::{Count, IntegerNode, Node, NodeId, Plan};
 
-/// Where fields are.
+/// Location of fields in memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a, 's> {
     pub plan: &'a Plan,
     pub slots: &'s SlotValues,
-    /// What of the stream is in memory, all fields that are shown among it ...
+    /// The part of the stream in memory, which contains all fields that are shown ...
     pub bytes: &'a [u8],
-    /// ... and where in it the packet begins, in bits: before it, that is a number that goes round, if its beginning is not
-    /// in memory any more.
+    /// ... and the bit position of the packet's start in it. If the start is no longer in memory this is a negative
+    /// number, modulo 2^64.
     pub packet: u64,
 }
 
-/// The bytes behind a place, if there are so many.
+/// The bytes after a position, if there are enough.
 pub(super) type Near<'a> = Option<&'a [u8; NEAR + 8]>;
 
 impl<'a> Place<'a, '_> {
-    /// Gives the numbers near bit `at` of the packet with which a program begins to `taken`, as long as that wants more: how
-    /// many operations they were.
+    /// Passes the plain numbers at the start of a program, which begins at bit `at` of the packet, to `taken` until
+    /// that returns false. Returns the number of operations executed.
     #[inline(always)]
     pub fn numbers(
         &self,
@@ -57,8 +57,8 @@ impl<'a> Place<'a, '_> {
         Some(ops.len())
     }
 
-    /// Puts these numbers near bit `at` of the packet where they belong in `values`; those with a sign are extended. `None` if
-    /// they are not there.
+    /// Stores numbers near bit `at` of the packet in `values` at their positions, sign-extended where signed. `None` if
+    /// the bytes are not there.
     #[inline(always)]
     pub(super) fn load_all<const N: usize>(
         &self,
@@ -96,7 +96,7 @@ impl<'a> Place<'a, '_> {
         Some(())
     }
 
-    /// Shows fields by a program that begins with numbers, as most do that show values alone: these need little.
+    /// Shows fields with a program that begins with numbers, as most programs for values do: these have a fast path.
     #[inline(always)]
     pub(super) fn show_values<S: Sink<'a>>(
         &self,
@@ -114,8 +114,8 @@ impl<'a> Place<'a, '_> {
         self.show(ops, first, at, sink)
     }
 
-    /// Shows fields from bit `at` of the packet on, from the operation `first` on. `None` if they are not as they were when they were decoded, which cannot
-    /// be.
+    /// Shows fields from bit `at` of the packet on, beginning with operation `first`. `None` only if the fields differ
+    /// from those that were decoded, which is impossible.
     #[inline(always)]
     pub(super) fn show<S: Sink<'a>>(
         &self,
@@ -131,7 +131,7 @@ impl<'a> Place<'a, '_> {
         }
     }
 
-    /// Begins with the operation `first`; `at` counts from the first byte in memory.
+    /// Runs from operation `first` on; `at` is relative to the first byte in memory.
     fn run<const LITTLE: bool, S: Sink<'a>>(
         &self,
         ops: &'a [Op],
@@ -145,7 +145,7 @@ impl<'a> Place<'a, '_> {
             if !sink.wants_more() {
                 return Some(());
             }
-            // Most are numbers, and a condition is foreseen better than a jump by a table.
+            // Most operations are numbers, and a conditional branch is predicted better than a jump table.
             if let Op::Number {
                 offset,
                 shift,
@@ -188,7 +188,7 @@ impl<'a> Place<'a, '_> {
                     continue;
                 }
                 Op::Align { skip, align } => {
-                    // It counts from the start of the packet.
+                    // Alignment is relative to the start of the packet.
                     let mask = u64::from(*align) - 1;
                     let place = (at + u64::from(*skip)).wrapping_sub(self.packet);
                     at = ((place + mask) & !mask).wrapping_add(self.packet);
@@ -252,7 +252,7 @@ impl<'a> Place<'a, '_> {
         Some(())
     }
 
-    /// The string at a place, and the place behind it.
+    /// The string at a position, and the position after it.
     #[inline(never)]
     fn string(&self, at: u64, encoding: Encoding) -> Option<(&'a [u8], u64)> {
         let bytes = self.bytes.get(byte(at)..)?;
@@ -264,7 +264,7 @@ impl<'a> Place<'a, '_> {
         }
     }
 
-    /// The same for long ones, and other characters.
+    /// As `string`, for long strings and other encodings.
     #[cold]
     fn any_string(&self, at: u64, encoding: Encoding) -> Option<(&'a [u8], u64)> {
         let bytes = self.bytes.get(byte(at)..)?;
@@ -274,7 +274,7 @@ impl<'a> Place<'a, '_> {
         Some((bytes.get(..length)?, behind))
     }
 
-    /// The text of so many bytes at a place, up to the first zero in it, and the place behind it.
+    /// The text of `count` bytes at a position, up to the first zero in it, and the position after the bytes.
     #[inline(never)]
     fn text(&self, mut at: u64, count: Count, encoding: Encoding) -> Option<(&'a [u8], u64)> {
         let bytes = self.take(&mut at, count)?;
@@ -284,7 +284,7 @@ impl<'a> Place<'a, '_> {
         }
     }
 
-    /// The same for long ones, and other characters.
+    /// As `text`, for long texts and other encodings.
     #[cold]
     fn any_text(
         &self,
@@ -296,7 +296,7 @@ impl<'a> Place<'a, '_> {
         Some((bytes.get(..end)?, behind))
     }
 
-    /// Which option of a variant there is.
+    /// The selected option of a variant.
     #[inline(never)]
     fn choose(&self, node: NodeId) -> Option<u32> {
         let Some(Node::Variant(variant)) = self.plan.node(node) else {
@@ -348,19 +348,19 @@ impl<'a> Place<'a, '_> {
         Some(())
     }
 
-    /// The bytes behind a place, in which integers near it lie, unless the end of memory is near too.
+    /// The bytes after a position, for integers near it, unless the end of memory is too close.
     #[inline(always)]
     fn near(&self, at: u64) -> Near<'a> {
         self.bytes.get(byte(at)..)?.first_chunk()
     }
 
-    /// The bytes behind bit `at` of the packet, unless the end of memory is near.
+    /// The bytes after bit `at` of the packet, unless the end of memory is too close.
     #[inline(always)]
     pub(super) fn near_bit(&self, at: u64) -> Near<'a> {
         self.near(at.wrapping_add(self.packet))
     }
 
-    /// The 8 bytes `offset` bytes behind a place.
+    /// The 8 bytes at `offset` bytes after a position.
     #[inline(always)]
     fn word<const LITTLE: bool>(&self, near: Near<'a>, at: u64, offset: u8) -> Option<u64> {
         let offset = usize::from(offset);
@@ -375,7 +375,7 @@ impl<'a> Place<'a, '_> {
         })
     }
 
-    /// The last bytes in memory, as if zeros followed.
+    /// The last bytes in memory, padded with zeros.
     #[cold]
     fn last(&self, place: usize) -> [u8; 8] {
         let mut chunk = [0; 8];
@@ -392,7 +392,7 @@ impl<'a> Place<'a, '_> {
         float(self.load::<LITTLE>(place, size), size)
     }
 
-    /// The value of an integer, with its sign.
+    /// The value of an integer, sign-extended.
     #[inline(never)]
     fn integer<const LITTLE: bool>(&self, node: &IntegerNode, place: u64) -> u64 {
         let size = node.class.size;
@@ -414,7 +414,7 @@ impl<'a> Place<'a, '_> {
         load(bytes, (place & 7) as u32, size, order)
     }
 
-    /// As many bytes at the place, which moves behind them.
+    /// The `count` bytes at the position, which moves past them.
     #[inline(always)]
     pub fn take(&self, at: &mut u64, count: Count) -> Option<&'a [u8]> {
         let length = usize::try_from(self.count(count)?).ok()?;
@@ -432,7 +432,7 @@ impl<'a> Place<'a, '_> {
     }
 }
 
-/// The byte that holds a bit.
+/// The index of the byte that contains a bit.
 #[inline(always)]
 const fn byte(at: u64) -> usize {
     (at / 8) as usize

@@ -1,4 +1,4 @@
-//! Decoding one stream: packets, the events in them, and what is missing between them.
+//! Decoder of one stream: packets, their events, and the losses between them.
 
 mod fast_events;
 mod frame;
@@ -26,64 +26,64 @@ use crate::metadata::{Clock, Role, Scope, Uuid};
 use crate::plan::header_table::Parts;
 use crate::plan::{IntegerNode, Plan};
 
-/// Bytes that a reader on its own reads at once.
+/// Chunk size in bytes of a reader that is used on its own.
 const CHUNK: usize = 256 << 10;
 
-/// One thing that a stream tells. It borrows from the reader until that moves on.
+/// One message of a stream. It borrows from the reader until the next call.
 #[derive(Debug, Clone, Copy)]
 pub enum Message<'a> {
     /// A packet begins.
     Packet(Packet<'a>),
-    /// Something is missing before the packet that comes next.
+    /// A loss before the next packet.
     Gap(Gap),
     /// An event.
     Event(Event<'a>),
 }
 
-/// The messages that come next in a stream, with all events at once that are known to come one after the other. It borrows
-/// from the reader until that moves on.
+/// The next messages of a stream: one message, or all events at once that are known to be consecutive. It borrows from
+/// the reader until the next call.
 #[derive(Debug, Clone, Copy)]
 pub enum Run<'a> {
     /// A packet begins.
     Packet(Packet<'a>),
-    /// Something is missing before the packet that comes next.
+    /// A loss before the next packet.
     Gap(Gap),
-    /// Events of one packet: at least one.
+    /// Consecutive events of one packet, at least one.
     Events(Events<'a>),
 }
 
-/// What comes next that is no event.
+/// The next message that is not an event.
 #[derive(Debug, Clone, Copy)]
 enum Step {
     Packet,
     Gap(Gap),
 }
 
-/// An event as far as it had to be decoded. Positions are in bits: that of the event from the start of the packet, those of
-/// its parts from there (an event is not larger than memory).
+/// A decoded event. Positions are in bits: that of the event from the start of the packet, those of its parts from the
+/// start of the event (an event fits into memory, so 32 bits suffice).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct EventRecord {
     /// The time in nanoseconds, or [`NO_TIME`].
     pub time: i64,
-    /// The clock, of streams that have one.
+    /// The clock value, in streams that have a clock.
     pub ticks: u64,
     pub start: u64,
-    /// Its class, and where its contexts and payload begin.
+    /// Its class, and the positions of its contexts and payload.
     pub parts: Parts,
     pub end: u32,
-    /// How much padding before it was taken in.
+    /// Padding before it that counts as part of it, in bits.
     pub padding: u16,
-    /// The number of its lead, or [`NO_ENTRY`].
+    /// The number of its header entry, or [`NO_ENTRY`].
     pub lead: u16,
 }
 
-/// The event was decoded by the walk.
+/// Marks an event decoded by the walk.
 const NO_ENTRY: u16 = u16::MAX;
 
-/// Stands for the time of an event whose stream has no clock, or one that nobody can convert: it comes at once.
+/// Marks an event without a time (no clock, or one that cannot be converted): merging returns it at once.
 pub(super) const NO_TIME: i64 = i64::MIN;
 
-/// Values of the fields that have roles.
+/// Values of the fields with roles.
 #[derive(Debug, Clone, Copy, Default)]
 struct Roles {
     magic: Option<u64>,
@@ -99,14 +99,14 @@ struct Roles {
     event_id: Option<u64>,
 }
 
-/// Takes times, ids and sizes out of a walk.
+/// Extracts times, ids and sizes from a walk.
 struct Decode<'s> {
     clocks: &'s mut [u64],
     roles: Roles,
     /// The UUID of the trace, and whether a packet header had another one.
     uuid: Option<Uuid>,
     foreign: bool,
-    /// Times may step back.
+    /// Whether times may step back.
     steps_back: bool,
 }
 
@@ -155,48 +155,48 @@ impl<'a> Sink<'a> for Decode<'_> {
 
 /// Reads one stream of packets.
 ///
-/// Its memory does not grow with the stream: it holds a chunk of bytes, in any case a whole event.
+/// Memory does not grow with the stream: the reader holds one chunk, or a whole event if that is larger.
 #[derive(Debug)]
 pub struct StreamReader {
-    /// The packet at hand, and the part of the stream that is in memory.
+    /// The current packet, and the part of the stream in memory.
     view: View,
-    /// The packet is open: position of the next event (0 before its head has been taken in), and where the content ends
-    /// (`u64::MAX`: with the stream).
+    /// State of the open packet: position of the next event (0 before its head is decoded), and end of the content
+    /// (`u64::MAX`: the end of the stream).
     open: bool,
     at: u64,
     content_end: u64,
-    /// Where in the packet the stream ends, once that is known.
+    /// Position in the packet where the stream ends, once known.
     data_end: Option<u64>,
-    /// Events of this packet that have been given out.
+    /// Number of events of this packet returned so far.
     events: u64,
-    /// Packets begun.
+    /// Number of packets begun.
     packets: u64,
     clocks: Vec<u64>,
-    /// The clocks as they were before the event at hand, for when it has to be decoded again.
+    /// Clock values before the current event, restored if it has to be decoded again.
     saved: Vec<u64>,
     batch: Batch,
-    /// What comes next, if it is not in the batch.
+    /// The next message, if it is not in the batch.
     pending: Option<Step>,
     previous: Vec<Previous>,
-    /// What is to be reported before the events of the packet.
+    /// Losses to report before the events of the packet.
     gaps: [Option<Gap>; 2],
     announce: bool,
-    /// Nothing more is to come, unless the damage is [skipped](Self::skip).
+    /// Set after an error: nothing follows unless the damage is [skipped](Self::skip).
     failed: bool,
-    /// The error that made an end, until it is skipped.
+    /// The error that ended the stream, until it is skipped.
     error: Option<DecodeError>,
     /// Whether packets with the UUID of another trace are errors.
     refuse_foreign: bool,
 }
 
 impl StreamReader {
-    /// A reader of the packets that `input` gives.
+    /// Creates a reader of the packets in `input`.
     #[must_use]
     pub fn new(plan: Arc<Plan>, input: impl Read + Send + 'static) -> Self {
         Self::of(plan, Box::new(input))
     }
 
-    /// Likewise, of an input that is in a box already.
+    /// As `new`, for a boxed input.
     pub(crate) fn of(plan: Arc<Plan>, input: Box<dyn Read + Send>) -> Self {
         Self::with_chunk(plan, input, CHUNK)
     }
@@ -224,16 +224,15 @@ impl StreamReader {
         }
     }
 
-    /// Whether a packet with the UUID of another trace is an error: it is if other streams have the right one.
+    /// Sets whether a packet with the UUID of another trace is an error: it is if other streams have the right one.
     pub(super) fn refuse_foreign(&mut self, refuse: bool) {
         self.refuse_foreign = refuse;
     }
 
-    /// The next thing in the stream, `None` at its end.
+    /// Returns the next message, `None` at the end of the stream.
     ///
     /// # Errors
-    /// What is wrong with the packet or event that would come next. Nothing comes after an error, unless the damage is
-    /// [skipped](Self::skip).
+    /// The error in the next packet or event. Nothing follows an error, unless the damage is [skipped](Self::skip).
     pub fn next_message(&mut self) -> Result<Option<Message<'_>>, DecodeError> {
         Ok(match self.ready()? {
             Some(_) => self.take_one(),
@@ -272,15 +271,15 @@ impl StreamReader {
         })
     }
 
-    /// Takes the end of the stream for none: more of it may have come since it was met, at the end of a
-    /// packet. (For who follows a trace that is still being written. An end in the middle of a packet is
-    /// an error, and remains one.)
+    /// Continues after the end of the stream, because more data may have arrived since. It applies to an end between
+    /// packets, for programs that follow a trace while it is written. An end in the middle of a packet is an error, and
+    /// remains one.
     pub fn go_on(&mut self) {
         self.view.window.go_on();
     }
 
-    /// Finds what comes next, and tells its time in nanoseconds ([`NO_TIME`] if it has none), by which streams are merged;
-    /// `None` at the end of the stream.
+    /// Finds the next message and returns its time in nanoseconds ([`NO_TIME`] if it has none), by which streams are
+    /// merged; `None` at the end of the stream.
     #[inline(always)]
     pub(super) fn ready(&mut self) -> Result<Option<i64>, DecodeError> {
         match self.batch.next_time() {
@@ -289,13 +288,13 @@ impl StreamReader {
         }
     }
 
-    /// The time of the next event, if that has been decoded.
+    /// The time of the next event, if it has been decoded.
     #[inline(always)]
     pub(super) fn next_time(&self) -> Option<i64> {
         self.batch.next_time()
     }
 
-    /// What [`ready`](Self::ready) found, with the events behind it whose time is not later than `limit`.
+    /// Returns the message found by [`ready`](Self::ready), with following events whose time is not later than `limit`.
     #[inline(always)]
     pub(super) fn take(&mut self, limit: i64) -> Option<Run<'_>> {
         let Some(range) = self.batch.take(limit) else {
@@ -310,7 +309,7 @@ impl StreamReader {
         Some(Run::Events(Events::new(&self.view, records, first)))
     }
 
-    /// What [`ready`](Self::ready) found.
+    /// Returns the message found by [`ready`](Self::ready).
     #[inline(always)]
     pub(super) fn take_one(&mut self) -> Option<Message<'_>> {
         let Some(index) = self.batch.take_one() else {
@@ -352,7 +351,7 @@ impl StreamReader {
         }))
     }
 
-    /// Finds what comes next by the walk: it is then pending, or an event, which is all of the batch. `false` at the end.
+    /// Finds the next message by the walk: either pending, or an event, alone in the batch. `false` at the end.
     fn step(&mut self) -> Result<bool, DecodeError> {
         loop {
             if let Some(gap) = self.gaps.iter_mut().find_map(Option::take) {
@@ -375,7 +374,7 @@ impl StreamReader {
         }
     }
 
-    /// The time of what is no event, for merging, in nanoseconds.
+    /// The merge time of a message that is not an event, in nanoseconds.
     fn time(&self, step: &Step) -> Option<i64> {
         let ticks = match step {
             Step::Packet => self.view.packet.begin_ticks,
@@ -394,12 +393,13 @@ impl StreamReader {
         }
     }
 
-    /// Where decoding has to stop: at the end of the content or of the stream.
+    /// The end of decoding: of the content or of the stream.
     fn limit(&self) -> u64 {
         self.content_end.min(self.data_end.unwrap_or(u64::MAX))
     }
 
-    /// Gets the bytes up to bit `upto` of the packet, from bit `keep` on, or notes that the stream ends before.
+    /// Reads the bytes up to bit `upto` of the packet, keeping those from bit `keep` on, or records that the stream
+    /// ends before.
     fn fill(&mut self, keep: u64, upto: u64) -> Result<(), DecodeError> {
         let first = self.view.packet.offset + keep / 8;
         let behind = self.view.packet.offset.saturating_add(upto.div_ceil(8));
@@ -420,7 +420,7 @@ impl StreamReader {
         }
     }
 
-    /// The error of a walk; one that reached beyond the content where the stream ends early is reported as that.
+    /// Converts the error of a walk. Reaching beyond the content is reported as truncation if the stream ends early.
     fn fault(&self, kind: Kind, at: u64) -> DecodeError {
         match (kind, self.data_end) {
             (Kind::BeyondContent { .. }, Some(end))
@@ -441,7 +441,7 @@ impl StreamReader {
     fn next_event(&mut self) -> Result<bool, DecodeError> {
         self.saved.copy_from_slice(&self.clocks);
         if self.content_end == u64::MAX && self.data_end.is_none() {
-            // Only the end of the stream ends such a packet: see whether that is here.
+            // Such a packet ends with the stream: check whether that ends here.
             self.fill(self.at, self.at.saturating_add(1))?;
         }
         loop {
@@ -533,7 +533,7 @@ impl StreamReader {
         if end == start {
             return Err(Stop::Fault(Kind::EmptyEvent, start));
         }
-        // An event fits into memory, so its bits can be counted in 32.
+        // An event fits into memory, so 32 bits suffice for its positions.
         let within = |at: u64| u32::try_from(at - start).unwrap_or(u32::MAX);
         self.batch.hold(EventRecord {
             time,

@@ -11,22 +11,22 @@ use crate::error::{MetadataError, OpenError};
 use crate::metadata::{Metadata, Warning};
 use crate::plan::Plan;
 
-/// Levels of directories below the one given in which traces are looked for: LTTng nests four. Links to directories
-/// are not followed.
+/// Maximum depth of directories below the given one in which traces are searched: LTTng nests four. Links to
+/// directories are not followed.
 pub const MAX_LEVELS: u32 = 8;
 
-/// Where the bytes of a stream are.
+/// Storage of a stream's bytes.
 #[derive(Debug, Clone)]
 pub(super) enum Source {
     File(PathBuf),
     Memory(Arc<[u8]>),
-    /// What was written around a ring, and where in it the oldest packet begins.
+    /// A ring, and the offset of its oldest packet.
     Ring(Box<Self>, u64),
 }
 
-/// A trace: metadata and the streams that follow it.
+/// A trace: metadata with its streams.
 ///
-/// Streams are opened when [`messages`](Self::messages) is called, so a trace can be read any number of times.
+/// [`messages`](Self::messages) opens the streams, so a trace can be read any number of times.
 #[derive(Debug)]
 pub struct Trace {
     plan: Arc<Plan>,
@@ -51,19 +51,19 @@ impl Read for Shared {
 }
 
 impl Trace {
-    /// Opens the trace in a directory: a file `metadata`, and streams in all the other files of the directory.
+    /// Opens the trace in a directory: the file `metadata`, and streams in all other files of the directory.
     ///
-    /// Names that start with a dot are left out, and so are directories (LTTng's `index` among them).
+    /// Names that start with a dot are ignored, and so are directories (such as LTTng's `index`).
     ///
     /// # Errors
-    /// When there is no such directory, no metadata, metadata that is wrong, or something else than a regular file or a
+    /// When there is no such directory, no metadata, invalid metadata, or an entry that is neither a regular file nor a
     /// directory ([`OpenError::NotAFile`]).
     pub fn open(directory: impl AsRef<Path>) -> Result<Self, OpenError> {
         let directory = directory.as_ref();
         Self::open_named(directory, String::new())
     }
 
-    /// Opens all traces in a directory and the directories below it, [`MAX_LEVELS`] deep, as LTTng leaves them.
+    /// Opens all traces in a directory and those below it, up to [`MAX_LEVELS`] deep, as LTTng writes them.
     ///
     /// # Errors
     /// When there is none, or any of them cannot be opened.
@@ -85,11 +85,11 @@ impl Trace {
         Self::with_metadata(&metadata, name, streams)
     }
 
-    /// Opens the streams of a directory whose metadata lies elsewhere: all files in it but `metadata`, and but hidden
+    /// Opens the streams of a directory with metadata from another path: all files in it except `metadata` and hidden
     /// ones.
     ///
     /// # Errors
-    /// When the directory or the metadata cannot be read, or the metadata is wrong.
+    /// When the directory or the metadata cannot be read, or the metadata is invalid.
     pub fn open_described(
         directory: impl AsRef<Path>,
         metadata: impl AsRef<Path>,
@@ -130,10 +130,10 @@ impl Trace {
         })
     }
 
-    /// Opens streams that lie apart from their metadata, each with a name.
+    /// Opens separately stored metadata and streams, each stream with a name.
     ///
     /// # Errors
-    /// When the metadata cannot be read, or is wrong.
+    /// When the metadata cannot be read, or is invalid.
     pub fn open_streams(
         metadata: impl AsRef<Path>,
         streams: impl IntoIterator<Item = (String, PathBuf)>,
@@ -143,12 +143,12 @@ impl Trace {
         Self::with_metadata(metadata.as_ref(), String::new(), streams.collect())
     }
 
-    /// A trace that is in memory: metadata as the file would be, and streams with names.
+    /// Creates a trace from memory: the content of the metadata file, and streams with names.
     ///
-    /// A stream may hold packets of several streams, one after the other, as a dump of a target's buffers does.
+    /// A stream may contain packets of several streams, one after the other, as a dump of a target's buffers does.
     ///
     /// # Errors
-    /// When the metadata is wrong.
+    /// When the metadata is invalid.
     pub fn from_memory<N: Into<String>, B: Into<Arc<[u8]>>>(
         metadata: &[u8],
         streams: impl IntoIterator<Item = (N, B)>,
@@ -159,7 +159,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// A trace in memory whose metadata has been compiled already.
+    /// Creates a trace from memory with compiled metadata.
     pub fn from_plan<N: Into<String>, B: Into<Arc<[u8]>>>(
         plan: Arc<Plan>,
         streams: impl IntoIterator<Item = (N, B)>,
@@ -188,24 +188,24 @@ impl Trace {
         &self.plan
     }
 
-    /// Where the trace was found, as a path below the directory that was given; empty for that itself.
+    /// The path of the trace below the directory that was opened; empty for that directory itself.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What in the metadata was not understood and left out.
+    /// Parts of the metadata that were not understood and ignored.
     #[must_use]
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
     }
 
-    /// The names of the streams: of their files.
+    /// The names of the streams, taken from their files.
     pub fn stream_names(&self) -> impl ExactSizeIterator<Item = &str> {
         self.streams.iter().map(|(name, _)| name.as_str())
     }
 
-    /// All streams of the trace, merged by time.
+    /// The messages of all streams of the trace, merged by time.
     ///
     /// # Errors
     /// When a stream cannot be opened.
@@ -213,7 +213,7 @@ impl Trace {
         Messages::merge([self])
     }
 
-    /// A reader of one stream alone, by its position; `None` if there are fewer.
+    /// A reader of the stream with this index; `None` if there are fewer streams.
     ///
     /// # Errors
     /// When the stream cannot be opened.
@@ -222,7 +222,7 @@ impl Trace {
         Ok(input.map(|input| StreamReader::new(Arc::clone(&self.plan), input)))
     }
 
-    /// Opens a stream by its position.
+    /// Opens the stream with this index.
     pub(crate) fn stream(&self, index: usize) -> Result<Option<Box<dyn Read + Send>>, OpenError> {
         let Some((name, source)) = self.streams.get(index) else {
             return Ok(None);
@@ -246,20 +246,20 @@ struct Entry {
     kind: Kind,
 }
 
-/// What an entry is.
+/// Kind of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// A regular file, or a link to one.
     File,
     /// A directory of this directory.
     Directory,
-    /// A link to a directory, which may be anywhere, also around this one.
+    /// A link to a directory, which may be anywhere, even above this one.
     LinkedDirectory,
-    /// A link to nothing.
+    /// A broken link.
     Broken,
 }
 
-/// What something is that is neither a regular file nor a directory.
+/// Describes an entry that is neither a regular file nor a directory.
 fn special(found: fs::FileType) -> Option<&'static str> {
     if found.is_file() || found.is_dir() {
         return None;
@@ -280,7 +280,7 @@ fn special(found: fs::FileType) -> Option<&'static str> {
     Some("something else")
 }
 
-/// What a directory holds, by name, without what is hidden.
+/// The entries of a directory, sorted by name, without hidden ones.
 fn entries(directory: &Path) -> Result<Vec<Entry>, OpenError> {
     let fail = |source| OpenError::Io {
         path: directory.to_owned(),

@@ -1,17 +1,17 @@
-//! Values of fields, as a visitor sees them: they borrow from the reader until it moves on.
+//! Values of fields as a visitor receives them. They borrow from the reader until its next call.
 
 use std::borrow::Cow;
 
 use crate::metadata::{Encoding, IntegerClass, Mappings, Value64};
 
-/// The value of a field that holds no others.
+/// Value of a field without inner fields.
 #[derive(Debug, Clone, Copy)]
 pub enum Value<'a> {
     /// An integer, or an enumeration, which is an integer with labels.
     Integer {
         /// The number.
         value: Value64,
-        /// How it is stored and meant to be shown.
+        /// Its storage and display format.
         class: &'a IntegerClass,
         /// The labels, if it is an enumeration.
         mappings: Option<&'a Mappings>,
@@ -20,40 +20,40 @@ pub enum Value<'a> {
     Float {
         /// The number, widened without loss.
         value: f64,
-        /// Bits that it takes in the trace.
+        /// Its size in the trace, in bits.
         size: u32,
     },
     /// A boolean (CTF 2).
     Boolean(bool),
-    /// Bits that mean something one by one (CTF 2).
+    /// Bits with individual meanings (CTF 2).
     Bits {
-        /// The bits, the least significant one being number 0.
+        /// The bits, numbered from the least significant one.
         value: u64,
-        /// How many there are.
+        /// Number of bits.
         size: u32,
-        /// The names of ranges of them: [`Mappings::flags`] tells those that are set.
+        /// The names of bit ranges: [`Mappings::flags`] returns those that are set.
         flags: &'a Mappings,
     },
-    /// Bytes that are nothing but bytes (CTF 2).
+    /// Bytes without further structure (CTF 2).
     Blob {
         /// The bytes.
         bytes: &'a [u8],
-        /// What they are said to be (RFC 2046).
+        /// Their stated media type (RFC 2046).
         media_type: &'a str,
     },
-    /// An optional field that is not there (CTF 2).
+    /// An absent optional field (CTF 2).
     Absent,
     /// A string or text array, without its terminator.
     Text {
         /// The bytes as they are in the trace.
         bytes: &'a [u8],
-        /// How they are said to be encoded.
+        /// Their stated encoding.
         encoding: Encoding,
     },
 }
 
 impl<'a> Value<'a> {
-    /// The number, of an integer or enumeration.
+    /// The number of an integer or enumeration.
     #[must_use]
     pub const fn integer(&self) -> Option<Value64> {
         if let Self::Integer { value, .. } = self {
@@ -63,13 +63,13 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The number, if it is one and is not negative.
+    /// The number, if it is an integer and not negative.
     #[must_use]
     pub fn as_u64(&self) -> Option<u64> {
         self.integer()?.as_u64()
     }
 
-    /// The number, if it is one and fits.
+    /// The number, if it is an integer and fits.
     #[must_use]
     pub fn as_i64(&self) -> Option<i64> {
         self.integer()?.as_i64()
@@ -88,7 +88,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The text of a string; what is invalid in its encoding is replaced.
+    /// The text of a string; invalid characters are replaced.
     #[must_use]
     pub fn text(&self) -> Option<Cow<'a, str>> {
         if let Self::Text { bytes, encoding } = self {
@@ -109,7 +109,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Text in any encoding as UTF-8.
+/// Converts text in any encoding to UTF-8.
 fn decode(bytes: &[u8], encoding: Encoding) -> Cow<'_, str> {
     let words = |word: fn([u8; 2]) -> u16| {
         let units = bytes.chunks_exact(2);
@@ -127,7 +127,7 @@ fn decode(bytes: &[u8], encoding: Encoding) -> Cow<'_, str> {
     };
     Cow::Owned(match encoding {
         Encoding::None | Encoding::Utf8 | Encoding::Ascii => {
-            // Nearly always; and to find that out is quicker than to look for what is invalid.
+            // The usual case; validation is faster than a search for invalid characters.
             return match std::str::from_utf8(bytes) {
                 Ok(text) => Cow::Borrowed(text),
                 Err(_) => String::from_utf8_lossy(bytes),

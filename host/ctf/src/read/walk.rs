@@ -1,7 +1,7 @@
-//! Walking a plan over the bytes of a packet.
+//! Interpreter of a plan over the bytes of a packet.
 //!
-//! The same walk serves decoding, where it only has to find the end of an event and to note times and ids, and visiting,
-//! where it hands out every field. It never allocates.
+//! The same walk serves decoding, which only finds the end of an event and extracts times and ids, and visiting, which
+//! passes on every field. It never allocates.
 
 use std::cell::Cell;
 
@@ -10,30 +10,30 @@ use crate::error::DecodeErrorKind as Kind;
 use crate::metadata::{Encoding, Form, Scope, Value64};
 use crate::plan::{Count, IntegerNode, Node, NodeId, OptionalNode, Plan, VariantNode};
 
-/// Array elements without content that an event may have. They take no space in the trace, so their number is no better than
-/// the word of its author.
+/// Maximum number of array elements of no size in an event. They take no space in the trace, so nothing else limits the
+/// number that a trace claims.
 const MAX_EMPTY_ELEMENTS: u64 = 1 << 10;
 
-/// Values of fields on which others depend, until those come.
+/// Values of fields that later fields depend on.
 pub(crate) type SlotValues = [Cell<Option<u64>>];
 
-/// What a walk tells about what it meets.
+/// Receiver of the fields of a walk.
 pub(super) trait Sink<'a> {
-    /// Whether it wants to see fields that have no effect on anything.
+    /// Whether it needs fields that nothing depends on.
     const FIELDS: bool;
 
-    /// Whether to go on.
+    /// Whether to continue.
     fn wants_more(&self) -> bool {
         true
     }
-    /// The fields of a scope follow, of several that are shown in one.
+    /// Begins the fields of a scope, if several are shown in one walk.
     fn scope(&mut self, _scope: Scope) {}
-    /// An integer that is a mere number and has a fixed size.
+    /// A plain number of fixed size.
     #[inline(always)]
     fn number(&mut self, name: &'a str, node: &'a IntegerNode, value: u64) {
         self.integer(name, node, value, node.class.size);
     }
-    /// `size` is the number of bits that say something of the value: those of the class, unless they vary.
+    /// `size` is the number of significant bits: those of the class, unless the size is variable.
     fn integer(&mut self, _name: &'a str, _node: &'a IntegerNode, _value: u64, _size: u32) {}
     fn float(&mut self, _name: &'a str, _value: f64, _size: u32) {}
     fn text(&mut self, _name: &'a str, _bytes: &'a [u8], _encoding: Encoding) {}
@@ -44,16 +44,16 @@ pub(super) trait Sink<'a> {
     fn end(&mut self, _container: Container) {}
 }
 
-/// A field that holds others.
+/// Kind of a field with inner fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Container {
     /// A structure.
     Struct,
     /// An array or sequence with this many elements.
     Array(u64),
-    /// A variant, which holds one option.
+    /// A variant, with its selected option.
     Variant,
-    /// An optional field that is there. One that is not is [`Value::Absent`](super::Value::Absent).
+    /// A present optional field. An absent one is [`Value::Absent`](super::Value::Absent).
     Optional,
 }
 
@@ -62,12 +62,12 @@ pub(super) struct Walk<'a, 's> {
     pub plan: &'a Plan,
     pub slots: &'s SlotValues,
     pub scope: Scope,
-    /// Array elements of no size so far.
+    /// Number of array elements of no size so far.
     pub empties: Cell<u64>,
 }
 
 impl<'a> Walk<'a, '_> {
-    /// Decodes the structure that a whole scope is, which is not reported as one.
+    /// Decodes a whole scope, whose root structure is not reported.
     pub fn scope<S: Sink<'a>>(
         &self,
         node: NodeId,
@@ -228,7 +228,7 @@ impl<'a> Walk<'a, '_> {
         let length = self.count(*count, cursor)?;
         cursor.align(*align)?;
         if let Some(size) = size {
-            // Whether all of it is there is known at once, however many elements it claims to have.
+            // A single check shows whether all elements are in memory, however many the field claims.
             let mut end = *cursor;
             end.skip(size.times(length))?;
             if !S::FIELDS {
@@ -286,7 +286,7 @@ impl<'a> Walk<'a, '_> {
         Ok(())
     }
 
-    /// Counts elements of no size, which decoding must find believable so that visiting comes to an end.
+    /// Counts elements of no size against their limit when decoding, so that visiting terminates.
     fn count_empties(&self, count: u64, cursor: &Cursor<'a>) -> Result<(), Stop> {
         let found = self.empties.get().saturating_add(count);
         self.empties.set(found);

@@ -1,36 +1,36 @@
-//! The part of a stream that is in memory.
+//! Window: the part of a stream that is in memory.
 //!
-//! A stream is read forward only, in chunks, and what has been decoded is dropped. So a stream may come from a file, a
-//! pipe or a socket, and may have packets larger than memory; only a single event must fit.
+//! A stream is read forward only, in chunks, and decoded content is dropped. So a stream may come from a file, a pipe
+//! or a socket, and packets may be larger than memory; only a single event must fit.
 
 use std::fmt;
 use std::io::{self, Read};
 
-/// Most bytes that one event, or one packet's header and context, may take.
+/// Maximum size of one event, or of one packet's header and context, in bytes.
 const MAX_HELD: u64 = 32 << 20;
 
-/// Bytes above which memory is not kept for others.
+/// Size above which a buffer is freed rather than reused, in bytes.
 const LARGE: usize = 1 << 20;
 
-/// Why bytes cannot be had.
+/// Reason why bytes are not available.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shortage {
     Io(io::ErrorKind),
-    /// More than this would have to be held.
+    /// More than this many bytes would have to be in memory.
     TooLarge(u64),
 }
 
 pub(super) struct Window {
     input: Box<dyn Read + Send>,
-    /// What was read, and behind it room that has been cleared before.
+    /// Bytes read, followed by zeroed space.
     buffer: Vec<u8>,
-    /// How much of the buffer was read.
+    /// Number of bytes read into the buffer.
     filled: usize,
-    /// Place of the first byte in the stream.
+    /// Offset of the first byte in the stream.
     base: u64,
-    /// Nothing follows.
+    /// The input has ended.
     ended: bool,
-    /// How much to read at once.
+    /// Number of bytes to read at once.
     chunk: usize,
 }
 
@@ -46,15 +46,16 @@ impl Window {
         }
     }
 
-    /// A part of a stream that another reader reads: nothing of it yet.
+    /// Creates an empty window on a stream that another reader reads.
     pub fn elsewhere() -> Self {
         Self::new(Box::new(io::empty()), 0)
     }
 
-    /// Holds these bytes of a stream that another reader reads, and no others; the first one's place is `base`.
+    /// Replaces the content with these bytes of a stream that another reader reads; `base` is the offset of the first
+    /// one.
     pub fn hold(&mut self, bytes: &[u8], base: u64) {
         if self.buffer.capacity() > LARGE && bytes.len() <= LARGE {
-            // One large event is no reason to keep so much.
+            // Free a buffer that a single large event enlarged.
             self.buffer = Vec::new();
         }
         self.buffer.clear();
@@ -62,27 +63,27 @@ impl Window {
         (self.filled, self.base) = (bytes.len(), base);
     }
 
-    /// The place in the stream behind the bytes in memory.
+    /// Offset in the stream of the end of the bytes in memory.
     pub fn end(&self) -> u64 {
         self.base + self.filled as u64
     }
 
-    /// The bytes in memory from `at` on, or from the first one that is still there, with the place of the first.
+    /// The bytes in memory from `at` on, or from the first one still there, with the offset of the first.
     pub fn from(&self, at: u64) -> (&[u8], u64) {
         let at = at.max(self.base);
         let skip = usize::try_from(at - self.base).unwrap_or(usize::MAX);
         (self.buffer.get(skip..self.filled).unwrap_or(&[]), at)
     }
 
-    /// All bytes in memory, with the place of the first.
+    /// All bytes in memory, with the offset of the first.
     #[inline(always)]
     pub fn held(&self) -> (&[u8], u64) {
         (self.buffer.get(..self.filled).unwrap_or(&[]), self.base)
     }
 
-    /// Reads on until the bytes up to `upto` are there, dropping those before `keep`.
+    /// Reads until the bytes up to `upto` are in memory, and drops those before `keep`.
     ///
-    /// Tells whether they are: if not, the stream ends at [`end`](Self::end).
+    /// Returns whether they are: if not, the stream ends at [`end`](Self::end).
     pub fn fill(&mut self, keep: u64, upto: u64) -> Result<bool, Shortage> {
         while self.end() < keep && !self.ended {
             self.base = self.end();
@@ -107,12 +108,12 @@ impl Window {
         Ok(self.end() >= upto)
     }
 
-    /// Asks the input again, although it seemed to have come to its end.
+    /// Allows further reads of the input after it seemed to have ended.
     pub const fn go_on(&mut self) {
         self.ended = false;
     }
 
-    /// Reads at most `most` bytes; fewer mean the end.
+    /// Reads at most `most` bytes; fewer mean the end of the input.
     fn read(&mut self, most: usize) -> Result<(), Shortage> {
         let goal = self.filled.saturating_add(most);
         if self.buffer.len() < goal {

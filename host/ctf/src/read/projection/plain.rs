@@ -1,22 +1,22 @@
-//! The quickest way to two numbers of many events that follow each other: where they and the stream's event context lie is
-//! looked up once for a lead, and the contexts are compared in words.
+//! Fastest projection: two numbers of many consecutive events. The offsets of the numbers and of the stream's event
+//! context are looked up once for each header entry, and contexts are compared by words.
 
 use crate::plan::field_program::NEAR;
 use crate::plan::picks::{Load, Picks};
 
-/// Where the stream's event context and the first two numbers that are asked for lie in the events of a lead, if all that
-/// is near the beginning of the event and the numbers have no sign.
+/// Offsets of the stream's event context and the first two selected numbers in the events of a header entry, if all are
+/// near the beginning of the event and the numbers are unsigned.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plain {
     context: u8,
     context_bytes: u8,
     numbers: [Load; 2],
-    /// Which of them there are, a bit each; the others load 0.
+    /// Bit set of those present; the others load 0.
     known: u64,
 }
 
 impl Plain {
-    /// What is plain of the program of a lead, whose context lies there.
+    /// The plain part of the reduced program of a header entry, with the range of its context.
     pub(super) fn new(picks: &Picks, context: Option<(u32, u32)>) -> Option<Self> {
         let loads = picks.loads.as_ref().filter(|loads| loads.signed == 0)?;
         let nothing = Load {
@@ -41,8 +41,8 @@ impl Plain {
         })
     }
 
-    /// The numbers of an event that begins with these bytes, 0 for one that is not there, and which there are, a bit each; if
-    /// it has this context.
+    /// The numbers of the event at the start of `bytes`, 0 for an absent one, with a bit set of those present; if it
+    /// has this context.
     #[inline(always)]
     pub(super) fn load(
         &self,
@@ -63,19 +63,19 @@ impl Plain {
     }
 }
 
-/// The bytes of a stream's event context, to be compared with those of many events.
+/// The bytes of a stream's event context, for comparison with many events.
 #[derive(Debug, Clone, Copy)]
 pub struct ContextBytes {
-    /// Words of the context with the bits that belong to it.
+    /// Words of the context with masks of the bits that belong to it.
     words: [(u64, u64); Self::MOST / 8],
     bytes: usize,
 }
 
 impl ContextBytes {
-    /// The largest context, in bytes.
+    /// Maximum size of a context in bytes.
     const MOST: usize = 64;
 
-    /// A context of these bytes; `None` if there are too many to be compared quickly.
+    /// Creates a context of these bytes; `None` if there are too many for a fast comparison.
     #[must_use]
     pub fn new(context: &[u8]) -> Option<Self> {
         let mut words = [(0, 0); Self::MOST / 8];
@@ -95,7 +95,7 @@ impl ContextBytes {
         })
     }
 
-    /// Whether these bytes begin with the context; there are at least as many as the largest one has.
+    /// Whether these bytes begin with the context; there must be at least [`MOST`](Self::MOST) bytes.
     #[inline(always)]
     fn is_front_of(&self, bytes: &[u8]) -> bool {
         let words = self.words.get(..self.bytes.div_ceil(8)).unwrap_or(&[]);

@@ -1,7 +1,7 @@
-//! The fast path to events: by the [fast path](crate::plan::fast_path), several at once, within what is in memory.
+//! Batch decoder of events by the [fast path](crate::plan::fast_path), within the bytes in memory.
 //!
-//! It decides nothing: whatever is not plainly an event that lies whole in memory and inside its packet ends the batch, for
-//! the walk to find out what it is.
+//! It makes no decisions: anything but a simple event that is completely in memory and inside its packet ends the
+//! batch, and is left to the walk.
 
 use std::ops::Range;
 
@@ -11,19 +11,19 @@ use crate::metadata::{ByteOrder, ClockId, Metadata};
 use crate::plan::fast_path::{REGISTERS, ROOM, Step, round_up};
 use crate::plan::header_table::HeaderTable;
 
-/// Events decoded at once: enough that what is looked up once for all of them counts for nothing.
+/// Maximum number of events in a batch: large enough that the setup cost per batch is negligible.
 const BATCH: usize = 64;
 
-/// Events of one packet that have been decoded.
+/// Decoded events of one packet.
 #[derive(Debug)]
 pub(super) struct Batch {
-    /// Room for them.
+    /// Storage for the events.
     records: Vec<EventRecord>,
-    /// How many there are.
+    /// Number of events.
     count: usize,
-    /// How many have been given out.
+    /// Number of events returned so far.
     given: usize,
-    /// None of them is later than this.
+    /// Upper bound of their times.
     latest: i64,
 }
 
@@ -46,7 +46,7 @@ impl Batch {
         self.record(self.given).map(|record| record.time)
     }
 
-    /// Gives out the events that are not later than `limit`, one in any case: which ones. `None` if all have been.
+    /// Returns the range of events that are not later than `limit`, at least one; `None` if all have been returned.
     #[inline(always)]
     pub fn take(&mut self, limit: i64) -> Option<Range<usize>> {
         let first = self.given;
@@ -60,7 +60,7 @@ impl Batch {
         (taken > 0).then_some(first..self.given)
     }
 
-    /// Gives out the next event: which one. `None` if all have been.
+    /// Returns the index of the next event; `None` if all have been returned.
     #[inline(always)]
     pub const fn take_one(&mut self) -> Option<usize> {
         if self.given >= self.count {
@@ -75,7 +75,7 @@ impl Batch {
         self.records.get(index)
     }
 
-    /// Takes over all events of another batch that have not been given out, behind its own.
+    /// Moves all remaining events of another batch to the end of this one.
     pub fn append(&mut self, other: &mut Self) {
         let events = other.records.get(other.given..other.count).unwrap_or(&[]);
         self.latest = match self.count {
@@ -88,12 +88,12 @@ impl Batch {
         other.given = other.count;
     }
 
-    /// Forgets all events.
+    /// Removes all events.
     pub const fn clear(&mut self) {
         (self.count, self.given) = (0, 0);
     }
 
-    /// How many there are.
+    /// Number of events.
     pub const fn len(&self) -> usize {
         self.count
     }
@@ -102,7 +102,7 @@ impl Batch {
         self.records.get(range).unwrap_or(&[])
     }
 
-    /// Takes in an event that was decoded by itself.
+    /// Replaces the content with an event that was decoded by the walk.
     pub fn hold(&mut self, event: EventRecord) {
         if let Some(first) = self.records.first_mut() {
             *first = event;
@@ -112,7 +112,7 @@ impl Batch {
 }
 
 impl StreamReader {
-    /// Decodes the next events of the packet; `false` if there is none that is simple.
+    /// Decodes the next events of the packet; `false` if the next one is not simple.
     #[inline(never)]
     pub(super) fn decode_batch(&mut self) -> bool {
         (self.batch.count, self.batch.given) = (0, 0);
@@ -159,7 +159,7 @@ impl StreamReader {
             let mask = entry.time.mask;
             let mut now = (ticks & !mask) | entry.time.of(head, order);
             if now < ticks {
-                // The field went round once; one of 64 bits just went back.
+                // The field wrapped once; a 64-bit one went back.
                 now = now.wrapping_add(mask.wrapping_add(1));
             }
             record.parts = entry.parts;
@@ -181,7 +181,7 @@ impl StreamReader {
                 break;
             }
             (record.ticks, record.start) = (now, start);
-            // It lies in memory, so that its bits can be counted in 32.
+            // The event is in memory, so 32 bits suffice for its size.
             record.end = (end - start) as u32;
             (record.padding, record.lead) = ((start - at) as u16, entry.number);
             seen |= now;
@@ -192,7 +192,7 @@ impl StreamReader {
         let mut latest = i64::MIN;
         match stream.scale {
             Some(scale) if scale.nanoseconds(seen).is_some() => {
-                // No tick is larger.
+                // An upper bound of all ticks.
                 for record in records {
                     record.time = scale.usual(record.ticks);
                     latest = latest.max(record.time);
@@ -217,7 +217,7 @@ impl StreamReader {
     }
 }
 
-/// The time of a tick of a clock that is out of the ordinary, or has gone on for long.
+/// The time of a tick, for clocks that the fast conversion does not support, or very large values.
 fn unusual(metadata: &Metadata, clock: Option<ClockId>, ticks: u64) -> i64 {
     let clock = clock.and_then(|clock| metadata.clocks.get(clock.0 as usize));
     let time = clock.and_then(|clock| clock.nanoseconds(ticks));
@@ -227,7 +227,7 @@ fn unusual(metadata: &Metadata, clock: Option<ClockId>, ticks: u64) -> i64 {
 /// The end of a payload that begins at `at`; `bytes` begin at `origin`.
 #[inline(never)]
 fn walk<const LITTLE: bool>(steps: &[Step], mut at: u64, origin: u64, bytes: &[u8]) -> Option<u64> {
-    /// Most elements of an array: so positions never come near the end of their range.
+    /// Maximum number of array elements: so positions never overflow.
     const MAX_COUNT: u64 = 1 << 20;
     let mut registers = [0u64; REGISTERS];
     for step in steps {
@@ -306,7 +306,7 @@ mod tests {
             enum : u8 { one = 0, two = 1 } tag; variant <tag> { u8 one; u32 two; } value; }; };
     "#;
 
-    /// A stream of events of all classes.
+    /// A stream with events of all classes.
     fn stream(events: u32) -> Vec<u8> {
         let mut state = 7u64;
         let mut random = || {
@@ -349,7 +349,7 @@ mod tests {
         bytes
     }
 
-    /// Writes down every value.
+    /// Records every value.
     struct Values<const NESTED: bool>(Vec<String>);
 
     impl<'a, const NESTED: bool> Visitor<'a> for Values<NESTED> {
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    /// All that a reader with windows of this size tells of events.
+    /// Everything that a reader with windows of this size reports about events.
     fn told(plan: &Arc<Plan>, bytes: &[u8], chunk: usize) -> Vec<String> {
         let input = Box::new(Cursor::new(bytes.to_vec()));
         let mut reader = StreamReader::with_chunk(plan.clone(), input, chunk);
@@ -403,7 +403,7 @@ mod tests {
         let quick = plan.streams[0].header_table.as_ref();
         assert!(quick.is_some(), "the header has a fast path");
         let bytes = stream(5_000);
-        // Windows of a few bytes leave no room for the fast path.
+        // Windows of a few bytes disable the fast path.
         let slowly = told(&plan, &bytes, 8);
         assert_eq!(slowly.len(), 5_000);
         let quickly = told(&plan, &bytes, 256 << 10);

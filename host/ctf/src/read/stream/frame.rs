@@ -1,7 +1,7 @@
-//! What a stream tells, decoded ahead and handed to another thread.
+//! Frames: decoded content of a stream, handed to another thread.
 //!
-//! A frame is what [`StreamReader`] would show next, with a copy of the bytes that it is shown from: so the reader can go on
-//! while another thread reads it.
+//! A frame contains the next output of a [`StreamReader`] with a copy of the underlying bytes, so that the reader can
+//! continue while another thread consumes it.
 
 use super::super::event::{Event, Events, Packet};
 use super::super::window::Window;
@@ -10,40 +10,40 @@ use super::{Message, NO_ENTRY, Run, Skipped, Step, StreamReader, View};
 use crate::error::DecodeError;
 use crate::plan::field_program::NEAR;
 
-/// Bytes behind an event at which fields are looked for in one go.
+/// Bytes after an event that field programs may read at once.
 const BEHIND: u64 = NEAR as u64 + 8;
 
-/// Some events of a packet, or one thing that is no event.
+/// Several events of a packet, or one other message.
 #[derive(Debug)]
 pub(in crate::read) struct Frame {
     view: View,
     batch: Batch,
     /// The number in the packet of the next event.
     next: u64,
-    /// What is no event, with its time.
+    /// The other message, with its time.
     other: Option<(i64, Other)>,
 }
 
-/// What a stream tells that is no event.
+/// A message that is not an event.
 #[derive(Debug)]
 enum Other {
     Step(Step),
-    /// Damage, and what was left out to go on behind it.
+    /// Damage, and the part skipped because of it.
     Damage(DecodeError, Result<Option<Skipped>, DecodeError>),
 }
 
-/// What comes next in a [`Frame`].
+/// Next content of a [`Frame`].
 pub(in crate::read) enum Next {
-    /// Something of this time.
+    /// A message with this time.
     Time(i64),
     /// Damage, which is reported only once.
     Damage(DecodeError, Result<Option<Skipped>, DecodeError>),
-    /// All has been given out.
+    /// Everything has been returned.
     Nothing,
 }
 
 impl Frame {
-    /// What comes next.
+    /// The next content.
     pub(in crate::read) fn next(&mut self) -> Next {
         if let Some(time) = self.batch.next_time() {
             return Next::Time(time);
@@ -101,10 +101,10 @@ impl Frame {
     }
 }
 
-/// Frames that follow each other.
+/// A sequence of frames.
 #[derive(Debug, Default)]
 pub(in crate::read) struct Frames {
-    /// Those in use, and behind them some that can be used again.
+    /// Frames in use, followed by some for reuse.
     frames: Vec<Frame>,
     used: usize,
 }
@@ -118,7 +118,7 @@ impl Frames {
         self.used = 0;
     }
 
-    /// The frame in this place.
+    /// The frame at an index.
     #[inline(always)]
     pub(in crate::read) fn get_mut(&mut self, index: usize) -> Option<&mut Frame> {
         self.frames.get_mut(..self.used)?.get_mut(index)
@@ -129,7 +129,7 @@ impl Frames {
         self.frames.get(..self.used)?.get(index)
     }
 
-    /// Takes in what comes next in a stream, until it holds so many bytes; `false` at the end of the stream.
+    /// Fills it from a stream, up to this many bytes; `false` at the end of the stream.
     pub(in crate::read) fn fill(&mut self, reader: &mut StreamReader, bytes: usize) -> bool {
         let mut held = 0;
         while held < bytes {
@@ -155,7 +155,7 @@ impl Frames {
 }
 
 impl StreamReader {
-    /// Decodes what comes next into a frame: how many bytes that takes, about `most` at most; `None` at the end.
+    /// Decodes the next content into a frame, of about `most` bytes at most; returns its size, `None` at the end.
     fn decode_frame(&mut self, frame: &mut Frame, most: usize) -> Option<usize> {
         let Frame {
             view,
@@ -179,7 +179,7 @@ impl StreamReader {
         }
         *other = None;
         let first = self.batch.record(0).map_or(0, |record| record.start / 8);
-        // Of an event that the walk decodes, other fields may depend on what it found: it stays alone.
+        // In an event decoded by the walk, fields may depend on slot values from the walk: it stays alone.
         let is_alone = self
             .batch
             .record(0)
@@ -188,7 +188,7 @@ impl StreamReader {
         loop {
             self.events += self.batch.len() as u64;
             batch.append(&mut self.batch);
-            // What is in memory goes on with it.
+            // Continue with the content in memory.
             if is_alone || batch.len() >= most || !self.decode_batch() {
                 break;
             }

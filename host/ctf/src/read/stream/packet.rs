@@ -1,4 +1,4 @@
-//! The beginning and end of packets: sizes, times, and what is missing since the packet before.
+//! Begin and end of packets: sizes, times, and losses since the previous packet.
 
 use std::cell::Cell;
 
@@ -10,12 +10,12 @@ use crate::error::{DecodeError, DecodeErrorKind as Kind};
 use crate::metadata::Scope;
 use crate::plan::Plan;
 
-/// The number at the start of every packet of a trace whose metadata has a field for it.
+/// The magic number at the start of every packet, if the metadata has a field for it.
 pub(super) const MAGIC: u64 = 0xc1fc_1fc1;
-/// Streams whose last packet is remembered, of those that share one file.
+/// Maximum number of streams in one file whose last packet is remembered.
 const MAX_INSTANCES: usize = 256;
 
-/// The last packet of one of the streams in a file.
+/// The previous packet of one of the streams in a file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Previous {
     class: usize,
@@ -27,7 +27,7 @@ pub(super) struct Previous {
 }
 
 impl StreamReader {
-    /// Starts the packet behind the last one; `false` at the end of the stream.
+    /// Opens the next packet; `false` at the end of the stream.
     pub(super) fn open_packet(&mut self) -> Result<bool, DecodeError> {
         let offset = self
             .view
@@ -45,7 +45,7 @@ impl StreamReader {
             let missing = offset
                 .saturating_sub(self.view.window.end())
                 .saturating_mul(8);
-            // The stream ends in the padding of the packet before.
+            // The stream ends in the padding of the previous packet.
             return if missing > 0 {
                 Err(self.error(Kind::Truncated { missing }, 0))
             } else {
@@ -75,7 +75,7 @@ impl StreamReader {
         Ok(true)
     }
 
-    /// Decodes the header and context of a packet: the roles in them, the stream class, and where they end.
+    /// Decodes the header and context of a packet: returns their roles, the stream class, and their end.
     fn packet_head(&mut self) -> Result<(Roles, bool, usize, u64), Stop> {
         let plan: &Plan = &self.view.plan;
         self.clocks.fill(0);
@@ -138,7 +138,8 @@ impl StreamReader {
         Ok((decode.roles, decode.foreign, index, cursor.at))
     }
 
-    /// Checks and notes the sizes that the packet states. One of them stands for both; without any it is the last packet.
+    /// Checks and stores the sizes that the packet states. If only one is stated it stands for both; without any, the
+    /// packet extends to the end of the stream.
     fn set_sizes(&mut self, roles: Roles, head: u64) -> Result<(), DecodeError> {
         let Some(content) = roles.content_size.or(roles.packet_size) else {
             return Ok(());
@@ -160,7 +161,7 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Compares the packet's counters with those of the packet before of the same stream.
+    /// Compares the packet's counters with those of the previous packet of the same stream.
     fn find_gaps(&mut self) {
         let Some(stream) = self.view.plan.streams.get(self.view.packet.stream_class) else {
             return;
@@ -193,7 +194,8 @@ impl StreamReader {
         {
             let mask = u64::MAX >> (64 - stream.sequence_size.max(1));
             let lost = now.wrapping_sub(before).wrapping_sub(1) & mask;
-            // More than half of the numbers gone means that it went backward: another run, or packets out of order.
+            // A difference of more than half the range means that the number went backward: another run, or packets out
+            // of order.
             let count = (lost <= mask / 2).then_some(lost);
             if lost != 0 {
                 let gap = Gap {
@@ -221,7 +223,7 @@ impl StreamReader {
         }
     }
 
-    /// Ends the packet. Where its size is not known, it is everything up to here.
+    /// Closes the packet. If its size is unknown, it ends here.
     pub(super) fn close_packet(&mut self) -> Result<(), DecodeError> {
         self.open = false;
         self.mend_end();
@@ -241,8 +243,8 @@ impl StreamReader {
         Ok(())
     }
 
-    /// Moves the end that the packet states behind its last event: packets of some tracers end before that (LTTng before
-    /// 2.11), or say nothing (0, after a crash). What is lost behind it begins there.
+    /// Moves the stated end of the packet to its last event: packets of some tracers end before that (LTTng before
+    /// 2.11), or state 0 (after a crash). Losses after the packet begin at the corrected end.
     fn mend_end(&mut self) {
         let packet = &self.view.packet;
         let here = (packet.stream_class, packet.stream_instance, packet.cpu_id);
@@ -254,7 +256,7 @@ impl StreamReader {
             && let Some(clock) = self.view.plan.streams.get(here.0).and_then(|it| it.clock)
             && let Some(last) = self.clocks.get(clock.0 as usize)
         {
-            // The clock stands where the last event left it.
+            // The clock still has the value of the last event.
             *end = (*last).max(*end);
         }
     }

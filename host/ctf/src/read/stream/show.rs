@@ -1,5 +1,5 @@
-//! Showing the fields of packets and events, which have been decoded before: by field programs where there are any, otherwise
-//! by a walk over the nodes.
+//! Shows the fields of decoded packets and events: with field programs where available, otherwise by a walk over the
+//! nodes.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ use crate::plan::header_table::{HeaderEntry, HeaderTable};
 use crate::plan::{IntegerNode, Program};
 
 impl View {
-    /// The programs of a packet's scope, and where it starts.
+    /// The programs of a packet's scope, and its position.
     pub(in crate::read) fn packet_program(&self, scope: Scope) -> Option<(Program, u64)> {
         match scope {
             Scope::PacketHeader => Some((self.plan.packet_header?, 0)),
@@ -25,7 +25,7 @@ impl View {
         }
     }
 
-    /// The programs of an event's scope, and where it starts.
+    /// The programs of an event's scope, and its position.
     #[inline]
     pub(in crate::read) fn event_program(
         &self,
@@ -45,7 +45,7 @@ impl View {
         Some((program, record.start + u64::from(part)))
     }
 
-    /// Shows fields of the packet's header or context, which have been decoded before.
+    /// Shows fields of the packet's header or context.
     pub(in crate::read) fn show_head<'a, S: Sink<'a>>(
         &'a self,
         program: Program,
@@ -59,7 +59,7 @@ impl View {
         }
     }
 
-    /// Shows fields of a scope of an event, which have been decoded before.
+    /// Shows fields of a scope of an event.
     #[inline]
     pub(in crate::read) fn show_event<'a, S: Sink<'a>>(
         &'a self,
@@ -77,27 +77,27 @@ impl View {
         }
     }
 
-    /// What is known of an event.
+    /// The header entry of an event.
     #[inline(always)]
     pub(in crate::read) fn lead(&self, record: &EventRecord) -> Option<&HeaderEntry> {
         let stream = self.plan.streams.get(self.packet.stream_class)?;
         stream.header_table.as_ref()?.get(record.lead)
     }
 
-    /// What is known of all events of the packet by their leads.
+    /// All header entries of the packet's stream class.
     pub(in crate::read) fn leads(&self) -> &[Option<HeaderEntry>] {
         let stream = self.plan.streams.get(self.packet.stream_class);
         let table = stream.and_then(|stream| stream.header_table.as_ref());
         table.map_or(&[], HeaderTable::all)
     }
 
-    /// Where fields of events are.
+    /// Location of the fields of events.
     pub(in crate::read) fn event_place(&self) -> run_program::Place<'_, '_> {
         let (bytes, base) = self.window.held();
         self.place(bytes, self.packet.offset.wrapping_sub(base).wrapping_mul(8))
     }
 
-    /// Runs a program of a lead of this event, or a part of one, from the operation `first` on.
+    /// Runs a program, or a part of one, of this event's header entry, from operation `first` on.
     #[inline]
     pub(in crate::read) fn show_led<'a, S: Sink<'a>>(
         &'a self,
@@ -112,7 +112,7 @@ impl View {
         self.show(place, Some(ops), first, record.start, sink)
     }
 
-    /// Shows the values alone of an event with a lead.
+    /// Shows only the values of an event with a header entry.
     #[inline]
     pub(in crate::read) fn show_values<'a, S: Sink<'a>>(
         &'a self,
@@ -129,7 +129,8 @@ impl View {
         true
     }
 
-    /// Gives the plain numbers with which a program of a lead of this event begins to `taken`: how many there are.
+    /// Passes the plain numbers at the start of a program of this event's header entry to `taken`; returns their
+    /// number.
     #[inline(always)]
     pub(in crate::read) fn numbers<'a>(
         &'a self,
@@ -142,7 +143,7 @@ impl View {
         place.numbers(ops, record.start, taken)
     }
 
-    /// Shows all that follows an event's header, of one without a lead, if there is a program for that.
+    /// Shows all fields after the header of an event without a header entry, if there is a program for that.
     pub(in crate::read) fn show_body<'a, S: Sink<'a>>(
         &'a self,
         record: &EventRecord,
@@ -157,7 +158,7 @@ impl View {
         self.show(place, ops, 0, start, sink)
     }
 
-    /// Where the fields of an event begin that follow its header, for programs of other kinds.
+    /// Position of the fields after an event's header, for other interpreters.
     #[inline(always)]
     pub(in crate::read) fn body_place<'a>(
         &'a self,
@@ -169,7 +170,7 @@ impl View {
         (self.place(bytes, packet), start)
     }
 
-    /// Where the fields of the packet context begin, likewise.
+    /// Position of the fields of the packet context, for other interpreters.
     #[inline(always)]
     pub(in crate::read) fn context_place(&self) -> (run_program::Place<'_, '_>, u64) {
         (self.place(&self.head, 0), self.context_start)
@@ -185,7 +186,7 @@ impl View {
         }
     }
 
-    /// Shows fields by a field program, if there is one.
+    /// Shows fields with a field program, if there is one.
     #[inline(always)]
     fn show<'a, S: Sink<'a>>(
         &'a self,
@@ -206,7 +207,7 @@ impl View {
         Some(self.plan.flat.get(program.flat? as usize)?)
     }
 
-    /// Walks over fields that have been decoded before.
+    /// Walks over fields that were decoded before.
     fn walk_again<'a, S: Sink<'a>>(
         &'a self,
         bytes: &'a [u8],
@@ -225,7 +226,7 @@ impl View {
             empties: Cell::new(0),
         };
         let done = walk.scope(program.full, &mut cursor, sink);
-        // Decoding has been through the same bytes with the same plan, so there is nothing left to go wrong.
+        // Decoding has processed the same bytes with the same plan, so this cannot fail.
         debug_assert!(done.is_ok(), "{done:?}");
     }
 }

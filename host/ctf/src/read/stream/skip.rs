@@ -1,8 +1,8 @@
-//! Going on behind damage.
+//! Recovery after damage.
 //!
-//! A packet is decoded from its beginning, so what follows an error in it is lost up to the next packet. That begins where
-//! the damaged packet says that it ends, if it got as far as saying so and a packet is indeed there; otherwise at the next
-//! magic number, if packets of the trace begin with one; otherwise nobody knows.
+//! A packet is decoded from its beginning, so content after an error is lost up to the next packet. That begins at the
+//! stated end of the damaged packet, if its size was decoded and a packet really begins there; otherwise at the next
+//! magic number, if packets of the trace begin with one; otherwise it cannot be found.
 
 use super::super::window::Shortage;
 use super::StreamReader;
@@ -10,30 +10,30 @@ use super::packet::MAGIC;
 use crate::error::{DecodeError, DecodeErrorKind as Kind};
 use crate::metadata::{ByteOrder, FieldClass, Form, Role};
 
-/// Bytes that are looked through for a magic number at once.
+/// Number of bytes searched for a magic number at once.
 const STEP: u64 = 64 << 10;
 
-/// A part of a stream that was given up after an error.
+/// A part of a stream that was skipped after an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Skipped {
-    /// What was wrong.
+    /// The error.
     pub error: DecodeError,
     /// Number of the damaged packet in the stream, from 0.
     pub packet: u64,
-    /// Where the skipped part begins, in bits from the start of the stream: all before it has been given out.
+    /// Begin of the skipped part, in bits from the start of the stream; everything before it has been returned.
     pub from: u64,
-    /// Where it ends and reading goes on, in bytes from the start of the stream; `None` when nothing behind the error can
-    /// be read.
+    /// End of the skipped part, where reading continues, in bytes from the start of the stream; `None` when nothing
+    /// after the error can be read.
     pub to: Option<u64>,
-    /// How the place to go on was found.
+    /// How that position was found.
     pub resume: Resume,
-    /// Whether all bytes from `from` to the end of the stream are zero, in a stream without packet sizes in which no event
-    /// has the id 0: the unused rest of a buffer that was dumped whole.
+    /// Whether all bytes from `from` to the end of the stream are zero, in a stream without packet sizes in which no
+    /// event has the id 0: the unused rest of a buffer that was dumped completely.
     pub is_unused: bool,
 }
 
 impl Skipped {
-    /// What a user should know of the [unused rest](Self::is_unused) of the stream of this name.
+    /// A remark for users on the [unused rest](Self::is_unused) of the stream with this name.
     pub fn unused(&self, stream: &str) -> Option<String> {
         let offset = self.from / 8;
         self.is_unused.then(|| {
@@ -45,14 +45,14 @@ impl Skipped {
     }
 }
 
-/// How the place behind damage was found.
+/// How the position after damage was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resume {
-    /// The damaged packet says that it ends there.
+    /// The stated end of the damaged packet.
     PacketSize,
-    /// A magic number was found there. Bytes in the damaged packet may look like one; then another error follows.
+    /// A magic number. Bytes in the damaged packet may look like one; then another error follows.
     Magic,
-    /// There is none: the stream ends, or does not tell packets apart.
+    /// None was found: the stream ends, or its packets cannot be told apart.
     End,
 }
 
@@ -91,7 +91,7 @@ impl StreamReader {
             matches!(error.kind, Kind::UnknownEvent { found: 0 }) && self.is_unused(from / 8)?;
         let (to, resume) = match error.kind {
             _ if is_unused => (None, Resume::End),
-            // All of a stream is of another trace, if its first packet is.
+            // If the first packet belongs to another trace, the whole stream does.
             Kind::ForeignUuid if error.packet == 0 => (None, Resume::End),
             Kind::Io(_) => (None, Resume::End),
             _ => self.next_packet(from / 8)?,
@@ -114,7 +114,7 @@ impl StreamReader {
         }))
     }
 
-    /// Whether the bytes from `at` to the end of the stream are zero, and no packet says how far it goes.
+    /// Whether the bytes from `at` to the end of the stream are zero, and no packet states its size.
     fn is_unused(&mut self, mut at: u64) -> Result<bool, DecodeError> {
         if self.view.packet.size.is_some_and(|size| size > 0) || self.magic().is_some() {
             return Ok(false);
@@ -133,19 +133,19 @@ impl StreamReader {
         }
     }
 
-    /// The place of the packet behind the damaged one, of which the bytes up to `given` have been used.
+    /// The position of the packet after the damaged one, of which the bytes up to `given` have been used.
     fn next_packet(&mut self, given: u64) -> Result<(Option<u64>, Resume), DecodeError> {
         let start = self.view.packet.offset;
         let magic = self.magic();
         if let Some(size) = self.view.packet.size.filter(|size| *size > 0) {
             let next = start.saturating_add(size / 8);
             match self.hold(given, next.saturating_add(4))? {
-                // It cannot be held to look back into it, so take its word.
+                // The packet is too large to be held for a search, so trust its size.
                 None => return Ok((Some(next), Resume::PacketSize)),
                 Some(true) if magic.is_none_or(|magic| self.stands_at(next, magic)) => {
                     return Ok((Some(next), Resume::PacketSize));
                 }
-                // The stream ends with the packet, or says that it does and something else.
+                // The stream ends with the packet, or the size is wrong.
                 Some(false) if self.view.window.end() >= next => {
                     return Ok((Some(next), Resume::PacketSize));
                 }
@@ -165,13 +165,13 @@ impl StreamReader {
             if more != Some(true) {
                 return Ok((None, Resume::End));
             }
-            // The beginning of a number may be at the end.
+            // A magic number may begin in the last bytes.
             at = (first + bytes.len() as u64).saturating_sub(3);
         }
     }
 
-    /// Gets the bytes of the stream from `keep` to `upto` into memory: whether the stream has them; `None` if they are too
-    /// many.
+    /// Reads the bytes of the stream from `keep` to `upto` into memory; returns whether the stream has them, `None` if
+    /// they are too many.
     fn hold(&mut self, keep: u64, upto: u64) -> Result<Option<bool>, DecodeError> {
         match self.view.window.fill(keep, upto) {
             Ok(all) => Ok(Some(all)),
@@ -185,7 +185,7 @@ impl StreamReader {
         first == place && bytes.starts_with(&magic)
     }
 
-    /// The bytes with which every packet begins, if the metadata says so.
+    /// The bytes at the start of every packet, if the metadata specifies them.
     fn magic(&self) -> Option<[u8; 4]> {
         let first = self
             .view

@@ -1,4 +1,4 @@
-//! What events and packets are shown from.
+//! Data from which events and packets are shown.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,23 +9,22 @@ use super::EventRecord;
 use crate::metadata::{Clock, EventClass, StreamClass};
 use crate::plan::Plan;
 
-/// A packet, and a part of its stream that is in memory: all that there is to know of an event beside its
-/// [record](EventRecord).
+/// A packet, and the part of its stream in memory: everything known about an event besides its [record](EventRecord).
 #[derive(Debug)]
 pub(in crate::read) struct View {
     pub(in crate::read) plan: Arc<Plan>,
     pub(super) window: Window,
     pub(in crate::read) packet: PacketInfo,
-    /// The bytes of the packet's header and context, which stay when the window moves on.
+    /// The bytes of the packet's header and context, kept when the window advances.
     pub(super) head: Vec<u8>,
-    /// Where in the packet its context starts, in bits.
+    /// Position of the context in the packet, in bits.
     pub(super) context_start: u64,
-    /// Numbers that other fields depend on.
+    /// Slots: numbers that other fields depend on.
     pub(super) slots: Vec<Cell<Option<u64>>>,
 }
 
 impl View {
-    /// Nothing is known yet.
+    /// Creates an empty view.
     pub(super) fn new(plan: Arc<Plan>, window: Window) -> Self {
         Self {
             window,
@@ -37,7 +36,7 @@ impl View {
         }
     }
 
-    /// Shows the packet of another view from here on, and of its stream `length` bytes from the place `at` on, as far as
+    /// Switches to the packet of another view, and copies `length` bytes of its stream from offset `at` on, as far as
     /// they are in memory.
     pub(super) fn show_packet(&mut self, other: &Self, at: u64, length: u64) {
         if !Arc::ptr_eq(&self.plan, &other.plan) {
