@@ -1,34 +1,32 @@
-//! What metadata says of a trace, a clock or a class besides the layout.
+//! Facts in metadata about a trace, a clock or a class, besides the layout.
 //!
-//! CTF 2 lets each of them carry names and attributes that have no effect on decoding. They are of use to readers that know the
-//! writer, so they are kept, and written again by a conversion. CTF 1.8 has no words for them.
+//! In CTF 2 each of them may have names and attributes without effect on decoding. Readers that know the writer use
+//! them, so they are preserved, and written by conversions. CTF 1.8 cannot represent them.
 
-/// User attributes of a field class, or of what holds one, in CTF 2: which of
-/// [`Metadata::attributes`](super::Metadata::attributes) they are.
+/// User attributes of a field class, or of its member or option, in CTF 2: an index into
+/// [`Metadata::attributes`](super::Metadata::attributes).
 ///
-/// A number, so that classes of fields stay small and may be copied; it belongs to one metadata, as a
-/// [`ClockId`](super::ClockId) does.
+/// An index keeps field classes small and copyable; it belongs to one metadata, as a [`ClockId`](super::ClockId) does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AttributesId(pub u32);
 
-/// Identity and attributes of a trace, a clock, a class of streams or a class of events, in CTF 2.
+/// Identity and attributes of a trace, a clock, a stream class or an event class, in CTF 2.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct About {
-    /// Whose names these are: `lttng.org,2009`.
+    /// Namespace of the names: `lttng.org,2009`.
     pub namespace: Option<String>,
-    /// Its name. Of a clock, where that is not its [id](super::Clock::name); an event class has its
+    /// Its name. For a clock, only if it differs from its [id](super::Clock::name); an event class has its
     /// [own](super::EventClass::name).
     pub name: Option<String>,
-    /// What tells it from all others with the namespace and name. Of a clock, where that is not its
-    /// [UUID](super::Clock::uuid).
+    /// Unique id within the namespace and name. For a clock, only if it differs from its [UUID](super::Clock::uuid).
     pub uid: Option<String>,
-    /// User attributes: the text of a JSON object. Those of LTTng that an [event class](super::EventClass) has fields for
-    /// are not among them.
+    /// User attributes: the text of a JSON object. Those of LTTng for which an [event class](super::EventClass) has
+    /// fields are excluded.
     pub attributes: Option<String>,
 }
 
 impl About {
-    /// Nothing is said.
+    /// No facts.
     pub const NONE: Self = Self {
         namespace: None,
         name: None,
@@ -36,20 +34,20 @@ impl About {
         attributes: None,
     };
 
-    /// Whether nothing is said.
+    /// Whether there are no facts.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::NONE
     }
 }
 
-/// An origin of clocks that is not 1970-01-01, in CTF 2: clocks that have the same one can be compared.
+/// An origin of clocks other than 1970-01-01, in CTF 2: clocks with the same origin can be compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClockOrigin {
-    /// Whose names these are.
+    /// Namespace of the names.
     pub namespace: Option<String>,
     /// Its name.
     pub name: String,
-    /// What tells it from all others of the name.
+    /// Unique id within the name.
     pub uid: String,
 }

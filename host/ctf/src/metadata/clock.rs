@@ -1,4 +1,4 @@
-//! Clocks: how ticks become time.
+//! Clocks: conversion of ticks to time.
 
 use super::{About, ClockOrigin, Uuid};
 
@@ -9,32 +9,32 @@ pub struct ClockId(pub u32);
 /// A clock of a trace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clock {
-    /// Its name, unique in the trace; in CTF 2 its id, which is.
+    /// Its name, unique in the trace; in CTF 2 its id.
     pub name: String,
-    /// Its identity, by which clocks of two traces can be known to be one. In CTF 2 its unique id, if that is a UUID.
+    /// Its identity, which shows that clocks of two traces are the same. In CTF 2 its unique id, if that is a UUID.
     pub uuid: Option<Uuid>,
-    /// What else it says of itself.
+    /// Further facts about it.
     pub about: About,
-    /// What it is, for people.
+    /// Description for display.
     pub description: Option<String>,
-    /// Ticks a second.
+    /// Frequency in hertz.
     pub frequency: u64,
     /// Uncertainty in ticks.
     pub precision: u64,
-    /// How far it may be from its origin, in ticks. CTF 2 alone has this.
+    /// Maximum error relative to its origin, in ticks. Only CTF 2 has this.
     pub accuracy: Option<u64>,
-    /// Distance of tick 0 from the origin in whole seconds ...
+    /// Offset of tick 0 from the origin in whole seconds ...
     pub offset_seconds: i64,
-    /// ... and further ticks.
+    /// ... plus ticks.
     pub offset_ticks: i64,
-    /// The origin is the same for every clock that says so (in practice 1970-01-01 UTC).
+    /// Whether the origin is shared by all clocks with this flag (in practice 1970-01-01 UTC).
     pub absolute: bool,
-    /// An origin of another kind. CTF 2 alone has this.
+    /// Another origin. Only CTF 2 has this.
     pub origin: Option<ClockOrigin>,
 }
 
 impl Clock {
-    /// A clock with an offset of zero and unknown precision.
+    /// Creates a clock with an offset of zero and unknown precision.
     #[must_use]
     pub fn new(name: impl Into<String>, frequency: u64) -> Self {
         Self {
@@ -52,10 +52,10 @@ impl Clock {
         }
     }
 
-    /// The clock after `ticks`, when a field has shown its lowest `size` bits: the next time at which it looks like that.
+    /// Updates the clock `ticks` from a field with its lowest `size` bits: returns the next time that has these bits.
     ///
-    /// So equal bits mean that no time has passed, and a value one below means that the field went round once. `size` is 1
-    /// to 64.
+    /// Equal bits mean that no time has passed, and a value smaller by one means that the field wrapped once. `size` is
+    /// 1 to 64.
     #[must_use]
     pub fn follow(ticks: u64, value: u64, size: u32) -> u64 {
         let mask = u64::MAX >> (64 - size.clamp(1, 64));
@@ -67,8 +67,8 @@ impl Clock {
         }
     }
 
-    /// Likewise, of a stream whose times may step back a little: by less than a quarter of a turn, which is not taken for
-    /// the rest of a turn forward. A clock does not step back below 0.
+    /// As `follow`, for a stream whose times may step back a little: a step of less than a quarter of the range is a
+    /// step back rather than a wraparound. A clock does not step back below 0.
     #[must_use]
     pub fn approach(ticks: u64, value: u64, size: u32) -> u64 {
         let mask = u64::MAX >> (64 - size.clamp(1, 64));
@@ -79,14 +79,14 @@ impl Clock {
         ticks - back
     }
 
-    /// The time of tick `ticks` in nanoseconds from the clock's origin, rounded down: exact integer arithmetic.
+    /// Converts a tick to nanoseconds from the clock's origin, rounded down, with exact integer arithmetic.
     ///
-    /// `None` when the result does not fit 64 bits (some 292 years) or the frequency is 0.
+    /// `None` if the result does not fit 64 bits (some 292 years) or the frequency is 0.
     #[must_use]
     pub fn nanoseconds(&self, ticks: u64) -> Option<i64> {
         const NANO: i64 = 1_000_000_000;
         if self.frequency == NANO as u64 && self.offset_ticks == 0 {
-            // The usual case, on the path of every event.
+            // The usual case, executed for every event.
             let offset = self.offset_seconds.checked_mul(NANO)?;
             return offset.checked_add_unsigned(ticks);
         }
@@ -104,27 +104,27 @@ impl Clock {
     }
 }
 
-/// A clock prepared for converting many ticks: without a division, which would take longer than decoding an event.
+/// Precomputed conversion of many ticks, without a division, which would take longer than decoding an event.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scale {
-    /// Nanoseconds of `2^shift` ticks, where that is a whole number (as with 1 GHz, 25 MHz, 80 MHz); otherwise 0.
+    /// Nanoseconds in `2^shift` ticks, if that is a whole number (as with 1 GHz, 25 MHz, 80 MHz); otherwise 0.
     factor: u64,
     shift: u32,
     frequency: u64,
     /// 2^64 / frequency, rounded down.
     reciprocal: u64,
-    /// What to add to the nanoseconds.
+    /// Added to the nanoseconds.
     offset: i64,
-    /// What to add to the ticks.
+    /// Added to the ticks.
     offset_ticks: u64,
 }
 
 impl Scale {
-    /// `None` for clocks that are out of the ordinary: those are converted by [`Clock::nanoseconds`].
+    /// Returns `None` for unusual clocks, which need [`Clock::nanoseconds`].
     pub fn new(clock: &Clock) -> Option<Self> {
         const NANO: u64 = 1_000_000_000;
         let usual = (2..=NANO).contains(&clock.frequency);
-        // With the twos taken out, what is left of the frequency has to divide what is left of 10^9.
+        // Without its factors of two, the frequency must divide 10^9 without its factors of two.
         let twos = clock.frequency.trailing_zeros();
         let shift = twos.saturating_sub(NANO.trailing_zeros());
         let ticks = clock.frequency.checked_shr(shift).unwrap_or(0);
@@ -140,7 +140,7 @@ impl Scale {
         .filter(|_| usual)
     }
 
-    /// The same as [`Clock::nanoseconds`], or nothing for ticks that are out of the ordinary too.
+    /// As [`Clock::nanoseconds`], but `None` for unusual ticks, too.
     #[inline(always)]
     pub fn nanoseconds(&self, ticks: u64) -> Option<i64> {
         let ticks = ticks.checked_add(self.offset_ticks)?;
@@ -155,7 +155,7 @@ impl Scale {
         self.offset.checked_add_unsigned(nanoseconds)
     }
 
-    /// The same for ticks that are not more than some for which there is a result.
+    /// As `nanoseconds`, for ticks up to a value for which it has returned a result.
     #[inline(always)]
     pub fn usual(&self, ticks: u64) -> i64 {
         let ticks = ticks.wrapping_add(self.offset_ticks);
@@ -169,7 +169,7 @@ impl Scale {
         self.offset.wrapping_add_unsigned(nanoseconds)
     }
 
-    /// Quotient and rest by the frequency. The product with the reciprocal is at most 1 too small.
+    /// Quotient and remainder by the frequency. The product with the reciprocal is at most 1 too small.
     #[inline(always)]
     fn divide(&self, number: u64) -> (u64, u64) {
         let quotient = ((u128::from(number) * u128::from(self.reciprocal)) >> 64) as u64;
@@ -267,7 +267,7 @@ mod tests {
                     ]
                 });
                 for ticks in steps {
-                    // Sums beyond 64 bits are out of the ordinary.
+                    // Sums beyond 64 bits are not supported.
                     let found = scale.nanoseconds(ticks);
                     assert!(
                         found.is_none() || found == clock.nanoseconds(ticks),

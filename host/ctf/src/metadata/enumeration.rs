@@ -1,12 +1,12 @@
-//! The named values of an enumeration.
+//! Named values of an enumeration.
 //!
-//! A Kymo function trace has one label for every function of the program, so looking up a value must not walk the list.
-//! Ranges may legally overlap and labels may repeat; the usual case (neither) is a binary search over sorted ranges, the
-//! other falls back to declaration order, which is what CTF 1.8 readers show.
+//! A Kymo function trace has one label for every function of the program, so looking up a value must not search the
+//! list. Ranges may legally overlap and labels may repeat. Usually they don't, and the lookup is a binary search over
+//! sorted ranges; otherwise it uses declaration order, as CTF 1.8 readers do.
 
 use super::Value64;
 
-/// A label with the values that it covers, both ends included.
+/// A label with a range of values, both ends included.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapping {
     /// The name.
@@ -17,20 +17,20 @@ pub struct Mapping {
     pub last: Value64,
 }
 
-/// All mappings of an enumeration, in the order in which they were declared, with an index by value and one by label.
+/// All mappings of an enumeration in declaration order, with an index by value and one by label.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mappings {
     list: Vec<Mapping>,
-    /// Indexes into `list` in the order of the labels.
+    /// Indices into `list`, sorted by label.
     by_label: Vec<u32>,
-    /// `(first, last, index into list)` by `first`, in an order that suits both signednesses.
+    /// `(first, last, index into list)` sorted by `first`, as numbers that cover both signednesses.
     sorted: Vec<(i128, i128, u32)>,
-    /// Index into `list` for each value from 0 on, [`NONE`] where there is none; empty where that would take much memory.
+    /// Index into `list` for each value from 0 on, [`NONE`] if none; empty if the table would be large.
     dense: Vec<u32>,
     overlapping: bool,
 }
 
-/// Stands for a value that no mapping covers.
+/// Marks a value without a mapping.
 const NONE: u32 = u32::MAX;
 
 impl Mappings {
@@ -59,7 +59,7 @@ impl Mappings {
         }
     }
 
-    /// Single values with their labels.
+    /// Creates mappings from single values with their labels.
     pub fn from_values<L: Into<String>>(values: impl IntoIterator<Item = (L, Value64)>) -> Self {
         let list = values.into_iter();
         Self::new(
@@ -72,7 +72,7 @@ impl Mappings {
         )
     }
 
-    /// The mappings in the order in which they were declared.
+    /// The mappings in declaration order.
     #[must_use]
     pub fn list(&self) -> &[Mapping] {
         &self.list
@@ -84,7 +84,7 @@ impl Mappings {
         self.labels(value).next()
     }
 
-    /// Every label that covers `value`, in the order in which they were declared.
+    /// All labels that cover `value`, in declaration order.
     pub fn labels(&self, value: Value64) -> impl Iterator<Item = &str> {
         let value = value.widen();
         let (one, scan): (Option<&Mapping>, &[Mapping]) = if self.overlapping {
@@ -100,7 +100,7 @@ impl Mappings {
             .map(|mapping| mapping.label.as_str())
     }
 
-    /// Every mapping of `label`, in the order in which they were declared.
+    /// All mappings of `label`, in declaration order.
     pub fn labelled(&self, label: &str) -> impl Iterator<Item = &Mapping> {
         let of = |index: &u32| label_at(&self.list, *index);
         let start = self.by_label.partition_point(|index| of(index) < label);
@@ -112,8 +112,8 @@ impl Mappings {
             .filter_map(|index| self.list.get(*index as usize))
     }
 
-    /// Every label one of whose ranges has a bit that is set in `bits`, counted from the least significant one: the flags
-    /// of a [bit map](super::BitMapClass).
+    /// All labels with a range that contains a bit set in `bits`, counted from the least significant one: the flags of
+    /// a [bit map](super::BitMapClass).
     pub fn flags(&self, bits: u64) -> impl Iterator<Item = &str> {
         let set = move |mapping: &&Mapping| {
             let (first, last) = (mapping.first.widen(), mapping.last.widen());
@@ -121,31 +121,31 @@ impl Mappings {
         };
         let mut last = None;
         self.list.iter().filter(set).filter_map(move |mapping| {
-            // The ranges of a label follow each other.
+            // The ranges of a label are consecutive.
             let label = mapping.label.as_str();
             (last.replace(label) != Some(label)).then_some(label)
         })
     }
 
-    /// The mapping that covers `value` when no two overlap.
+    /// The mapping that covers `value`, if no two overlap.
     fn find(&self, value: i128) -> Option<&Mapping> {
         if let Some(&index) = usize::try_from(value)
             .ok()
             .and_then(|value| self.dense.get(value))
         {
-            // There is none at the place that stands for that.
+            // The list has no element at [`NONE`].
             return self.list.get(index as usize);
         }
         self.list.get(self.search(value)?)
     }
 
-    /// Position in [`list`](Self::list) of the mapping that covers `value`; `None` as well if mappings overlap, and at times
-    /// where there is none a position beyond the list.
+    /// Index in [`list`](Self::list) of the mapping that covers `value`. `None` also if mappings overlap; without a
+    /// mapping, the index may be beyond the list.
     #[inline(always)]
     pub(crate) fn position(&self, value: Value64) -> Option<usize> {
         let low = match value {
             Value64::Unsigned(value) => value,
-            // What is negative is beyond any table.
+            // Negative values are beyond any table.
             Value64::Signed(value) => value as u64,
         };
         match usize::try_from(low)
@@ -170,7 +170,7 @@ fn label_at(list: &[Mapping], index: u32) -> &str {
         .map_or("", |mapping| mapping.label.as_str())
 }
 
-/// A table of the values from 0 on, if it is not much larger than the list.
+/// A table of the values from 0 on, unless it is much larger than the list.
 fn dense(sorted: &[(i128, i128, u32)]) -> Vec<u32> {
     const FEW: usize = 256;
     const EACH: usize = 32;

@@ -1,14 +1,14 @@
-//! Field classes: what the bits of a field mean.
+//! Field classes: the layout and meaning of a field's bits.
 //!
-//! The same few types describe fields of both CTF versions, however they were written down: a front end (TSDL or JSON)
-//! produces them, the plan compiler and the writer consume them. Names that carry a meaning in CTF 1.8
-//! (`timestamp_begin`, `packet_size`, ...) become [`Role`]s here, so nothing behind the front end looks at names.
+//! The same types describe fields of both CTF versions: a front end (TSDL or JSON) produces them, the plan compiler and
+//! the writer consume them. Names with a meaning in CTF 1.8 (`timestamp_begin`, `packet_size`, ...) become [`Role`]s
+//! here, so nothing after the front end depends on names.
 
 use std::sync::Arc;
 
 use super::{AttributesId, ByteOrder, ClockId, Location, Mappings, Value64};
 
-/// How an integer is meant to be shown to people.
+/// Preferred base for displaying an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Base {
     /// Base 2, shown with `0b`.
@@ -54,29 +54,30 @@ impl Encoding {
     }
 }
 
-/// How the bits of an integer lie in the trace.
+/// Bit layout of an integer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Form {
-    /// A fixed number of bits, in the order that goes with the byte order.
+    /// A fixed number of bits, in the bit order that matches the byte order.
     #[default]
     Fixed,
     /// A fixed number of bits in the opposite order (CTF 2: `bit-order`).
     Reversed,
-    /// LEB128: seven bits a byte, as many bytes as the value takes (CTF 2). The size of the class is then 64, the most that
-    /// it may have, and it is aligned to bytes.
+    /// LEB128: seven bits a byte, as many bytes as the value needs (CTF 2). The size of the class is then 64, the
+    /// maximum, and it is aligned to bytes.
     Variable,
 }
 
-/// What the value of an integer field says about the packet or event that holds it.
+/// Meaning of an integer field for its packet or event.
 ///
-/// CTF 1.8 gives roles by the names of members of packet headers, packet contexts and event headers, CTF 2 states them.
+/// CTF 1.8 assigns roles by the names of members of packet headers, packet contexts and event headers; CTF 2 states
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Packet header: the constant `0xC1FC1FC1`.
     Magic,
-    /// Packet header: which [`StreamClass`](super::StreamClass) the packet follows.
+    /// Packet header: id of the [`StreamClass`](super::StreamClass) of the packet.
     StreamId,
-    /// Packet header: which stream of its class the packet belongs to.
+    /// Packet header: number of the packet's stream within its class.
     StreamInstanceId,
     /// Packet context: size of the packet with padding, in bits.
     PacketSize,
@@ -84,22 +85,22 @@ pub enum Role {
     ContentSize,
     /// Packet context: clock value at the beginning of the packet, in ticks.
     TimestampBegin,
-    /// Packet context: clock value at the end of the packet, in ticks. It never moves the running clock.
+    /// Packet context: clock value at the end of the packet, in ticks. It never updates the running clock.
     TimestampEnd,
-    /// Packet context: how many events the stream has dropped so far, a counter that may wrap.
+    /// Packet context: number of events that the stream has dropped so far, a counter that may wrap.
     EventsDiscarded,
     /// Packet context: number of the packet within its stream, a counter that may wrap.
     PacketSeqNum,
-    /// Packet context: the CPU on which the events of the packet happened.
+    /// Packet context: the CPU of the packet's events.
     CpuId,
-    /// Event header: which [`EventClass`](super::EventClass) the event follows; the last one decoded counts.
+    /// Event header: id of the [`EventClass`](super::EventClass) of the event; the last one decoded is effective.
     EventId,
 }
 
 /// An integer of a fixed or, in CTF 2, variable size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct IntegerClass {
-    /// How its bits lie in the trace.
+    /// Its bit layout.
     pub form: Form,
     /// Size in bits, 1 to 64.
     pub size: u32,
@@ -107,22 +108,22 @@ pub struct IntegerClass {
     pub align: u32,
     /// Two's complement when set.
     pub signed: bool,
-    /// Order of the bytes; it also decides at which end of a byte bits are filled first.
+    /// Byte order; it also determines at which end of a byte bits are filled first.
     pub byte_order: ByteOrder,
-    /// Base in which people want to see it.
+    /// Preferred base for display.
     pub base: Base,
     /// Set when the integer is a character, which makes an array of it text.
     pub encoding: Encoding,
     /// The clock that this field updates, if it is a (possibly partial) clock value.
     pub clock: Option<ClockId>,
-    /// What the value says about its packet or event.
+    /// Meaning of the value for its packet or event.
     pub role: Option<Role>,
     /// User attributes of the class (CTF 2).
     pub attributes: Option<AttributesId>,
 }
 
 impl IntegerClass {
-    /// The least and the greatest value that it can have.
+    /// The least and the greatest possible value.
     #[must_use]
     pub const fn range(&self) -> (i128, i128) {
         if self.signed {
@@ -188,7 +189,7 @@ impl IntegerClass {
         self
     }
 
-    /// The same class with a meaning for its packet or event. In CTF 1.8 the name of the field has to say the same.
+    /// The same class with a role. In CTF 1.8 the name of the field must match it.
     #[must_use]
     pub const fn role(mut self, role: Role) -> Self {
         self.role = Some(role);
@@ -206,7 +207,7 @@ impl IntegerClass {
 /// An integer whose values have names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EnumerationClass {
-    /// How the value is stored.
+    /// Storage of the value.
     pub integer: IntegerClass,
     /// The names; shared, because there may be thousands and the class may be used in many places.
     pub mappings: Arc<Mappings>,
@@ -217,7 +218,7 @@ pub struct EnumerationClass {
 pub struct FloatClass {
     /// Size in bits: 16, 32 or 64.
     pub size: u32,
-    /// Its bits lie in the order opposite to that of its byte order (CTF 2: `bit-order`).
+    /// Whether its bits are in the order opposite to that of its byte order (CTF 2: `bit-order`).
     pub reversed: bool,
     /// Alignment in bits, a power of two.
     pub align: u32,
@@ -227,37 +228,37 @@ pub struct FloatClass {
     pub attributes: Option<AttributesId>,
 }
 
-/// An unsigned integer whose bits mean something one by one (CTF 2).
+/// An unsigned integer whose bits have individual meanings (CTF 2).
 #[derive(Debug, Clone, PartialEq)]
 pub struct BitMapClass {
-    /// How the bits are stored.
+    /// Storage of the bits.
     pub integer: IntegerClass,
-    /// Names of ranges of bits, counted from the least significant one; none in a mere array of bits.
+    /// Names of ranges of bits, counted from the least significant one; empty for a plain array of bits.
     pub flags: Arc<Mappings>,
 }
 
-/// Bytes that are nothing but bytes, on a byte boundary (CTF 2).
+/// Bytes without further structure, on a byte boundary (CTF 2).
 #[derive(Debug, Clone, PartialEq)]
 pub struct BlobClass {
-    /// How many.
+    /// Number of bytes.
     pub length: Length,
-    /// What they are (RFC 2046); `application/octet-stream` if nothing is said.
+    /// Media type (RFC 2046); `application/octet-stream` if not stated.
     pub media_type: String,
-    /// They are the UUID of the trace in the packet header.
+    /// Whether they are the UUID of the trace in the packet header.
     pub is_uuid: bool,
     /// User attributes of the class (CTF 2).
     pub attributes: Option<AttributesId>,
 }
 
-/// A field that is there or not, as an earlier field says (CTF 2).
+/// A field that is present or absent, depending on an earlier field (CTF 2).
 #[derive(Debug, Clone, PartialEq)]
 pub struct OptionalClass {
-    /// Where the field is that says so.
+    /// Location of that field, the selector.
     pub selector: Location,
-    /// For which values of that integer the field is there. `None` when it is a boolean, and the field is there if that is
-    /// true.
+    /// Values of an integer selector for which the field is present. `None` for a boolean selector, which is true if
+    /// the field is present.
     pub ranges: Option<Vec<(Value64, Value64)>>,
-    /// What the field holds.
+    /// Class of the field.
     pub class: Box<FieldClass>,
     /// User attributes of the class (CTF 2).
     pub attributes: Option<AttributesId>,
@@ -266,7 +267,7 @@ pub struct OptionalClass {
 /// A byte-aligned string that ends with a zero character.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct StringClass {
-    /// How its characters are encoded.
+    /// Encoding of its characters.
     pub encoding: Encoding,
     /// User attributes of the class (CTF 2).
     pub attributes: Option<AttributesId>,
@@ -275,9 +276,9 @@ pub struct StringClass {
 /// A member of a structure or an option of a variant.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Member {
-    /// The name as users know it: without the one leading underscore that CTF 1.8 writers add against clashes.
+    /// The name for users: without the single leading underscore that CTF 1.8 writers add against clashes.
     pub name: String,
-    /// The name as declared, by which locations and enumeration labels refer to it.
+    /// The declared name, used by locations and enumeration labels.
     pub declared: String,
     /// What it holds.
     pub class: FieldClass,
@@ -286,10 +287,10 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member with the same name for users and in the metadata.
+    /// Creates a member with the same name for users and in the metadata.
     ///
-    /// Where a name cannot stand in CTF 1.8 as it is (a keyword, or a leading underscore), the writer declares it with
-    /// one more underscore in front, which every reader takes off again.
+    /// If CTF 1.8 does not allow a name (a keyword, or a leading underscore), the writer declares it with one more
+    /// leading underscore, which every reader removes.
     #[must_use]
     pub fn new(name: impl Into<String>, class: impl Into<FieldClass>) -> Self {
         let name = name.into();
@@ -308,9 +309,9 @@ impl Member {
 }
 
 impl Member {
-    /// The values of `tag` that select this member as the option of a variant: those with its name for a label.
+    /// The values of `tag` that select this member as the option of a variant: those labelled with its name.
     ///
-    /// Writers differ in whether a label has the underscore that they put in front of the option's name, so both match.
+    /// Writers differ in whether a label has the leading underscore of the option's name, so both match.
     pub fn selected_by<'t>(
         &'t self,
         tag: &'t EnumerationClass,

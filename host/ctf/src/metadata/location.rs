@@ -1,11 +1,11 @@
-//! Places of fields: the scopes, and how a length or selector is found in them.
+//! Locations of fields: scopes, and paths to lengths and selectors.
 
-/// The six places in which the fields of a packet and its events live, in the order in which they are decoded.
+/// The six parts of a packet and its events that hold fields, in decoding order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
-    /// `trace.packet.header`, once a packet.
+    /// `trace.packet.header`, once per packet.
     PacketHeader,
-    /// `stream.packet.context`, once a packet.
+    /// `stream.packet.context`, once per packet.
     PacketContext,
     /// `stream.event.header`, in every event.
     EventHeader,
@@ -42,26 +42,25 @@ impl Scope {
     }
 }
 
-/// Where the length of a sequence, or the field that selects, is.
+/// Location of the length of a sequence, or of a selector.
 ///
-/// It is written as text and resolved against the place where the class is used: the same class may find a different field
-/// in each of its uses.
+/// It is a text, resolved where the class is used: the same class may refer to a different field in each of its uses.
 #[derive(Debug, Clone, Eq)]
 pub struct Location {
     /// The path as written: names separated by dots, absolute (see [`Scope::path`]) or relative to the nearest enclosing
     /// structure that has an earlier member of that name.
     pub path: String,
-    /// The way as CTF 2 states it, step by step. With it, nothing is looked up and `path` is for messages only.
+    /// The path as CTF 2 states it, step by step. Then no search is needed, and `path` is for messages only.
     pub route: Option<Route>,
-    /// Where it was written, in bytes from the start of the metadata text; for messages only, 0 when built by hand.
+    /// Its position in bytes from the start of the metadata text; for messages only, 0 when built by hand.
     pub offset: usize,
-    /// The fields found, once [`Metadata::resolve`](super::Metadata::resolve) has run: several when the way leads through
-    /// a variant, any one of whose options may hold the value.
+    /// The fields found, once [`Metadata::resolve`](super::Metadata::resolve) has run: several when the path leads
+    /// through a variant, any of whose options may contain the value.
     pub targets: Vec<Target>,
 }
 
 impl Location {
-    /// A location that still has to be resolved.
+    /// Creates a location that is not yet resolved.
     #[must_use]
     pub fn new(path: impl Into<String>) -> Self {
         Self {
@@ -74,18 +73,18 @@ impl Location {
 }
 
 impl PartialEq for Location {
-    /// Two locations are equal when they mean the same field, wherever they were written.
+    /// Two locations are equal if they refer to the same field, wherever they were written.
     fn eq(&self, other: &Self) -> bool {
         (&self.path, &self.route, &self.targets) == (&other.path, &other.route, &other.targets)
     }
 }
 
-/// The way from one field to an earlier one in CTF 2.
+/// A path from one field to an earlier one in CTF 2.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// The scope at whose root it starts; without one, at the structure that holds the field.
+    /// The scope at whose root it starts; `None`: the structure that contains the field.
     pub origin: Option<Scope>,
-    /// Names of members, or `None` for a step to the structure around.
+    /// Names of members, or `None` for a step to the enclosing structure.
     pub path: Vec<Option<String>>,
 }
 
@@ -94,7 +93,7 @@ pub struct Route {
 pub struct Target {
     /// The scope that holds the field.
     pub scope: Scope,
-    /// The way from the root of the scope: in a structure the index of the member, in a variant the index of the option;
-    /// an array takes no step, it means the element at hand, and an optional field takes none either.
+    /// The path from the root of the scope: the index of the member in a structure, or of the option in a variant;
+    /// arrays (the current element is meant) and optional fields take no step.
     pub steps: Vec<u32>,
 }

@@ -1,20 +1,19 @@
-//! Packetized metadata (CTF 1.8): a tracer that streams its metadata, as LTTng does, cuts the text into packets with
-//! headers of their own. Their contents joined are the text.
+//! Packetized metadata (CTF 1.8): a tracer that streams its metadata, as LTTng does, splits the text into packets with
+//! headers of their own. Their concatenated contents are the text.
 
 use std::borrow::Cow;
 
 use super::ByteOrder;
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 
-/// First word of a metadata packet; the order of its bytes is that of the whole header.
+/// First word of a metadata packet; its byte order is that of the whole header.
 const MAGIC: u32 = 0x75d1_1d57;
 /// Size of the header: magic, UUID, checksum, content size, packet size, five single bytes.
 const HEADER: usize = 37;
 
-/// The text of a metadata file, whether it is in packets or not, and the byte order of the packets.
+/// The text of a metadata file, packetized or not, and the byte order of the packets.
 ///
-/// One zero byte at the end of plain text is tolerated: some writers end it as C does. Any other is an
-/// error.
+/// One zero byte at the end of plain text is tolerated: some writers terminate it as C does. Any other is an error.
 pub(super) fn unpack(bytes: &[u8]) -> Result<(Cow<'_, str>, Option<ByteOrder>), MetadataError> {
     let (text, order) = text(bytes)?;
     match text.find('\0') {
@@ -39,7 +38,7 @@ fn text(bytes: &[u8]) -> Result<(Cow<'_, str>, Option<ByteOrder>), MetadataError
     let mut rest = bytes;
     let mut uuid = None;
     let mut offset = 0;
-    // A few bytes behind the last packet are not the beginning of another one.
+    // A few bytes after the last packet are ignored.
     while rest.len() >= 4 || (offset == 0 && !rest.is_empty()) {
         let (content, size) = packet(rest, order, &mut uuid).map_err(|kind| MetadataError {
             kind,

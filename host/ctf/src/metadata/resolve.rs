@@ -1,8 +1,8 @@
-//! Finding the fields that hold lengths and tags, and checking that a model can be decoded at all.
+//! Resolver: finds the fields that hold lengths and tags, and checks that a model can be decoded.
 //!
-//! A location is resolved where its class is used, not where it was written, by walking outwards: the structures around
-//! it, innermost first, then the scopes decoded before its own, latest first. What it finds must be decoded earlier and
-//! be there whenever the location is needed.
+//! A location is resolved where its class is used, not where it was written, searching outwards: the enclosing
+//! structures, innermost first, then the scopes decoded before its own, latest first. The field found must be decoded
+//! earlier, and be present whenever the location is needed.
 
 mod search;
 
@@ -20,11 +20,11 @@ use crate::tsdl::MAX_DEPTH;
 impl Metadata {
     /// Resolves every [`Location`] and checks sizes, alignments, ids and references.
     ///
-    /// Parsed metadata has been through this; a model built by hand goes through it when it is compiled or written. It can
-    /// be repeated after a change.
+    /// Parsed metadata is already resolved; a model built by hand is resolved when it is compiled or written. Resolving
+    /// can be repeated after a change.
     ///
     /// # Errors
-    /// The first fault, with its place where a location from a text is to blame.
+    /// The first error, with its position if a location from a text causes it.
     pub fn resolve(&mut self) -> Result<(), MetadataError> {
         let mut ids = HashSet::new();
         for stream in &self.streams {
@@ -74,7 +74,7 @@ impl Metadata {
         Ok(())
     }
 
-    /// The structure of a scope, as the event class at these positions sees it.
+    /// The structure of a scope, for the event class with these indices.
     #[must_use]
     pub fn scope(&self, stream: usize, event: usize, scope: Scope) -> Option<&StructClass> {
         let stream = self.streams.get(stream);
@@ -103,7 +103,7 @@ impl Metadata {
         }
     }
 
-    /// Where the locations in a scope lead, in the order in which they stand there.
+    /// The targets of the locations in a scope, in order.
     fn locations<'m>(
         &'m self,
         stream: usize,
@@ -160,7 +160,7 @@ fn has_role(class: Option<&StructClass>, role: Role) -> bool {
     })
 }
 
-/// Puts the targets into the locations, in the order in which [`Resolver`] met them.
+/// Stores the targets in the locations, in the order in which [`Resolver`] visited them.
 fn store_structure(class: &mut StructClass, found: &mut impl Iterator<Item = Vec<Target>>) {
     for member in &mut class.members {
         store(&mut member.class, found);
@@ -201,14 +201,14 @@ fn store_length(length: &mut Length, found: &mut impl Iterator<Item = Vec<Target
 }
 
 struct Resolver<'r, 'm> {
-    /// The scopes that are decoded no later than the current one.
+    /// The scopes decoded no later than the current one.
     roots: [Option<&'m StructClass>; 6],
     scope: Scope,
     clocks: usize,
     names: &'r Names<'m>,
-    /// The way from the root of the scope to the class at hand.
+    /// The path from the root of the scope to the current class.
     here: Vec<u32>,
-    /// The structures around it, each with the length of the way to it.
+    /// The enclosing structures, each with the length of the path to it.
     around: Vec<(&'m StructClass, usize)>,
     found: Vec<Vec<Target>>,
 }
@@ -272,7 +272,7 @@ impl<'m> Resolver<'_, 'm> {
         check_align(class.align)
     }
 
-    /// A boolean or bit map is an unsigned integer of fixed size.
+    /// Checks that a boolean or bit map is an unsigned integer of fixed size.
     fn bits(&self, class: &IntegerClass) -> Result<(), MetadataError> {
         if class.signed || class.form == Form::Variable {
             return Err(Kind::Unsupported("signed or variable-length bits").nowhere());
@@ -316,7 +316,8 @@ impl<'m> Resolver<'_, 'm> {
         self.class(&class.class, depth + 1)
     }
 
-    /// Values that select: the integers are of one signedness, which the values have too, and no value is in two sets.
+    /// Checks selecting values: the integers have one signedness, which the values have too, and no value is in two
+    /// sets.
     fn check_ranges<'r>(
         &self,
         location: &Location,
@@ -352,7 +353,7 @@ impl<'m> Resolver<'_, 'm> {
                 expected: "ranges of values that the selector can have",
             }));
         }
-        // In order of their beginnings, so a set that begins before the furthest end so far shares values.
+        // Sorted by begin, so a set that begins before the furthest end so far shares values.
         let mut furthest: Option<(i128, usize)> = None;
         for (first, last, set) in all {
             if furthest.is_some_and(|(end, of)| first <= end && of != set) {
@@ -422,7 +423,7 @@ impl<'m> Resolver<'_, 'm> {
         Ok(targets)
     }
 
-    /// The enumeration at a place that a search found.
+    /// The enumeration at a target.
     fn enumeration(&self, target: &Target) -> Option<&'m EnumerationClass> {
         match self.at(target)? {
             FieldClass::Enumeration(class) => Some(class),
@@ -430,7 +431,7 @@ impl<'m> Resolver<'_, 'm> {
         }
     }
 
-    /// The class at a place that a search found.
+    /// The class at a target.
     fn at(&self, target: &Target) -> Option<&'m FieldClass> {
         let root = Scope::ALL
             .into_iter()

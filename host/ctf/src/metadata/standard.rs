@@ -1,7 +1,7 @@
-//! The headers and contexts that traces usually have, ready to put into a model.
+//! Standard headers and contexts for a model.
 //!
-//! They are in the subset of CTF that every known reader takes: whole bytes, one clock, everything that a packet can say
-//! about itself.
+//! They use the subset of CTF that every known reader supports: whole bytes, one clock, all facts that a packet can
+//! state about itself.
 
 use super::{ArrayClass, Base, ByteOrder, ClockId, IntegerClass, Role, StructClass};
 
@@ -17,7 +17,7 @@ pub fn packet_header(order: ByteOrder) -> StructClass {
         .with("stream_id", word.role(Role::StreamId))
 }
 
-/// A packet context: times, sizes, sequence number, discarded events. Append what else your packets say, such as
+/// A packet context: times, sizes, sequence number, discarded events. Append further fields of your packets, such as
 /// [`cpu_id`].
 #[must_use]
 pub fn packet_context(order: ByteOrder, clock: ClockId) -> StructClass {

@@ -1,4 +1,4 @@
-//! Compiling metadata: giving out slots, and flattening each scope into its two programs.
+//! Plan compiler: assigns slots, and flattens each scope into its two programs.
 
 mod fixed;
 
@@ -22,16 +22,16 @@ const DENSE_IDS: usize = 4096;
 /// Tag values below this are looked up in a table.
 const DENSE_TAGS: i128 = 256;
 
-/// Fills in the nodes and streams of a plan.
+/// Fills the nodes and streams of a plan.
 pub(super) fn compile(plan: &mut Plan, metadata: &Metadata) {
     (plan.mixed, plan.order) = byte_orders(metadata);
     Compiler::new(plan, metadata).trace();
 }
 
-/// Slots as far as they have been given out.
+/// Slots assigned so far.
 #[derive(Default)]
 struct Slots {
-    /// The slot of each set of targets that some location has.
+    /// The slot of each set of targets that a location has.
     by_targets: HashMap<Vec<Target>, u32>,
     /// The slots that each field must write.
     by_field: BTreeMap<Target, Vec<u32>>,
@@ -49,14 +49,14 @@ impl Slots {
     }
 }
 
-/// Which fields a location can lead to, by how long these live.
+/// Lifetime of the fields that a location can lead to.
 #[derive(Clone, Copy, PartialEq)]
 enum Life {
     /// The packet header: for all streams.
     Trace,
     /// Up to the stream's event context: for all events of a stream.
     Stream,
-    /// Context and payload of an event.
+    /// Event context and payload: for one event.
     Event,
 }
 
@@ -71,16 +71,16 @@ const fn life(scope: Scope) -> Life {
 struct Compiler<'p, 'm> {
     plan: &'p mut Plan,
     metadata: &'m Metadata,
-    /// Positions of the stream class and event class at hand.
+    /// Indices of the current stream class and event class.
     stream_index: usize,
     event_index: usize,
-    /// Slots for fields of the packet header, of the stream at hand and of the event at hand.
+    /// Slots for fields of the packet header, of the current stream and of the current event.
     trace: Slots,
     stream: Slots,
     event: Slots,
-    /// The next free slot. Events use the same ones after another.
+    /// The next free slot. Event classes reuse the same ones.
     next: u32,
-    /// Where in the metadata the class at hand is.
+    /// Position of the current class in the metadata.
     scope: Scope,
     steps: Vec<u32>,
 }
@@ -103,7 +103,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
 
     fn trace(&mut self) {
         let metadata = self.metadata;
-        // Who reads a field is known before the field is compiled: gather the locations first.
+        // Compiling a field requires the locations that refer to it: collect all locations first.
         self.collect(metadata.packet_header.as_ref(), Life::Trace);
         for class in &metadata.streams {
             self.collect_stream(class, Life::Trace);
@@ -140,7 +140,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
             discarded_size: role_size(context, Role::EventsDiscarded),
             sequence_size: role_size(context, Role::PacketSeqNum),
         };
-        // The fast path follows the clock.
+        // The fast path requires a clock that follows its field.
         let header = fast_path::header(self.plan, &stream).filter(|_| !stream.steps_back);
         let shared = self.next;
         for (index, event) in (0u32..).zip(&class.events) {
@@ -194,7 +194,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
         }
     }
 
-    /// Gives a slot to every location below `class` whose targets live as long as `wanted`. Equal locations share one.
+    /// Assigns a slot to every location below `class` whose targets have lifetime `wanted`. Equal locations share one.
     fn collect(&mut self, class: Option<&StructClass>, wanted: Life) {
         for member in class.iter().flat_map(|class| &class.members) {
             self.collect_class(&member.class, wanted);
@@ -258,13 +258,13 @@ impl<'p, 'm> Compiler<'p, 'm> {
         }
     }
 
-    /// The slot from which a location is read.
+    /// The slot that a location reads.
     fn slot(&self, location: &Location) -> u32 {
         let scope = location
             .targets
             .first()
             .map_or(self.scope, |target| target.scope);
-        // Resolved metadata has targets everywhere; without, the slot is one that nobody writes.
+        // Resolved metadata has targets everywhere; without targets, the slot is never written.
         self.slots(scope)
             .by_targets
             .get(&location.targets)
@@ -283,7 +283,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
         Some(Program { full, skip, flat })
     }
 
-    /// Keeps a field program, if there is one.
+    /// Stores a field program, if there is one.
     fn flat(&mut self, ops: Option<Box<[field_program::Op]>>) -> Option<u32> {
         self.plan.flat.push(ops?);
         u32::try_from(self.plan.flat.len() - 1).ok()
@@ -316,7 +316,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
     fn structure(&mut self, class: &StructClass, skip: bool) -> NodeId {
         let align = class.align();
         let mut members = Vec::with_capacity(if skip { 1 } else { class.members.len() });
-        // The run of fixed-size members at the end of `members`, which the next one may join.
+        // The trailing run of fixed-size members, which the next one may extend.
         let mut run: Option<Fixed> = None;
         for (index, member) in (0u32..).zip(&class.members) {
             self.steps.push(index);
@@ -356,8 +356,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
         self.push(Node::Struct { align, members })
     }
 
-    /// Whether a node by itself begins at a multiple of `align`, so that a structure around it has no
-    /// effect.
+    /// Whether a node by itself begins at a multiple of `align`, so that the structure around it needs no alignment.
     fn aligns(&self, node: NodeId, wanted: u32) -> bool {
         match self.plan.node(node) {
             Some(Node::Integer(integer)) => integer.class.align >= wanted,
@@ -406,7 +405,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
         self.push(node)
     }
 
-    /// The slots that the field at hand writes.
+    /// The slots that the current field writes.
     fn written(&self) -> Option<&[u32]> {
         let target = Target {
             scope: self.scope,
@@ -561,7 +560,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
         })
     }
 
-    /// The slots that fields below the class at hand write.
+    /// The slots that fields below the current class write.
     fn written_below(&self) -> Vec<u32> {
         let start = Target {
             scope: self.scope,
@@ -573,7 +572,7 @@ impl<'p, 'm> Compiler<'p, 'm> {
         below.flat_map(|(_, slots)| slots).copied().collect()
     }
 
-    /// The class of the field that selects.
+    /// The class of a selector field.
     fn selector(&self, location: &Location) -> Option<&'m FieldClass> {
         let target = location.targets.first()?;
         self.metadata

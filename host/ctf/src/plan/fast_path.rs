@@ -1,37 +1,37 @@
-//! Fast path: what nearly every event of a real trace needs, and nothing that could surprise.
+//! Fast path for nearly every event of real traces, restricted to simple layouts.
 //!
-//! Event headers of all tracers have few shapes, which differ by a tag or two in their first bits. So a header is compiled
-//! into a table of its [forms](Form): for each, where the id and the time are and where it ends, in bits from its beginning
-//! (of which, with the payloads, the [header table](super::header_table) is made).
-//! Payloads become a list of [steps](Step) that find their end. Whatever does not fit (fields that move another clock,
-//! variants in payloads, a byte order that changes, positions that depend on where the event begins) has no fast path, and
-//! is left to the walk over the [nodes](super::Node), which decodes anything. The two find the same.
+//! The event headers of all tracers have few layouts, which differ by a tag or two in their first bits. So a header is
+//! compiled into a table of its [forms](Form): for each, the positions of id and time and its end, in bits from its start
+//! (together with the payloads, these make the [header table](super::header_table)). Payloads become a list of
+//! [steps](Step) that find their end. Unsupported layouts (fields that update another clock, variants in payloads, mixed
+//! byte orders, positions that depend on the event's position) have no fast path, and are left to the walk over the
+//! [nodes](super::Node), which decodes any layout. Both give equal results.
 
 use super::{Count, IntegerNode, Node, NodeId, Plan, Program, StreamPlan, VariantNode};
 use crate::metadata::{ByteOrder, Form as Stored, Role};
 
-/// Most bits of an event header that the fast path takes, so that it knows how many bytes it needs.
+/// Maximum size in bits of an event header with a fast path, so that the number of bytes needed is known.
 pub(crate) const MAX_HEADER: u32 = 256;
-/// Most forms and branches of a header.
+/// Maximum number of forms and branches of a header.
 const MAX_NODES: usize = 256;
-/// Lengths that one payload may have under way.
+/// Number of array lengths that one payload may store.
 pub(crate) const REGISTERS: usize = 4;
 
-/// Bytes of a header, and behind it, that are there when it is decoded.
+/// Bytes that must be in memory from the start of a header, in order to decode it.
 pub(crate) const ROOM: usize = MAX_HEADER as usize / 8 + 8;
 
 /// A field in a header, which lies within 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Bits {
-    /// The first byte, below `MAX_HEADER / 8`.
+    /// Index of the first byte, below `MAX_HEADER / 8`.
     byte: u8,
-    /// Bits to shift out at the low end, after reading 8 bytes.
+    /// Bits to shift out at the low end, after loading 8 bytes.
     shift: u8,
-    /// The size in bits.
+    /// Size in bits.
     pub size: u8,
-    /// Where it begins, in bits from the beginning of the header.
+    /// Its offset in bits from the start of the header.
     pub offset: u16,
-    /// As many bits set; none for a field that is not there.
+    /// Mask of its size; 0 for an absent field.
     pub mask: u64,
 }
 
@@ -54,7 +54,7 @@ impl Bits {
         })
     }
 
-    /// A field that is not there: its value is 0.
+    /// An absent field, whose value is 0.
     pub const NONE: Self = Self {
         byte: 0,
         shift: 0,
@@ -63,7 +63,7 @@ impl Bits {
         mask: 0,
     };
 
-    /// The value in the bytes of a header.
+    /// Extracts the value from the bytes of a header.
     #[inline(always)]
     pub fn of(self, header: &[u8; ROOM], order: ByteOrder) -> u64 {
         const BYTES: usize = ROOM - 9;
@@ -83,42 +83,42 @@ pub(crate) const fn integer(bytes: [u8; 8], order: ByteOrder) -> u64 {
     }
 }
 
-/// One shape of an event header.
+/// One layout of an event header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Form {
     /// The id of the event class.
     pub id: Option<Bits>,
     /// The lowest bits of the clock.
     pub time: Option<Bits>,
-    /// Where the header ends.
+    /// End of the header, in bits.
     pub end: u32,
 }
 
-/// How to find the form of a header.
+/// Decision tree that finds the form of a header.
 #[derive(Debug)]
 enum Tree {
     Leaf(u16),
     Branch {
         tag: Bits,
-        /// Tag values and the tree for them.
+        /// Tag values, with the tree for each.
         options: Vec<(u64, u64, u16)>,
     },
 }
 
-/// The event header of a stream class, quickly.
+/// Compiled event header of a stream class.
 #[derive(Debug)]
 pub(crate) struct Header {
     pub order: ByteOrder,
     /// Events begin at multiples of this, a multiple of 8.
     pub align: u32,
     pub forms: Vec<Form>,
-    /// Which options the variants have, in order, in each form.
+    /// For each form, the selected options of the variants, in order.
     pub shapes: Vec<Vec<u32>>,
     trees: Vec<Tree>,
 }
 
 impl Header {
-    /// The fields on which it depends which form a header has.
+    /// The fields that determine the form of a header.
     pub fn tags(&self) -> impl Iterator<Item = Bits> {
         self.trees.iter().filter_map(|tree| match tree {
             Tree::Leaf(_) => None,
@@ -126,7 +126,7 @@ impl Header {
         })
     }
 
-    /// The number of the form of the header at the front of `bytes`.
+    /// The index of the form of the header at the start of `bytes`.
     pub fn form(&self, bytes: &[u8; ROOM]) -> Option<u16> {
         let mut tree = self.trees.last()?;
         loop {
@@ -144,34 +144,34 @@ impl Header {
     }
 }
 
-/// A step over a part of a payload.
+/// Decoding step for a part of a payload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Step {
     /// Fields of a known size.
     Skip { align: u32, bits: u64 },
     /// A string that ends with a zero byte.
     String,
-    /// An integer that is kept for an array behind it.
+    /// An integer that is stored as the length of a later array.
     Length { align: u32, size: u32, register: u8 },
-    /// As many times `bits` as a register says.
+    /// An array of elements with `bits` each; its length is in a register.
     Array { align: u32, bits: u64, register: u8 },
 }
 
-/// The fields of an event, quickly.
+/// Compiled fields of an event.
 #[derive(Debug)]
 pub(crate) struct Payload {
     /// Alignment and size of the stream's event context and of the event's context.
     pub contexts: [(u32, u64); 2],
     /// Alignment and size of the payload's first part.
     pub first: (u32, u64),
-    /// What comes behind that.
+    /// The remaining parts.
     pub rest: Box<[Step]>,
 }
 
-/// Most bits of a part of known size: so positions never come near the end of their range.
+/// Maximum size in bits of a part of known size, so that positions never overflow.
 const MAX_PART: u64 = 1 << 40;
 
-/// What is known of a header as far as it has been followed.
+/// State of following a header.
 #[derive(Clone, Default)]
 struct State {
     offset: u32,
@@ -179,7 +179,7 @@ struct State {
     time: Option<Bits>,
     /// Slots and the fields that fill them.
     slots: Vec<(u32, Bits)>,
-    /// The options that the variants so far have.
+    /// The options selected so far.
     choices: Vec<u32>,
 }
 
@@ -189,14 +189,14 @@ struct Compiler<'p> {
     header: Header,
 }
 
-/// The next multiple of `align`, a power of two. Positions are far from the end of their range.
+/// The next multiple of `align`, a power of two. Positions never overflow.
 #[inline(always)]
 pub(crate) const fn round_up(at: u64, align: u32) -> u64 {
     let mask = align as u64 - 1;
     (at + mask) & !mask
 }
 
-/// Compiles the header of a stream class, if it has a shape for that.
+/// Compiles the header of a stream class, if its layout allows.
 pub(super) fn header(plan: &Plan, stream: &StreamPlan) -> Option<Header> {
     let program = stream.event_header?;
     let Some(Node::Struct { align, .. }) = plan.node(program.skip) else {
@@ -221,7 +221,7 @@ pub(super) fn header(plan: &Plan, stream: &StreamPlan) -> Option<Header> {
 }
 
 impl Compiler<'_> {
-    /// Compiles what is left of a header (`work`, the next one last), and returns the number of its tree.
+    /// Compiles the rest of a header (`work`, with the next node last), and returns the index of its tree.
     fn follow(&mut self, mut work: Vec<NodeId>, mut state: State) -> Option<u16> {
         while let Some(node) = work.pop() {
             match self.plan.node(node)? {
@@ -264,7 +264,7 @@ impl Compiler<'_> {
             .flatten()
     }
 
-    /// Positions are only known if nothing is aligned more than the header as a whole.
+    /// Positions are known only if no field has a larger alignment than the header.
     fn align(&self, state: &mut State, align: u32) -> Option<()> {
         state.offset = state.offset.checked_next_multiple_of(align)?;
         (align <= self.header.align).then_some(())
@@ -284,7 +284,7 @@ impl Compiler<'_> {
             Some(_) => return None,
         }
         if class.clock.is_some() {
-            // Two fields of one clock would each move it.
+            // Two fields of one clock would each update it.
             if class.clock != self.stream.clock || state.time.is_some() {
                 return None;
             }
@@ -296,7 +296,7 @@ impl Compiler<'_> {
     }
 
     fn variant(&mut self, variant: &VariantNode, work: &[NodeId], state: &State) -> Option<u16> {
-        // The last field that fills the slot is the one that counts.
+        // The last field that fills the slot is the effective one.
         let tag = state.slots.iter().rev();
         let tag = tag.clone().find(|(slot, _)| *slot == variant.slot)?.1;
         let children = variant.options.of(&self.plan.children);
@@ -318,7 +318,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Compiles the contexts and payload of an event class, if they have shapes for that.
+/// Compiles the contexts and payload of an event class, if their layouts allow.
 pub(super) fn payload(
     plan: &Plan,
     contexts: [Option<Program>; 2],
@@ -355,7 +355,7 @@ pub(super) fn payload(
 #[derive(Default)]
 struct Steps {
     steps: Vec<Step>,
-    /// The slot whose value each register holds.
+    /// The slot stored in each register.
     registers: Vec<u32>,
 }
 
@@ -426,7 +426,7 @@ impl Steps {
         Some(())
     }
 
-    /// All steps, if each is of a reasonable size.
+    /// All steps, if each has a reasonable size.
     fn end(self) -> Option<Box<[Step]>> {
         let reasonable = self.steps.iter().all(|step| match step {
             Step::Skip { bits, .. } | Step::Array { bits, .. } => *bits <= MAX_PART,
@@ -446,7 +446,7 @@ impl Steps {
         Some(())
     }
 
-    /// Adds a part of known size to the one before where that has the larger alignment.
+    /// Adds a part of known size, merged with the previous one if that has the larger alignment.
     fn skip(&mut self, align: u32, bits: u64) {
         if align == 1 && bits == 0 {
             return;

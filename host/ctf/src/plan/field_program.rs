@@ -1,12 +1,11 @@
-//! Field programs: the fields of a scope as a list, for those who look at all of them.
+//! Field programs: the fields of a scope as a flat list of operations, for showing all of them.
 //!
-//! A tree of [nodes](super::Node) has to be asked at every field where it begins, whether that is still inside, and
-//! which node comes next. Most of the answers are known beforehand: fields of known sizes lie at fixed distances from one
-//! another, and what decoding has been through needs no checking again. So a scope is compiled into a list of
-//! [operations](Op), each of which knows its distance from the last place that had to be computed (the scope's
-//! beginning, the end of a string). Alternatives are jumps. What does not fit (arrays of structures, bits in the
-//! opposite order, lengths that another scope holds) has no field program and is shown by the walk over the nodes. The
-//! two show the same.
+//! At every field of a tree of [nodes](super::Node), an interpreter has to compute the position, check bounds, and find
+//! the next node. Most of this is known beforehand: fields of known sizes are at fixed distances from one another, and
+//! decoded content needs no further checks. So a scope is compiled into a list of [operations](Op), each with its
+//! distance from the last position that had to be computed (the start of the scope, the end of a string). Alternatives
+//! are jumps. Unsupported layouts (arrays of structures, bits in the opposite order, lengths in another scope) have no
+//! field program and are shown by the walk over the nodes, with equal results.
 
 use std::collections::HashSet;
 
@@ -14,89 +13,89 @@ use super::{Child, Count, IntegerNode, Meaning, Node, NodeId, Plan, Program, rou
 use crate::metadata::{ByteOrder, Encoding, Form, Scope};
 use crate::read::Container;
 
-/// Most operations of a program: options of options multiply.
+/// Maximum number of operations of a program: nested options multiply.
 const MAX_OPS: usize = 4096;
-/// Distances from a computed place stay below this, in bits.
+/// Limit of distances from a computed position, in bits.
 const MAX_OFFSET: u64 = 1 << 30;
 
-/// Bytes behind the place in which a [near](Op::Number) integer may begin.
+/// Maximum distance in bytes of a [near](Op::Number) integer from the position.
 pub(crate) const NEAR: usize = 1 << 8;
 
-/// A part of a field program. The *place* is a position in bits that moves along; `skip` is how far it moves first.
+/// Operation of a field program. The *place* is the current position in bits; `skip` advances it first.
 ///
-/// The tag has a byte of its own, where it is quickest to find.
+/// The tag occupies a byte of its own, where it is fastest to load.
 #[derive(Debug, Clone)]
 #[repr(u8)]
 pub(crate) enum Op {
-    /// Moves the place on to a multiple of `align`.
+    /// Advances the place to a multiple of `align`.
     Align { skip: u32, align: u32 },
-    /// A mere number near the place, which is at a byte: in the 8 bytes that begin `offset` bytes behind it, with `shift`
-    /// bits below it.
+    /// A plain number near the place, which is on a byte boundary: in the 8 bytes at `offset` bytes after the place,
+    /// above `shift` other bits.
     Number {
         offset: u8,
         shift: u8,
         name: Box<str>,
-        /// As many bits set as it has.
+        /// Mask of its size.
         mask: u64,
         /// The sign bit, 0 if there is none.
         sign: u64,
         node: Box<IntegerNode>,
     },
-    /// Any integer `offset` bits behind the place.
+    /// Any integer, `offset` bits after the place.
     Integer {
         offset: u32,
         name: Box<str>,
         node: Box<IntegerNode>,
     },
-    /// A floating point number `offset` bits behind the place.
+    /// A floating point number, `offset` bits after the place.
     Float {
         offset: u32,
         size: u32,
         name: Box<str>,
     },
-    /// A string at the place, which moves behind it.
+    /// A string at the place, which advances past it.
     String {
         encoding: Encoding,
         skip: u32,
         name: Box<str>,
     },
-    /// Bytes that are text at the place, which moves behind them.
+    /// Text bytes at the place, which advances past them.
     Text {
         encoding: Encoding,
         skip: u32,
         name: Box<str>,
         count: Count,
     },
-    /// Bytes at the place, which moves behind them.
+    /// Bytes at the place, which advances past them.
     Blob {
         skip: u32,
         name: Box<str>,
         blob: Box<(Count, Box<str>)>,
     },
-    /// As many elements at the place, which moves behind them.
+    /// Array elements at the place, which advances past them.
     Array {
         skip: u32,
         name: Box<str>,
         elements: Box<Elements>,
     },
-    /// The place moves behind an array that nobody asked for.
+    /// Advances the place past an array that is not shown.
     Pass { skip: u32, elements: Box<Elements> },
-    /// A structure or variant begins.
+    /// Begins a structure or variant.
     Begin {
         name: Box<str>,
         container: Container,
     },
-    /// It ends.
+    /// Ends it.
     End(Container),
-    /// The fields of this scope follow.
+    /// Begins the fields of this scope.
     Scope(Scope),
-    /// A variant (the node) goes on with the operation for the option that is selected.
+    /// Jumps to the operation of the selected option of a variant (the node).
     Variant {
         skip: u32,
         name: Box<str>,
         choice: Box<(NodeId, Box<[u32]>)>,
     },
-    /// An option ends, and with it its variant, which goes on at the operation `target`.
+    /// Ends an option, and with it its variant, and jumps to the operation `target`.
     Leave { skip: u32, target: u32 },
 }
 
@@ -127,15 +126,15 @@ impl Op {
 #[derive(Debug, Clone)]
 pub(crate) struct Elements {
     pub count: Count,
-    /// Bits from one element to the next, and of the last.
+    /// Distance between elements and size of the last one, in bits.
     pub stride: u32,
     pub size: u32,
-    /// The class of integers; without, they are floating point numbers.
+    /// The class of integer elements; `None` for floating point numbers.
     pub integer: Option<IntegerNode>,
 }
 
 impl Elements {
-    /// Bits that so many of them take.
+    /// Size in bits of `count` elements.
     #[inline]
     pub fn bits(&self, count: u64) -> u64 {
         let before = count.checked_sub(1);
@@ -143,7 +142,7 @@ impl Elements {
     }
 }
 
-/// A program that is being compiled.
+/// A program under construction.
 struct Compiler<'p> {
     plan: &'p Plan,
     ops: Vec<Op>,
@@ -153,21 +152,21 @@ struct Compiler<'p> {
     aligned: u32,
     /// Slots that the program itself reads.
     read: HashSet<u32>,
-    /// Slots that have been filled so far, on every way here.
+    /// Slots that have been written on every path to here.
     written: HashSet<u32>,
-    /// Which options the next variants have, if that is known.
+    /// The options of the next variants, if known.
     choices: &'p [u32],
 }
 
-/// Compiles the tree below `node`, the structure of a whole scope, if it has a shape for that.
+/// Compiles the tree below `node`, the root structure of a scope, if its layout allows.
 pub(super) fn scope(plan: &Plan, node: NodeId) -> Option<Box<[Op]>> {
     let mut compiler = Compiler::new(plan, 1, &[])?;
     compiler.root(node)?;
     Some(compiler.end())
 }
 
-/// Compiles whole events that begin at a multiple of `aligned`, if they have a shape for that: tells also where what follows
-/// the header begins. `choices` says which option each variant in the header has.
+/// Compiles whole events that begin at a multiple of `aligned`, if their layout allows; also returns where the part
+/// after the header begins. `choices` are the options of the variants in the header.
 pub(super) fn event(
     plan: &Plan,
     (header, aligned, choices): (NodeId, u32, &[u32]),
@@ -176,24 +175,24 @@ pub(super) fn event(
     let mut compiler = Compiler::new(plan, aligned, choices)?;
     compiler.root(header)?;
     let body = compiler.ops.len();
-    // Who shows the rest alone has not been through the header.
+    // A program for the part after the header cannot use slots that the header writes.
     compiler.written.clear();
     compiler.scopes(scopes)?;
     Some((compiler.end(), body))
 }
 
-/// The scopes that follow an event's header.
+/// The scopes after an event's header.
 pub(super) type Scopes = [(Scope, Option<Program>); 3];
 
-/// Compiles what comes behind an event's header, all scopes in one, if they have shapes for that.
+/// Compiles all scopes after an event's header into one program, if their layouts allow.
 pub(super) fn body(plan: &Plan, scopes: Scopes) -> Option<Box<[Op]>> {
     let mut compiler = Compiler::new(plan, 1, &[])?;
     compiler.scopes(scopes)?;
     Some(compiler.end())
 }
 
-/// A program without the operations that show nothing but how fields lie in one another. (One with jumps, which no whole
-/// event has that is known by its header, stays as it is: they count operations.)
+/// A program without operations that only show nesting. (A program with jumps, which are operation indices, is returned
+/// unchanged; programs of events with a known header have none.)
 pub(super) fn values(ops: &[Op]) -> Box<[Op]> {
     let jumps = |op: &Op| matches!(op, Op::Variant { .. } | Op::Leave { .. });
     let is_value = |op: &Op| !matches!(op, Op::Begin { .. } | Op::End(_) | Op::Scope(_));
@@ -204,7 +203,7 @@ pub(super) fn values(ops: &[Op]) -> Box<[Op]> {
 
 impl<'p> Compiler<'p> {
     fn new(plan: &'p Plan, aligned: u32, choices: &'p [u32]) -> Option<Self> {
-        // Programs are run for one byte order.
+        // Programs support a single byte order.
         plan.order?;
         Some(Self {
             plan,
@@ -217,7 +216,7 @@ impl<'p> Compiler<'p> {
         })
     }
 
-    /// The structure of a scope, which is not shown as one.
+    /// Compiles the root structure of a scope, which is not shown as a structure.
     fn root(&mut self, node: NodeId) -> Option<()> {
         let Node::Struct { align, members } = self.plan.node(node)? else {
             return None;
@@ -247,7 +246,7 @@ impl<'p> Compiler<'p> {
         (self.ops.len() < MAX_OPS).then_some(())
     }
 
-    /// The next field begins at a multiple of `align`.
+    /// Aligns the next field to a multiple of `align`.
     fn align(&mut self, align: u32) -> Option<()> {
         if align > self.aligned {
             let skip = u32::try_from(self.offset).ok()?;
@@ -259,15 +258,15 @@ impl<'p> Compiler<'p> {
         (self.offset < MAX_OFFSET).then_some(())
     }
 
-    /// How far the place has to move to the next field, which is at a multiple of `align`; from there it is aligned as
-    /// `then` says.
+    /// The distance by which the place must advance to the next field, at a multiple of `align`; from there it is
+    /// aligned as `then` states.
     fn settle(&mut self, align: u32, then: u32) -> Option<u32> {
         self.align(align)?;
         self.aligned = then;
         u32::try_from(std::mem::take(&mut self.offset)).ok()
     }
 
-    /// The distance of a field of `size` bits, behind which the next one comes.
+    /// The distance of a field of `size` bits; the next field follows it.
     fn take(&mut self, align: u32, size: u32) -> Option<u32> {
         self.align(align)?;
         let offset = u32::try_from(self.offset).ok()?;
@@ -358,7 +357,7 @@ impl<'p> Compiler<'p> {
         if self.aligned < 8 {
             return self.push(Op::Integer { offset, name, node });
         }
-        // As far as it must, the place moves on.
+        // Advance the place as far as necessary.
         let mut near = offset;
         if near as usize / 8 >= NEAR {
             let skip = near - near % self.aligned;
@@ -389,7 +388,7 @@ impl<'p> Compiler<'p> {
     fn array(&mut self, name: Box<str>, align: u32, count: Count, element: NodeId) -> Option<()> {
         let count = self.count(count)?;
         let (integer, align_of, size) = match self.plan.node(element)? {
-            // Later elements would fill the slots again.
+            // Later elements would overwrite the slots.
             Node::Integer(node) if node.slots.is_empty() && node.class.form == Form::Fixed => {
                 (Some(node.clone()), node.class.align, node.class.size)
             }
@@ -443,7 +442,7 @@ impl<'p> Compiler<'p> {
         Some(())
     }
 
-    /// A count that the scope itself knows.
+    /// A count, if the scope itself determines it.
     fn count(&mut self, count: Count) -> Option<Count> {
         if let Count::Slot(slot) = count {
             if !self.written.contains(&slot) {
@@ -454,7 +453,8 @@ impl<'p> Compiler<'p> {
         Some(count)
     }
 
-    /// The program, in which integers that fill a slot that is read, or are no mere numbers, have a way of their own.
+    /// The finished program. Integers that fill a slot which is read, or are not plain numbers, get a general
+    /// operation.
     fn end(mut self) -> Box<[Op]> {
         for op in &mut self.ops {
             let special = |node: &IntegerNode| {

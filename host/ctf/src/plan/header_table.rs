@@ -1,77 +1,78 @@
-//! Header table: maps the first bits of an event to what is known of it. Holds [entries](HeaderEntry), one for each form of header and event class.
+//! Header table: maps the first bits of an event to its layout. Holds [entries](HeaderEntry), one for each form of
+//! header and event class.
 //!
-//! In nearly all traces the tags and the id of a header lie in its first bits, the *key*. So one look into a table tells
-//! where the time is, which class the event has, where its parts are and where the last of known size ends; only what comes
-//! behind that, if anything does, has to be gone through. A key that does not tell (an id that comes later, or a large
-//! one) is searched for by the [form](Header::form) of its header.
+//! In nearly all traces the tags and the id of a header are in its first bits, the *key*. So one table lookup yields
+//! the position of the time, the event class, the positions of its parts, and the end of the last part of known size;
+//! only parts after that have to be decoded. For keys without an entry (an id that comes later, or a large one) the
+//! search uses the [form](Header::form) of the header.
 
 use super::fast_path::{Bits, Form, Header, Payload, ROOM, Step, round_up};
 use super::field_program::{self, Op};
 use super::{Plan, StreamPlan};
 use crate::metadata::{ByteOrder, Scope};
 
-/// Keys of at most so many bits are all in the table, ...
+/// Maximum size in bits of keys that are all in the table ...
 const SMALL_KEY: u32 = 8;
-/// ... of the larger ones those of ids up to here.
+/// ... and the number of entries for larger keys, which hold small ids only.
 const MOST_KEYS: u64 = 4096;
-/// Stands for a key that does not tell.
+/// Marks a key without an entry.
 const NO_ENTRY: u16 = u16::MAX;
 
-/// What is known of events of one class with one form of header.
+/// Layout of events of one class with one form of header.
 #[derive(Debug)]
 pub(crate) struct HeaderEntry {
-    /// The lowest bits of the clock; nothing if the header has no time.
+    /// The lowest bits of the clock; empty if the header has no time.
     pub time: Bits,
-    /// Where the parts are.
+    /// Positions of the parts.
     pub parts: Parts,
-    /// Where the last part of known size ends, in bits from the header's beginning. Unless `settled` that depends on where
-    /// the event begins.
+    /// End of the last part of known size, in bits from the start of the header. Unless `settled` it depends on the
+    /// position of the event.
     pub end: u64,
     pub settled: bool,
-    /// Where the stream's event context lies, in bytes from the header's beginning, if it is whole bytes and `settled`:
-    /// otherwise padding may depend on where the event begins.
+    /// Range of the stream's event context in bytes from the start of the header, if it consists of whole bytes and is
+    /// `settled`: otherwise padding may depend on the position of the event.
     pub context: Option<(u32, u32)>,
-    /// Its place among the entries of the stream class.
+    /// Its index among the entries of the stream class.
     pub number: u16,
-    /// What comes behind the last part of known size.
+    /// Steps for everything after the last part of known size.
     pub rest: Box<[Step]>,
-    /// The field program of the whole event, and where in it what follows the header begins; empty if there is none.
+    /// The field program of the whole event, and the index of the operation after the header; empty if there is none.
     ops: Box<[Op]>,
     body: usize,
-    /// The same without what shows only how fields lie in one another.
+    /// The same program without operations that only show nesting.
     values: Box<[Op]>,
 }
 
 impl HeaderEntry {
-    /// Shows all fields.
+    /// The program that shows all fields.
     #[inline(always)]
     pub fn all(&self) -> Option<&[Op]> {
         (!self.ops.is_empty()).then_some(&self.ops)
     }
 
-    /// Shows all fields that have no others in them, and nothing else.
+    /// The program that shows only the fields without inner fields.
     #[inline(always)]
     pub fn values(&self) -> Option<&[Op]> {
         (!self.ops.is_empty()).then_some(&self.values)
     }
 
-    /// Shows the header.
+    /// The program that shows the header.
     pub fn header(&self) -> Option<&[Op]> {
         self.all()?.get(..self.body)
     }
 
-    /// Shows what follows the header: it begins with the header nevertheless.
+    /// The program that shows everything after the header. Its operations begin with those of the header.
     pub fn body(&self) -> Option<&[Op]> {
         self.all()?.get(self.body..)
     }
 }
 
-/// Where in an event its parts begin, in bits from the beginning of its header.
+/// Positions of the parts of an event, in bits from the start of its header.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Parts {
-    /// Position of the event class in its stream class.
+    /// Index of the event class in its stream class.
     pub class: u32,
-    /// Where the stream's event context begins, the event's own, and the payload.
+    /// Positions of the stream's event context, the event context, and the payload.
     pub starts: [u32; 3],
 }
 
@@ -81,12 +82,12 @@ pub(crate) struct HeaderTable {
     pub order: ByteOrder,
     /// Events begin at multiples of this, a multiple of 8.
     pub align: u32,
-    /// How to get the key out of the first 8 bytes.
+    /// Extraction of the key from the first 8 bytes.
     shift: u8,
     mask: u64,
     /// The entry for each key, or [`NO_ENTRY`].
     by_key: Box<[u16]>,
-    /// For each form of header one for each event class: missing for events that are not simple.
+    /// One entry for each form of header and event class; `None` for events that are not simple.
     entries: Box<[Option<HeaderEntry>]>,
     header: Header,
 }
@@ -120,7 +121,7 @@ impl Range {
 }
 
 impl HeaderTable {
-    /// The entries of a stream class with such headers.
+    /// Creates the table of a stream class with such headers.
     pub fn new(plan: &Plan, header: Header, stream: &StreamPlan) -> Option<Self> {
         let classes = stream.events.len();
         let mut entries = Vec::new();
@@ -135,7 +136,7 @@ impl HeaderTable {
         if entries.len() >= usize::from(NO_ENTRY) {
             return None;
         }
-        // The tags, and the ids that lie with them.
+        // The tags, and the ids adjacent to them.
         let mut key = header.tags().map(Range::of).reduce(Range::with);
         for id in header.forms.iter().filter_map(|form| form.id) {
             let (id, before) = (Range::of(id), key.unwrap_or(Range::of(id)));
@@ -150,7 +151,7 @@ impl HeaderTable {
             ByteOrder::Little => key.start,
             ByteOrder::Big => (u64::BITS - key.end) % u64::BITS,
         };
-        // The largest key, which is the mask as well: ids may have 64 bits.
+        // The largest key, which is also the mask: ids may have 64 bits.
         let mask = u64::MAX
             .checked_shl(key.size())
             .map_or(u64::MAX, |above| !above);
@@ -176,7 +177,7 @@ impl HeaderTable {
                 .unwrap_or(NO_ENTRY)
         });
         let by_key: Box<[u16]> = by_key.collect();
-        // Where a small key tells all of a form, it is that of few classes.
+        // A small key that determines a form completely belongs to few classes.
         let told = |entry: &HeaderEntry| {
             let form = header.forms.get(usize::from(entry.number) / classes.max(1));
             let id = form.and_then(|form| form.id).map(Range::of);
@@ -205,14 +206,14 @@ impl HeaderTable {
         &self.entries
     }
 
-    /// The entry of this number.
+    /// The entry with this number.
     #[inline(always)]
     pub fn get(&self, number: u16) -> Option<&HeaderEntry> {
         self.entries.get(usize::from(number))?.as_ref()
     }
 
-    /// The entry of the event with the header at the front of `bytes`; `None` if it is not simple, or not as the metadata
-    /// says.
+    /// The entry of the event with the header at the start of `bytes`; `None` if it is not simple, or does not conform
+    /// to the metadata.
     #[inline(always)]
     pub fn of(
         &self,
@@ -249,7 +250,7 @@ fn find(header: &Header, stream: &StreamPlan, bytes: &[u8; ROOM]) -> Option<usiz
 }
 
 impl HeaderEntry {
-    /// What is known of the events of a class with a form of header.
+    /// Creates the entry of an event class with a form of header.
     fn new(
         header: &Header,
         form: &Form,
@@ -266,7 +267,7 @@ impl HeaderEntry {
             time: form.time.unwrap_or(Bits::NONE),
             parts: Parts { class, starts },
             context: is_bytes.then_some((from / 8, to / 8)),
-            // An event that takes no room is an error, which the walk tells.
+            // An event of no size is an error, which the walk reports.
             end: Some(end).filter(|end| *end > 0)?,
             settled,
             number,
@@ -299,16 +300,16 @@ impl HeaderEntry {
 }
 
 impl Payload {
-    /// Like [`ahead`](Self::ahead), for events that begin at a multiple of `align`, from there: and whether that is the
-    /// same wherever they do.
+    /// Like [`ahead`](Self::ahead), for events that begin at a multiple of `align`, relative to that; also returns
+    /// whether the result is independent of the event's position.
     fn ahead_of(&self, at: u64, align: u32) -> (bool, [u64; 2], u64) {
         let parts = [self.contexts[0].0, self.contexts[1].0, self.first.0];
         let (starts, end) = self.ahead(at);
         (parts.into_iter().all(|it| it <= align), starts, end)
     }
 
-    /// Where the event's context and its payload begin if the stream's event context does at `at`, and where the first part
-    /// of known size ends.
+    /// The positions of the event context and the payload if the stream's event context begins at `at`, and the end of
+    /// the first part of known size.
     pub fn ahead(&self, at: u64) -> ([u64; 2], u64) {
         let [stream, own] = self.contexts;
         let context = round_up(at, stream.0) + stream.1;

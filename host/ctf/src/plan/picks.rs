@@ -1,20 +1,20 @@
-//! What remains of a [field program](super::field_program) when only some of its fields are asked for: their operations, and those
-//! by which the place moves on to them.
+//! Reduction of a [field program](super::field_program) to selected fields: their operations, and those that advance
+//! the place to them.
 
 use super::Count;
 use super::field_program::Op;
 use crate::metadata::Scope;
 
-/// A field that is asked for, with its number among them.
+/// A selected field, with its index in the selection.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    /// The scope at whose top it is; without, the innermost that has it.
+    /// The scope at whose top it is; `None`: the innermost scope that has it.
     pub scope: Option<Scope>,
     pub name: Box<str>,
     pub number: u16,
 }
 
-/// A plain number near the beginning of the event, as [`Op::Number`] has it.
+/// A plain number near the start of the event, as in [`Op::Number`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Load {
     pub mask: u64,
@@ -22,17 +22,17 @@ pub(crate) struct Load {
     pub sign: u64,
     pub offset: u8,
     pub shift: u8,
-    /// Which of the fields that are asked for it is.
+    /// Its index in the selection.
     pub number: u16,
 }
 
-/// All of them of an event.
+/// All loads for an event.
 #[derive(Debug)]
 pub(crate) struct Loads {
     pub all: Box<[Load]>,
-    /// Which of the first 64 fields that are asked for there are, a bit each.
+    /// Bit set of the first 64 selected fields that are present.
     pub known: u64,
-    /// Which of these may be below zero.
+    /// Bit set of those that are signed.
     pub signed: u64,
 }
 
@@ -46,18 +46,18 @@ impl From<Box<[Load]>> for Loads {
     }
 }
 
-/// Operations for the fields that are asked for.
+/// The reduced program.
 #[derive(Debug, Default)]
 pub(crate) struct Picks {
-    /// The fields, where all of them are plain numbers near the beginning of the event.
+    /// Direct loads, if all fields are plain numbers near the start of the event.
     pub loads: Option<Loads>,
     pub ops: Box<[Op]>,
-    /// For each field that the operations show, which of those that are asked for it is, if it is one.
+    /// For each field that the operations show, its index in the selection, if it is selected.
     pub numbers: Box<[Option<u16>]>,
 }
 
 impl Picks {
-    /// What remains of the program of whole events. `None` if it has variants: then it depends on the event where a field is.
+    /// Reduces the program of whole events. `None` if it has variants: then positions depend on the event.
     pub fn of(ops: &[Op], wanted: &[Wanted]) -> Option<Self> {
         if ops.iter().any(|op| matches!(op, Op::Variant { .. })) {
             return None;
@@ -76,7 +76,7 @@ impl Picks {
             let asked = asked.find(|(wanted, _)| {
                 Some(&*wanted.name) == name && wanted.scope.is_none_or(|it| it == scope)
             });
-            // The scopes come from the outside in.
+            // Scopes are ordered from the outermost to the innermost.
             if let Some((_, found)) = asked
                 && found.is_none_or(|(before, _)| before < scope)
             {
@@ -94,7 +94,7 @@ impl Picks {
         for (place, op) in ops.iter().enumerate().take(needed) {
             let number = number(place);
             match op {
-                // On the way to others.
+                // Needed to reach later fields.
                 Op::String { .. } | Op::Text { .. } | Op::Blob { .. } | Op::Integer { .. } => {}
                 Op::Align { .. } => {}
                 Op::Array { skip, elements, .. } => {
@@ -118,11 +118,11 @@ impl Picks {
     }
 }
 
-/// The numbers of a program that has nothing else to show, where all that lies before them has a known size.
+/// The direct loads of a program that shows only numbers, if everything before them has a known size.
 fn loads(ops: &[Op], numbers: &[Option<u16>]) -> Option<Box<[Load]>> {
     let mut numbers = numbers.iter();
     let mut loads = Vec::new();
-    // The place, in bits from the beginning of the event.
+    // The place, in bits from the start of the event.
     let mut place = 0u64;
     for op in ops {
         let number = value(op).and_then(|_| *numbers.next()?);

@@ -1,19 +1,20 @@
-//! Streams whose time goes back although the format does not foresee it.
+//! Detection of streams whose time may step back, although the format does not allow it.
 //!
-//! A field that holds the low bits of a clock is taken for the next time at which the clock has these bits (CTF 1.8.3,
-//! section 8; CTF 2, 6.4): smaller bits than before mean that the counter went round. Some tracers write a time that is
-//! a little before the last one, and then readers add a whole turn, some 4 s for 32 bits of nanoseconds, and one more at each
-//! such event: babeltrace2 shows 45 s for a capture of 11 s. So in their streams a step that is much shorter back than
-//! forward is one back.
+//! A field with the low bits of a clock means the next time at which the clock has these bits (CTF 1.8.3, section 8;
+//! CTF 2, 6.4): a smaller value than before means that the counter wrapped. Some tracers write a time slightly before the
+//! last one, and then readers add a whole wraparound, some 4 s for 32 bits of nanoseconds, and another one at each such
+//! event: babeltrace2 shows 45 s for a capture of 11 s. So in the streams of these tracers a step that is much shorter
+//! backward than forward is a step back.
 //!
-//! - Zephyr's tracing takes the time before it locks out interrupts, which may be traced first; and SysTick's counter is
-//!   read a period wrong now and then. Its packets say nothing of their times, by which such streams are recognised.
-//! - barectf before 2.3.1 begins a packet at the time of the moment, and then writes the event for which it did, whose
-//!   time is before that.
+//! - Zephyr's tracing reads the time before it masks interrupts, which may be traced first; and SysTick's counter is
+//!   sometimes read wrong by one period. Its packets do not state their times, which identifies such streams.
+//! - barectf before 2.3.1 begins a packet at the current time, and then writes the event that caused the packet, with an
+//!   earlier time.
 
 use crate::metadata::{EnvValue, FieldClass, Form, IntegerClass, Metadata, Role, StreamClass};
 
-/// Fewest bits of a clock for which steps back are distinguished from wraparounds: with fewer, a quarter of a turn is no long time.
+/// Minimum number of clock bits for which steps back are distinguished from wraparounds: with fewer, a quarter of the
+/// range is too short a time.
 const LEAST_BITS: u32 = 32;
 
 /// Whether times in a stream of this class may step back.
@@ -38,7 +39,7 @@ pub(super) fn steps_back(metadata: &Metadata, stream: &StreamClass) -> bool {
     !begins || is_before(metadata, "barectf", [2, 3, 1])
 }
 
-/// Whether a trace is of a version of a tracer before this one.
+/// Whether a tracer older than `version` wrote the trace.
 fn is_before(metadata: &Metadata, tracer: &str, version: [i64; 3]) -> bool {
     let name = match metadata.env("tracer_name") {
         Some(EnvValue::Text(name)) => name,

@@ -1,4 +1,4 @@
-//! What the compiler wants to know of metadata as a whole.
+//! Properties of metadata as a whole that the compiler needs.
 
 use crate::metadata::{
     ByteOrder, ClockId, FieldClass, Form, IntegerClass, Metadata, Role, Scope, StructClass,
@@ -29,7 +29,7 @@ fn integers(class: &StructClass, visit: &mut impl FnMut(&IntegerClass)) {
         .for_each(|member| inside(&member.class, visit));
 }
 
-/// The clock of the first field in a structure that moves one.
+/// The clock of the first field in a structure that updates one.
 pub(super) fn stamp(class: Option<&StructClass>) -> Option<ClockId> {
     let mut clock = None;
     integers(class?, &mut |class| {
@@ -40,7 +40,7 @@ pub(super) fn stamp(class: Option<&StructClass>) -> Option<ClockId> {
     clock
 }
 
-/// The size in bits of the field with `role`, 0 without one.
+/// The size in bits of the field with `role`, 0 if there is none.
 pub(super) fn role_size(class: Option<&StructClass>, role: Role) -> u32 {
     let mut size = 0;
     if let Some(class) = class {
@@ -53,7 +53,7 @@ pub(super) fn role_size(class: Option<&StructClass>, role: Role) -> u32 {
     size
 }
 
-/// Whether fields of both byte orders occur, and the only one otherwise.
+/// Whether fields of both byte orders occur, and the byte order if there is only one.
 pub(super) fn byte_orders(metadata: &Metadata) -> (bool, Option<ByteOrder>) {
     let (mut little, mut big) = (false, false);
     for (stream, class) in metadata.streams.iter().enumerate() {

@@ -200,8 +200,8 @@ pub(super) fn zero_byte(bytes: &[u8]) -> Option<usize> {
 }
 
 /// The offset of the first zero byte if it is near the start and enough bytes follow. Most strings are short, so the
-/// first 16 bytes are tested at once: a loop would end after a different number of iterations each time, which branch
-/// prediction handles badly.
+/// first 32 bytes are tested separately, 16 at once: lengths differ, so a loop would exit after a different number of
+/// iterations each time.
 #[inline(always)]
 pub(super) fn near_zero(bytes: &[u8]) -> Option<usize> {
     const LOW: u64 = 0x0101_0101_0101_0101;

@@ -1,15 +1,15 @@
-//! Bits into bytes: the counterpart of the reader's cursor.
+//! Bit writer: the counterpart of the reader's cursor.
 
 use crate::metadata::ByteOrder;
 
-/// Most bytes that an integer of variable size takes: 64 bits, seven a byte.
+/// Maximum number of bytes of an integer of variable size: 64 bits, seven a byte.
 pub(super) const MAX_VARIABLE: u32 = 10;
 
-/// A growing run of bits.
+/// Growing bit buffer.
 #[derive(Debug, Default)]
 pub(super) struct Bits {
     bytes: Vec<u8>,
-    /// Number of bits.
+    /// Length in bits.
     at: u64,
 }
 
@@ -22,7 +22,7 @@ impl Bits {
         &self.bytes
     }
 
-    /// Drops everything behind bit `at`, where the last byte was `last`.
+    /// Truncates to `at` bits; `last` is the previous value of the last byte.
     pub fn go_back(&mut self, at: u64, last: Option<u8>) {
         self.bytes.truncate(index(at.div_ceil(8)));
         if let (Some(byte), Some(last)) = (self.bytes.last_mut(), last) {
@@ -31,7 +31,7 @@ impl Bits {
         self.at = at;
     }
 
-    /// Fills up with zeros to a multiple of `align`.
+    /// Pads with zeros to a multiple of `align`.
     pub fn align(&mut self, align: u32) {
         self.at = self.at.next_multiple_of(u64::from(align.max(1)));
         self.bytes.resize(index(self.at.div_ceil(8)), 0);
@@ -45,7 +45,7 @@ impl Bits {
         self.put_at(at, value, size, order);
     }
 
-    /// Writes the lowest `size` bits of `value` at bit `at`, over what is there.
+    /// Overwrites `size` bits at bit `at` with the lowest bits of `value`.
     pub fn put_at(&mut self, at: u64, value: u64, size: u32, order: ByteOrder) {
         let offset = (at % 8) as u32;
         let count = (offset + size).div_ceil(8);
@@ -70,13 +70,13 @@ impl Bits {
         }
     }
 
-    /// Appends whole bytes; the position is at a byte.
+    /// Appends whole bytes; the position is on a byte boundary.
     pub fn put_bytes(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
         self.at += bytes.len() as u64 * 8;
     }
 
-    /// Writes whole bytes over what is there, from bit `at` on, which is at a byte.
+    /// Overwrites whole bytes from bit `at` on, which is on a byte boundary.
     pub fn put_bytes_at(&mut self, at: u64, bytes: &[u8]) {
         let from = index(at / 8);
         if let Some(place) = self.bytes.get_mut(from..from + bytes.len()) {
@@ -84,7 +84,7 @@ impl Bits {
         }
     }
 
-    /// Appends an integer in LEB128, in at least `least` bytes; the position is at a byte.
+    /// Appends an LEB128 integer of at least `least` bytes; the position is on a byte boundary.
     pub fn put_variable(&mut self, value: i128, signed: bool, least: u32) {
         let (bytes, count) = variable(value, signed, least);
         self.put_bytes(bytes.get(..count).unwrap_or(&bytes));
@@ -96,7 +96,8 @@ impl Bits {
     }
 }
 
-/// An integer of at most 64 bits in LEB128, the signed one or the other, in at least `least` bytes; and how many there are.
+/// Encodes an integer of at most 64 bits as signed or unsigned LEB128, in at least `least` bytes; returns the number of
+/// bytes, too.
 pub(super) fn variable(
     value: i128,
     signed: bool,
@@ -110,7 +111,7 @@ pub(super) fn variable(
         rest >>= 7;
         count += 1;
         let done = match signed {
-            // The last byte has the sign.
+            // The last byte holds the sign.
             true => rest == if *byte & 0x40 == 0 { 0 } else { -1 },
             false => rest == 0,
         };

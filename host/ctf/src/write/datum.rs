@@ -1,4 +1,4 @@
-//! Values of fields, and how they become bits.
+//! Values of fields, and their encoding.
 
 use super::bits::{Bits, MAX_VARIABLE};
 use crate::error::FieldError;
@@ -8,32 +8,32 @@ use crate::plan::{
 };
 use crate::read::bits::{reverse, zero};
 
-/// Most zeros that fill up a text array: what readers hold of an event.
+/// Maximum number of zeros that pad a text array: the amount of an event that readers hold in memory.
 const MAX_PADDING: usize = 32 << 20;
 
-/// A value to write. What it may be is up to the class of the field: nothing is converted.
+/// A value to write. It must match the class of the field: nothing is converted.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Datum<'a> {
     /// For an integer or enumeration of either signedness, as long as it fits.
     Unsigned(u64),
-    /// Likewise.
+    /// As `Unsigned`.
     Signed(i64),
     /// For a floating point number; it is rounded to the size of the field.
     Float(f64),
-    /// For a string (which must not have a zero character in it), or a text array (which is filled up with zeros): the
-    /// bytes in the encoding of the field.
+    /// For a string (which must not contain a zero character), or a text array (which is padded with zeros): the bytes
+    /// in the encoding of the field.
     Text(&'a [u8]),
     /// For a boolean (CTF 2).
     Bool(bool),
-    /// For bytes that are nothing but bytes (CTF 2): as many as their length says.
+    /// For bytes without further structure (CTF 2): as many as the length states.
     Blob(&'a [u8]),
-    /// For an optional field (CTF 2) whose selector says that it is not there. One that is there takes what it holds.
+    /// For an absent optional field (CTF 2). A present one takes its content.
     Absent,
     /// For a structure: its members in order.
     Struct(&'a [Datum<'a>]),
-    /// For an array, or a sequence, whose length field must have been given the number of these.
+    /// For an array, or a sequence, whose length field must have the number of these.
     Array(&'a [Datum<'a>]),
-    /// For a variant: the name of the option, which the tag must have been given a value for, and its content.
+    /// For a variant: the name of the option, which the tag must select, and its content.
     Variant(&'a str, &'a Datum<'a>),
 }
 
@@ -67,16 +67,16 @@ impl<'a> From<&'a str> for Datum<'a> {
     }
 }
 
-/// A value in whatever form it is held: a tree that a caller has built, or what has just been read.
+/// A value in any representation: a tree built by a caller, or fields that were just read.
 pub(crate) trait Item<'d>: Sized {
-    /// The values in one.
+    /// The inner values.
     type Items: ExactSizeIterator<Item = Self>;
 
-    /// What the value is.
+    /// Returns the content of the value.
     fn view(self) -> View<'d, Self>;
 }
 
-/// What an [`Item`] is; the cases are those of [`Datum`].
+/// Content of an [`Item`]; the cases are those of [`Datum`].
 pub(crate) enum View<'d, I: Item<'d>> {
     Unsigned(u64),
     Signed(i64),
@@ -87,7 +87,7 @@ pub(crate) enum View<'d, I: Item<'d>> {
     Absent,
     Struct(I::Items),
     Array(I::Items),
-    /// Without a name it is the option that the tag selects.
+    /// Without a name, the option that the tag selects.
     Variant(Option<&'d str>, I),
 }
 
@@ -126,20 +126,20 @@ impl<'d, I: Item<'d>> View<'d, I> {
     }
 }
 
-/// Encodes values into the bits of a packet, by the same plan that decodes them: so a length that is not that of its
-/// array, or a tag that selects another option, cannot be written.
+/// Encodes values into the bits of a packet, with the same plan that decodes them: so a length that differs from that
+/// of its array, or a tag that selects another option, is an error.
 pub(super) struct Encoder<'p, 's> {
     pub plan: &'p Plan,
     pub bits: &'s mut Bits,
     pub slots: &'s mut [Option<u64>],
-    /// Byte order of the field before.
+    /// Byte order of the previous field.
     pub last: Option<ByteOrder>,
-    /// The last id of an event that was written.
+    /// The id of the last event header.
     pub event_id: Option<u64>,
 }
 
 impl Encoder<'_, '_> {
-    /// The members of a structure, which is the root of a scope.
+    /// Encodes the members of a scope's root structure.
     pub fn root<'d, I: Item<'d>>(
         &mut self,
         node: NodeId,
@@ -169,7 +169,7 @@ impl Encoder<'_, '_> {
         members.try_for_each(|(member, item)| self.node(member.node, item))
     }
 
-    /// A field of any class.
+    /// Encodes a field of any class.
     pub fn node<'d, I: Item<'d>>(&mut self, node: NodeId, item: I) -> Result<(), FieldError> {
         let Some(node) = self.plan.node(node) else {
             return Ok(());
@@ -242,12 +242,12 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// An integer that has to fit.
+    /// Encodes an integer, which must fit.
     pub fn integer(&mut self, node: &IntegerNode, value: i128) -> Result<(), FieldError> {
         self.padded(node, value, 1)
     }
 
-    /// An integer that has to fit, and takes at least `least` bytes if its size is variable.
+    /// Encodes an integer, which must fit, in at least `least` bytes if its size is variable.
     pub fn padded(
         &mut self,
         node: &IntegerNode,
@@ -308,7 +308,7 @@ impl Encoder<'_, '_> {
         Ok(())
     }
 
-    /// A text, filled up with zeros: readers end it there.
+    /// Encodes a text, padded with zeros, at which readers end it.
     pub fn text(&mut self, align: u32, count: Count, bytes: &[u8]) -> Result<(), FieldError> {
         let (length, found) = (self.count(count)?, bytes.len() as u64);
         let padding = length.checked_sub(found);
@@ -326,7 +326,7 @@ impl Encoder<'_, '_> {
         Ok(())
     }
 
-    /// The length that an array has by its class, or by the field that was written before.
+    /// The length of an array, from its class or from the length field written before.
     pub fn count(&self, count: Count) -> Result<u64, FieldError> {
         match count {
             Count::Fixed(length) => Ok(length),
@@ -336,7 +336,7 @@ impl Encoder<'_, '_> {
         }
     }
 
-    /// Checks that there are as many elements as the length says.
+    /// Checks the number of elements against the length.
     fn exactly(&self, count: Count, found: u64) -> Result<(), FieldError> {
         match self.count(count)? {
             length if length == found => Ok(()),
@@ -378,12 +378,12 @@ impl Encoder<'_, '_> {
         self.node(option.node, content)
     }
 
-    /// What the field that a slot belongs to has said.
+    /// The value of the field that a slot belongs to.
     pub fn slot(&self, slot: u32) -> Option<u64> {
         self.slots.get(slot as usize).copied().flatten()
     }
 
-    /// Forgets what the fields in an option have said before.
+    /// Clears the slots of fields in an option.
     pub fn clear(&mut self, slots: Span) {
         for &slot in slots.of(&self.plan.slot_lists) {
             if let Some(slot) = self.slots.get_mut(slot as usize) {
@@ -393,7 +393,7 @@ impl Encoder<'_, '_> {
     }
 }
 
-/// The bits of an integer of fixed size, in the order that its class wants.
+/// The bits of an integer of fixed size, in the bit order of its class.
 pub(super) const fn in_form(class: &IntegerClass, value: u64) -> u64 {
     match class.form {
         Form::Reversed => reverse(value << (64 - class.size) >> (64 - class.size), class.size),
@@ -412,7 +412,7 @@ const fn check_unit(bytes: &[u8], unit: u32) -> Result<(), FieldError> {
     }
 }
 
-/// A number as IEEE 754 binary16, rounded to the nearest (of two, the even one).
+/// Converts a number to IEEE 754 binary16, rounding to the nearest, ties to even.
 fn half(value: f64) -> u16 {
     let sign = ((value.to_bits() >> 48) & 0x8000) as u16;
     let size = value.abs();
@@ -421,12 +421,12 @@ fn half(value: f64) -> u16 {
     } else if size >= 65520.0 {
         0x7c00
     } else if size < 2f64.powi(-14) {
-        // Multiples of the smallest; the first that is none of these is the first of the others.
+        // Multiples of the smallest number; the first number beyond these is the first normal one.
         (size * 2f64.powi(24)).round_ties_even() as u16
     } else {
         let exponent = ((size.to_bits() >> 52) & 0x7ff) as i32 - 1023;
         let fraction = (size / 2f64.powi(exponent - 10)).round_ties_even() as u16;
-        // A fraction that is rounded up to 2 is the 1 of the next exponent.
+        // A fraction rounded up to 2 carries into the exponent.
         (((exponent + 14) as u16) << 10) + fraction
     };
     sign | bits
@@ -445,7 +445,7 @@ const fn describe(node: &Node) -> &'static str {
         Node::Variant(_) => "a variant",
         Node::Blob { .. } => "a blob",
         Node::Optional(_) => "an optional field",
-        // Only in programs for skipping, by which nothing is written.
+        // Occurs only in skip programs, which are not used for writing.
         Node::Skip { .. } | Node::Uuid { .. } => "nothing",
     }
 }

@@ -1,7 +1,7 @@
-//! A trace directory: the metadata, and a file for each stream that holds something.
+//! Writer of a trace directory: the metadata, and a file for each stream with content.
 //!
-//! The metadata is written first, so that what a killed program leaves behind can be read. The file of a stream is made
-//! when its first packet is complete: readers take an empty file for a stream, and some complain.
+//! The metadata is written first, so that the output of a killed program is readable. The file of a stream is created
+//! when its first packet is complete: readers interpret an empty file as a stream, and some complain.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use crate::error::{CreateError, WriteError};
 use crate::metadata::{Metadata, Version};
 use crate::plan::Plan;
 
-/// The name of the file that describes a trace.
+/// Name of the metadata file.
 const METADATA: &str = "metadata";
 
-/// Most characters of a stream's name in the name of its file.
+/// Maximum length in characters of a stream's name in its file name.
 const MAX_NAME: usize = 100;
 
 /// Writes a trace into a directory.
@@ -56,16 +56,16 @@ pub struct TraceWriter {
     directory: PathBuf,
     version: Version,
     plan: Arc<Plan>,
-    /// The names of files that are taken, each with the number that makes another one of it.
+    /// File names in use, each with the number of the last duplicate.
     taken: BTreeMap<String, u64>,
 }
 
 impl TraceWriter {
-    /// Begins a trace: makes the directory, if it is not there, and writes its metadata.
+    /// Starts a trace: creates the directory, if it is missing, and writes the metadata.
     ///
     /// # Errors
-    /// When the metadata cannot be said in this version of CTF, when the directory holds something (it would become part
-    /// of the trace), or when it cannot be written.
+    /// When this version of CTF cannot represent the metadata, when the directory is not empty (its files would become
+    /// part of the trace), or when it cannot be written.
     pub fn create(
         directory: impl Into<PathBuf>,
         metadata: Metadata,
@@ -104,8 +104,8 @@ impl TraceWriter {
         &self.directory
     }
 
-    /// Begins a stream of the class at position `stream_class`. Its file is called `name`, as far as that can be the name
-    /// of a file, and unlike all others.
+    /// Starts a stream of the class at position `stream_class`. Its file name is derived from `name`, made valid and
+    /// unique.
     ///
     /// # Errors
     /// Those of [`StreamWriter::new`].
@@ -123,16 +123,16 @@ impl TraceWriter {
         )
     }
 
-    /// Replaces the metadata, when more is known of the trace than at its beginning: labels, the environment. The layout
-    /// of the streams is to stay as it is.
+    /// Replaces the metadata when more facts are known than at the start: labels, the environment. The layout of the
+    /// streams must not change.
     ///
     /// # Errors
-    /// As of [`create`](Self::create). The metadata that was there stays then.
+    /// Those of [`create`](Self::create). Then the previous metadata remains.
     pub fn describe(&self, metadata: &Metadata) -> Result<(), CreateError> {
         self.write_metadata(&metadata.to_text(self.version)?)
     }
 
-    /// Writes the file of the metadata; under another name first, so that there always is one that is whole.
+    /// Writes the metadata file, under a temporary name first, so that a complete file exists at all times.
     fn write_metadata(&self, text: &str) -> Result<(), CreateError> {
         let path = self.directory.join(METADATA);
         let whole = self.directory.join(".metadata.new");
@@ -147,7 +147,7 @@ impl TraceWriter {
         let name: String = characters
             .map(|c| if simple(c) { c } else { '_' })
             .collect();
-        // Files whose names begin with a dot are no streams.
+        // Readers ignore files whose names begin with a dot.
         let name = match name.strip_prefix('.') {
             Some(rest) => format!("_{rest}"),
             None if name.is_empty() => "stream".to_owned(),
@@ -159,14 +159,14 @@ impl TraceWriter {
             free = format!("{name}_{number}");
             number += 1;
         }
-        // So that the next of the same name finds its own without a search.
+        // The next stream of the same name finds its number without a search.
         self.taken.insert(name, number.max(1));
         self.taken.entry(free.clone()).or_insert(1);
         free
     }
 }
 
-/// The file of a stream, which is there once something is written.
+/// File of a stream, created at the first write.
 #[derive(Debug)]
 pub struct StreamFile {
     path: PathBuf,

@@ -1,8 +1,8 @@
-//! Headers: fields whose values the writer knows, as far as they have a meaning.
+//! Header encoder: fields whose values the writer determines from their roles.
 //!
-//! A header may be of several shapes, as LTTng's are: a small id and the low bits of the time, or, if either does not fit,
-//! an escape behind which both are whole. Which shape an event takes is for the writer to find: it tries the values that
-//! select one, the plainest first, until the header says what it has to say.
+//! A header may have several layouts, as LTTng's do: a small id and the low bits of the time, or, if either does not
+//! fit, an escape followed by both in full. The writer chooses the layout: it tries the selector values, simplest
+//! first, until the header represents id and time.
 
 use super::bits::MAX_VARIABLE;
 use super::datum::Encoder;
@@ -11,18 +11,18 @@ use crate::error::{FieldError, WriteError};
 use crate::metadata::{Clock, Form, Role, Scope};
 use crate::plan::{Count, IntegerNode, Node, NodeId, Plan, Program};
 
-/// Most combinations of selecting values that are tried for a header.
+/// Maximum number of combinations of selector values tried for a header.
 const MAX_TRIES: usize = 256;
 
-/// What an integer of a header is to say: its value, and how many bytes it takes at least if its size is variable.
+/// Value of a header integer, and its minimum number of bytes if its size is variable.
 pub(super) type Said = (u64, u32);
 
-/// The integers of a header by which other fields of it are selected, each with the values that select one.
+/// The integers of a header that select other fields, each with the possible values.
 #[derive(Debug, Default)]
 pub(super) struct Selectors(Vec<(NodeId, Vec<u64>)>);
 
 impl Selectors {
-    /// Those of a header.
+    /// Collects the selectors of a header.
     pub fn of(plan: &Plan, header: NodeId) -> Self {
         let mut integers = Vec::new();
         let mut values = Vec::new();
@@ -40,13 +40,13 @@ impl Selectors {
         Self(selectors.collect())
     }
 
-    /// How many combinations there are to try; the first leaves all integers their own values.
+    /// Number of combinations to try; in the first, all integers keep their own values.
     pub fn tries(&self) -> usize {
         let choices = self.0.iter().map(|(_, values)| values.len() + 1);
         choices.fold(1, usize::saturating_mul).min(MAX_TRIES)
     }
 
-    /// The value that an integer is given in one of the combinations, if it is not to have its own.
+    /// The value of an integer in a combination; `None` if it keeps its own.
     fn value(&self, mut number: usize, integer: NodeId) -> Option<u64> {
         for (id, values) in &self.0 {
             let choices = values.len() + 1;
@@ -59,7 +59,7 @@ impl Selectors {
     }
 }
 
-/// The integers of a header that others depend on, and the values of slots that select something.
+/// Collects the integers that other fields depend on, and the slot values that select something.
 fn collect<'p>(
     plan: &'p Plan,
     id: NodeId,
@@ -85,7 +85,7 @@ fn collect<'p>(
         Some(Node::Optional(optional)) => {
             let present = optional.selectors().map(|value| (optional.slot, value));
             values.extend(present);
-            // For most selectors the field is not there, and nearly always for 0.
+            // Most selector values make the field absent, nearly always including 0.
             values.push((optional.slot, 0));
             collect(plan, optional.node, integers, values);
         }
@@ -111,14 +111,14 @@ pub(super) fn any(plan: &Plan, id: NodeId, wanted: &impl Fn(&IntegerNode) -> boo
     }
 }
 
-/// Whether an integer has a role that this writer fills in by itself.
+/// Whether an integer has a role that this writer fills in.
 pub(super) fn is_known(node: &IntegerNode) -> bool {
     node.class.role.is_some_and(|role| role != Role::CpuId)
 }
 
-/// What a header field says of a time: its low bits, if readers will take them for that time; 0 for one that is no time.
-/// A field of variable size has as many bits as it takes. In a stream whose time may step back, it is to be that time for
-/// readers that go by that and for those that don't.
+/// The value of a time field: the low bits of the time, if readers reconstruct the time from them; 0 for a field that
+/// is not a time. A field of variable size gets as many bits as necessary. If the stream's time may step back, both
+/// readers that allow for that and those that don't must reconstruct it.
 pub(super) fn stamp(
     clocks: &mut [u64],
     node: &IntegerNode,
@@ -126,7 +126,7 @@ pub(super) fn stamp(
     steps_back: bool,
 ) -> Result<Said, FieldError> {
     let Some(clock) = node.class.clock else {
-        // A begin time without a clock is just a number.
+        // A begin time without a clock is a plain number.
         let begins = node.class.role == Some(Role::TimestampBegin);
         return Ok((if begins { ticks } else { 0 }, 1));
     };
@@ -144,7 +144,7 @@ pub(super) fn stamp(
         Form::Fixed | Form::Reversed => MAX_VARIABLE..=MAX_VARIABLE,
     };
     for bytes in sizes {
-        // A reader takes as many bits as there are, up to 64.
+        // A reader uses all bits present, up to 64.
         let bits = size.min(7 * bytes);
         if fits(bits) {
             *clock = ticks;
@@ -158,7 +158,7 @@ pub(super) fn stamp(
     })
 }
 
-/// Refuses a packet context with what is filled in when the packet ends anywhere but at its top, where it is found.
+/// Rejects a packet context whose fields for the end of the packet are not at its top, where the writer fills them in.
 pub(super) fn check_context(plan: &Plan, context: Option<Program>) -> Result<(), WriteError> {
     let Some(Node::Struct { members, .. }) = context.and_then(|it| plan.node(it.full)) else {
         return Ok(());
@@ -177,8 +177,8 @@ pub(super) fn check_context(plan: &Plan, context: Option<Program>) -> Result<(),
 }
 
 impl Encoder<'_, '_> {
-    /// A field of a header, by one of the combinations of selecting values. `value` knows what integers say; what it does
-    /// not know is 0, and so is every other field.
+    /// Encodes a field of a header, with one of the combinations of selector values. `value` returns the values of
+    /// integers; all others, and every other field, are 0.
     pub fn header(
         &mut self,
         id: NodeId,
@@ -243,12 +243,12 @@ impl Encoder<'_, '_> {
             }
             Node::Text { align, count, .. } => self.text(*align, *count, &[]),
             Node::Blob { count, .. } => self.text(8, *count, &[]),
-            // Only in programs for skipping, by which nothing is written.
+            // Occurs only in skip programs, which are not used for writing.
             Node::Skip { .. } | Node::Uuid { .. } => Ok(()),
         }
     }
 
-    /// The bytes of a UUID, in whatever it stands: an array of bytes, or a blob.
+    /// Encodes the bytes of a UUID, as an array of bytes or a blob.
     pub fn uuid(&mut self, id: NodeId, bytes: [u8; 16]) -> Result<(), FieldError> {
         let align = match self.plan.node(id) {
             Some(Node::Array {

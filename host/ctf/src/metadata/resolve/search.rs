@@ -1,7 +1,7 @@
-//! Searching for the field that a location means.
+//! Search for the field that a location refers to.
 //!
-//! CTF 1.8 names it and leaves it to the reader to look around; CTF 2 states the way step by step. Either way several
-//! fields may be meant, one in each option of a variant on the way.
+//! CTF 1.8 names it and leaves the search to the reader; CTF 2 states the path step by step. In both, several fields
+//! may be meant, one in each option of a variant on the path.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -12,25 +12,25 @@ use crate::error::{MetadataError, MetadataErrorKind as Kind};
 use crate::metadata::{FieldClass, Location, Route, Scope, StructClass, Target, VariantClass};
 use crate::tsdl::MAX_PARTS;
 
-/// Fields that one location may mean. Real traces have one, or one an option of a small variant.
+/// Maximum number of fields that one location may refer to. Real traces have one, or one per option of a small variant.
 const MAX_TARGETS: usize = 4096;
-/// Steps to fields that all locations of a metadata may take. Each may look into all options of a variant, so that a short
-/// text can ask for billions.
+/// Maximum number of search steps for all locations of a metadata. Each may enter all options of a variant, so a short
+/// text can require billions.
 const MAX_STEPS: u32 = 1 << 24;
-/// Members from which on a structure gets an index by name.
+/// Number of members from which on a structure gets an index by name.
 const MANY: usize = 16;
 
-/// What all searches in a metadata share: members by name, and how much has been searched.
+/// State shared by all searches in a metadata: members by name, and the number of steps.
 #[derive(Default)]
 pub(super) struct Names<'m> {
-    /// The members of large structures, by the names that users know and by those that were declared.
+    /// The members of large structures, by their names for users and by their declared names.
     members: RefCell<HashMap<*const StructClass, [HashMap<&'m str, u32>; 2]>>,
     steps: Cell<u32>,
     targets: Cell<u32>,
 }
 
 impl<'m> Names<'m> {
-    /// The position of the first member of a name: the one that users know if it is `stated` so, else the one declared.
+    /// The index of the first member with a name: the name for users if it is `stated` so, else the declared one.
     fn member(&self, class: &'m StructClass, name: &str, stated: bool) -> Option<u32> {
         let mut members = (0u32..).zip(&class.members);
         if class.members.len() < MANY {
@@ -54,13 +54,13 @@ impl<'m> Names<'m> {
         map.get(name).copied()
     }
 
-    /// Counts a step; an error when there have been too many.
+    /// Counts a step; an error if there have been too many.
     fn step(&self) -> Result<(), Kind> {
         self.steps.set(self.steps.get().saturating_add(1));
         self.within()
     }
 
-    /// Counts a field that was found, likewise.
+    /// Counts a field found; an error if there have been too many.
     fn target(&self) -> Result<(), Kind> {
         self.targets.set(self.targets.get().saturating_add(1));
         self.within()
@@ -77,14 +77,14 @@ impl<'m> Names<'m> {
 
 const TOO_MANY: Kind = Kind::Unsupported("a length or tag in so many variant options");
 
-/// What a location must lead to.
+/// Required kind of target.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Wanted {
     Length,
     Tag,
     /// An integer that selects by its value.
     Selector,
-    /// A boolean that says whether something is there.
+    /// A boolean that decides whether something is present.
     Boolean,
 }
 
@@ -99,7 +99,7 @@ impl Wanted {
     }
 }
 impl<'m> Resolver<'_, 'm> {
-    /// The fields that a location means, of the kind that is wanted.
+    /// Finds the fields that a location refers to, of the required kind.
     pub(super) fn locate(
         &self,
         location: &Location,
@@ -174,9 +174,9 @@ impl<'m> Resolver<'_, 'm> {
         Err(missing())
     }
 
-    /// The fields at the end of a way that is stated step by step.
+    /// Finds the fields at the end of a path that is stated step by step.
     fn follow(&self, route: &Route, wanted: Wanted) -> Result<Vec<Target>, Kind> {
-        // A step to a member and one back cancel each other, whether there is such a member or not.
+        // A step to a member and one back cancel each other, whether or not the member exists.
         let (mut names, mut up): (Vec<&str>, usize) = (Vec::new(), 0);
         for step in &route.path {
             match step {
@@ -215,7 +215,7 @@ impl<'m> Resolver<'_, 'm> {
 /// A walk from the root of a scope along the names of a location.
 struct Search<'r, 'm> {
     resolver: &'r Resolver<'r, 'm>,
-    /// The way is stated (CTF 2), so it follows the names that users know.
+    /// Whether the path is stated (CTF 2), so that it uses the names for users.
     stated: bool,
     scope: Scope,
     steps: Vec<u32>,
@@ -224,13 +224,13 @@ struct Search<'r, 'm> {
 }
 
 impl<'m> Search<'_, 'm> {
-    /// Whether the class at hand lies around the place from where the search started: then we are in its current element
-    /// and in its selected option.
+    /// Whether the current class encloses the start of the search: then it is in the current element and the selected
+    /// option.
     fn inside(&self) -> bool {
         self.scope == self.resolver.scope && self.resolver.here.starts_with(&self.steps)
     }
 
-    /// A field of the right name and the wrong kind hides nothing: the search goes on outside.
+    /// A field with the right name and the wrong kind does not hide others: the search continues outside.
     fn try_structure(&mut self, class: &'m StructClass, names: &[&str]) -> Result<bool, Kind> {
         self.found.clear();
         let found = self.structure(class, names).is_ok();
@@ -279,7 +279,7 @@ impl<'m> Search<'_, 'm> {
         }
     }
 
-    /// Through a variant a location means whichever option is selected; CTF 1.8 may also name one.
+    /// Through a variant a location refers to whichever option is selected; CTF 1.8 may also name one.
     fn variant(&mut self, class: &'m VariantClass, names: &[&str]) -> Result<(), Kind> {
         let before = self.found.len();
         let selected = if self.inside() {
@@ -308,7 +308,7 @@ impl<'m> Search<'_, 'm> {
     }
 
     fn leaf(&mut self, names: &[&str]) -> Result<(), Kind> {
-        // A field may not measure itself.
+        // A field cannot contain its own length.
         if !names.is_empty() || (self.inside() && self.resolver.here == self.steps) {
             return Err(self.wanted.error());
         }

@@ -1,11 +1,11 @@
-//! Which fields have a size that is known before decoding.
+//! Computes sizes of fields that are known before decoding.
 
 use super::super::{Fixed, round_up};
 use super::Compiler;
 use crate::metadata::{FieldClass, Form, IntegerClass, Length};
 
 impl Compiler<'_, '_> {
-    /// The size of a field if it is always the same and its value has no effect on anything.
+    /// The size of a field, if it is constant and nothing depends on the field's value.
     pub(super) fn fixed(&mut self, class: &FieldClass) -> Option<Fixed> {
         match class {
             FieldClass::Integer(class) => self.fixed_integer(class),
@@ -65,7 +65,7 @@ impl Compiler<'_, '_> {
     }
 
     fn fixed_leaf(&self, align: u32, size: u32) -> Option<Fixed> {
-        // With two byte orders in a trace, fields that may share a byte have to be looked at.
+        // In a trace with two byte orders, fields that may share a byte must be checked.
         let whole = align.is_multiple_of(8) && size.is_multiple_of(8);
         (whole || !self.plan.mixed).then_some(Fixed {
             align,

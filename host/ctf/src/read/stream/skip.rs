@@ -145,7 +145,7 @@ impl StreamReader {
                 Some(true) if magic.is_none_or(|magic| self.stands_at(next, magic)) => {
                     return Ok((Some(next), Resume::PacketSize));
                 }
-                // The stream ends with the packet, or the size is wrong.
+                // The stream ends with the packet, or less than 4 bytes after it.
                 Some(false) if self.view.window.end() >= next => {
                     return Ok((Some(next), Resume::PacketSize));
                 }
