@@ -1,6 +1,6 @@
-//! The bodies of the fuzz targets, which ordinary tests also run over damaged copies of real traces.
+//! Fuzz targets. Ordinary tests also run them on damaged copies of real traces.
 //!
-//! They return when all is well, whatever the input, and panic when a promise is broken.
+//! They return for any valid or invalid input, and panic if an invariant is violated.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -11,7 +11,8 @@ use crate::metadata::{Metadata, Scope};
 use crate::read::{Container, Message, Projection, Run, StreamReader, Value, Visitor};
 use crate::text::Layout;
 
-/// Any bytes as metadata: an error or a model, and the text of the model means the model, in either version.
+/// Any bytes as metadata: parsing gives an error or a model, and the text of the model parses to an equal model, in
+/// both versions.
 pub fn metadata(bytes: &[u8]) {
     let Ok(parsed) = Metadata::parse(bytes) else {
         return;
@@ -30,7 +31,7 @@ pub fn metadata(bytes: &[u8]) {
     }
 }
 
-/// A plan without its fast paths, by which everything is found that is found by them: a check on those.
+/// A plan without fast paths, as a reference for the results of the fast paths.
 #[must_use]
 pub fn slow(metadata: &Metadata) -> Option<Arc<Plan>> {
     let mut plan = Plan::new(metadata.clone()).ok()?;
@@ -42,7 +43,8 @@ pub fn slow(metadata: &Metadata) -> Option<Arc<Plan>> {
     Some(Arc::new(plan))
 }
 
-/// All that a reader tells of a stream with what is damaged skipped: a line for each thing, and for each field, and each event as text.
+/// All output of a reader for a stream, skipping damage: a line for each message and each field, and each event as
+/// text.
 #[must_use]
 pub fn told(plan: &Arc<Plan>, stream: &[u8]) -> Vec<String> {
     let mut reader = StreamReader::new(plan.clone(), io::Cursor::new(stream.to_vec()));
@@ -93,7 +95,7 @@ pub fn told(plan: &Arc<Plan>, stream: &[u8]) -> Vec<String> {
     }
 }
 
-/// The names of a few fields that events have, and one of them again.
+/// The names of a few fields of the events, one of them twice.
 fn some_fields(metadata: &Metadata) -> Vec<&str> {
     const SOME: usize = 5;
     let mut names = BTreeSet::new();
@@ -116,7 +118,7 @@ fn some_fields(metadata: &Metadata) -> Vec<&str> {
     names
 }
 
-/// Writes everything down.
+/// Records everything.
 struct Lines(Vec<String>);
 
 impl<'a> Visitor<'a> for Lines {
@@ -137,7 +139,7 @@ impl<'a> Visitor<'a> for Lines {
     }
 }
 
-/// Writes values down, and not how they lie in one another.
+/// Records values without their nesting.
 struct Bare(Vec<String>);
 
 impl<'a> Visitor<'a> for Bare {
@@ -148,7 +150,7 @@ impl<'a> Visitor<'a> for Bare {
     }
 }
 
-/// Metadata, a zero byte, and the bytes of a stream: every field of every event, with what is damaged skipped.
+/// Metadata, a zero byte, and the bytes of a stream: reads every field of every event, skipping damage.
 ///
 /// Returns the number of events.
 pub fn stream(bytes: &[u8]) -> u64 {
@@ -172,10 +174,10 @@ pub fn stream(bytes: &[u8]) -> u64 {
     events(plan, stream)
 }
 
-/// Bytes of a stream that is read a second time without the fast paths.
+/// Maximum size in bytes of a stream that is also read without the fast paths.
 const SHORT: usize = 1 << 12;
 
-/// The bytes of a stream of known metadata, likewise.
+/// The same for a stream with known metadata.
 pub fn events(plan: Arc<Plan>, stream: &[u8]) -> u64 {
     let mut reader = StreamReader::new(plan, io::Cursor::new(stream.to_vec()));
     let mut count = 0;

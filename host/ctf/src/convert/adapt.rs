@@ -1,8 +1,8 @@
-//! Metadata of one version of CTF as metadata of the same or the other, of traces that any reader takes.
+//! Adapts metadata to a version of CTF, with headers that every reader supports.
 //!
-//! Contexts and payloads keep their fields, in their order. Headers become the usual ones, of whole bytes, whatever they
-//! were: what they say has a role, and is written by it. What is in them without a role moves into the context behind
-//! them. What the wanted version has no word for becomes what comes nearest, and is counted as a [`Change`].
+//! Contexts and payloads keep their fields, in order. Headers are replaced by standard ones of whole bytes: their
+//! information has roles, and the writer fills it in. Header fields without a role move into the following context. A
+//! construct that the target version lacks is replaced by the nearest equivalent, and counted as a [`Change`].
 
 mod attributes;
 mod extras;
@@ -23,42 +23,41 @@ use crate::metadata::{
 };
 use crate::plan::Plan;
 
-/// In what stands for an optional field in CTF 1.8: the values of the tag for one that is not there, and one that is.
+/// Tag values of the CTF 1.8 replacement of an optional field: for an absent field, and for a present one.
 pub(super) const ABSENT: u64 = 0;
 pub(super) const PRESENT: u64 = 1;
 
-/// What a conversion of metadata could not keep.
+/// A change by a conversion of metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Change {
-    /// A field, option, clock or fact about the environment has another name.
+    /// A field, option, clock or environment entry was renamed.
     Renamed,
-    /// A boolean is an enumeration.
+    /// A boolean became an enumeration.
     Boolean,
-    /// Bits have no names any more.
+    /// Bits lost their names.
     Flags,
-    /// An optional field is a structure of a tag and a variant.
+    /// An optional field became a structure of a tag and a variant.
     Optional,
-    /// A blob is an array of bytes, without its media type.
+    /// A blob became an array of bytes, without its media type.
     Blob,
-    /// A number of variable size has 64 bits, or one whose bits lay against its byte order has them with it.
+    /// A number of variable size became one of 64 bits, or one with reversed bits became one with bits in byte order.
     Form,
-    /// A text is in UTF-8, and ends with a zero byte.
+    /// A text was converted to UTF-8 with a terminating zero byte.
     Encoding,
-    /// Values of a tag have a label more: the name of the option that they select.
+    /// Tag values got an additional label: the name of the option that they select.
     Tag,
-    /// A field other than a timestamp does not move the clock any more.
+    /// A field other than a timestamp no longer updates the clock.
     Clock,
-    /// A severity is not one that LTTng has.
+    /// A severity is not one of LTTng's.
     LogLevel,
-    /// The options of a variant, array elements or texts are aligned to less.
+    /// The alignment of the options of a variant, array elements or texts was reduced.
     Alignment,
-    /// A floating point number of 16 bits has 32.
+    /// A floating point number of 16 bits became one of 32.
     Half,
-    /// A label is not for values any more that its number cannot have.
+    /// A label lost values that its integer cannot have.
     Label,
-    /// A trace, clock, class or field is without what it says of itself in CTF 2: names, unique id, attributes, accuracy,
-    /// origin.
+    /// A trace, clock, class or field lost further facts of CTF 2: names, unique id, attributes, accuracy, origin.
     About,
 }
 
@@ -83,24 +82,24 @@ impl std::fmt::Display for Change {
     }
 }
 
-/// How often each change was made.
+/// Number of times that each change was made.
 pub type Changes = BTreeMap<Change, u64>;
 
 pub(super) use self::extras::Extras;
 
-/// Metadata as it is written, and how it follows from what was read.
+/// Adapted metadata, and its relation to the source.
 pub(super) struct Adapted {
     pub metadata: Metadata,
-    /// For each stream class: which fields of the packet header and of the packet context go into the packet context, and
-    /// which of the event header into the stream's event context.
+    /// For each stream class: the fields of the packet header and of the packet context that move into the packet
+    /// context, and the fields of the event header that move into the stream's event context.
     pub streams: Vec<[Extras; 3]>,
     pub changes: Changes,
 }
 
-/// The metadata in a version of CTF.
+/// Adapts the metadata to a version of CTF.
 ///
 /// # Errors
-/// When two variants share a selector in a way that CTF 1.8 cannot say.
+/// When two variants share a selector in a way that CTF 1.8 cannot represent.
 pub(super) fn adapt(plan: &Plan, version: Version) -> Result<Adapted, MetadataError> {
     let mut adapter = Adapter::new(plan, version);
     let metadata = adapter.trace()?;
@@ -111,7 +110,7 @@ pub(super) fn adapt(plan: &Plan, version: Version) -> Result<Adapted, MetadataEr
     })
 }
 
-/// The work.
+/// State of the adaptation.
 struct Adapter<'m> {
     plan: &'m Plan,
     metadata: &'m Metadata,
@@ -119,13 +118,13 @@ struct Adapter<'m> {
     changes: Changes,
     extras: Vec<[Extras; 3]>,
     labels: Labels,
-    /// Names of what goes into a context that holds more than it did, by scope and position in the source.
+    /// New names of fields that moved into a context, by scope and position in the source.
     moved: BTreeMap<(Scope, u32), String>,
-    /// Positions of the stream class and event class at hand.
+    /// Indices of the current stream class and event class.
     stream: usize,
     event: usize,
-    /// The scope at hand, the way from its root to the class at hand, as [`Target::steps`], and how much of that leads to
-    /// the structure around it.
+    /// The current scope, the path from its root to the current class, as [`Target::steps`], and the length of the path
+    /// to the enclosing structure.
     scope: Scope,
     steps: Vec<u32>,
     around: usize,
@@ -178,7 +177,7 @@ impl<'m> Adapter<'m> {
                 (clock.accuracy, clock.origin) = (None, None);
                 self.change(Change::About);
             }
-            // babeltrace2 2.0 takes no offset below zero.
+            // babeltrace2 2.0 does not accept a negative offset.
             let frequency = i64::try_from(clock.frequency).unwrap_or(i64::MAX).max(1);
             let seconds = clock.offset_ticks.div_euclid(frequency);
             if let Some(sum) = clock.offset_seconds.checked_add(seconds) {
@@ -210,7 +209,7 @@ impl<'m> Adapter<'m> {
         Ok(metadata)
     }
 
-    /// What CTF 2 alone can say of anything besides its layout.
+    /// Adapts facts besides the layout, which only CTF 2 can represent.
     fn about(&mut self, source: &About) -> About {
         if self.version == Version::Ctf18 && !source.is_empty() {
             self.change(Change::About);
@@ -219,7 +218,7 @@ impl<'m> Adapter<'m> {
         source.clone()
     }
 
-    /// Makes a name one that TSDL takes, and unlike all others.
+    /// Makes a name a unique identifier of TSDL.
     fn make_identifier(&mut self, name: &mut String, taken: &mut BTreeSet<String>) {
         let mut new = identifier(name);
         while !taken.insert(new.clone()) {
@@ -337,7 +336,7 @@ impl<'m> Adapter<'m> {
         Ok(event)
     }
 
-    /// Decides where the fields of a root go that are wanted, and what they are called there.
+    /// Decides the scope and the names of selected fields of a root structure.
     fn place(
         &mut self,
         scope: Scope,
@@ -354,7 +353,7 @@ impl<'m> Adapter<'m> {
         }
     }
 
-    /// Adds the fields of a root, or those of them that are wanted, to a structure.
+    /// Adds the fields of a root structure, or the selected ones, to a structure.
     fn convert(
         &mut self,
         scope: Scope,
@@ -377,14 +376,14 @@ impl<'m> Adapter<'m> {
             }
         }
         into.min_align = into.min_align.max(root.min_align);
-        // Those of a header are for what becomes of that.
+        // Attributes of a header belong to its replacement.
         if !HEADERS.contains(&scope) {
             into.attributes = self.attributes(root.attributes);
         }
         Ok(())
     }
 
-    /// Where a length or selector is now.
+    /// The new location of a length or selector.
     fn location(&self, location: &Location) -> Result<Location, MetadataError> {
         let unknown = || Kind::Unsupported("a length or selector without a place").nowhere();
         let target = location.targets.first().ok_or_else(unknown)?;
@@ -404,7 +403,7 @@ impl<'m> Adapter<'m> {
                 ..Location::new("")
             });
         }
-        // babeltrace2 2.0 takes no full path for a length, so names alone are given where they are enough.
+        // babeltrace2 2.0 does not accept an absolute path for a length, so the path is relative if that suffices.
         let path = match names.last() {
             Some(name) if beside => name.clone(),
             _ if self.is_found_outward(target, &names) => names.join("."),
@@ -413,8 +412,8 @@ impl<'m> Adapter<'m> {
         Ok(Location::new(path))
     }
 
-    /// Whether a look around, as CTF 1.8 wants it (structures outward, then the scopes before), finds a field by its names
-    /// alone: whether nothing on the way has its first name.
+    /// Whether the search of CTF 1.8 (structures outward, then earlier scopes) finds a field by its relative path:
+    /// whether no other member on the way has its first name.
     fn is_found_outward(&self, target: &Target, names: &[String]) -> bool {
         let Some(first) = names.first() else {
             return false;
@@ -429,7 +428,7 @@ impl<'m> Adapter<'m> {
             members.any(|member| is_first(&member.name) || is_first(&member.declared))
         };
         let root = |scope| self.metadata.scope(self.stream, self.event, scope);
-        // Between the place and the root, which is where the field is or not.
+        // Structures between the location and the root of the scope that contains the field.
         let inner = (1..=self.around).any(|length| {
             let steps = self.steps.get(..length).unwrap_or_default();
             match root(self.scope).and_then(|root| root.at(steps)) {
@@ -445,7 +444,7 @@ impl<'m> Adapter<'m> {
         !inner && !outer
     }
 
-    /// The scope that a field of a scope of the source is in.
+    /// The new scope of a field of the source.
     const fn scope_of(scope: Scope) -> Scope {
         match scope {
             Scope::PacketHeader | Scope::PacketContext => Scope::PacketContext,
@@ -455,12 +454,12 @@ impl<'m> Adapter<'m> {
         }
     }
 
-    /// The scope that the class at hand is going to be in.
+    /// The new scope of the current class.
     const fn new_scope(&self) -> Scope {
         Self::scope_of(self.scope)
     }
 
-    /// The names on the way to a field of the source, as they are now.
+    /// The new names on the path to a field of the source.
     fn names(&self, target: &Target) -> Option<Vec<String>> {
         let root = self.metadata.scope(self.stream, self.event, target.scope)?;
         let (first, rest) = target.steps.split_first()?;
@@ -487,7 +486,7 @@ impl<'m> Adapter<'m> {
         Some(names)
     }
 
-    /// The class of an element, and of an optional field: that is one step further in CTF 1.8.
+    /// The class of an element or of an optional field, which in CTF 1.8 is one step deeper.
     fn inner(&self, class: &'m FieldClass, names: &mut Vec<String>) -> &'m FieldClass {
         let mut class = class;
         loop {
@@ -505,14 +504,14 @@ impl<'m> Adapter<'m> {
     }
 }
 
-/// Whether all packets of a trace have numbers.
+/// Whether all packets of a trace have sequence numbers.
 pub(super) fn is_numbered(metadata: &Metadata) -> bool {
     let mut contexts = metadata.streams.iter().map(|it| it.packet_context.as_ref());
     contexts.all(|context| says(context, Role::PacketSeqNum))
 }
 
-/// The packet context that every stream has: times, if it has a clock; sizes; the number of the packet, so that a hole can
-/// be known; and discarded events, if the source counts them.
+/// The packet context of every output stream: times, if it has a clock; sizes; the sequence number, which shows gaps;
+/// and discarded events, if the source counts them.
 fn packet_context(source: &StreamClass, order: ByteOrder, clock: Option<ClockId>) -> StructClass {
     let usual = standard::packet_context(order, clock.unwrap_or(ClockId(0)));
     let mut context = StructClass::new();
@@ -532,7 +531,7 @@ fn packet_context(source: &StreamClass, order: ByteOrder, clock: Option<ClockId>
     context
 }
 
-/// The event header that every stream has: an id of whole bytes, and the low 32 bits of the time.
+/// The event header of every output stream: an id of whole bytes, and the low 32 bits of the time.
 fn event_header(source: &StreamClass, order: ByteOrder, clock: Option<ClockId>) -> StructClass {
     let largest = source.events.iter().map(|event| event.id).max();
     let size = match largest.unwrap_or(0) {
@@ -551,7 +550,7 @@ fn event_header(source: &StreamClass, order: ByteOrder, clock: Option<ClockId>) 
     }
 }
 
-/// The role of a packet's processor goes with the name.
+/// Names the CPU field, whose role depends on its name.
 fn name_cpu(member: &mut Member, version: Version) {
     let named = match version {
         Version::Ctf18 => member.declared == crate::ctf2::CPU,
@@ -562,7 +561,7 @@ fn name_cpu(member: &mut Member, version: Version) {
         FieldClass::Enumeration(class) if version == Version::Ctf18 => &mut class.integer,
         _ => return,
     };
-    // In CTF 2 it is one that cannot be negative.
+    // In CTF 2 it must be unsigned.
     let fits = version == Version::Ctf18 || (!class.signed && class.form != Form::Variable);
     if class.role.is_none_or(|role| role == Role::CpuId) {
         class.role = (named && fits).then_some(Role::CpuId);

@@ -66,44 +66,44 @@ struct Output {
     /// Whether a packet is open, and the last time that was written.
     open: bool,
     last: u64,
-    /// The end that the last packet states, which is not written before the beginning of the next one is known: packets of
+    /// The end that the last packet states. It is written only when the begin of the next packet is known: packets of
     /// some tracers overlap.
     end: Option<u64>,
-    /// Discarded events so far.
+    /// Number of discarded events so far.
     discarded: u64,
-    /// What the next packet is to tell of losses.
+    /// Losses to report in the next packet.
     waiting_packets: u64,
     waiting_events: u64,
-    /// Whether there is a loss behind its last packet.
+    /// Whether there is an unreported loss after its last packet.
     untold: bool,
 }
 
-/// The packet that is being read.
+/// State of the packet that is being read.
 struct Current {
     output: usize,
     info: PacketInfo,
-    /// Whether its events may be wanted, and whether its time is.
+    /// Whether its events may be selected, and whether its time is.
     selected: bool,
     in_time: bool,
-    /// Whether any of its events has been written, and how many have been read.
+    /// Whether any of its events has been written, and the number of events read.
     written: bool,
     read: u64,
-    /// Events that are wanted.
+    /// Number of selected events.
     kept: u64,
-    /// What was lost before its first event: packets for the writer, and as the summary counts them, and events.
+    /// Losses before its first event: packets for the writer, packets for the summary, and events.
     lost: [u64; 3],
-    /// Its end, as far as it is within what is wanted.
+    /// Its end, as far as it is within the selection.
     end: Option<u64>,
 }
 
-/// The streams of one file.
+/// Output streams of one file.
 #[derive(Default)]
 struct Outputs {
     list: Vec<Output>,
     current: Option<Current>,
     /// Losses that were reported before their packet.
     gaps: Vec<Gap>,
-    /// Packets lost to damage, and the stream that was damaged.
+    /// Number of packets lost to damage, and the damaged stream.
     damaged: u64,
     last: Option<usize>,
 }
@@ -132,7 +132,8 @@ impl Converter<'_> {
                     let begun = outputs.current.as_ref();
                     let begun = begun.filter(|it| it.info.number == error.packet);
                     let kept = begun.map_or(0, |it| it.kept);
-                    // One that had not begun is reported by the hole in the numbers, where there are any, if another follows.
+                    // A packet that had not begun shows as a gap in the sequence numbers, if there are any and another
+                    // packet follows.
                     let told = begun.is_none() && self.numbered;
                     if let Err(error) = self.end_packet(&mut outputs) {
                         break Err(error);
@@ -180,7 +181,7 @@ impl Converter<'_> {
         })
     }
 
-    /// Whether any moment between two, of which either may be unknown, is wanted.
+    /// Whether any time in a range is selected; either end may be unknown.
     fn wants(&self, from: Option<i64>, to: Option<i64>) -> bool {
         let (begin, end) = self.span;
         from.is_none_or(|from| from <= end) && to.is_none_or(|to| to >= begin)
@@ -200,7 +201,7 @@ impl Converter<'_> {
             Some(index) => index,
             None => {
                 if outputs.list.len() == MAX_OUTPUTS {
-                    // If it goes on, that is another file.
+                    // If the stream continues, that makes another file.
                     let oldest = outputs.list.remove(0);
                     self.finish_output(oldest)?;
                 }
@@ -217,7 +218,7 @@ impl Converter<'_> {
                     last: info.begin_ticks.unwrap_or(0),
                     end: None,
                     discarded: 0,
-                    // Numbers that don't begin at 0 are of packets that were overwritten.
+                    // Sequence numbers that do not begin at 0 mean that packets were overwritten.
                     waiting_packets: info.seq_num.unwrap_or(0),
                     waiting_events: 0,
                     untold: false,
@@ -247,7 +248,7 @@ impl Converter<'_> {
             }
             match gap.kind {
                 GapKind::Packets => {
-                    // Half of all numbers is what readers take for a number that went back.
+                    // Readers interpret half of the range as a number that went back.
                     lost[0] = lost[0].wrapping_add(gap.count.unwrap_or(1 << 63));
                     lost[1] = lost[1].saturating_add(gap.count.unwrap_or(1));
                 }
@@ -282,7 +283,7 @@ impl Converter<'_> {
         Ok(())
     }
 
-    /// Writes an event if it is wanted. `tokens` is room for its fields.
+    /// Writes an event if it is selected. `tokens` is memory for its fields.
     fn event<'e>(
         &mut self,
         outputs: &mut Outputs,
@@ -300,7 +301,7 @@ impl Converter<'_> {
         let within = current.selected && self.wants(time, time);
         let wanted = outside || (within && select.event(event));
         if current.read == 1 && time.is_some_and(|time| time < self.span.0) {
-            // What was lost before it was lost before what is wanted.
+            // Losses before this event precede the selected part.
             let [packets, counted, events] = std::mem::take(&mut current.lost);
             self.summary.lost_packets = self.summary.lost_packets.saturating_sub(counted);
             self.summary.discarded = self.summary.discarded.saturating_sub(events);
@@ -339,7 +340,7 @@ impl Converter<'_> {
             output.end_packet(output.last);
         }
         if !output.open {
-            // The first event may be before the beginning (barectf before 2.3.1); the beginning may be left out.
+            // The first event may precede the packet's begin (barectf before 2.3.1); the begin may be excluded.
             let first = !current.written;
             let begin = current
                 .info
@@ -360,7 +361,7 @@ impl Converter<'_> {
                 error: FieldError::Time { .. },
                 ..
             }) => {
-                // Too long after the last, or before it: that takes another packet.
+                // Too long after the last time, or before it: start another packet.
                 output.end_packet(output.last.max(ticks));
                 output.begin_packet(ticks)?;
                 let class = event.class_index();
@@ -373,7 +374,7 @@ impl Converter<'_> {
         Ok(tokens)
     }
 
-    /// Whether the packet of an event begins before what is wanted.
+    /// Whether the packet of an event begins before the selection.
     fn is_cut(&self, event: &Event<'_>) -> bool {
         let begin = event.packet().begin_ns();
         begin.is_some_and(|begin| begin < self.span.0)
@@ -399,7 +400,7 @@ impl Converter<'_> {
             self.mark(output.key.class);
         }
         if output.open {
-            // Events behind the end (LTTng before 2.11), or an end of 0 (a crash): it is behind the last event.
+            // Events after the end (LTTng before 2.11), or an end of 0 (a crash): use the time of the last event.
             let end = current.end.unwrap_or(output.last);
             if end < output.last {
                 self.summary.mended_times += 1;
@@ -409,7 +410,7 @@ impl Converter<'_> {
         Ok(())
     }
 
-    /// Ends all streams of a file. A loss behind the last event is reported by a packet without events.
+    /// Ends all streams of a file. A loss after the last event is reported by a packet without events.
     fn finish(&mut self, outputs: &mut Outputs) -> Result<(), WriteError> {
         self.end_packet(outputs)?;
         let damaged = outputs.last.and_then(|last| outputs.list.get_mut(last));
@@ -435,21 +436,21 @@ impl Converter<'_> {
 }
 
 impl Output {
-    /// Notes a loss behind the last packet.
+    /// Records a loss after the last packet.
     const fn lose(&mut self, packets: u64, events: u64) {
         self.waiting_packets = self.waiting_packets.wrapping_add(packets);
         self.waiting_events = self.waiting_events.saturating_add(events);
         self.untold = true;
     }
 
-    /// Takes back what was noted of a loss.
+    /// Undoes the record of a loss.
     const fn unlose(&mut self, packets: u64, events: u64) {
         self.waiting_packets = self.waiting_packets.wrapping_sub(packets);
         self.waiting_events = self.waiting_events.saturating_sub(events);
         self.untold = self.waiting_packets != 0 || self.waiting_events != 0;
     }
 
-    /// Begins a packet, which tells what was lost before it.
+    /// Begins a packet, which reports the losses before it.
     fn begin_packet(&mut self, ticks: u64) -> Result<(), WriteError> {
         self.write_packet(Some(ticks))?;
         self.writer
@@ -461,12 +462,12 @@ impl Output {
         Ok(())
     }
 
-    /// Ends it.
+    /// Ends the packet.
     const fn end_packet(&mut self, ticks: u64) {
         (self.open, self.end) = (false, Some(ticks));
     }
 
-    /// Writes the packet that has ended, no further than to the beginning of the next one.
+    /// Writes the ended packet; its end is at most the begin of the next one.
     fn write_packet(&mut self, next: Option<u64>) -> Result<(), WriteError> {
         let Some(end) = self.end.take() else {
             return Ok(());

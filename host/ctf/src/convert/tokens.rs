@@ -1,6 +1,7 @@
-//! Fields on their way from a reader to a writer: flat, in the order of the trace, without a tree to build and to free.
+//! Flat list of field values between a reader and a writer, in trace order, without a tree to allocate.
 //!
-//! What only CTF 2 has becomes here what stands for it in CTF 1.8, as [`adapt`](super::adapt) does with the classes.
+//! Constructs that only CTF 2 has are converted to their CTF 1.8 replacements here, matching the classes made by
+//! [`adapt`](super::adapt).
 
 use std::borrow::Cow;
 
@@ -9,7 +10,7 @@ use crate::metadata::{Encoding, Value64, Version};
 use crate::read::{Container, Value, Visitor};
 use crate::write::{Item, View};
 
-/// A value, or the beginning of one that holds others: those follow it.
+/// A value, or the begin of one with inner values, which follow it.
 #[derive(Debug, Clone)]
 enum Token<'a> {
     Unsigned(u64),
@@ -19,7 +20,7 @@ enum Token<'a> {
     Bool(bool),
     Blob(Cow<'a, [u8]>),
     Absent,
-    /// `items` values, up to the token at `end`.
+    /// `items` values, up to the token at index `end`.
     Open {
         what: Open,
         items: usize,
@@ -28,7 +29,7 @@ enum Token<'a> {
 }
 
 impl Token<'_> {
-    /// The same, borrowed from nobody.
+    /// The same value without borrowed data.
     fn into_owned<'b>(self) -> Token<'b> {
         match self {
             Self::Text(bytes) => Token::Text(Cow::Owned(bytes.into_owned())),
@@ -43,7 +44,7 @@ impl Token<'_> {
     }
 }
 
-/// What holds others.
+/// Kind of a value with inner values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Open {
     Struct,
@@ -55,26 +56,26 @@ enum Open {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tokens<'a> {
     list: Vec<Token<'a>>,
-    /// Values at the top.
+    /// Number of top-level values.
     top: usize,
 }
 
 impl<'a> Tokens<'a> {
-    /// Forgets the values and keeps their room, for values of another life.
+    /// Removes all values, and keeps the memory for values with another lifetime.
     pub fn recycle<'b>(mut self) -> Tokens<'b> {
         self.list.clear();
-        // Of an empty list nothing is converted but its type.
+        // The list is empty, so this only changes its type.
         self.into_owned()
     }
 
-    /// The same values, borrowed from nobody.
+    /// The same values without borrowed data.
     pub fn into_owned<'b>(self) -> Tokens<'b> {
         let list: Vec<_> = self.list.into_iter().map(Token::into_owned).collect();
         let top = if list.is_empty() { 0 } else { self.top };
         Tokens { list, top }
     }
 
-    /// The values at the top.
+    /// The top-level values.
     pub fn items(&self) -> Parts<'_> {
         Parts {
             tokens: &self.list,
@@ -84,7 +85,7 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Values that follow each other.
+/// Consecutive values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Parts<'t> {
     tokens: &'t [Token<'t>],
@@ -92,7 +93,7 @@ pub(super) struct Parts<'t> {
     left: usize,
 }
 
-/// One of them.
+/// One value of a list.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part<'t> {
     tokens: &'t [Token<'t>],
@@ -152,22 +153,22 @@ impl<'t> Item<'t> for Part<'t> {
     }
 }
 
-/// Takes fields in.
+/// Visitor that collects fields.
 pub(super) struct Collect<'a, 'w> {
     tokens: Tokens<'a>,
-    /// The places of what is open.
+    /// Indices of the open containers.
     open: Vec<usize>,
     version: Version,
-    /// Which of the fields at the top are wanted; all, if it does not say.
+    /// Which top-level fields are selected; `None`: all.
     wanted: Option<&'w [bool]>,
-    /// Number of the field at the top, how many fields around the next one have begun, and whether they are not wanted.
+    /// Index of the current top-level field, depth of the next field, and whether the current field is not selected.
     member: usize,
     depth: u32,
     ignored: bool,
 }
 
 impl<'a, 'w> Collect<'a, 'w> {
-    /// Goes on behind what there is.
+    /// Appends to existing tokens.
     pub const fn new(tokens: Tokens<'a>, version: Version) -> Self {
         Self {
             tokens,
@@ -180,17 +181,17 @@ impl<'a, 'w> Collect<'a, 'w> {
         }
     }
 
-    /// The scope that comes next, of which some fields at the top are wanted.
+    /// Begins the next scope, with the selection of its top-level fields.
     pub const fn scope(&mut self, wanted: Option<&'w [bool]>) {
         (self.wanted, self.member) = (wanted, 0);
     }
 
-    /// What has been taken in.
+    /// The collected values.
     pub fn finish(self) -> Tokens<'a> {
         self.tokens
     }
 
-    /// Whether a field that begins here is wanted.
+    /// Whether a field that begins here is selected.
     fn wants(&mut self) -> bool {
         if self.depth > 0 {
             return !self.ignored;
@@ -231,7 +232,7 @@ impl<'a, 'w> Collect<'a, 'w> {
         }
     }
 
-    /// Begins what stands for an optional field in CTF 1.8, up to what it holds.
+    /// Opens the CTF 1.8 replacement of an optional field, up to its content.
     fn open_optional(&mut self, present: u64) {
         self.open(Open::Struct);
         self.push(Token::Unsigned(present));
@@ -294,7 +295,7 @@ impl<'a> Visitor<'a> for Collect<'a, '_> {
             Container::Array(_) => self.open(Open::Array),
             Container::Variant => self.open(Open::Variant),
             Container::Optional if self.version == Version::Ctf18 => self.open_optional(PRESENT),
-            // What it holds stands for itself.
+            // Its content takes its place.
             Container::Optional => {}
         }
     }
@@ -313,7 +314,7 @@ impl<'a> Visitor<'a> for Collect<'a, '_> {
     }
 }
 
-/// Whether a text is one that CTF 1.8 has no encoding for.
+/// Whether CTF 1.8 lacks the encoding of a text.
 pub(super) const fn is_wide(encoding: Encoding) -> bool {
     encoding.unit() > 1
 }

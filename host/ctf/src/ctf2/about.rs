@@ -1,23 +1,23 @@
-//! What fragments say besides the layout: identities, and attributes as text.
+//! Facts in fragments besides the layout: identities, and attributes as text.
 //!
-//! Attributes can hold anything, so their text is kept, and taken apart where LTTng's are looked for or added.
+//! Attributes can contain anything, so their text is preserved, and parsed only to find or add LTTng's.
 
 use super::json::{self, Data, Json, quoted};
 use super::{LEVELS, Object};
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 use crate::metadata::About;
 
-/// Whose attributes those of LTTng are.
+/// Namespace of LTTng's attributes.
 const LTTNG: &str = "lttng.org,2009";
 
-/// Attributes as text, if there are any.
+/// The text of the attributes, if there are any.
 pub(super) fn attributes(json: &Json) -> Option<String> {
     let mut text = String::new();
     json.write(&mut text);
     (text != "{}").then_some(text)
 }
 
-/// What LTTng says of an event in its attributes: log level and EMF URI, and what is left without those.
+/// LTTng's attributes of an event: log level and EMF URI, and the remaining attributes.
 pub(super) fn lttng(about: &Object<'_>) -> (Option<i64>, Option<String>, Option<String>) {
     let (mut level, mut uri) = (None, None);
     let Some(mut json) = about.get("attributes").cloned() else {
@@ -46,7 +46,7 @@ pub(super) fn lttng(about: &Object<'_>) -> (Option<i64>, Option<String>, Option<
     (level, uri, attributes(&json))
 }
 
-/// The properties by which a fragment tells what it is.
+/// The properties that identify the object of a fragment.
 pub(super) fn properties(about: &About) -> Result<Vec<String>, MetadataError> {
     let names = [
         ("namespace", &about.namespace),
@@ -63,14 +63,14 @@ pub(super) fn properties(about: &About) -> Result<Vec<String>, MetadataError> {
     Ok(properties)
 }
 
-/// Attributes as a property.
+/// The property for attributes.
 pub(super) fn property(text: &str) -> Result<String, MetadataError> {
     let mut value = String::new();
     parse(text)?.write(&mut value);
     Ok(format!("\"attributes\": {value}"))
 }
 
-/// The text of attributes taken apart: what is no object would make the fragment around it another.
+/// Parses the text of attributes, which must be an object: anything else would change the enclosing fragment.
 fn parse(text: &str) -> Result<Json, MetadataError> {
     let json = json::read(text, 0, text.len()).map_err(|error| error.kind.nowhere())?;
     match json.data {
@@ -79,7 +79,7 @@ fn parse(text: &str) -> Result<Json, MetadataError> {
     }
 }
 
-/// Attributes with LTTng's added to them.
+/// Adds LTTng's attributes to others.
 pub(super) fn with_lttng(
     text: Option<&str>,
     more: Vec<(&str, String)>,

@@ -1,4 +1,4 @@
-//! Field classes of CTF 2.
+//! Reader of CTF 2 field classes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::metadata::{
 };
 use crate::tsdl::{MAX_DEPTH, MAX_PARTS};
 
-/// Types that drafts had: the values of enumerations are names of integers since.
+/// Types of drafts, in which enumerations were types of their own.
 const DRAFT_TYPES: [&str; 4] = [
     "fixed-length-unsigned-enumeration",
     "fixed-length-signed-enumeration",
@@ -21,10 +21,10 @@ const DRAFT_TYPES: [&str; 4] = [
     "variable-length-signed-enumeration",
 ];
 
-/// Where a field class is used: that decides what its roles mean.
+/// Place where a field class is used, which determines the meaning of its roles.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place {
-    /// The scope; none in an alias, which has no place of its own.
+    /// The scope; `None` for an alias, which is not used yet.
     scope: Option<Scope>,
     /// The clock of the stream class.
     clock: Option<ClockId>,
@@ -39,13 +39,14 @@ impl Place {
     }
 }
 
-/// The field at the top of a packet context whose value LTTng and Trace Compass take for the CPU. CTF 2 has no role for it.
+/// The name of the top-level packet context field that LTTng and Trace Compass use for the CPU. CTF 2 has no role for
+/// it.
 pub(crate) const CPU: &str = "cpu_id";
 
 type Ranges = Vec<(Value64, Value64)>;
 
 impl Fragments<'_> {
-    /// A field class, or the name of one.
+    /// Reads a field class, or the name of one.
     pub(super) fn class(&mut self, json: &Json, place: &Place, depth: u32) -> Read<FieldClass> {
         if depth > MAX_DEPTH {
             return self.fail(json, Kind::Depth(MAX_DEPTH));
@@ -116,7 +117,7 @@ impl Fragments<'_> {
             }
             "static-length-string" | "dynamic-length-string" => {
                 let length = self.length(json, &about, kind, &["encoding"])?;
-                // Text of a length is an array of bytes that are characters.
+                // Text with a length is an array of bytes that are characters.
                 let unit = IntegerClass::unsigned(8, ByteOrder::Little);
                 let mut class = ArrayClass::fixed(0, unit.encoding(self.encoding(&about)?));
                 class.length = length;
@@ -141,14 +142,14 @@ impl Fragments<'_> {
                 return self.fail(json, kind);
             }
         };
-        // What an alias is checked for at its place is no use of it.
+        // Checking an alias where it is declared is not a use of it.
         if place.scope.is_some() {
             class.set_attributes(self.attributes(&about));
         }
         Ok(class)
     }
 
-    /// What all field classes of a fixed number of bits say.
+    /// Reads the common properties of field classes with a fixed number of bits.
     fn bits(&self, json: &Json, more: &[&str]) -> Read<IntegerClass> {
         let known = [&["length", "byte-order", "bit-order", "alignment"], more].concat();
         let about = self.object(json, &known)?;
@@ -194,7 +195,7 @@ impl Fragments<'_> {
     }
 
     fn float(&self, json: &Json) -> Read<FloatClass> {
-        // The sizes are others than those of integers, so look at this one first.
+        // The allowed sizes differ from those of integers, so check this one first.
         let about = self.object(json, &["length", "byte-order", "bit-order", "alignment"])?;
         let length = self.needed(&about, "length")?;
         match self.unsigned(&about, "length")? {
@@ -236,7 +237,7 @@ impl Fragments<'_> {
         Ok(BitMapClass { integer, flags })
     }
 
-    /// Base, labels and roles of an integer.
+    /// Reads base, labels and roles of an integer.
     fn integer(
         &self,
         about: &Object<'_>,
@@ -283,7 +284,7 @@ impl Fragments<'_> {
         roles.collect()
     }
 
-    /// Gives an integer a role. One that has no meaning at this place has none, as one that is not known.
+    /// Assigns a role to an integer. Roles without a meaning in this scope are ignored, as unknown ones are.
     fn role(&self, class: &mut IntegerClass, role: &str, at: &Json, place: &Place) -> Read<()> {
         let Some(scope) = place.scope else {
             return Ok(());
@@ -315,7 +316,7 @@ impl Fragments<'_> {
         if matches!(role, Role::TimestampBegin | Role::TimestampEnd) {
             class.clock = Some(self.clock(at, place)?);
         }
-        // One field for both lengths is as good as one of them: the other is the same.
+        // A field with both length roles needs only one of them: the lengths are equal.
         let lengths = |role| matches!(role, Role::PacketSize | Role::ContentSize);
         match class.role {
             Some(other) if other != role && !(lengths(other) && lengths(role)) => {
@@ -335,7 +336,7 @@ impl Fragments<'_> {
         }
     }
 
-    /// Labels with their ranges of values, or flags with theirs of bits.
+    /// Reads labels with their ranges of values, or flags with their ranges of bits.
     fn mappings(&self, json: &Json, name: &'static str, signed: bool) -> Read<Vec<Mapping>> {
         let Data::Object(labels) = &json.data else {
             return self.wrong(json, name, "an object");
@@ -353,7 +354,7 @@ impl Fragments<'_> {
         Ok(list)
     }
 
-    /// A set of integer ranges.
+    /// Reads a set of integer ranges.
     fn ranges(&self, json: &Json, signed: bool) -> Read<Ranges> {
         let expected = "a list of ranges, each of first and last value";
         let list = match &json.data {
@@ -395,7 +396,8 @@ impl Fragments<'_> {
         Ok(ranges)
     }
 
-    /// The values of a selector. Whether that is signed is known when it is found; until then, what fits is.
+    /// Reads the values of a selector. Its signedness is known only once the selector is found; until then, either is
+    /// accepted.
     fn selecting(&self, json: &Json) -> Read<Ranges> {
         self.ranges(json, true)
             .or_else(|_| self.ranges(json, false))
@@ -416,7 +418,7 @@ impl Fragments<'_> {
         )
     }
 
-    /// The length of what has a static or a dynamic one, as the type says; `more` are its other properties.
+    /// Reads a static or dynamic length, depending on the type; `more` are other allowed properties.
     fn length(&self, json: &Json, about: &Object<'_>, kind: &str, more: &[&str]) -> Read<Length> {
         if kind.starts_with("static") {
             self.object(json, &[&["length"], more].concat())?;
@@ -464,7 +466,7 @@ impl Fragments<'_> {
         .into())
     }
 
-    /// Where a length or selector is.
+    /// Reads the location of a length or selector.
     fn location(&self, json: &Json) -> Read<Location> {
         let about = self.object(json, &["origin", "path"])?;
         let origin = match (self.string(&about, "origin")?, about.get("origin")) {

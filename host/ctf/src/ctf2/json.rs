@@ -1,39 +1,38 @@
-//! JSON with places.
+//! JSON parser that records positions.
 //!
-//! An author of metadata wants to know where in it something is wrong, so every value keeps its
-//! offset; and a number stays an integer of full size, because identifiers and ranges have 64 bits. What is read here is
-//! RFC 8259, with a limit to nesting and without duplicate names.
+//! Errors in metadata must show where they are, so every value keeps its offset. Integers keep their full precision,
+//! because ids and ranges have 64 bits. It implements RFC 8259, with a limit on nesting and without duplicate names.
 
 use std::fmt::Write;
 
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 
-/// Levels of nesting that are accepted. A level of field classes takes up to three of JSON.
+/// Maximum depth of nesting. A level of field classes takes up to three of JSON.
 const MAX_NESTING: u32 = 256;
 
-/// A value, with where it begins in the metadata.
+/// A value, with its offset in the metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Json {
     pub data: Data,
     pub offset: usize,
 }
 
-/// What a value is.
+/// Content of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Data {
     Null,
     Boolean(bool),
     Integer(i128),
-    /// A number with a fraction or exponent, as written: only attributes can have one.
+    /// A number with a fraction or exponent, as written: only attributes can contain one.
     Real(String),
     Text(String),
     Array(Vec<Json>),
-    /// Names and values, in the order in which they stand.
+    /// Names and values, in order.
     Object(Vec<(String, Json)>),
 }
 
 impl Json {
-    /// What kind of value it is, for messages.
+    /// The kind of value, for messages.
     pub const fn describe(&self) -> &'static str {
         match self.data {
             Data::Null => "null",
@@ -46,7 +45,7 @@ impl Json {
         }
     }
 
-    /// Appends the value as text.
+    /// Appends the value as JSON.
     pub fn write(&self, out: &mut String) {
         let mut separator = "";
         match &self.data {
@@ -80,7 +79,7 @@ impl Json {
     }
 }
 
-/// A text in quotes, with escapes.
+/// Quotes and escapes a text.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -96,7 +95,7 @@ pub(super) fn quoted(text: &str) -> String {
     out
 }
 
-/// Reads the text of one value, which lies in `text` from `start` to `end`.
+/// Parses one value, in `text` from `start` to `end`.
 pub(super) fn read(text: &str, start: usize, end: usize) -> Result<Json, MetadataError> {
     let mut reader = Reader {
         text,
@@ -288,7 +287,7 @@ impl Reader<'_> {
             while !matches!(self.peek(), None | Some(b'"' | b'\\' | 0..=0x1f)) {
                 self.at += 1;
             }
-            // The cuts are at ASCII characters, so never inside another.
+            // Both ends are at ASCII characters, so never inside another one.
             out.push_str(self.text.get(plain..self.at).unwrap_or(""));
             match self.peek() {
                 Some(b'"') => {

@@ -1,8 +1,7 @@
-//! Model to fragments.
+//! Writer of CTF 2 metadata.
 //!
-//! Everything is spelled out, as for CTF 1.8: no aliases, no defaults, and every location with its origin, from where the
-//! search for it has led. What is printed is read again before it is given out, so whatever cannot be said in CTF 2 is an
-//! error and not another meaning.
+//! Everything is explicit, as for CTF 1.8: no aliases, no defaults, and every location with its origin. The output is
+//! parsed again before it is returned, so whatever CTF 2 cannot represent is an error and does not change its meaning.
 
 use std::fmt::Write;
 
@@ -17,7 +16,7 @@ use crate::metadata::{
     StructClass, Target, VariantClass,
 };
 
-/// The text of a metadata file.
+/// Writes the text of a metadata file.
 pub(crate) fn print(metadata: &Metadata) -> Result<String, MetadataError> {
     let mut metadata = metadata.clone();
     metadata.resolve()?;
@@ -54,14 +53,14 @@ fn unsupported<T>(what: &'static str) -> Printed<T> {
 struct Printer<'m> {
     metadata: &'m Metadata,
     out: String,
-    /// Positions of the stream class and event class at hand, and the clock of the stream class.
+    /// Indices of the current stream class and event class, and the clock of the stream class.
     stream: usize,
     event: usize,
     clock: Option<ClockId>,
-    /// The scope at hand.
+    /// The current scope.
     scope: Scope,
-    /// The way from its root to the class at hand, as [`Target::steps`], and how much of it leads to the structure around
-    /// that.
+    /// The path from its root to the current class, as [`Target::steps`], and the length of the path to the enclosing
+    /// structure.
     steps: Vec<u32>,
     around: usize,
 }
@@ -139,7 +138,7 @@ impl<'m> Printer<'m> {
                 ));
             }
         }
-        // Here the ticks of an offset are less than a second.
+        // CTF 2 limits the tick offset to less than a second.
         let frequency = i128::from(clock.frequency);
         let ticks = i128::from(clock.offset_ticks);
         let seconds = i128::from(clock.offset_seconds) + ticks.div_euclid(frequency);
@@ -269,7 +268,7 @@ impl<'m> Printer<'m> {
         ))
     }
 
-    /// Attributes as one more property of an object.
+    /// The property for attributes, to append to an object.
     fn attributes(&self, id: Option<AttributesId>) -> Printed {
         if id.is_none() {
             return Ok(String::new());
@@ -282,7 +281,7 @@ impl<'m> Printer<'m> {
 
     fn class(&mut self, class: &FieldClass) -> Printed {
         let text = self.bare_class(class)?;
-        // A structure has its own in it, for it may be that of a scope.
+        // A structure writes its own, since it may be the root of a scope.
         let own = class.attributes();
         match text.strip_suffix('}') {
             Some(open) if own.is_some() && !matches!(class, FieldClass::Struct(_)) => {
@@ -326,14 +325,14 @@ impl<'m> Printer<'m> {
             FieldClass::Blob(class) => {
                 let length = self.length(&class.length, "blob")?;
                 let media_type = quoted(&class.media_type);
-                // The role is for comparing with the preamble's.
+                // The role requires a UUID in the preamble to compare with.
                 let role = uuid_role(class.is_uuid && self.metadata.uuid.is_some());
                 Ok(format!("{{{length}, \"media-type\": {media_type}{role}}}"))
             }
         }
     }
 
-    /// The type of what has a length, and the length.
+    /// The type of a class with a length, and the length.
     fn length(&self, length: &Length, what: &str) -> Printed {
         Ok(match length {
             Length::Fixed(length) => {
@@ -387,7 +386,7 @@ impl<'m> Printer<'m> {
                 }
                 (Choice::Labels, _) => Vec::new(),
             };
-            // What nothing selects is legal in CTF 1.8 alone, and is never there.
+            // An option that no value selects is legal only in CTF 1.8, and never present.
             if set.is_empty() {
                 continue;
             }
@@ -416,7 +415,7 @@ impl<'m> Printer<'m> {
         root.at(&target.steps)
     }
 
-    /// The names on the way to a field: those of members, while variants are passed through.
+    /// The names of the members on the path to a field; variants take no name.
     fn names(&self, target: &Target) -> Option<Vec<String>> {
         let root = self.metadata.scope(self.stream, self.event, target.scope)?;
         let mut names = Vec::new();
@@ -442,12 +441,12 @@ impl<'m> Printer<'m> {
         let (Some(first), Some(Some(names))) = (location.targets.first(), ways.next()) else {
             return unsupported("a location that leads nowhere");
         };
-        // All places have to go by one path.
+        // All targets must have the same path.
         if !ways.all(|way| way.as_ref() == Some(&names)) {
             return unsupported("a location of several paths, in CTF 2");
         }
-        // From within a structure that is not the root, the way begins there if it can: it is then of one step, which is
-        // all that some readers go.
+        // Inside a structure that is not the root, the path is relative to that if possible: it then has one step,
+        // which is all that some readers support.
         let around = self.steps.get(..self.around).unwrap_or_default();
         if let ([_], [.., name], Some((_, before))) = (
             location.targets.as_slice(),
@@ -497,7 +496,7 @@ impl<'m> Printer<'m> {
         })
     }
 
-    /// The role of an integer. A clock is the stream's, of which there is one, and is moved by its role alone.
+    /// The role of an integer. The clock is that of the stream, and updated by its role alone.
     fn role(&mut self, class: &IntegerClass) -> Printed<Option<&'static str>> {
         let stamped = matches!(class.role, Some(Role::TimestampBegin | Role::TimestampEnd));
         let header = self.scope == Scope::EventHeader && class.role.is_none();

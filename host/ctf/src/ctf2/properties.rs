@@ -21,7 +21,7 @@ pub(super) fn float(class: &FloatClass) -> String {
     format!("{{\"type\": \"{kind}\", \"length\": {size}, {order}, \"alignment\": {align}}}")
 }
 
-/// Byte order, and bit order where it is not that which goes with it.
+/// Byte order, and bit order if it does not match.
 const fn orders(order: ByteOrder, reversed: bool) -> &'static str {
     match (order, reversed) {
         (ByteOrder::Little, false) => "\"byte-order\": \"little-endian\"",
@@ -59,7 +59,7 @@ pub(super) fn ranges(set: &[(Value64, Value64)]) -> String {
     format!("[{}]", joined(pairs))
 }
 
-/// Labels with all their ranges, in the order in which they come first.
+/// Labels with all their ranges, in the order of their first ranges.
 pub(super) fn labels(mappings: &Mappings) -> String {
     let mut places = std::collections::HashMap::new();
     let mut sets: Vec<(&str, Vec<(Value64, Value64)>)> = Vec::new();

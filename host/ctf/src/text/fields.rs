@@ -1,12 +1,11 @@
-//! Fields as text, one after the other as a visitor is shown them: the plain way, which needs no preparation and shows what
-//! has no compiled text.
+//! Field formatter for a visitor. It needs no preparation, and formats events without compiled text.
 
 use super::format;
 use super::line::Out as _;
 use crate::metadata::{Role, Scope};
 use crate::read::{Container, Packet, Value, Visitor};
 
-/// Whether a field of a packet context is about the packet and not shown: all roles but the CPU.
+/// Whether a field of a packet context describes the packet and is not shown: those with a role, except the CPU.
 pub(super) fn is_hidden(role: Option<Role>) -> bool {
     role.is_some_and(|role| role != Role::CpuId)
 }
@@ -14,19 +13,19 @@ pub(super) fn is_hidden(role: Option<Role>) -> bool {
 /// Writes the fields of an event, one scope after the other.
 pub(super) struct Fields<'o> {
     out: &'o mut Vec<u8>,
-    /// It is the packet context, whose members with roles are left out.
+    /// Whether this is the packet context, whose members with roles are omitted.
     head: bool,
-    /// A scope is open.
+    /// Whether a scope is open.
     begun: bool,
-    /// What is open, and the number of fields in it so far.
+    /// The open container, and its number of fields so far.
     container: Container,
     count: u64,
-    /// The same for what it is in.
+    /// The same for the enclosing containers.
     outer: Vec<(Container, u64)>,
 }
 
 impl<'o> Fields<'o> {
-    /// Appends to `out`, of which nothing has been shown yet.
+    /// Appends to `out`; no field has been shown yet.
     pub(super) const fn new(out: &'o mut Vec<u8>) -> Self {
         Self {
             out,
@@ -38,20 +37,20 @@ impl<'o> Fields<'o> {
         }
     }
 
-    /// What is shown of a packet context.
+    /// Shows the packet context, without hidden members.
     pub(super) fn packet_context(&mut self, packet: &Packet<'_>) {
         self.scope(Scope::PacketContext);
         packet.visit(Scope::PacketContext, self);
     }
 
-    /// The last scope ends, if there was one.
+    /// Ends the last scope, if there was one.
     pub(super) fn finish(self) {
         if self.begun {
             self.out.bytes(b" }");
         }
     }
 
-    /// The separator and name in front of a field.
+    /// Writes the separator and name before a field.
     #[inline]
     fn name(&mut self, name: &str) {
         let out = &mut *self.out;

@@ -1,19 +1,22 @@
-//! Values as text: what C's `printf` and babeltrace2 make of them, without their cost.
+//! Fast formatting of values, in the formats of C's `printf` and babeltrace2.
 //!
-//! The standard library's formatting is general, and takes longer for a number than decoding the event that holds it. So
-//! digits are made here, eight at a time, and so are bytes of texts looked at; numbers of few digits in six significant ones by
-//! exact integer arithmetic. All else is left to the standard library.
+//! The formatting of the standard library is general, and takes longer for a number than decoding the event that
+//! contains it. So this module converts eight digits at a time, checks eight bytes of a text at a time, and formats
+//! short floating point numbers with six significant digits in exact integer arithmetic. Everything else uses the
+//! standard library.
 
 use super::line::Out;
 use crate::metadata::{Base, IntegerClass, Mappings, Value64};
 
-/// Eight times the character 0.
+/// The character 0, eight times.
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
-/// The eight digits of a number below 10^8, the first one in the lowest byte: all at once, in the lanes of a word.
+/// The eight digits of a number below 10^8, the first one in the lowest byte. All are computed at once, in the bytes of
+/// a word.
 #[inline(always)]
 const fn eight(number: u32) -> u64 {
-    // Two times four digits, then four times two, then eight; the products are quotients of all that can occur.
+    // Split into two groups of four digits, then four of two, then eight; the products are exact quotients for all
+    // possible values.
     let (high, low) = ((number / 10_000) as u64, (number % 10_000) as u64);
     let fours = high | low << 32;
     let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
@@ -26,7 +29,7 @@ const fn eight(number: u32) -> u64 {
 #[inline(always)]
 fn short(out: &mut impl Out, value: u32) {
     let digits = eight(value);
-    // The last digit is there even if it is 0.
+    // The last digit is shown even if it is 0.
     let zeros = (digits | 1 << 56).trailing_zeros() / 8;
     out.word((digits | ZEROS) >> (zeros * 8), 8 - zeros as usize);
 }
@@ -64,7 +67,7 @@ pub(super) fn signed(out: &mut impl Out, value: i64) {
     decimal(out, value.unsigned_abs());
 }
 
-/// Appends nanoseconds as seconds with nine decimals, in brackets and with a space behind them.
+/// Appends nanoseconds as seconds with nine decimals, in brackets and followed by a space.
 #[inline(always)]
 pub(super) fn seconds(out: &mut impl Out, nanoseconds: i64) {
     const NANO: u64 = 1_000_000_000;
@@ -83,7 +86,7 @@ pub(super) fn seconds(out: &mut impl Out, nanoseconds: i64) {
     out.put(&digits.to_le_bytes(), 10);
 }
 
-/// Appends a number in hexadecimal, in capitals and without leading zeros.
+/// Appends a number in upper-case hexadecimal without leading zeros.
 #[inline(always)]
 pub(super) fn hexadecimal(out: &mut impl Out, value: u64) {
     let high = value >> 32;
@@ -98,20 +101,20 @@ pub(super) fn hexadecimal(out: &mut impl Out, value: u64) {
     out.word(digits >> (64 - length * 8), length);
 }
 
-/// How many digits a number below 2^32 has.
+/// Number of digits of a number below 2^32.
 #[inline(always)]
 const fn hex_length(value: u64) -> usize {
     (67 - (value | 1).leading_zeros() as usize) / 4
 }
 
-/// The eight digits of a number in hexadecimal, the first one in the lowest byte.
+/// The eight hexadecimal digits of a number, the first one in the lowest byte.
 #[inline(always)]
 const fn nibbles(value: u32) -> u64 {
     let value = value as u64;
     let fours = (value | value << 16) & 0x0000_ffff_0000_ffff;
     let twos = (fours | fours << 8) & 0x00ff_00ff_00ff_00ff;
     let ones = (twos | twos << 4) & 0x0f0f_0f0f_0f0f_0f0f;
-    // What is above 9 becomes 16 or more with 6 added, and is a letter.
+    // Adding 6 makes digits above 9 at least 16, which marks them as letters.
     let letters = ((ones + 0x0606_0606_0606_0606) >> 4) & 0x0101_0101_0101_0101;
     (ones + ZEROS + letters * 7).swap_bytes()
 }
@@ -124,7 +127,7 @@ pub(super) fn integer(out: &mut impl Out, value: Value64, class: &IntegerClass) 
         }
         return;
     }
-    // Bases other than ten show the bits of a negative number: as many as fill whole digits.
+    // Bases other than ten show the bits of a negative number, rounded up to whole digits.
     let size = class.size.clamp(1, 64);
     let shown = match class.base {
         Base::Octal => size.next_multiple_of(3).min(64),
@@ -186,7 +189,7 @@ pub(super) fn enumeration(
     out.bytes(b" )");
 }
 
-/// What stands before the number of an enumeration that has one label.
+/// Appends the text before the number of an enumeration that has one label.
 pub(super) fn label(out: &mut impl Out, label: &str) {
     out.bytes(b"( ");
     quoted(out, label.as_bytes());
@@ -205,13 +208,13 @@ pub(super) fn blob(out: &mut impl Out, bytes: &[u8]) {
     out.bytes(b" }");
 }
 
-/// What stands before an element of an array: for the first ones ready in a table, with a length.
+/// Appends the text before an element of an array; for the first indices from a table, with its length.
 #[inline(always)]
 pub(super) fn index(out: &mut impl Out, index: u64) {
     const COUNT: usize = 100;
     static FIRST: [([u8; 16], usize); COUNT] = {
         let mut table = [(*b", [0] = ........", 8); COUNT];
-        // No comma before the first.
+        // The first element has no comma.
         table[0] = (*b" [0] = .........", 7);
         let mut index = 1;
         while index < COUNT {
@@ -239,15 +242,15 @@ pub(super) fn index(out: &mut impl Out, index: u64) {
     }
 }
 
-/// How many of eight bytes come before the first one that may have to be escaped: all that have to be are such, and `#` and
-/// `&`, which comes cheaper.
+/// The number of bytes before the first one that may need escaping, out of eight. It includes all that do, and also `#`
+/// and `&`, which makes the test cheaper.
 #[inline(always)]
 const fn plain(word: u64) -> usize {
-    /// Eight times the same byte.
+    /// Repeats a byte eight times.
     const fn all(byte: u8) -> u64 {
         u64::from_le_bytes([byte; 8])
     }
-    /// The high bit of the first byte that is 0, and maybe of some behind it.
+    /// The high bit of the first byte that is 0, possibly also of later bytes.
     const fn zeros(word: u64) -> u64 {
         word.wrapping_sub(all(1)) & !word
     }
@@ -259,7 +262,7 @@ const fn plain(word: u64) -> usize {
     found.trailing_zeros() as usize / 8
 }
 
-/// Appends a byte of a text.
+/// Appends a byte of a text, escaped.
 fn escaped(out: &mut impl Out, byte: u8) {
     let escape = match byte {
         0 => "\\0",
@@ -290,8 +293,8 @@ pub(super) fn quoted(out: &mut impl Out, bytes: &[u8]) {
     out.byte(b'"');
 }
 
-/// Appends a text of `limit` bytes, or if it `ENDS` so, up to a zero byte; tells how many bytes it has. What is behind it may
-/// be looked at.
+/// Appends a text of `limit` bytes, or, if it `ENDS` with a zero byte, up to that; returns its length. The bytes after
+/// it may be read.
 #[inline(always)]
 pub(super) fn text<const ENDS: bool, O: Out>(out: &mut O, bytes: &[u8], limit: usize) -> usize {
     let limit = limit.min(bytes.len());
@@ -300,7 +303,7 @@ pub(super) fn text<const ENDS: bool, O: Out>(out: &mut O, bytes: &[u8], limit: u
         let chunk = bytes.get(at..at + 8).and_then(<[u8]>::first_chunk);
         let word = match chunk {
             Some(chunk) => u64::from_le_bytes(*chunk),
-            // As if zeros followed the last byte in memory.
+            // Treat the bytes after the end of memory as zeros.
             None => bytes
                 .iter()
                 .skip(at)
@@ -322,7 +325,7 @@ pub(super) fn text<const ENDS: bool, O: Out>(out: &mut O, bytes: &[u8], limit: u
     }
 }
 
-/// Six significant digits, as C's `%g` writes them.
+/// Appends a number with six significant digits, as C's `%g` does.
 pub(super) fn float(out: &mut impl Out, value: f64) {
     out.aside(|out| {
         if !usual(out, value) {
@@ -331,8 +334,8 @@ pub(super) fn float(out: &mut impl Out, value: f64) {
     });
 }
 
-/// The same for numbers that are shown without an exponent, by integer arithmetic: exact, so that what lies half-way is
-/// rounded to an even digit as in C. Tells whether it is one.
+/// The same for numbers shown without an exponent, in exact integer arithmetic, so that ties round to an even digit as
+/// in C. Returns whether the number is one.
 fn usual(out: &mut impl Out, value: f64) -> bool {
     const POWERS: [u64; 11] = [
         1,
@@ -356,11 +359,11 @@ fn usual(out: &mut impl Out, value: f64) -> bool {
         });
         return true;
     }
-    // What would be rounded up to a million has an exponent; NaN is not in the range.
+    // Numbers that would round up to a million have an exponent; NaN is not in the range.
     if !(1e-4..999_999.0).contains(&size) {
         return false;
     }
-    // The decimals, so that six digits are significant: 5 less the exponent.
+    // The number of decimals that makes six digits significant: 5 minus the exponent.
     let exponent = match size {
         size if size >= 1.0 => POWERS
             .iter()
@@ -378,7 +381,7 @@ fn usual(out: &mut impl Out, value: f64) -> bool {
     };
     let bits = size.to_bits();
     let (mantissa, shift) = (bits & ((1 << 52) - 1) | 1 << 52, 1075 - (bits >> 52) as i32);
-    // At most 53 and 34 bits; the point is 33 to 66 bits from the end.
+    // At most 53 and 34 bits; the binary point is 33 to 66 bits from the end.
     let product = u128::from(mantissa) * u128::from(power);
     let (whole, rest) = (product >> shift, product & ((1 << shift) - 1));
     let half = 1u128 << (shift - 1);
@@ -391,7 +394,7 @@ fn usual(out: &mut impl Out, value: f64) -> bool {
     if value.is_sign_negative() {
         out.byte(b'-');
     }
-    // Six digits, of which zeros at the end are not shown.
+    // Six digits; trailing zeros are not shown.
     let digits = eight(number as u32) >> 16;
     let shown = 8 - digits.leading_zeros() as usize / 8;
     let digits = digits | ZEROS;
@@ -405,7 +408,7 @@ fn usual(out: &mut impl Out, value: f64) -> bool {
             }
         }
         Err(_) => {
-            // The first digit that is not 0 is at the place that the exponent says.
+            // The exponent determines the position of the first nonzero digit.
             out.word(u64::from_le_bytes(*b"0.000..."), (1 - exponent) as usize);
             out.word(digits, shown);
         }
@@ -476,7 +479,7 @@ mod tests {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(step | 1);
             let value = match step % 4 {
-                // Any bits with an exponent near 0; eighths, which lie half-way; decimals; whole numbers.
+                // Random bits with an exponent near 0; eighths, which are ties; decimals; integers.
                 0 => f64::from_bits(state >> 12 | (1_000 + (state & 63)) << 52),
                 1 => (state >> 44) as f64 / 8.0,
                 2 => (state >> 40) as f64 / 1e6,

@@ -1,13 +1,13 @@
-//! Where text goes: a vector, or the room for a line.
+//! Output of formatted text: a vector, or preallocated space for a line.
 //!
-//! What is copied into a line is short, and a copy of a fixed number of bytes is quicker than one of as many as there are. So
-//! pieces come in chunks, of which the rest is overwritten by what follows; and room is there before, so that all that has to
-//! be looked at is whether it is enough.
+//! Copies into a line are short, and a copy of a constant number of bytes is faster than one of a variable number. So
+//! text is copied in whole chunks, the excess of which later text overwrites. Space is reserved beforehand, so that a
+//! single check per copy suffices.
 
-/// Bytes of a [label](Label) and its chunk.
+/// Size in bytes of a [label](Label) and its chunk.
 const CHUNK: usize = 32;
 
-/// A place to append text to.
+/// Destination for text.
 pub(super) trait Out {
     /// Appends the first `length` bytes of a chunk.
     fn put<const N: usize>(&mut self, chunk: &[u8; N], length: usize);
@@ -27,7 +27,7 @@ pub(super) trait Out {
         self.put(&word.to_le_bytes(), length);
     }
 
-    /// Appends what a function does that is not worth being compiled into its caller.
+    /// Calls a function whose code is not worth inlining into its caller.
     fn aside(&mut self, append: impl FnOnce(&mut Self));
 }
 
@@ -47,15 +47,15 @@ impl Out for Vec<u8> {
     }
 }
 
-/// Room for a line, and how much of it is used.
+/// Space for a line, with the number of bytes used.
 #[derive(Debug)]
 pub(super) struct Line<'r> {
     room: &'r mut [u8],
-    /// [`FULL`] once something had no room.
+    /// [`FULL`] once the space was insufficient.
     used: usize,
 }
 
-/// More than any room.
+/// More than any available space.
 const FULL: usize = usize::MAX;
 
 impl<'r> Line<'r> {
@@ -63,7 +63,7 @@ impl<'r> Line<'r> {
         Self { room, used: 0 }
     }
 
-    /// The length of the line; `None` if it has not found room.
+    /// The length of the line; `None` if the space was insufficient.
     pub fn length(&self) -> Option<usize> {
         (self.used != FULL).then_some(self.used)
     }
@@ -93,7 +93,7 @@ impl Out for Line<'_> {
         }
     }
 
-    /// With a line of its own, so that this one need not be in memory.
+    /// Uses a separate line, so that this one can stay in registers.
     #[inline(always)]
     fn aside(&mut self, append: impl FnOnce(&mut Self)) {
         let mut line = Line {
@@ -105,7 +105,7 @@ impl Out for Line<'_> {
     }
 }
 
-/// A short text, as a chunk.
+/// A short text, stored as a chunk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Label {
     chunk: [u8; CHUNK],
@@ -113,7 +113,7 @@ pub(super) struct Label {
 }
 
 impl Label {
-    /// A text as labels.
+    /// Splits a text into labels.
     pub fn all(text: &[u8]) -> impl Iterator<Item = Self> {
         text.chunks(CHUNK).map(|part| {
             let mut label = Self {
@@ -135,7 +135,7 @@ impl Label {
         out.put(&self.chunk, self.length.into());
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     pub fn length(&self) -> usize {
         self.length.into()
     }

@@ -1,10 +1,10 @@
-//! Compiled text: for each event class what its line consists of, as a list.
+//! Compiled text: a list of formatting steps for each event class.
 //!
-//! Nearly all of a line is known before the first event: the names of fields, the brackets and commas around them, the labels
-//! of enumerations. A visitor that gets field by field has to put all that together again for every event. So it is
-//! rendered once, into [labels](Label), and the [field program](crate::plan::field_program) of the event class becomes a list of
-//! [steps](Step): a label to copy, and a value to make digits of. What is not shown has no step. Event classes without a
-//! field program have no compiled text either, and are shown by the [plain way](super::fields).
+//! Nearly all of a line is known before the first event: field names, brackets, commas, the labels of enumerations. A
+//! visitor has to assemble these anew for every event. So this module renders them once, into [labels](Label), and
+//! converts the [field program](crate::plan::field_program) of the event class to a list of [steps](Step): a label to
+//! copy, and a value to format. Hidden fields have no step. Event classes without a field program have no compiled
+//! text, and use the [field formatter](super::fields).
 
 use std::sync::Arc;
 
@@ -20,46 +20,46 @@ use crate::read::Container;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Program {
     pub steps: Box<[Step]>,
-    /// Bytes of all labels.
+    /// Total size of all labels in bytes.
     pub labels: usize,
 }
 
-/// Something to copy, and what to do then.
+/// A label to copy, and the action that follows.
 #[derive(Debug, Clone)]
 pub(super) struct Step {
     pub label: Label,
     pub action: Action,
 }
 
-/// What to do behind a label. The *place* is a position in bits that moves along; `skip` is how far it moves first.
+/// Action after a label. The *place* is the current position in bits; `skip` advances it first.
 ///
-/// The tag has a byte of its own, where it is quickest to find.
+/// The tag occupies a byte of its own, where it is fastest to load.
 #[derive(Debug, Clone)]
 #[repr(u8)]
 pub(super) enum Action {
-    /// Nothing: the label is all.
+    /// No action; only the label is shown.
     Nothing,
-    /// Moves the place on to a multiple of `align`.
+    /// Advances the place to a multiple of `align`.
     Align { skip: u32, align: u32 },
-    /// Remembers an integer on which others depend.
+    /// Stores an integer that others depend on.
     Keep {
         offset: u32,
         bits: Bits,
         slots: Span,
     },
-    /// Shows a value `offset` bits behind the place.
+    /// Shows a value `offset` bits after the place.
     Show { offset: u32, value: Value },
-    /// Shows the characters of the string at the place, which moves behind it.
+    /// Shows the string at the place, which advances past it.
     String { skip: u32, encoding: Encoding },
-    /// Shows the characters of bytes that are text at the place, which moves behind them.
+    /// Shows text bytes at the place, which advances past them.
     Text {
         skip: u32,
         count: Count,
         encoding: Encoding,
     },
-    /// Shows bytes at the place, which moves behind them.
+    /// Shows bytes at the place, which advances past them.
     Blob { skip: u32, count: Count },
-    /// Shows as many elements at the place, which moves behind them.
+    /// Shows array elements at the place, which advances past them.
     Array {
         skip: u32,
         count: Count,
@@ -67,23 +67,23 @@ pub(super) enum Action {
         stride: u32,
         size: u32,
     },
-    /// Goes on with the step for the option of the variant (the node) that is selected.
+    /// Jumps to the step of the selected option of the variant (the node).
     Choose {
         skip: u32,
         node: NodeId,
         targets: Box<[u32]>,
     },
-    /// Goes on with the step `target`.
+    /// Jumps to the step `target`.
     Jump { skip: u32, target: u32 },
 }
 
-/// How to show a value of a fixed size.
+/// Format of a value of fixed size.
 #[derive(Debug, Clone)]
 #[repr(u8)]
 pub(super) enum Value {
     Unsigned(Bits),
     Signed(Bits),
-    /// With the bits that are shown of a negative number.
+    /// Hexadecimal, with a mask of the bits shown of a negative number.
     Hexadecimal(Bits, u64),
     /// In any base.
     Based(Bits, Box<IntegerClass>),
@@ -91,22 +91,22 @@ pub(super) enum Value {
     Labelled(Bits, u32),
     Boolean(Bits),
     Flags(Bits, Arc<Mappings>),
-    /// A floating point number of so many bits.
+    /// A floating point number with this many bits.
     Float(u32),
 }
 
-/// How to get an integer out of the bytes.
+/// Extraction of an integer from the bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Bits {
     pub size: u32,
-    /// As many bits set.
+    /// Mask of its size.
     pub mask: u64,
     /// The sign bit, 0 if there is none.
     pub sign: u64,
 }
 
 impl Bits {
-    /// Of an integer that is where it seems to be: field programs have no others.
+    /// The extraction for a class without reversed bits: field programs have no others.
     fn of(class: &IntegerClass) -> Option<Self> {
         let size = class.size;
         if class.form != Form::Fixed || !(1..=64).contains(&size) {
@@ -120,12 +120,12 @@ impl Bits {
     }
 }
 
-/// The labels of an enumeration, rendered.
+/// Rendered labels of an enumeration.
 #[derive(Debug, Clone)]
 pub(super) struct Labels {
     pub mappings: Arc<Mappings>,
     pub class: IntegerClass,
-    /// For each mapping what stands before the number; if that is always the same, all of it.
+    /// For each mapping the text before the number; if that is the same for all values, the whole text.
     pub rendered: Vec<(Box<[Label]>, bool)>,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Labels {
 pub(super) struct Enumerations(pub Vec<Labels>);
 
 impl Enumerations {
-    /// The index of an enumeration, which many event classes may have.
+    /// The index of an enumeration, which many event classes may share.
     fn index(&mut self, mappings: &Arc<Mappings>, class: &IntegerClass) -> Option<u32> {
         let known = |labels: &Labels| {
             Arc::ptr_eq(&labels.mappings, mappings)
@@ -169,7 +169,7 @@ impl Labels {
     }
 }
 
-/// Compiles the field program of a packet context, of which fields about the packet itself are not shown.
+/// Compiles the field program of a packet context, omitting fields that describe the packet.
 pub(super) fn context(ops: &[Op], enumerations: &mut Enumerations) -> Option<Program> {
     let mut compiler = Compiler::new(enumerations);
     compiler.head = true;
@@ -177,7 +177,7 @@ pub(super) fn context(ops: &[Op], enumerations: &mut Enumerations) -> Option<Pro
     compiler.compile(ops)
 }
 
-/// Compiles the field program of all that follows an event's header; `begun`: it follows a packet context.
+/// Compiles the field program of everything after an event's header; `begun`: it follows a packet context.
 pub(super) fn body(ops: &[Op], begun: bool, enumerations: &mut Enumerations) -> Option<Program> {
     let mut compiler = Compiler::new(enumerations);
     compiler.begun = begun;
@@ -185,21 +185,22 @@ pub(super) fn body(ops: &[Op], begun: bool, enumerations: &mut Enumerations) -> 
     compiler.compile(ops)
 }
 
-/// A program that is being compiled.
+/// A program under construction.
 struct Compiler<'t> {
     enumerations: &'t mut Enumerations,
     steps: Vec<Step>,
-    /// What has to be shown before the next step.
+    /// Text to show before the next step.
     pending: Vec<u8>,
-    /// It is the packet context.
+    /// Whether this is the packet context.
     head: bool,
-    /// A scope is open.
+    /// Whether a scope is open.
     begun: bool,
-    /// The last scope ends with the program.
+    /// Whether the last scope ends with the program.
     ends: bool,
-    /// What is open: the option of a variant, which has no name, and whether anything has been in it.
+    /// State of the open container: whether it is the option of a variant, which has no name, and whether it has had
+    /// fields.
     inside: (bool, bool),
-    /// The same for what it is in.
+    /// The same for the enclosing containers.
     outer: Vec<(bool, bool)>,
 }
 
@@ -218,7 +219,7 @@ impl<'t> Compiler<'t> {
     }
 
     fn compile(mut self, ops: &[Op]) -> Option<Program> {
-        // For each operation the step that it has become.
+        // The step for each operation.
         let mut places = Vec::with_capacity(ops.len() + 1);
         for (index, op) in ops.iter().enumerate() {
             places.push(u32::try_from(self.steps.len()).ok()?);
@@ -260,14 +261,14 @@ impl<'t> Compiler<'t> {
         self.pending.clear();
     }
 
-    /// The fields of a scope follow.
+    /// Begins the fields of a scope.
     fn scope(&mut self) {
         let before: &[u8] = if self.begun { b" }, {" } else { b"{" };
         self.pending.extend_from_slice(before);
         (self.begun, self.inside) = (true, (false, false));
     }
 
-    /// The separator and name in front of a field.
+    /// Adds the separator and name before a field.
     fn name(&mut self, name: &str) {
         let (option, some) = &mut self.inside;
         let separator: &[u8] = if *some { b", " } else { b" " };
@@ -279,7 +280,7 @@ impl<'t> Compiler<'t> {
         }
     }
 
-    /// A text, in quotes.
+    /// Adds a text, in quotes.
     fn quoted(&mut self, name: &str, text: Action) {
         self.name(name);
         self.pending.push(b'"');
@@ -303,7 +304,7 @@ impl<'t> Compiler<'t> {
     fn op(&mut self, op: &Op, index: usize) -> Option<()> {
         match op {
             &Op::Align { skip, align } => {
-                // What is pending comes with the field.
+                // The pending text is part of the field.
                 let (label, action) = (Label::default(), Action::Align { skip, align });
                 self.steps.push(Step { label, action });
             }
@@ -375,7 +376,7 @@ impl<'t> Compiler<'t> {
                     targets: choice.1.clone(),
                 });
             }
-            // Only where not all fields are shown.
+            // Occurs only in programs for some of the fields.
             Op::Pass { .. } => return None,
             &Op::Leave { skip, target } => {
                 self.end()?;

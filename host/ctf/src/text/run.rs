@@ -1,4 +1,4 @@
-//! Running [compiled text](super::program): an event's fields, straight from its bytes to its line.
+//! Interpreter of [compiled text](super::program): formats an event's fields directly from its bytes into a line.
 
 use super::format;
 use super::line::{Line, Out as _};
@@ -10,8 +10,8 @@ use crate::read::bits::{float, zero};
 use crate::read::run_program::Place;
 
 impl Enumerations {
-    /// Appends the fields that begin at bit `at` of the packet. `None` if they are not as they were when they were decoded,
-    /// which cannot be.
+    /// Appends the fields that begin at bit `at` of the packet. `None` only if the fields differ from those that were
+    /// decoded, which is impossible.
     #[inline(always)]
     pub fn run(
         &self,
@@ -27,7 +27,7 @@ impl Enumerations {
         }
     }
 
-    /// `at` counts from the first byte in memory.
+    /// `at` is relative to the first byte in memory.
     fn steps<const LITTLE: bool>(
         &self,
         program: &Program,
@@ -41,7 +41,7 @@ impl Enumerations {
             match &step.action {
                 Action::Nothing => {}
                 Action::Align { skip, align } => {
-                    // It counts from the start of the packet.
+                    // Alignment is relative to the start of the packet.
                     let mask = u64::from(*align) - 1;
                     let inside = (at + u64::from(*skip)).wrapping_sub(place.packet);
                     at = ((inside + mask) & !mask).wrapping_add(place.packet);
@@ -196,7 +196,7 @@ impl Enumerations {
     }
 }
 
-/// The number that an integer is.
+/// Interprets the bits of an integer.
 #[inline(always)]
 const fn number(bits: &Bits, value: u64) -> Value64 {
     if bits.sign == 0 {
@@ -206,14 +206,14 @@ const fn number(bits: &Bits, value: u64) -> Value64 {
     }
 }
 
-/// The raw value of an integer, with its sign.
+/// The raw value of an integer, sign-extended.
 #[inline(always)]
 fn integer<const LITTLE: bool>(place: &Place<'_, '_>, bits: &Bits, at: u64) -> u64 {
     let raw = load::<LITTLE>(place, at, bits.size) & bits.mask;
     (raw ^ bits.sign).wrapping_sub(bits.sign)
 }
 
-/// As many bits, and some above them.
+/// Loads the bits of an integer, possibly with others above them.
 #[inline(always)]
 fn load<const LITTLE: bool>(place: &Place<'_, '_>, at: u64, size: u32) -> u64 {
     let (byte, end) = ((at / 8) as usize, (at & 7) as u32 + size);
@@ -239,7 +239,7 @@ fn load<const LITTLE: bool>(place: &Place<'_, '_>, at: u64, size: u32) -> u64 {
     place.load::<LITTLE>(at, size)
 }
 
-/// Text of wide characters.
+/// Shows text of wide characters.
 #[cold]
 fn wide(line: &mut Line<'_>, bytes: &[u8], encoding: crate::metadata::Encoding) {
     let value = Shown::Text { bytes, encoding };

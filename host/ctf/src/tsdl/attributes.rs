@@ -1,4 +1,4 @@
-//! The values that attributes of types can have.
+//! Values of type attributes.
 
 use super::parser::{Attribute, Parser};
 use crate::error::MetadataError;

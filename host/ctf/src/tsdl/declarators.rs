@@ -1,4 +1,4 @@
-//! What stands in structures and variants: members, their names and lengths.
+//! Parser of the contents of structures and variants: members, their names and lengths.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use crate::error::{MetadataError, MetadataErrorKind as Kind};
 use crate::metadata::{ArrayClass, FieldClass, Length, Location, Member, is_keyword};
 
 impl Parser<'_> {
-    /// The members between braces, with the cost of them all and of what holds them.
+    /// Parses the members between braces; also returns the total number of parts.
     pub(super) fn members(&mut self) -> Result<(Vec<Member>, u32, u32), MetadataError> {
         self.mark("{")?;
         self.scopes.push(Names::default());
@@ -29,7 +29,7 @@ impl Parser<'_> {
                 if declares_tag {
                     continue;
                 }
-                // A member without a name: its own members are then usually what one wants to see.
+                // A member without a name: its own members are then usually the interesting ones.
                 if !matches!(base.class, FieldClass::Struct(_) | FieldClass::Variant(_)) {
                     return Err(self.error_at(start, Kind::Missing("name of a field")));
                 }
@@ -77,7 +77,7 @@ impl Parser<'_> {
         Ok((members, parts, depth + 1))
     }
 
-    /// Whether `struct NAME {`, `variant NAME {` or `enum NAME {` or `:` stands here: a declaration that may go without a
+    /// Whether `struct NAME {`, `variant NAME {` or `enum NAME {` or `:` follows: a declaration that need not declare a
     /// field.
     pub(super) fn declares_tag(&self) -> bool {
         matches!(self.word(), Some("struct" | "variant" | "enum"))
@@ -102,11 +102,11 @@ impl Parser<'_> {
         }
     }
 
-    /// The name that a declarator declares.
+    /// Parses the declared name of a declarator.
     pub(super) fn declared_name(&mut self) -> Result<(String, usize), MetadataError> {
         let offset = self.offset();
         match self.word() {
-            // The words of C's types are taken where nothing but a name can stand, as yactfr takes them.
+            // Keywords of C's types are accepted where only a name is possible, as in yactfr.
             Some(word)
                 if is_keyword(word)
                     && !(is_c_type_word(word)
@@ -123,7 +123,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Any `[LENGTH]`s that follow, put around `base`: `t f[3][2]` is three arrays of two.
+    /// Parses `[LENGTH]`s, applied to `base`: `t f[3][2]` is three arrays of two.
     pub(super) fn lengths(&mut self, base: Typed) -> Result<Typed, MetadataError> {
         let mut lengths = Vec::new();
         while self.accept("[") {
@@ -170,7 +170,7 @@ impl Parser<'_> {
             }))
     }
 
-    /// Refuses a path to a field that the grammar takes for a keyword or a type.
+    /// Rejects a path to a field that the grammar interprets as a keyword or a type.
     pub(super) fn check_field_path(
         &self,
         path: &str,

@@ -1,26 +1,26 @@
-//! Text to tokens.
+//! Lexer: splits text into tokens.
 //!
-//! Keywords are ordinary words here: TSDL lets most of them stand as attribute names, attribute values and enumeration
-//! labels, so only the parser can tell.
+//! Keywords are ordinary words here: TSDL allows most of them as attribute names, attribute values and enumeration
+//! labels, so only the parser can distinguish them.
 
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 
-/// A token with its place.
+/// A token with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Token {
     pub kind: TokenKind,
-    /// Bytes from the start of the text.
+    /// Offset in bytes from the start of the text.
     pub offset: usize,
 }
 
-/// The kinds of tokens.
+/// Kinds of tokens.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TokenKind {
     /// An identifier or keyword.
     Word(String),
-    /// The content of a quoted text, escapes replaced.
+    /// The content of a quoted text, with escapes replaced.
     Text(String),
-    /// An integer constant or the code of a character; signs are tokens of their own.
+    /// An integer constant or the code of a character; signs are separate tokens.
     Number(u64),
     /// A punctuator.
     Mark(&'static str),
@@ -29,7 +29,7 @@ pub(super) enum TokenKind {
 }
 
 impl TokenKind {
-    /// What it is, for error messages.
+    /// Its description for error messages.
     pub fn describe(&self) -> &'static str {
         match self {
             Self::Word(_) => "a word",
@@ -41,13 +41,13 @@ impl TokenKind {
     }
 }
 
-/// Punctuators, longer ones before their beginnings.
+/// Punctuators; a longer one precedes its prefixes.
 const MARKS: [&str; 20] = [
     "...", ":=", "->", "[", "]", "(", ")", "{", "}", ".", "*", "+", "-", "<", ">", ":", ";", "=",
     ",", "?",
 ];
 
-/// Cuts `text` into tokens, the last of which is [`TokenKind::End`].
+/// Splits `text` into tokens, the last of which is [`TokenKind::End`].
 pub(super) fn tokens(text: &str) -> Result<Vec<Token>, MetadataError> {
     let mut lexer = Lexer { text, at: 0 };
     let mut tokens = Vec::new();
@@ -87,7 +87,7 @@ impl<'t> Lexer<'t> {
         Err(kind.at(self.text, offset))
     }
 
-    /// Moves over the longest run of characters that satisfy `accept`, and returns it.
+    /// Consumes the longest run of characters that satisfy `accept`, and returns it.
     fn take_while(&mut self, accept: impl Fn(char) -> bool) -> &'t str {
         let rest = self.rest();
         let length = rest.find(|c| !accept(c)).unwrap_or(rest.len());
@@ -118,7 +118,7 @@ impl<'t> Lexer<'t> {
         let Some(first) = self.peek() else {
             return Ok(TokenKind::End);
         };
-        // `L"..."` and `L'...'` are wide in C; in metadata all text is UTF-8 and the prefix changes nothing.
+        // `L"..."` and `L'...'` are wide in C; metadata is always UTF-8, so the prefix has no effect.
         let quote = rest.strip_prefix('L').unwrap_or(rest).chars().next();
         if let Some(quote @ ('"' | '\'')) = quote {
             self.take_while(|c| c == 'L');
@@ -165,7 +165,7 @@ impl<'t> Lexer<'t> {
         };
         let known = matches!(suffix, "" | "u" | "l" | "ll" | "ul" | "ull" | "lu" | "llu");
         match u64::from_str_radix(digits, radix) {
-            // A decimal point: only ever in places where the parser would refuse it with a less clear error.
+            // A decimal point occurs only where the parser would reject it with a less clear error.
             Ok(_) if self.rest().starts_with('.') && radix == 10 && self.digit_follows() => {
                 self.error(start, Kind::Number(WANTED))
             }
@@ -202,7 +202,7 @@ impl<'t> Lexer<'t> {
         }
     }
 
-    /// The character that an escape sequence stands for; one that means nothing stands for what follows the backslash.
+    /// The character of an escape sequence; an unknown sequence means the character after the backslash.
     fn escape(&mut self) -> char {
         let start = self.at;
         let Some(letter) = self.next() else {

@@ -1,4 +1,4 @@
-//! The parser's footing: tokens, attributes, errors.
+//! Basis of the parser: tokens, attributes, errors.
 
 mod blocks;
 
@@ -10,7 +10,7 @@ use super::types::Names;
 use crate::error::{MetadataError, MetadataErrorKind as Kind};
 use crate::metadata::{ByteOrder, ClockId, EventClass, FieldClass, Metadata, StreamClass};
 
-/// The value of an attribute, and where it stands.
+/// Value of an attribute, with its position.
 #[derive(Debug, Clone)]
 pub(super) struct Attribute {
     value: Value,
@@ -49,13 +49,13 @@ impl Attribute {
         }
     }
 
-    /// A name may be quoted or not.
+    /// The name, quoted or not.
     fn name(&self) -> Option<&str> {
         self.text().or_else(|| self.path())
     }
 }
 
-/// What a block of assignments consists of.
+/// Part of a block of assignments.
 enum Entry {
     Attribute(String, Attribute),
     Type(String, FieldClass, usize),
@@ -65,24 +65,24 @@ pub(super) struct Parser<'t> {
     text: &'t str,
     tokens: Vec<Token>,
     at: usize,
-    /// What `native`, and nothing at all, mean.
+    /// The byte order for `native`, and the default.
     pub byte_order: ByteOrder,
     pub scopes: Vec<Names>,
-    /// Parts of all types so far, copies included.
+    /// Number of parts of all types so far, including copies.
     pub parts: u32,
-    /// Type specifiers that are being parsed inside one another.
+    /// Depth of nested type specifiers being parsed.
     pub nesting: u32,
     metadata: Metadata,
     trace_seen: bool,
-    /// The clocks by name: fields may refer to a clock whose block comes later.
+    /// The clocks by name: fields may refer to a clock whose block follows later.
     clocks: HashMap<String, ClockId>,
     /// The names of the clocks whose blocks have been parsed.
     clock_names: HashSet<String>,
     /// The entries of the environment, by name.
     environment: HashMap<String, usize>,
-    /// Streams with the places of their blocks, `None` for an id that was not given.
+    /// Streams with the positions of their blocks; the id is `None` if not given.
     streams: Vec<(Option<u64>, StreamClass, usize)>,
-    /// Events with the ids of their streams and their own.
+    /// Events with the ids of their streams and their own, if given.
     events: Vec<(Option<u64>, Option<u64>, EventClass, usize)>,
     warnings: Vec<Warning>,
 }
@@ -129,7 +129,7 @@ impl<'t> Parser<'t> {
         Ok((self.metadata, self.warnings))
     }
 
-    /// The entries of a block with its types scope, in order, and the semicolon behind it.
+    /// Parses the entries of a block with its scope of types, in order, and the semicolon after it.
     fn block(&mut self) -> Result<Vec<Entry>, MetadataError> {
         let mut entries = Vec::new();
         self.entries(|entry| entries.push(entry))?;
@@ -165,7 +165,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    /// The attributes of a type between braces, those not in `known` left out with a warning.
+    /// Parses the attributes of a type between braces; those not in `known` are ignored with a warning.
     pub fn attributes(
         &mut self,
         known: &[&'static str],
@@ -215,7 +215,7 @@ impl<'t> Parser<'t> {
         })
     }
 
-    /// Words separated by dots, joined.
+    /// Parses words separated by dots; returns them joined.
     pub fn path(&mut self) -> Result<String, MetadataError> {
         let mut path = String::new();
         loop {
@@ -308,7 +308,7 @@ impl<'t> Parser<'t> {
     }
 }
 
-/// The byte order in the `trace` block, on which types above the block depend already.
+/// The byte order in the `trace` block, which types before the block depend on.
 fn find_byte_order(tokens: &[Token]) -> ByteOrder {
     match find_attribute(tokens, "trace", "byte_order")
         .next()
@@ -319,7 +319,7 @@ fn find_byte_order(tokens: &[Token]) -> ByteOrder {
     }
 }
 
-/// The first tokens of the values that `attribute` has in the root blocks called `block`.
+/// The first tokens of the values of `attribute` in root blocks called `block`.
 fn find_attribute<'k>(
     tokens: &'k [Token],
     block: &'k str,

@@ -1,7 +1,7 @@
-//! Model to text.
+//! Writer of TSDL.
 //!
-//! Everything is spelled out (sizes, alignments, byte orders) and nothing is aliased, so that no reader has to guess or to
-//! share our view of defaults.
+//! Everything is explicit (sizes, alignments, byte orders) and nothing is aliased, so that no reader depends on
+//! defaults.
 
 use std::fmt::Write;
 
@@ -12,7 +12,7 @@ use crate::metadata::{
     IntegerClass, Length, Location, Member, Metadata, Scope, StreamClass, StructClass, Value64,
 };
 
-/// The text of a metadata file.
+/// Writes the text of a metadata file.
 pub(crate) fn print(metadata: &Metadata) -> Result<String, MetadataError> {
     let mut printer = Printer {
         metadata,
@@ -193,7 +193,7 @@ impl Printer<'_> {
         self.depth += 1;
         for member in members {
             let nameless = matches!(member.class, FieldClass::Struct(_) | FieldClass::Variant(_));
-            // Only those may go without a name here, and any field in CTF 2.
+            // Only these may be unnamed here; in CTF 2 any field may.
             if !member.declared.is_empty() || !nameless {
                 check_name(&member.declared)?;
             }
@@ -207,7 +207,7 @@ impl Printer<'_> {
 
     fn member(&mut self, member: &Member) -> Printed {
         check_attributes(member.attributes)?;
-        // The lengths of arrays stand behind the name, those of outer arrays first.
+        // The lengths of arrays follow the name, outer arrays first.
         let mut lengths = String::new();
         let mut class = &member.class;
         while let FieldClass::Array(array) = class {
@@ -232,7 +232,7 @@ impl Printer<'_> {
                 Kind::Unsupported("a field whose role and name disagree, in CTF 1.8").nowhere(),
             );
         }
-        // The only clock of a trace is also that of fields with certain names, whether they say so or not.
+        // The only clock of a trace is also that of fields with certain names, even without an attribute.
         let stamp = matches!(
             (self.scope, member.name.as_str()),
             (Scope::EventHeader, "timestamp")
@@ -322,7 +322,7 @@ impl Printer<'_> {
                 let _ = write!(self.out, "variant <{}> ", path(&class.tag)?);
                 self.members(&class.options)
             }
-            // Arrays are taken apart where their names are.
+            // Arrays are written with their names.
             FieldClass::Array(_) => Ok(()),
         }
     }
@@ -377,7 +377,7 @@ fn encoding(encoding: Encoding) -> Result<&'static str, MetadataError> {
     })
 }
 
-/// The path of a location that is looked up; one that is stated step by step cannot be said here.
+/// The path of a location, which CTF 1.8 requires to be searched for; it cannot represent a path stated step by step.
 fn path(location: &Location) -> Result<&str, MetadataError> {
     match location.route {
         Some(_) => Err(refused(
@@ -387,7 +387,7 @@ fn path(location: &Location) -> Result<&str, MetadataError> {
     }
 }
 
-/// What there is no word for in CTF 1.8.
+/// Constructs that CTF 1.8 lacks.
 const REVERSED: &str = "a number whose bits lie against its byte order, in CTF 1.8";
 
 const fn refused(what: &'static str) -> MetadataError {
@@ -398,7 +398,7 @@ fn number(value: Value64) -> String {
     value.widen().to_string()
 }
 
-/// Refuses what only CTF 2 can say.
+/// Rejects facts that only CTF 2 can represent.
 fn check_about(about: &About) -> Printed {
     if about.is_empty() {
         Ok(())
@@ -407,7 +407,7 @@ fn check_about(about: &About) -> Printed {
     }
 }
 
-/// The same for a field.
+/// Rejects attributes of a field.
 fn check_attributes(attributes: Option<AttributesId>) -> Printed {
     match attributes {
         None => Ok(()),
@@ -435,7 +435,7 @@ fn quoted(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            // Three digits, so that no digit behind can join them.
+            // Three digits, so that a following digit is not part of it.
             c if c.is_ascii_control() => {
                 let _ = write!(out, "\\{:03o}", u32::from(c));
             }

@@ -1,15 +1,15 @@
-//! The roles that CTF 1.8 attaches to names.
+//! Roles that CTF 1.8 assigns to names.
 
 use crate::metadata::{FieldClass, Length, Role, Scope, StructClass};
 
-/// Gives the integers of a scope the roles that CTF 1.8 attaches to their names, however deep they lie.
+/// Assigns roles to the integers of a scope by their names, at any depth.
 pub(super) fn assign_roles(class: &mut StructClass, scope: Scope) {
     for member in &mut class.members {
         assign_role(&member.declared, &mut member.class, scope);
     }
 }
 
-/// The role that an integer of this name has in a scope of CTF 1.8.
+/// The role of an integer with this name in a scope of CTF 1.8.
 pub(crate) fn implied_role(scope: Scope, name: &str) -> Option<Role> {
     match (scope, name) {
         (Scope::PacketHeader, "magic") => Some(Role::Magic),
@@ -47,7 +47,7 @@ fn assign_role(name: &str, class: &mut FieldClass, scope: Scope) {
                     .is_some_and(|integer| integer.size == 8 && integer.align == 8);
             assign_role("", &mut array.element, scope);
         }
-        // The others are not in CTF 1.8.
+        // CTF 1.8 does not have the others.
         FieldClass::Float(_)
         | FieldClass::String(_)
         | FieldClass::Boolean(_)

@@ -1,4 +1,4 @@
-//! TSDL's types: specifiers, declarators, aliases and scopes.
+//! Parser of TSDL's types: specifiers, declarators, aliases and scopes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::metadata::{
     Mappings, StringClass, StructClass, Value64, VariantClass, is_keyword,
 };
 
-/// Levels of nesting that are accepted: far above what tracers write, far below what would exhaust the stack.
+/// Maximum depth of nesting: far above that of real traces, far below what would exhaust the stack.
 pub(crate) const MAX_DEPTH: u32 = 64;
-/// Parts (field classes) that all types may expand to. An alias is copied into each of its uses, so 30 lines can ask for a
-/// billion.
+/// Maximum number of parts (field classes) that all types may expand to. Each use copies an alias, so 30 lines can
+/// require a billion.
 pub(crate) const MAX_PARTS: u32 = 1 << 19;
 
-/// A type while it is being parsed: with what it costs to copy.
+/// A type during parsing, with the cost of copying it.
 #[derive(Debug, Clone)]
 pub(super) struct Typed {
     pub class: FieldClass,
-    /// Field classes in it, itself included.
+    /// Number of field classes in it, including itself.
     pub parts: u32,
-    /// Levels of nesting, its own included.
+    /// Depth of nesting, including its own.
     pub depth: u32,
 }
 
@@ -37,11 +37,11 @@ impl Typed {
     }
 }
 
-/// The types declared in one block. `struct x`, `variant x`, `enum x` and `x` are different names.
+/// Types declared in one block. `struct x`, `variant x`, `enum x` and `x` are different names.
 #[derive(Debug, Default)]
 pub(super) struct Names(pub HashMap<String, Typed>);
 
-/// The words that C combines into the names of its types.
+/// Whether `word` is one that C combines into names of types.
 pub(super) fn is_c_type_word(word: &str) -> bool {
     matches!(
         word,
@@ -124,7 +124,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A copy of the type called `name`, from the innermost scope that has one.
+    /// A copy of the type called `name`, from the innermost scope that declares it.
     fn look_up(&mut self, name: &str) -> Result<Option<Typed>, MetadataError> {
         let Some(found) = self
             .scopes
@@ -139,7 +139,7 @@ impl Parser<'_> {
         Ok(Some(found))
     }
 
-    /// Counts a type that is copied: wherever a short text can ask for many copies.
+    /// Counts a copied type, wherever a short text can require many copies.
     pub(super) fn copied(&mut self, parts: u32) -> Result<(), MetadataError> {
         self.parts = self.parts.saturating_add(parts);
         if self.parts > MAX_PARTS {
@@ -189,7 +189,7 @@ impl Parser<'_> {
         if let Some(typed) = self.look_up(&name)? {
             return Ok(typed);
         }
-        // `const` says nothing about layout: an alias without it will do.
+        // `const` has no effect on the layout, so an alias without it matches.
         let without = plain.trim_start_matches("const ");
         if plain == name
             && without != name
@@ -497,7 +497,7 @@ fn push_word(name: &mut String, word: &str) {
     name.push_str(word);
 }
 
-/// `value` as a value of `integer`, if it fits.
+/// Converts `value` to the signedness of `integer`, if it fits.
 fn in_range(value: i128, integer: IntegerClass) -> Option<Value64> {
     let (least, greatest) = integer.range();
     if value < least || value > greatest {

@@ -1,17 +1,17 @@
-//! User attributes, which CTF 2 alone has: they go with their fields, also with those that are made anew.
+//! User attributes, which only CTF 2 has: they follow their fields, also into replaced headers.
 
 use super::extras::is_unknown;
 use super::{Adapter, Change};
 use crate::metadata::{AttributesId, FieldClass, IntegerClass, Role, StructClass, Version};
 
-/// What makes a field of a header the same as one of the source: its role, or that it is the time of an event.
+/// Identifies equivalent header fields: the role, and whether it is the time of an event.
 type Key = (Option<Role>, bool);
 
 /// A field of a header that has a role: attributes of the member that holds it, and of its class.
 type Known = (Key, [Option<AttributesId>; 2]);
 
 impl Adapter<'_> {
-    /// Attributes as far as there are any in the wanted version. (The texts stay in their places.)
+    /// The attributes, if the target version has any. (Their texts keep their indices.)
     pub fn attributes(&mut self, source: Option<AttributesId>) -> Option<AttributesId> {
         if self.version == Version::Ctf18 && source.is_some() {
             self.change(Change::About);
@@ -20,7 +20,7 @@ impl Adapter<'_> {
         source
     }
 
-    /// Gives a header that was made anew, and the fields in it, the attributes of what they were in the source.
+    /// Copies attributes to a replaced header and its fields from their equivalents in the source.
     pub fn inherit(&mut self, source: Option<&StructClass>, header: &mut StructClass) {
         let Some(source) = source else { return };
         header.attributes = self.attributes(source.attributes);
@@ -52,7 +52,7 @@ fn key(class: &IntegerClass) -> Key {
     (class.role, class.clock.is_some())
 }
 
-/// The fields in a class that have roles, and how many classes and members in it have attributes.
+/// Collects the fields in a class that have roles, and counts classes and members with attributes.
 fn collect(class: &FieldClass, own: Option<AttributesId>, known: &mut Vec<Known>) -> u64 {
     let mut count = u64::from(class.attributes().is_some());
     let members = match class {

@@ -1,20 +1,21 @@
-//! What of the headers goes into the contexts: fields that the writer does not know, and those that others depend on.
+//! Selects header fields that move into contexts: those that the writer cannot fill in, and those that other fields
+//! depend on.
 
 use crate::metadata::{
     FieldClass, IntegerClass, Length, Metadata, Role, Scope, StreamClass, StructClass, Target,
 };
 
-/// Which fields of a header or of the packet context go into the context behind it.
+/// For each field of a header or of the packet context, whether it moves into the following context.
 pub(in crate::convert) type Extras = Vec<bool>;
 
-/// The scopes that become others.
+/// The scopes that are replaced.
 pub(super) const HEADERS: [Scope; 3] = [
     Scope::PacketHeader,
     Scope::PacketContext,
     Scope::EventHeader,
 ];
 
-/// Those of a stream class, for each of [`HEADERS`].
+/// The extras of a stream class, for each of [`HEADERS`].
 pub(super) fn extras(metadata: &Metadata, stream: &StreamClass) -> [Extras; 3] {
     let roots = [
         metadata.packet_header.as_ref(),
@@ -38,7 +39,7 @@ pub(super) fn extras(metadata: &Metadata, stream: &StreamClass) -> [Extras; 3] {
             collect(&member.class, &mut needed);
         }
     }
-    // What others depend on may depend on others in turn.
+    // Fields that others depend on may themselves depend on others.
     while let Some(target) = needed.pop() {
         let place = HEADERS.iter().position(|scope| *scope == target.scope);
         let first = target.steps.first().map(|step| *step as usize);
@@ -56,7 +57,7 @@ pub(super) fn extras(metadata: &Metadata, stream: &StreamClass) -> [Extras; 3] {
     extras
 }
 
-/// Whether there is nothing in a field of a header that the writer knows. It does not know a processor's number.
+/// Whether a header field contains nothing that the writer can fill in. It cannot fill in the CPU.
 pub(super) fn is_unknown(class: &FieldClass) -> bool {
     let uuid = match class {
         FieldClass::Array(array) => array.is_uuid,
@@ -91,7 +92,7 @@ fn collect_structure(class: &StructClass, targets: &mut Vec<Target>) {
     }
 }
 
-/// The fields that lengths and selectors in a class lead to.
+/// Collects the fields that lengths and selectors in a class refer to.
 fn collect(class: &FieldClass, targets: &mut Vec<Target>) {
     match class {
         FieldClass::Struct(class) => collect_structure(class, targets),

@@ -1,4 +1,4 @@
-//! Field classes in the wanted version.
+//! Adapts field classes to the target version.
 
 use std::sync::Arc;
 
@@ -16,14 +16,14 @@ use crate::metadata::{
 /// Values that select an option.
 pub(super) type Set = Vec<(Value64, Value64)>;
 
-/// The members of what stands for an optional field in CTF 1.8.
+/// The members of the CTF 1.8 replacement of an optional field.
 pub(super) const TAG: &str = "is";
 pub(super) const VALUE: &str = "value";
 
 type Converted<T> = Result<T, MetadataError>;
 
 impl<'m> Adapter<'m> {
-    /// A member under its new name.
+    /// Adapts a member and assigns its new name.
     pub fn member(&mut self, source: &'m Member, names: &mut Renamer) -> Converted<Member> {
         let name = names.name(source, self.steps.len() == 1);
         if name.changed {
@@ -61,7 +61,7 @@ impl<'m> Adapter<'m> {
         Ok(class)
     }
 
-    /// A class in CTF 1.8: what comes nearest to those that only CTF 2 has.
+    /// Adapts a class to CTF 1.8: classes that only CTF 2 has become their nearest equivalents.
     fn class_of_ctf18(&mut self, source: &'m FieldClass) -> Converted<FieldClass> {
         Ok(match source {
             FieldClass::Boolean(class) => {
@@ -106,12 +106,12 @@ impl<'m> Adapter<'m> {
         })
     }
 
-    /// A class that stays what it is.
+    /// Adapts a class that both versions have.
     fn class_of_both(&mut self, source: &'m FieldClass) -> Converted<FieldClass> {
         Ok(match source {
             FieldClass::Integer(class) => self.labelled(class, None),
             FieldClass::Enumeration(class) => self.labelled(&class.integer, Some(&class.mappings)),
-            // babeltrace2 knows none of 16 bits, and breaks off where it meets one.
+            // babeltrace2 does not support 16 bits, and aborts.
             FieldClass::Float(class) if class.size == 16 => {
                 self.change(Change::Half);
                 FloatClass {
@@ -144,7 +144,7 @@ impl<'m> Adapter<'m> {
         })
     }
 
-    /// A text of CTF 2 in the only way that CTF 1.8 has for any encoding.
+    /// The class of a converted CTF 2 text, the same for all encodings.
     fn utf8(&mut self) -> FieldClass {
         self.change(Change::Encoding);
         let encoding = Encoding::Utf8;
@@ -155,7 +155,7 @@ impl<'m> Adapter<'m> {
         .into()
     }
 
-    /// An integer as a plain number.
+    /// Adapts an integer to a plain number.
     fn plain(&mut self, source: &IntegerClass) -> IntegerClass {
         let mut class = *source;
         class.role = None;
@@ -169,7 +169,7 @@ impl<'m> Adapter<'m> {
         class
     }
 
-    /// An integer with the labels that it has, and those by which it selects.
+    /// Adapts an integer with its own labels and those by which it selects.
     fn labelled(&mut self, source: &IntegerClass, mappings: Option<&Arc<Mappings>>) -> FieldClass {
         let integer = self.plain(source);
         let target = Target {
@@ -188,7 +188,7 @@ impl<'m> Adapter<'m> {
                 None => integer.into(),
             };
         }
-        // The same label for other values would select the option too.
+        // The same label for other values would also select the option.
         let old = old.iter().cloned().map(|mut mapping| {
             let selects = more.iter().any(|it| it.label == mapping.label);
             if selects && !more.contains(&mapping) {
@@ -201,7 +201,7 @@ impl<'m> Adapter<'m> {
         EnumerationClass { integer, mappings }.into()
     }
 
-    /// Labels of an integer in CTF 1.8, where they are only for values that it can have.
+    /// Labels for CTF 1.8, restricted to values that the integer can have.
     fn possible(&mut self, integer: &IntegerClass, mappings: &Arc<Mappings>) -> Arc<Mappings> {
         let (least, greatest) = integer.range();
         let fits = |it: &Mapping| it.first.widen() >= least && it.last.widen() <= greatest;
@@ -277,7 +277,7 @@ impl<'m> Adapter<'m> {
             Choice::Ranges(sets) => sets.clone(),
             Choice::Labels => self.ranges(source),
         };
-        // An option that nothing selects is legal in CTF 1.8 alone, and never there.
+        // An option that no value selects is legal only in CTF 1.8, and never present.
         let mut empty = sets.iter().map(Vec::is_empty);
         members.retain(|_| empty.next() == Some(false));
         sets.retain(|set| !set.is_empty());
@@ -293,7 +293,7 @@ impl<'m> Adapter<'m> {
         })
     }
 
-    /// The values that select each option of a variant by labels; where several would be selected, it is the first.
+    /// The values that select each option of a variant by labels; if a value selects several options, the first wins.
     fn ranges(&self, variant: &VariantClass) -> Vec<Set> {
         let target = variant.tag.targets.first();
         let tag = target.and_then(|target| {
@@ -320,8 +320,8 @@ impl<'m> Adapter<'m> {
         sets
     }
 
-    /// What stands for an optional field in CTF 1.8: a structure of a tag and a variant, so that it can be an element of
-    /// an array as well as a member.
+    /// The CTF 1.8 replacement of an optional field: a structure of a tag and a variant, which can be an element of an
+    /// array as well as a member.
     fn tagged(&mut self, source: &'m OptionalClass) -> Converted<StructClass> {
         self.change(Change::Optional);
         let labels = [("absent", ABSENT), ("present", PRESENT)];
@@ -343,7 +343,7 @@ impl<'m> Adapter<'m> {
     }
 }
 
-/// A number of the signedness of a tag.
+/// A number with the signedness of a tag.
 fn value(number: i128, signed: bool) -> Option<Value64> {
     if signed {
         i64::try_from(number).ok().map(Value64::Signed)
@@ -352,7 +352,7 @@ fn value(number: i128, signed: bool) -> Option<Value64> {
     }
 }
 
-/// The parts of a range that are in none of others.
+/// The parts of a range that are not in other ranges.
 fn without(first: i128, last: i128, others: &Set) -> Vec<(i128, i128)> {
     let mut parts = vec![(first, last)];
     for (from, to) in others {

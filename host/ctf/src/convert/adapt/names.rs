@@ -1,31 +1,31 @@
-//! Names in the wanted version: TSDL knows identifiers only, and readers take one leading underscore off.
+//! Assigns names in the target version: TSDL requires identifiers, and readers remove one leading underscore.
 
 use std::collections::BTreeSet;
 
 use crate::metadata::{FieldClass, Member, Scope, StructClass, Version, is_keyword};
 use crate::tsdl::implied_role;
 
-/// What a member is called.
+/// New name of a member.
 pub(super) struct Named {
-    /// For users.
+    /// The name for users.
     pub name: String,
-    /// In the metadata.
+    /// The declared name.
     pub declared: String,
-    /// Whether users see another name than before.
+    /// Whether the name for users has changed.
     pub changed: bool,
 }
 
-/// Gives the members of one structure their names, in their order, none of them twice.
+/// Assigns unique names to the members of one structure, in order.
 pub(super) struct Renamer {
     version: Version,
-    /// Names as users see them: two that differ in an underscore only are one to some readers.
+    /// Names for users. Names that differ only in an underscore are equal to some readers.
     taken: BTreeSet<String>,
-    /// The scope, where names of members may give them a role.
+    /// The scope, if names of members may imply roles there.
     reserved: Option<Scope>,
 }
 
 impl Renamer {
-    /// For the members of a structure in this scope of the result.
+    /// Creates a renamer for the members of a structure in this scope of the result.
     pub fn new(version: Version, scope: Scope) -> Self {
         Self {
             version,
@@ -34,7 +34,7 @@ impl Renamer {
         }
     }
 
-    /// For members behind those of a structure that is the root of a scope.
+    /// Creates a renamer for members appended to the root structure of a scope.
     pub fn behind(version: Version, scope: Scope, members: &StructClass) -> Self {
         let mut renamer = Self::new(version, scope);
         let members = members.members.iter();
@@ -43,7 +43,7 @@ impl Renamer {
         renamer
     }
 
-    /// The name of the next member; one at the `top` of a packet context may be the processor's.
+    /// The name of the next member; one at the `top` of a packet context may be that of the CPU.
     pub fn name(&mut self, member: &Member, top: bool) -> Named {
         let mut declared = match self.version {
             Version::Ctf2 => member.name.clone(),
@@ -73,19 +73,19 @@ impl Renamer {
         }
     }
 
-    /// The declared name of the member at a position.
+    /// The declared name of the member at an index.
     pub fn nth(mut self, class: &StructClass, index: usize, top: bool) -> Option<String> {
         let members = class.members.iter().take(index + 1);
         members.map(|member| self.name(member, top).declared).last()
     }
 }
 
-/// A name as users see it.
+/// The name for users.
 fn shown(declared: &str) -> &str {
     declared.strip_prefix('_').unwrap_or(declared)
 }
 
-/// How CTF 1.8 has to declare a member so that users see its name, as far as that can be.
+/// The declared name in CTF 1.8 that preserves the member's name for users as far as possible.
 fn declared(member: &Member) -> String {
     let (name, old) = (&member.name, &member.declared);
     let nameless = matches!(member.class, FieldClass::Struct(_) | FieldClass::Variant(_));
@@ -99,7 +99,7 @@ fn declared(member: &Member) -> String {
     } else {
         identifier(name)
     };
-    // Of two underscores in front, users see one; that before a digit they are not to see.
+    // Users see one of two leading underscores; they should not see one before a digit.
     let digit = name.starts_with(|c: char| c.is_ascii_digit());
     if (plain.starts_with('_') && !digit) || is_keyword(&plain) {
         format!("_{plain}")
@@ -108,7 +108,7 @@ fn declared(member: &Member) -> String {
     }
 }
 
-/// A name as C has them: of letters, digits and underscores, with no digit in front.
+/// Converts a name to an identifier of C: letters, digits and underscores, not beginning with a digit.
 pub(super) fn identifier(name: &str) -> String {
     let simple = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let characters = name.chars();

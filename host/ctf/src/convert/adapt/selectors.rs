@@ -1,7 +1,7 @@
 //! Selectors of variants in CTF 1.8: enumerations, whose labels are the names of the options.
 //!
-//! In CTF 2 any integer selects, by ranges of values. Such a one gets a label for each option that it selects, beside the
-//! labels that it has.
+//! In CTF 2 any integer can select, by ranges of values. Such an integer gets a label for each option that it selects,
+//! besides its own labels.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,15 @@ use crate::metadata::{
     Choice, FieldClass, Mapping, Metadata, Scope, StructClass, Target, VariantClass, Version,
 };
 
-/// Where a selector is: positions of the stream class and event class, as far as its scope depends on them, and the place.
+/// Location of a selector: indices of the stream class and event class, as far as its scope depends on them, and the
+/// target.
 type Place = (usize, usize, Target);
 
-/// The labels that selectors get.
+/// Labels that selectors get.
 #[derive(Default)]
 pub(super) struct Labels(BTreeMap<Place, Vec<Mapping>>);
 
-/// The names of a variant's options.
+/// The new names of a variant's options.
 pub(super) fn options(variant: &VariantClass, version: Version, scope: Scope) -> Vec<Named> {
     let mut names = Renamer::new(version, scope);
     let options = variant.options.iter();
@@ -27,7 +28,7 @@ pub(super) fn options(variant: &VariantClass, version: Version, scope: Scope) ->
 }
 
 impl Labels {
-    /// Those of all variants whose options are selected by ranges.
+    /// Collects the labels of all variants whose options are selected by ranges.
     pub fn of(metadata: &Metadata) -> Result<Self, MetadataError> {
         let mut labels = Self::default();
         for (stream, class) in metadata.streams.iter().enumerate() {
@@ -53,7 +54,7 @@ impl Labels {
         Ok(labels)
     }
 
-    /// The labels that the integer at a place gets.
+    /// The labels for the integer at a target.
     pub fn at(&self, stream: usize, event: usize, target: &Target) -> &[Mapping] {
         let labels = self.0.get(&place(stream, event, target));
         labels.map_or(&[], Vec::as_slice)
@@ -95,7 +96,7 @@ impl Labels {
         place: Place,
     ) -> Result<(), MetadataError> {
         let known = self.0.entry(place).or_default();
-        // No option has a name that means something to a header.
+        // Names of options never imply roles.
         let names = options(variant, Version::Ctf18, Scope::EventFields);
         for (name, set) in names.into_iter().zip(sets) {
             let mappings = set.iter().map(|(first, last)| Mapping {
@@ -119,7 +120,7 @@ impl Labels {
     }
 }
 
-/// Where a selector is: what belongs to a trace or a stream is the same for all below.
+/// The location of a selector; fields of a trace or stream are shared by all classes below.
 fn place(stream: usize, event: usize, target: &Target) -> Place {
     match target.scope {
         Scope::PacketHeader => (0, 0, target.clone()),

@@ -1,4 +1,4 @@
-//! TSDL's blocks: `trace`, `env`, `clock`, `stream`, `event`.
+//! Parser of TSDL's blocks: `trace`, `env`, `clock`, `stream`, `event`.
 
 use std::collections::{HashMap, HashSet};
 
@@ -26,7 +26,7 @@ impl Parser<'_> {
             }
             Some("struct") if self.declares_tag() => {
                 self.type_specifier()?;
-                // A definition is complete at its brace; other readers take it without the semicolon, too.
+                // A definition is complete at its brace; other readers also accept it without the semicolon.
                 self.accept(";");
                 Ok(())
             }
@@ -34,7 +34,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A type declared outside of structures: an alias, or a tag on its own.
+    /// Parses a type declaration outside of structures: an alias, or a tag without a field.
     pub(super) fn declaration(&mut self) -> Result<(), MetadataError> {
         if self.at_alias() {
             self.alias()
@@ -166,7 +166,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// The id of the clock called `name`; one beyond all clocks, which only matters once a field has it, if there is none.
+    /// The id of the clock called `name`. If there is none, it is an invalid id, which matters only once a field uses
+    /// it.
     fn clock_id(&self, name: &str) -> ClockId {
         self.clocks.get(name).copied().unwrap_or(ClockId(u32::MAX))
     }
@@ -252,7 +253,7 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Puts events into their streams and checks what only the whole can show.
+    /// Assigns events to their streams and performs the checks that need all blocks.
     pub(super) fn finish(&mut self) -> Result<(), MetadataError> {
         if !self.trace_seen {
             return Err(self.error(Kind::Missing("trace block")));
@@ -311,9 +312,10 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// Makes integers whose names say that they are times values of the only clock.
+    /// Assigns the only clock to integers whose names imply that they are times.
     ///
-    /// Metadata without any clock still has timestamps (Zephyr's does); they count nanoseconds, by the default frequency.
+    /// Metadata without any clock may still have timestamps (Zephyr's does); they count nanoseconds, by the default
+    /// frequency.
     fn map_implicit_clock(&mut self) {
         if self.metadata.clocks.len() > 1 {
             return;
@@ -352,7 +354,7 @@ impl Parser<'_> {
         }
     }
 
-    /// The structure at the root of a scope, with the roles that its names imply.
+    /// The root structure of a scope, with the roles that its names imply.
     fn scope_root(
         &mut self,
         class: FieldClass,
