@@ -1,30 +1,28 @@
-//! How are the records of a dump laid out? Nothing in it says so.
+//! Layout detection: finds the layout of a dump's records, which nothing in the dump states.
 //!
-//! Every layout that there can be is tried, some five hundred, and the one wins by which the most bytes
-//! from the start on are records that [fit](Layout::fits). A wrong width of pointers puts parts of
-//! addresses and times where names should be, a wrong length of names is out of step from the second
-//! record on, a wrong byte order has times in the far future. What a build's ELF file or generated
-//! metadata say only decides between layouts that explain the bytes equally well: that metadata is wrong
-//! for 64-bit targets, and a file may belong to another build.
+//! All possible layouts, some five hundred, are tried; the best is the one for which the most bytes from the start on
+//! are records that [fit](Layout::fits). A wrong pointer width puts parts of addresses and times where names should be,
+//! a wrong name length is out of step from the second record on, a wrong byte order yields times in the far future. The
+//! facts from a build's ELF file or generated metadata only decide between layouts that explain the bytes equally well:
+//! that metadata is wrong for 64-bit targets, and a file may belong to another build.
 
 use crate::place::{MINUTE, REACH};
 use crate::scan::{BEGIN, END, find_begin, find_end};
 use crate::{ByteOrder, Kind, Layout, NAME_BYTES, PointerWidth};
 
-/// What is said about a target's layout elsewhere; `None` for what is not. It is believed only where
-/// the bytes leave a choice.
+/// Hints about a target's layout from elsewhere; `None` if unknown. They decide only where the bytes are ambiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// The width of pointers, as in the header of an ELF file.
+    /// Pointer width, as in the header of an ELF file.
     pub pointer: Option<PointerWidth>,
-    /// The byte order, from there too.
+    /// Byte order, from there too.
     pub order: Option<ByteOrder>,
-    /// The length of names, as in the generated `ctf_metadata`.
+    /// Name length, as in the generated `ctf_metadata`.
     pub name_bytes: Option<usize>,
 }
 
 impl Hints {
-    /// How many of them a layout agrees with.
+    /// The number of hints that match a layout.
     fn agree(&self, layout: &Layout) -> u32 {
         u32::from(self.pointer == Some(layout.pointer))
             + u32::from(self.order == Some(layout.order))
@@ -32,26 +30,26 @@ impl Hints {
     }
 }
 
-/// How many bytes are looked at: dozens of the longest records.
+/// Number of bytes examined: dozens of the longest records.
 pub(crate) const SAMPLE: usize = 1 << 13;
 
-/// So much of it tells whether records begin at some later place: a dozen of the longest.
+/// Number of bytes examined to detect records at a later offset: a dozen of the longest.
 const LATER: usize = 1 << 11;
 
-/// So many records are weighed in a search at most; ordinary damage takes a tenth. Bytes that look like
-/// records of many layouts everywhere are a dump of none.
+/// Maximum number of records scored in a search; ordinary damage takes a tenth. A dump without records can look like
+/// records of many layouts everywhere.
 const WORK: usize = 1 << 17;
 
-/// In so many places of a dump it is looked for records where there are none at its beginning.
+/// Number of later offsets of a dump that are searched if there are no records at its beginning.
 const PLACES: usize = 64;
 
-/// So many records in a row are no coincidence.
+/// Number of consecutive records that cannot be a coincidence.
 const SEVERAL: usize = 4;
 
-/// The layout of the records that a dump consists of, found from the first of them.
+/// Detects the layout of a dump from its first records.
 ///
-/// `body` is what came behind the mark that begins a dump, as far as it has come; the mark that ends it,
-/// and anything behind that, may be there. `None` if there is no record, of any layout.
+/// `body` is the content after the begin mark, as far as it has arrived; it may include the end mark and bytes after
+/// it. `None` if there is no record, of any layout.
 pub fn detect(body: &[u8], hints: &Hints) -> Option<Layout> {
     let mut work = 0;
     let (found, sure) = search(body, hints, &mut work);
@@ -59,8 +57,7 @@ pub fn detect(body: &[u8], hints: &Hints) -> Option<Layout> {
     if sure || body.len() <= SAMPLE {
         return layout;
     }
-    // All of the sample may be damaged. Further on, in this dump and in no other, nothing but a run of
-    // records counts.
+    // The whole sample may be damaged. Further on, within this dump, only a run of records is evidence.
     let end = find_end(body).unwrap_or(body.len());
     let next = find_begin(body, 0).map_or(end, |behind| behind - BEGIN.len());
     let body = body.get(..end.min(next)).unwrap_or(body);
@@ -76,14 +73,14 @@ pub fn detect(body: &[u8], hints: &Hints) -> Option<Layout> {
     layout
 }
 
-/// The same where records begin near the beginning of the bytes, or there are none.
+/// As [`detect`], if the records begin near the start of the bytes or there are none.
 pub fn detect_near(body: &[u8], hints: &Hints) -> Option<Layout> {
     let (found, _) = search(body, hints, &mut 0);
     found.map(|(_, layout)| layout)
 }
 
-/// The layout of the records that begin somewhere near the beginning of `body`, what speaks for it, and
-/// whether they are most of what is there. `work` grows by the records weighed.
+/// The layout of the records that begin near the start of `body`, its score, and whether they are most of the sample.
+/// `work` is increased by the number of records scored.
 fn search(body: &[u8], hints: &Hints, work: &mut usize) -> (Option<(Score, Layout)>, bool) {
     let sample = body.get(..SAMPLE).unwrap_or(body);
     let first = best(sample, hints, work);
@@ -94,8 +91,8 @@ fn search(body: &[u8], hints: &Hints, work: &mut usize) -> (Option<(Score, Layou
     if first.is_some_and(|found| half(&found, sample) || whole(&found)) {
         return (first, true);
     }
-    // Bytes that were lost near the start shift all that follows: records begin again at some later
-    // place. A few prove nothing there.
+    // Bytes lost near the start shift everything after them: records begin again at a later offset. A few records prove
+    // nothing there.
     let longest = layout(
         PointerWidth::Bits64,
         ByteOrder::Big,
@@ -118,7 +115,7 @@ fn search(body: &[u8], hints: &Hints, work: &mut usize) -> (Option<(Score, Layou
             best_so_far = Some(found);
         }
         if half(&found, later) {
-            // Within one record's length the right place is among those that were tried.
+            // The right offset is less than one record's length away, and has been tried.
             until = until.min(skip + found.1.size());
             sure = true;
         }
@@ -126,15 +123,14 @@ fn search(body: &[u8], hints: &Hints, work: &mut usize) -> (Option<(Score, Layou
     (best_so_far, sure)
 }
 
-/// The same where the first byte is a record's: what is damaged at its start has no layout. This costs
-/// a hundredth.
+/// As [`detect`], if a record begins at the first byte; damage at the start hides the layout. The cost is a hundredth.
 pub fn detect_undamaged(body: &[u8], hints: &Hints) -> Option<Layout> {
     let sample = body.get(..SAMPLE).unwrap_or(body);
     best(sample, hints, &mut 0).map(|(_, layout)| layout)
 }
 
-/// Whether bytes are records of a layout for certain: all that are whole fit, and nearly all of their
-/// numbers are such as a program has. What may be anything, without a mark before it, is recognised so.
+/// Whether bytes are certainly records of a layout: all complete ones fit, and nearly all of their numbers are
+/// plausible. It recognises data of unknown origin without a begin mark.
 pub fn is_certain(body: &[u8], layout: Layout) -> bool {
     let sample = body.get(..SAMPLE).unwrap_or(body);
     let score = score(sample, layout, &Hints::default());
@@ -142,14 +138,14 @@ pub fn is_certain(body: &[u8], layout: Layout) -> bool {
     (score.complete || left < layout.size()) && score.likely(layout)
 }
 
-/// The layout that explains the most of what `sample` begins with. `work` grows by the records weighed.
+/// The layout that explains the most of the start of `sample`. `work` is increased by the number of records scored.
 fn best(sample: &[u8], hints: &Hints, work: &mut usize) -> Option<(Score, Layout)> {
     let kind = Kind::of(*sample.first()?)?;
     let mut best = None;
     for layout in candidates(kind).filter(|layout| layout.fits(sample)) {
         let score = score(sample, layout, hints);
         *work += score.records;
-        // The first of equals stays: little-endian, 32 bits, the shortest name.
+        // The first of equal layouts wins: little-endian, 32 bits, the shortest name.
         if best.is_none_or(|(other, _)| score > other) {
             best = Some((score, layout));
         }
@@ -157,24 +153,24 @@ fn best(sample: &[u8], hints: &Hints, work: &mut usize) -> Option<(Score, Layout
     best
 }
 
-/// What speaks for a layout, the weightiest first.
+/// Score of a layout, the most important criterion first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Score {
-    /// Whether it is several records, and of nearly all the numbers are such as a program has.
+    /// Whether there are several records, and nearly all of their numbers are plausible.
     certain: bool,
-    /// How many bytes its records are, from the start to the first that is none; those of which the
-    /// numbers are such as a program has count up to four times.
+    /// Size in bytes of the records, from the start to the first byte that is none; bytes of records with plausible
+    /// numbers count up to four times.
     weight: usize,
-    /// Whether the records go on to the mark that ends a dump, or to the end of the bytes.
+    /// Whether the records extend to the end mark, or to the end of the bytes.
     complete: bool,
-    /// With how many hints it agrees.
+    /// Number of matching hints.
     hints: u32,
-    /// How many records there are.
+    /// Number of records.
     records: usize,
 }
 
 impl Score {
-    /// Whether nearly all numbers of the records are likely.
+    /// Whether nearly all numbers of the records are plausible.
     const fn likely(&self, layout: Layout) -> bool {
         self.weight > self.records * layout.size() * 7 / 2
     }
@@ -201,19 +197,19 @@ fn score(sample: &[u8], layout: Layout, hints: &Hints) -> Score {
     score
 }
 
-/// What the record before says.
+/// Values of the previous record.
 #[derive(Default)]
 struct Last<'a> {
-    /// The time of a trace's record, the function of an entry of a profile.
+    /// The time in a trace, the function in a profile.
     number: Option<u64>,
     thread: Option<(u64, &'a [u8])>,
 }
 
-/// How many of a record's numbers are such as a program has, of three: a call reaches something nearby, and
-/// from one record to the next little time passes, but some. Control characters in a name take one away, but
-/// where the next record is of that thread, too.
+/// The number of plausible values in a record, out of three: a call's target is nearby, and the time since the previous
+/// record is small, but not zero. Control characters in a name subtract one, unless the next record is of that thread,
+/// too.
 fn likely<'a>(layout: &Layout, bytes: &'a [u8], last: &mut Last<'a>) -> usize {
-    /// A day, about.
+    /// About a day.
     const DAY: u64 = 1 << 46;
     let (near, soon, moves) = match layout.kind() {
         Kind::Trace => {
@@ -253,7 +249,7 @@ const fn layout(pointer: PointerWidth, order: ByteOrder, name_bytes: Option<usiz
     }
 }
 
-/// Every layout that a dump of this kind can have.
+/// All possible layouts of a dump of this kind.
 fn candidates(kind: Kind) -> impl Iterator<Item = Layout> {
     let orders = [ByteOrder::Little, ByteOrder::Big];
     orders.into_iter().flat_map(move |order| {
@@ -261,7 +257,7 @@ fn candidates(kind: Kind) -> impl Iterator<Item = Layout> {
         widths.into_iter().flat_map(move |pointer| {
             let names = match kind {
                 Kind::Trace => NAME_BYTES,
-                // Once, without a name.
+                // A single candidate, without a name.
                 Kind::Profile => 0..=0,
             };
             names.map(move |name| layout(pointer, order, (kind == Kind::Trace).then_some(name)))

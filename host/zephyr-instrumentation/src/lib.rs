@@ -1,13 +1,12 @@
 //! Records and dumps of Zephyr's instrumentation subsystem (`subsys/instrumentation` in its tree).
 //!
-//! Such a target answers `dump_trace` and `dump_profile` with raw records between two marks
-//! ([`BEGIN`], [`END`]), without a length, an escape, a version, or a word on how wide its pointers
-//! are and how long the names of its threads. So where a dump ends, and what is in it, can only be
-//! found together, from the structure of the records: [`detect()`] finds their [`Layout`], [`Scanner`]
-//! the end while the bytes still come, [`Walk`] the records and what is damaged between them.
+//! The target answers `dump_trace` and `dump_profile` with raw records between two marks ([`BEGIN`], [`END`]). There is no
+//! length, escape or version, and neither the pointer width nor the length of thread names is stated. So the end of a dump
+//! and its content can only be found together, from the structure of the records: [`detect()`] finds their [`Layout`],
+//! [`Scanner`] the end while bytes still arrive, [`Walk`] the records and the damage between them.
 //!
-//! This is a crate of its own because both who talks to such a target (`kymo-link`) and who reads what
-//! it sent (`kymo-read`) need it, and neither may use the other. It stands alone.
+//! It is a crate of its own because both the link to such a target (`kymo-link`) and the reader of its dumps
+//! (`kymo-read`) need it, and neither may depend on the other. It has no dependencies on other crates of Kymo.
 //!
 //! ```
 //! use kymo_zephyr_instrumentation::{Hints, Kind, Piece, Walk, detect};

@@ -1,63 +1,62 @@
-//! Which of several places do records begin at?
+//! Resynchronisation: chooses the offset at which records begin, among several candidates.
 //!
-//! The structure of a record alone doesn't tell: behind a short name there are zeros, zero is a type, and
-//! so one byte too early every record fits as well, with addresses and times that are shifted. What
-//! records at the right place have, and others don't: functions and threads that were seen before, calls
-//! that return, times that go on from those before.
+//! The structure of a record is not enough: a short name is followed by zeros, zero is a valid type, and so at an
+//! offset one byte too early every record fits as well, with shifted addresses and times. Records at the right offset
+//! have known functions and threads, calls that return, and times that continue from earlier ones.
 
 use crate::scan::END;
 use crate::{Kind, Layout, Record, RecordType};
 
-/// So many records are looked at from a place on.
+/// Number of records scored from an offset on.
 pub(crate) const WINDOW: usize = 12;
 
-/// So many records before a place, and of the dump's first, are what is known there.
+/// Number of records before an offset, and at the start of the dump, that provide known values.
 const BEFORE: usize = 32;
 
-/// A place that is to replace the expected one has to be better by so much: a point a record.
+/// Margin by which another offset must score higher than the expected one: a point per record.
 pub(crate) const MARGIN: usize = WINDOW;
 
-/// Calls within one program reach no further, as a rule.
+/// Maximum distance of calls within one program, as a rule.
 pub(crate) const REACH: u64 = 1 << 28;
 
-/// A minute, about, in nanoseconds.
+/// About a minute, in nanoseconds.
 pub(crate) const MINUTE: u64 = 1 << 36;
 
-/// A sixteenth of a second, about.
+/// About a sixteenth of a second.
 const MOMENT: u64 = 1 << 26;
 
-/// The points of a record of which nothing is doubtful.
+/// Points of a record without doubtful values.
 const ALL: usize = 16;
 
-/// Records that follow one another, by the offsets where they begin and end.
+/// Consecutive records, by the offsets of their begin and end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Run {
     from: usize,
     to: usize,
 }
 
-/// A place in a dump, with what was found before it.
+/// Position in a dump, with the records found before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
     pub(crate) at: usize,
     /// The first records of the dump, up to the first damage.
     first: Run,
-    /// The last records, since the last damage.
+    /// The last records, after the last damage.
     last: Run,
 }
 
 impl Position {
-    /// The offset of the place.
+    /// The offset in the dump.
     pub const fn offset(&self) -> usize {
         self.at
     }
 
-    /// Whether there is a record right before it.
+    /// Whether a record ends directly before it.
     pub(crate) const fn in_step(&self) -> bool {
         self.last.to == self.at && self.last.from < self.at
     }
 
-    /// A record of so many bytes was found there.
+    /// Advances past a record of this size.
     pub(crate) fn record(&mut self, bytes: usize) {
         if !self.in_step() {
             self.last.from = self.at;
@@ -70,13 +69,13 @@ impl Position {
         }
     }
 
-    /// So many bytes there were none.
+    /// Advances past damaged bytes.
     pub(crate) const fn damage(&mut self, bytes: usize) {
         self.at += bytes;
     }
 }
 
-/// What the records before a place say.
+/// Values known from the records before an offset.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known<'a> {
     functions: Vec<u64>,
@@ -86,7 +85,7 @@ pub(crate) struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// What is known at a place of a dump up to which the records were found.
+    /// Collects the known values at a position of a dump.
     pub(crate) fn before(body: &'a [u8], layout: Layout, position: &Position) -> Self {
         let mut known = Self::default();
         let size = layout.size();
@@ -118,15 +117,15 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Whether the record here is of a thread with its name that was seen before.
+    /// Whether the record is of a known thread with its known name.
     pub(crate) fn has_thread(&self, layout: &Layout, bytes: &[u8]) -> bool {
         layout
             .record(bytes)
             .is_some_and(|record| self.threads.contains(&(record.thread, record.name)))
     }
 
-    /// Whether a record looks like the first of a thread: it has a name that can be read, lies where no other one
-    /// does, and calls and times are near each other.
+    /// Whether a record looks like the first of a thread: it has a plain name, a control block that overlaps no other,
+    /// a nearby call, and a plausible time.
     pub(crate) fn may_begin(&self, record: &Record<'_>) -> bool {
         let readable = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
         let first = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
@@ -140,8 +139,7 @@ impl<'a> Known<'a> {
             && passed.is_none_or(|passed| passed < MINUTE)
     }
 
-    /// How much speaks for records from the start of `bytes` on, and how many of them there are; up to so
-    /// many are looked at.
+    /// Scores the records from the start of `bytes` on, and counts them, up to a limit.
     pub(crate) fn score(&self, layout: &Layout, bytes: &'a [u8], records: usize) -> (usize, usize) {
         let mut here = Self {
             time: self.time,
@@ -167,7 +165,7 @@ impl<'a> Known<'a> {
         (score, records)
     }
 
-    /// What speaks for a record of a trace.
+    /// Points of a record of a trace.
     fn points(&self, here: &Self, entered: &mut Vec<u64>, layout: &Layout, bytes: &[u8]) -> usize {
         let Some(record) = layout.record(bytes) else {
             return 0;
@@ -188,7 +186,7 @@ impl<'a> Known<'a> {
         };
         let named =
             record.name.first().is_none_or(u8::is_ascii_alphanumeric) && record.has_plain_name();
-        // Control blocks of threads are made of words.
+        // Control blocks of threads are word-aligned.
         let aligned = record.thread % 4 == 0;
         1 + usize::from(record.callee.abs_diff(record.caller) < REACH)
             + usize::from(passed.is_none_or(|passed| passed < MINUTE))
@@ -201,7 +199,7 @@ impl<'a> Known<'a> {
             + 2 * usize::from(returns)
     }
 
-    /// What speaks for an entry of a profile: functions lie near each other and are there once.
+    /// Points of an entry of a profile: functions are near each other and occur once.
     fn entry_points(&self, here: &Self, layout: &Layout, bytes: &[u8]) -> usize {
         let Some(entry) = layout.entry(bytes) else {
             return 0;

@@ -1,24 +1,24 @@
-//! How records are laid out: packed, in the target's byte order, all of one size.
+//! Record layout: packed fields in the target's byte order, all records of one size.
 //!
-//! What differs between targets is the width of pointers, the byte order, and the length of the names
-//! of threads (`CONFIG_THREAD_MAX_NAME_LEN`). [`Layout`] holds these three and reads records by them.
+//! Targets differ in the pointer width, the byte order, and the length of thread names (`CONFIG_THREAD_MAX_NAME_LEN`).
+//! [`Layout`] holds these three and reads records accordingly.
 
 use std::ops::RangeInclusive;
 
-/// How long the field for a thread's name can be, in bytes (`CONFIG_THREAD_MAX_NAME_LEN`).
+/// Possible sizes of the field for a thread's name, in bytes (`CONFIG_THREAD_MAX_NAME_LEN`).
 pub const NAME_BYTES: RangeInclusive<usize> = 8..=128;
 
-/// What a dump holds.
+/// Kinds of dumps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Records of calls and of switches between threads, from `dump_trace`.
+    /// Records of calls and thread switches, from `dump_trace`.
     Trace,
-    /// The table of functions with their total times, from `dump_profile`.
+    /// Table of functions with their total times, from `dump_profile`.
     Profile,
 }
 
 impl Kind {
-    /// What a dump holds of which a record begins with this byte; `None` if none does.
+    /// The kind of dump in which a record begins with this byte; `None` if none does.
     pub const fn of(first: u8) -> Option<Self> {
         match RecordType::of(first) {
             Some(_) => Some(Self::Trace),
@@ -28,24 +28,24 @@ impl Kind {
     }
 }
 
-/// The type of an entry of the profile.
+/// Record type of a profile's entries.
 const PROFILE: u8 = 2;
 
-/// What a record of a trace tells.
+/// Record types of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RecordType {
     /// A function was entered.
     Entry,
-    /// A function was left.
+    /// A function exits.
     Exit,
-    /// A thread got a processor: the entry of `z_thread_mark_switched_in`.
+    /// A thread got a CPU: the entry of `z_thread_mark_switched_in`.
     SwitchedIn,
-    /// A thread lost its processor: the entry of `z_thread_mark_switched_out`.
+    /// A thread lost its CPU: the entry of `z_thread_mark_switched_out`.
     SwitchedOut,
 }
 
 impl RecordType {
-    /// The type of this number in a record; `None` if no record of a trace has it.
+    /// The type with this number; `None` if traces have no such record.
     pub const fn of(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Entry),
@@ -56,7 +56,7 @@ impl RecordType {
         }
     }
 
-    /// What Zephyr's own metadata calls it (`ctf/metadata.template`).
+    /// Its name in Zephyr's metadata (`ctf/metadata.template`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Entry => "func_entry_with_context",
@@ -67,7 +67,7 @@ impl RecordType {
     }
 }
 
-/// How wide a target's pointers are.
+/// Pointer width of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PointerWidth {
     /// 4 bytes.
@@ -77,7 +77,7 @@ pub enum PointerWidth {
 }
 
 impl PointerWidth {
-    /// In bytes.
+    /// The width in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Self::Bits32 => 4,
@@ -86,7 +86,7 @@ impl PointerWidth {
     }
 }
 
-/// The order of the bytes of a number.
+/// Byte order of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
     /// The least significant byte first.
@@ -95,7 +95,7 @@ pub enum ByteOrder {
     Big,
 }
 
-/// How the records of one dump are laid out.
+/// Layout of the records of one dump.
 ///
 /// | field of a trace's record | offset (pointers of P bytes) |
 /// |---|---|
@@ -110,35 +110,33 @@ pub enum ByteOrder {
 /// An entry of the profile is a type (1 byte), a function (P bytes) and nanoseconds (8 bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Layout {
-    /// How wide pointers are.
+    /// Pointer width.
     pub pointer: PointerWidth,
-    /// In which order the bytes of numbers are.
+    /// Byte order.
     pub order: ByteOrder,
-    /// How long the names of threads are, in bytes (within [`NAME_BYTES`]); `None` for a profile, which
-    /// has none.
+    /// Size of thread names in bytes (within [`NAME_BYTES`]); `None` for a profile, which has none.
     pub name_bytes: Option<usize>,
 }
 
 /// A record of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// What it tells.
+    /// Its type.
     pub kind: RecordType,
-    /// The function, as the compiler gave it to the hook: with Thumb code its address has bit 0 set.
+    /// The function, as the compiler passed it to the hook: for Thumb code bit 0 of its address is set.
     pub callee: u64,
-    /// Where the function was called from: the address behind the call, also with a Thumb bit.
+    /// The address after the call in the caller, also with a Thumb bit.
     pub caller: u64,
-    /// When, in nanoseconds since some moment of the target's start.
+    /// Timestamp in nanoseconds; the origin is around the target's start.
     pub time_ns: u64,
-    /// The low three bits of the thread's priority. Zephyr's documents call it the processor's mode,
-    /// which it is not: priorities 7, 15 and -1 are all 7 here.
+    /// The low three bits of the thread's priority. Zephyr's documentation incorrectly calls it the processor's mode:
+    /// priorities 7, 15 and -1 are all 7 here.
     pub priority_bits: u8,
-    /// The processor.
+    /// The CPU.
     pub cpu: u8,
     /// The address of the thread's control block; 0 before there are threads.
     pub thread: u64,
-    /// The thread's name, without the zeros behind it. If it fills its field there are none, and it may
-    /// have been longer.
+    /// The thread's name, without trailing zeros. A name without any fills its field, and may have been truncated.
     pub name: &'a [u8],
 }
 
@@ -147,19 +145,19 @@ pub struct Record<'a> {
 pub struct Entry {
     /// The function, with its Thumb bit.
     pub function: u64,
-    /// The time spent in it and in what it called, in nanoseconds, of all threads together; a sum of
-    /// differences modulo 2^64. A clock that steps back makes some of these negative.
+    /// The time spent in it and its callees, in nanoseconds, summed over all threads; a sum of differences modulo 2^64.
+    /// A clock that steps back makes some of these negative.
     pub total_ns: u64,
 }
 
 impl Record<'_> {
-    /// Whether the name has no control characters, as hardly any has; bytes that are no name often do.
+    /// Whether the name has no control characters. Hardly any name has; bytes that are not a name often do.
     pub fn has_plain_name(&self) -> bool {
         !self.name.iter().any(u8::is_ascii_control)
     }
 }
 
-/// Takes fields off the front of a record.
+/// Reads fields from the start of a record.
 struct Fields<'a> {
     rest: &'a [u8],
     layout: Layout,
@@ -191,7 +189,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Layout {
-    /// What such a dump holds.
+    /// The kind of dump.
     pub const fn kind(&self) -> Kind {
         match self.name_bytes {
             Some(_) => Kind::Trace,
@@ -199,7 +197,7 @@ impl Layout {
         }
     }
 
-    /// The bytes of a record.
+    /// The size of a record in bytes.
     pub const fn size(&self) -> usize {
         match self.name_bytes {
             Some(name) => 10 + 3 * self.pointer.bytes() + name,
@@ -207,8 +205,8 @@ impl Layout {
         }
     }
 
-    /// The record of a trace that these bytes begin with; `None` if they are too few, or its type is
-    /// none, or the layout is a profile's.
+    /// The record of a trace at the start of these bytes; `None` if they are too few, the type is invalid, or the
+    /// layout is a profile's.
     pub fn record<'a>(&self, bytes: &'a [u8]) -> Option<Record<'a>> {
         let name_bytes = self.name_bytes?;
         let mut fields = Fields {
@@ -219,7 +217,7 @@ impl Layout {
         let (callee, caller) = (fields.pointer()?, fields.pointer()?);
         let time_ns = fields.number(8)?;
         let bits = fields.byte()?;
-        // Bit fields are laid out from the end where numbers begin.
+        // Bit fields are allocated from the end at which the byte order begins.
         let (priority_bits, cpu) = match self.order {
             ByteOrder::Little => (bits & 7, bits >> 3),
             ByteOrder::Big => (bits >> 5, bits & 31),
@@ -239,8 +237,8 @@ impl Layout {
         })
     }
 
-    /// The entry of a profile that these bytes begin with; `None` if they are too few, or its type is
-    /// another, or the layout is a trace's.
+    /// The entry of a profile at the start of these bytes; `None` if they are too few, the type is another, or the
+    /// layout is a trace's.
     pub fn entry(&self, bytes: &[u8]) -> Option<Entry> {
         let mut fields = Fields {
             rest: bytes,
@@ -255,15 +253,14 @@ impl Layout {
         })
     }
 
-    /// Whether these bytes can begin with a record of this layout: its type exists, its function is not
-    /// null, its time lies within two years of the target's start (a profile's total within as much of
-    /// zero), and behind the name of its thread there are only zeros. Of bytes that are no such record few
-    /// pass.
+    /// Whether these bytes can begin with a record of this layout: its type exists, its function is not null, its time
+    /// is within two years of the target's start (a profile's total within as much of zero), and the name of its thread
+    /// is followed only by zeros. Few bytes that are not a record pass.
     ///
-    /// The name itself may be any bytes: Zephyr copies what it is given (`k_thread_name_set`, `strncpy`),
-    /// and that may well be `"\x1b[1mnet"` or not be text at all.
+    /// The name itself may be any bytes: Zephyr copies the given name (`k_thread_name_set`, `strncpy`), which may be
+    /// `"\x1b[1mnet"` or not be text at all.
     pub fn fits(&self, bytes: &[u8]) -> bool {
-        /// What the highest byte of a time can't reach: 2^56 nanoseconds are 833 days.
+        /// Limit of plausible times: 2^56 nanoseconds are 833 days.
         const TIMES: u64 = 1 << 56;
         let Some(bytes) = bytes.get(..self.size()) else {
             return false;

@@ -1,34 +1,34 @@
-//! Where does a dump end, and what in it are records?
+//! Dump scanner: finds the records of a dump, and its end.
 //!
-//! The mark that ends a dump may as well occur inside a record: in an address, in the name of a thread.
-//! But all records are of one size, none begins as the mark does, and so at a place where a record ends
-//! the next byte tells. Inside of a record nothing is the end. Bytes that were lost on the way (there is
-//! no check sum) put all that follows out of step; then of the next places from which on two records follow one another
-//! the likeliest is taken (`place.rs`), and what lies between is damage, with its place and length.
+//! The mark that ends a dump may also occur inside a record: in an address, in the name of a thread. But all records
+//! have one size, and none begins like the mark, so the byte after a record is unambiguous, and a mark inside a record
+//! is ignored. Bytes lost in transport (there is no checksum) shift everything after them; then the best of the next
+//! offsets at which two records follow one another is chosen (`place.rs`), and the bytes before it are reported as
+//! damage, with position and length.
 
 use memchr::memmem;
 
 use crate::place::{Known, MARGIN, Position, WINDOW};
 use crate::{Kind, Layout};
 
-/// What stands before the records of a dump.
+/// Mark before the records of a dump.
 pub const BEGIN: &[u8; 4] = b"-*-#";
 
-/// What stands behind them; the target's console puts a line end (CR LF) behind it.
+/// Mark after the records; the target's console adds a line end (CR LF).
 pub const END: &[u8; 4] = b"-*-!";
 
 /// The end of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
-    /// Where its mark begins: the length of the records (and of what is damaged between them).
+    /// Offset of its mark: the length of the records (and of the damage between them).
     pub at: usize,
-    /// The offset of the first byte behind the mark and its line end, as far as that has come: where
-    /// only a part of it has, the rest of it comes next.
+    /// Offset of the first byte after the mark and its line end. If the line end has only partly arrived, the rest
+    /// comes next.
     pub behind: usize,
 }
 
 impl End {
-    /// The end whose mark begins here.
+    /// The end with a mark at this offset.
     pub(crate) fn new(body: &[u8], at: usize) -> Self {
         let behind = at + END.len();
         let line_end = body.get(behind..).unwrap_or_default();
@@ -44,17 +44,16 @@ impl End {
     }
 }
 
-/// Where the next dump begins: the offset just behind its mark, in or behind `from`.
+/// Finds the begin of the next dump: the offset directly after its mark, at or after `from`.
 ///
-/// The mark counts only before a record, the end of an empty dump, or the end of the bytes: a console can
-/// print it too.
+/// The mark counts only before a record, the end of an empty dump, or the end of the bytes: a console can print it too.
 pub fn find_begin(bytes: &[u8], from: usize) -> Option<usize> {
     let mut marks = memmem::find_iter(bytes.get(from..)?, BEGIN).map(|at| from + at);
     let mark = marks.find(|at| is_begin(bytes.get(*at..).unwrap_or_default()))?;
     Some(mark + BEGIN.len())
 }
 
-/// Whether a dump begins here, with its mark: what [`find_begin`] looks for.
+/// Whether a dump begins here, with its mark, as [`find_begin`] requires.
 pub fn is_begin(bytes: &[u8]) -> bool {
     bytes.strip_prefix(BEGIN).is_some_and(|body| {
         let empty = body.get(..END.len()).unwrap_or(body);
@@ -62,12 +61,12 @@ pub fn is_begin(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether the mark stands here with a line end, as it leaves the target.
+/// Whether the bytes begin with the end mark and a line end, as the target sends it.
 fn is_end(bytes: &[u8]) -> bool {
     bytes.starts_with(END) && matches!(bytes.get(END.len()), Some(b'\r' | b'\n'))
 }
 
-/// Where the first mark with its line end stands that ends a dump, or may do so.
+/// Offset of the first mark with a line end, which may be the end of a dump.
 pub fn find_end(body: &[u8]) -> Option<usize> {
     memmem::find_iter(body, END).find(|at| body.get(*at..).is_some_and(is_end))
 }
@@ -77,51 +76,50 @@ pub fn find_end(body: &[u8]) -> Option<usize> {
 pub enum Piece<'a> {
     /// A record.
     Record {
-        /// Where it begins.
+        /// Its offset.
         offset: usize,
         /// Its bytes, [`Layout::size`] of them.
         bytes: &'a [u8],
     },
-    /// Bytes that are no records, with records or the end behind them, or the mark that begins another
-    /// dump: this one may have broken off.
+    /// Bytes that are not records, followed by records, the end, or the mark of another dump, before which this one may
+    /// have been interrupted.
     Damage {
-        /// Where they begin.
+        /// Their offset.
         offset: usize,
-        /// How many they are.
+        /// Their number.
         bytes: usize,
     },
-    /// The bytes stop before the mark that ends the dump, inside of a record or of damage.
+    /// The bytes stop before the end mark, inside a record or damage.
     Cut {
-        /// Where what is incomplete begins.
+        /// Offset of the incomplete part.
         offset: usize,
-        /// How many bytes of it are there.
+        /// Number of its bytes that have arrived.
         bytes: usize,
     },
     /// The dump is complete.
     End(End),
 }
 
-/// What has come so far doesn't tell; what comes next will.
+/// The bytes so far are ambiguous; further bytes will decide.
 struct NotYet;
 
-/// The parts of a dump, one by one.
+/// Iterator over the parts of a dump.
 ///
-/// It ends after [`Piece::End`] or [`Piece::Cut`], or, if the bytes stop between two records, without
-/// either.
+/// It ends after [`Piece::End`] or [`Piece::Cut`], or without either if the bytes stop between two records.
 #[derive(Clone, Debug)]
 pub struct Walk<'a> {
     pub(crate) body: &'a [u8],
     layout: Layout,
     pub(crate) position: Position,
-    /// How many bytes from there on are damage for certain.
+    /// Number of bytes from there on that are certainly damaged.
     pub(crate) damaged: usize,
-    /// Whether more bytes may come.
+    /// Whether more bytes may arrive.
     pub(crate) more: bool,
     over: bool,
 }
 
 impl<'a> Walk<'a> {
-    /// The parts of a dump of this layout; `body` begins behind [`BEGIN`].
+    /// Creates a walk over a dump with this layout; `body` begins after [`BEGIN`].
     pub fn new(body: &'a [u8], layout: Layout) -> Self {
         Self {
             body,
@@ -133,7 +131,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The same from a place on where a walk was: what [`position`](Self::position) gave.
+    /// Continues a walk from a [`position`](Self::position).
     pub fn resume(body: &'a [u8], layout: Layout, position: Position) -> Self {
         Self {
             position,
@@ -141,12 +139,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Up to where the parts were given, those that end the walk not counted.
+    /// The position after the parts returned so far, except those that end the walk.
     pub const fn position(&self) -> Position {
         self.position
     }
 
-    /// The next part, if the bytes that are there tell what it is.
+    /// The next part, if the available bytes determine it.
     pub(crate) fn step(&mut self) -> Option<Piece<'a>> {
         let rest = self
             .body
@@ -178,9 +176,9 @@ impl<'a> Walk<'a> {
         })
     }
 
-    /// The bytes that a decision is made by: so many, but not beyond the first end at or behind `from`.
+    /// The bytes on which a decision is based: `length`, but not beyond the first end at or after `from`.
     ///
-    /// Were it made by all that are there, it would be another one while they still come.
+    /// If it were based on all available bytes, it would change while they still arrive.
     fn sight(&self, rest: &'a [u8], from: usize, length: usize) -> Result<&'a [u8], NotYet> {
         let near = rest.get(..length).unwrap_or(rest);
         let end = find_end(near.get(from..).unwrap_or_default());
@@ -191,12 +189,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// How many bytes it takes to choose between places no further than two records from here.
+    /// Number of bytes needed to choose between offsets up to two records from here.
     const fn sight_of_places(&self) -> usize {
         (WINDOW + 2) * self.layout.size() + END.len()
     }
 
-    /// How many bytes there are before records, the end, or another dump begin.
+    /// Number of damaged bytes before records, the end, or another dump begin.
     fn damaged_bytes(&mut self, rest: &'a [u8]) -> Result<Option<usize>, NotYet> {
         let size = self.layout.size();
         let mut first = self.damaged.max(1);
@@ -216,15 +214,15 @@ impl<'a> Walk<'a> {
         }
         let seen = self.sight(behind, 0, self.sight_of_places())?.len();
         let seen = rest.get(..first + seen).unwrap_or(rest);
-        // One record may be made of what is left of two, so that the right place is up to two later.
+        // The remains of two records may look like one, so the right offset is up to two records away.
         let known = Known::before(self.body, self.layout, &self.position);
         let best = self.best_place(seen, first..first + 2 * size, &known, WINDOW);
         Ok(best.map(|(skip, _)| skip))
     }
 
-    /// Whether records begin here out of step, or the end does, or another dump.
+    /// Whether records, the end, or another dump begin here, out of step.
     fn begins(&self, bytes: &'a [u8]) -> Result<bool, NotYet> {
-        // Out of step, a mark is the end only with its line end.
+        // Out of step, the mark must have its line end.
         if is_end(bytes) {
             return Ok(true);
         }
@@ -244,7 +242,7 @@ impl<'a> Walk<'a> {
         Ok(self.goes_on(seen))
     }
 
-    /// The likeliest of these places at which records go on, with its score.
+    /// The best of these offsets at which records continue, with its score.
     fn best_place(
         &self,
         rest: &'a [u8],
@@ -259,18 +257,18 @@ impl<'a> Walk<'a> {
         };
         let best = places.clone().filter_map(place);
         let (skip, score) = best.max_by_key(|(_, score)| *score)?;
-        // In step with it there may be a record before.
+        // There may be a record before it, in step with it.
         let earlier = skip.checked_sub(size).filter(|skip| places.contains(skip));
         let earlier = earlier.and_then(place);
         let earlier = earlier.filter(|(_, other)| other + MARGIN >= score);
         Some(earlier.unwrap_or((skip, score)))
     }
 
-    /// How many bytes there are before a place at which records begin for better reasons than here, where
-    /// they would fit, too: whole records' lengths but a few bytes were lost.
+    /// Number of bytes before an offset with a better score than this one, where records would fit, too: whole records
+    /// minus a few bytes were lost.
     fn better_place(&self, rest: &'a [u8]) -> Result<Option<usize>, NotYet> {
         let size = self.layout.size();
-        // The thread is nearly always that of the record before; a loss changes it.
+        // The thread is nearly always that of the previous record; after a loss it differs.
         let kept = match self.layout.name_bytes {
             Some(name) => name + self.layout.pointer.bytes(),
             None => 0,
@@ -288,9 +286,9 @@ impl<'a> Walk<'a> {
         if known.has_thread(&self.layout, rest) || self.layout.record(rest).is_some_and(begins) {
             return Ok(None);
         }
-        // Inside of a record that is in step nothing is the end.
+        // A mark inside a record that is in step is ignored.
         let seen = self.sight(rest, size, self.sight_of_places())?;
-        // A place from which on records also fit across the next damage is no better for that.
+        // An offset whose records also fit across the next damage is not better for that.
         let (here, records) = known.score(&self.layout, seen, WINDOW);
         let records = (records + 1).min(WINDOW);
         let best = self.best_place(seen, 1..2 * size, &known, records);
@@ -298,9 +296,9 @@ impl<'a> Walk<'a> {
         Ok(better.map(|(skip, _)| skip))
     }
 
-    /// Whether what fits here is the beginning of a record with the end of damage behind it: a name that
-    /// fills its field with whatever came, or with zeros, of a thread that was not heard of before and that
-    /// does not look like one, and behind it there is neither a record nor a mark.
+    /// Whether the apparent record here is the beginning of one record joined to the end of damage: its name fills the
+    /// field with arbitrary bytes or zeros, its thread is unknown and does not look like a new one, and neither a
+    /// record nor a mark follows.
     fn is_doubtful(&self, rest: &'a [u8]) -> Result<bool, NotYet> {
         let size = self.layout.size();
         let (Some(record), Some(field)) = (self.layout.record(rest), self.layout.name_bytes) else {
@@ -314,15 +312,15 @@ impl<'a> Walk<'a> {
         if known.has_thread(&self.layout, rest) || known.may_begin(&record) {
             return Ok(false);
         }
-        // Where the bytes stop nothing speaks against it.
+        // At the end of the bytes there is no evidence against it.
         let behind = self.sight(rest, size, 2 * size)?.get(size..);
         let behind = behind.unwrap_or_default();
         let mark = |mark: &[u8]| behind.starts_with(mark) || mark.starts_with(behind);
         Ok(!(mark(END) || mark(BEGIN) || behind.len() < size || self.layout.fits(behind)))
     }
 
-    /// Whether records go on here: one, and behind it another one or the end. A mark with its line end
-    /// inside of them is the end nevertheless; while bytes still come it is seen before they are whole.
+    /// Whether records continue here: one, followed by another one or the end. A mark with a line end inside them is
+    /// the end nevertheless; while bytes still arrive it is seen before they are complete.
     fn goes_on(&self, bytes: &[u8]) -> bool {
         let size = self.layout.size();
         let Some((record, behind)) = bytes.split_at_checked(size) else {

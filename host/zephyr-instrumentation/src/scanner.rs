@@ -1,40 +1,40 @@
-//! Where does a dump end of which the bytes still come?
+//! Incremental search for the end of a dump that is still being received.
 //!
-//! The same [`Walk`] as over all of it, which goes on where it was with every piece that comes. It decides
-//! nothing before the bytes are there that it decides by, so whatever the pieces are, the end is the same.
+//! It uses the same [`Walk`] as for a complete dump, and resumes it with every received piece. The walk decides nothing
+//! before the required bytes have arrived, so the result does not depend on the division into pieces.
 
 use crate::detect::SAMPLE;
 use crate::place::Position;
 use crate::scan::find_end;
 use crate::{END, End, Hints, Layout, Piece, Walk, detect, detect_undamaged};
 
-/// So often the records of a short dump are searched for that is damaged at its start: that is a lot of work.
+/// Maximum number of searches for the records of a short dump that is damaged at its start, because they are expensive.
 const SEARCHES: u32 = 16;
 
-/// Finds the end of a dump while its bytes come.
+/// Finds the end of a dump while it is being received.
 ///
-/// It is given all bytes behind [`BEGIN`](crate::BEGIN) again and again, with more at their end each time, and goes on
-/// where it was: the work is linear in the bytes.
+/// Each call receives all bytes after [`BEGIN`](crate::BEGIN), including new ones at the end, and continues after the
+/// last position: the total work is linear in the number of bytes.
 #[derive(Clone, Debug, Default)]
 pub struct Scanner {
     hints: Hints,
     layout: Option<Layout>,
-    /// Up to where the bytes are records or damage.
+    /// Position up to which the bytes are classified as records or damage.
     at: Position,
-    /// How many bytes from there on are damage for certain.
+    /// Number of bytes from there on that are certainly damaged.
     beyond: usize,
-    /// Up to where the marks were tried as the end while the layout wasn't known.
+    /// Offset up to which marks were tested while the layout was unknown.
     tried: usize,
-    /// How many searches were made for records behind damage.
+    /// Number of searches for records after damage.
     searches: u32,
-    /// Whether the bytes have no layout that is known.
+    /// Whether the bytes have no known layout.
     unknown: bool,
     records: u64,
     damaged: u64,
 }
 
 impl Scanner {
-    /// For a dump of which nothing has come yet.
+    /// Creates a scanner for a dump of which nothing has been received.
     pub fn new(hints: Hints) -> Self {
         Self {
             hints,
@@ -42,24 +42,24 @@ impl Scanner {
         }
     }
 
-    /// The layout of the records, once enough of them have come to be sure.
+    /// The layout of the records, once it is certain.
     pub const fn layout(&self) -> Option<Layout> {
         self.layout
     }
 
-    /// How many whole records have come.
+    /// Number of complete records received.
     pub const fn records(&self) -> u64 {
         self.records
     }
 
-    /// How many bytes between them were none.
+    /// Number of damaged bytes between them.
     pub const fn damaged(&self) -> u64 {
         self.damaged
     }
 
-    /// Looks at what has come since; `Some` when the end of the dump is among it.
+    /// Examines the new bytes; `Some` if they contain the end of the dump.
     ///
-    /// A dump that breaks off never ends here: the caller has to stop waiting at some time, and then asks
+    /// A dump that is interrupted never ends here: the caller must use a timeout, and then call
     /// [`silent`](Self::silent).
     pub fn advance(&mut self, body: &[u8]) -> Option<End> {
         if body.starts_with(END) {
@@ -81,21 +81,21 @@ impl Scanner {
         loop {
             let rest = walk.body.get(walk.position.at..).unwrap_or_default();
             if rest.len() < layout.size() && !rest.starts_with(END) {
-                // It may become a record; what looks like the mark in it is none then. (If it is one,
-                // and bytes before it were lost, only the silence behind it can tell.)
+                // It may become a record, which then contains the apparent mark. (If it is the mark, and bytes before
+                // it were lost, only silence after it can tell.)
                 return None;
             }
             match walk.step() {
                 Some(Piece::Record { .. }) => self.records += 1,
                 Some(Piece::Damage { bytes, .. }) => self.damaged += bytes as u64,
                 Some(Piece::End(end)) => return Some(end),
-                // What has not come whole yet, or damage that goes on.
+                // An incomplete part, or damage that continues.
                 Some(Piece::Cut { .. }) | None => return None,
             }
         }
     }
 
-    /// The end where there is nothing that is known: only the mark with its line end can tell.
+    /// The end of a dump without a known layout: it needs the mark with its line end.
     fn mark_alone(&mut self, body: &[u8]) -> Option<End> {
         if !self.unknown {
             return None;
@@ -105,8 +105,8 @@ impl Scanner {
         at.map(|at| End::new(body, at))
     }
 
-    /// The end of a dump behind which there was silence: nothing more comes, so what might have become
-    /// a record is damage, and a mark with its line end in it is the end. `None` if the dump broke off.
+    /// Finds the end of a dump after a timeout: nothing follows, so a possible beginning of a record is damage, and a
+    /// mark with its line end in it is the end. `None` if the dump was interrupted.
     pub fn silent(&mut self, body: &[u8]) -> Option<End> {
         if let Some(end) = self.advance(body) {
             return Some(end);
@@ -124,7 +124,7 @@ impl Scanner {
         .next()
     }
 
-    /// Settles on a layout when there are enough bytes, or the dump is shorter than that.
+    /// Detects the layout once there are enough bytes, or the dump is shorter than that.
     fn find_layout(&mut self, body: &[u8]) -> Option<Layout> {
         if self.unknown {
             return None;
@@ -137,11 +137,11 @@ impl Scanner {
         }
         while self.layout.is_none() {
             let at = find_end(body.get(self.tried..)?).map(|at| self.tried + at);
-            // The last bytes may be a mark's first.
+            // The last bytes may be the beginning of a mark.
             self.tried = at.map_or(body.len().saturating_sub(END.len()), |at| at + 1);
             let short = body.get(..at? + END.len() + 1)?;
-            // The mark may stand in a record's bytes as well, in the name of a thread: only right behind a
-            // record it is the end. (Where bytes were lost before it, the next mark or the silence tells.)
+            // The mark may also be part of a record, in the name of a thread: only directly after a record it is the
+            // end. (If bytes before it were lost, the next mark or silence decides.)
             let ends = |layout: &Layout| ends_in_step(short, *layout);
             self.layout = detect_undamaged(short, &self.hints).filter(ends);
             if self.layout.is_none() && self.searches < SEARCHES {
@@ -153,7 +153,7 @@ impl Scanner {
     }
 }
 
-/// Whether these bytes are a dump that ends right behind a record, with whatever damage further up.
+/// Whether these bytes are a dump that ends directly after a record, with any damage before.
 fn ends_in_step(body: &[u8], layout: Layout) -> bool {
     let mut walk = Walk::new(body, layout);
     loop {

@@ -428,7 +428,7 @@ impl<'m> Adapter<'m> {
             members.any(|member| is_first(&member.name) || is_first(&member.declared))
         };
         let root = |scope| self.metadata.scope(self.stream, self.event, scope);
-        // Structures between the location and the root of the scope that contains the field.
+        // Structures between the location and the root of its scope.
         let inner = (1..=self.around).any(|length| {
             let steps = self.steps.get(..length).unwrap_or_default();
             match root(self.scope).and_then(|root| root.at(steps)) {
