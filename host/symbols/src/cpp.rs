@@ -1,10 +1,10 @@
-//! C++ names of the Itanium ABI (GCC and Clang) as `c++filt` writes them.
+//! Demangler for C++ names of the Itanium ABI (GCC and Clang), with the output format of `c++filt`.
 //!
-//! A mangled name is read into nodes ([`parse`]), and these are written ([`print`]). Parameters of templates are resolved
-//! when they are written, in the template whose function is written at that moment.
+//! A mangled name is parsed into nodes ([`parse`]), which are then printed ([`print`]). Template parameters are
+//! resolved when they are printed, in the template whose function is being printed.
 //!
-//! Names are compressed by reference to their own parts, so that a short one can be made to fill all memory, or to nest
-//! without end: what is longer or deeper than a limit is not demangled.
+//! Names are compressed by references to their own parts, so that a short one can expand to fill all memory, or nest
+//! endlessly: names beyond the length or depth limits are not demangled.
 
 mod expressions;
 mod functions;
@@ -18,13 +18,13 @@ mod values;
 use parse::Parser;
 use print::Printer;
 
-/// The most bytes of a mangled or demangled name.
+/// Maximum length in bytes of a mangled or demangled name.
 const LONGEST: usize = 16 * 1024;
 
-/// How deep a name may nest.
+/// Maximum depth of nesting.
 const DEEPEST: u32 = 400;
 
-/// The number of a node.
+/// Index of a node.
 type Id = u32;
 
 /// Qualifiers of a type or of a member function.
@@ -40,9 +40,9 @@ struct Qualifiers {
 /// A part of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Node<'a> {
-    /// What is written as it is.
+    /// Text that is printed unchanged.
     Text(&'a str),
-    /// An operator's sign behind the word `operator`.
+    /// An operator's sign after the word `operator`.
     Operator(&'static str),
     /// A conversion to a type.
     Conversion(Id),
@@ -50,18 +50,18 @@ enum Node<'a> {
     LiteralOperator(&'a str),
     /// `scope::name`.
     Nested(Id, Id),
-    /// A name with arguments, which are [`Node::List`]s.
+    /// A name with template arguments, which are [`Node::List`]s.
     Template(Id, Id),
-    /// Arguments, of which one may be a list: a pack.
+    /// Arguments, one of which may be a list: a pack.
     List(Vec<Id>),
-    /// A parameter of the template whose function is written.
+    /// A parameter of the template whose function is being printed.
     TemplateParameter(usize),
     /// The constructor or destructor of a class.
     Constructor {
         class: Id,
         destructor: bool,
     },
-    /// What is inside of a function.
+    /// An entity inside a function.
     Local {
         function: Id,
         entity: Id,
@@ -79,18 +79,18 @@ enum Node<'a> {
     Tagged(Id, &'a str),
     /// `name@module`.
     InModule(Id, String),
-    /// A function: its name, what it returns where that is part of its name, and its parameters.
+    /// A function: its name, its return type if that is part of its name, and its parameters.
     Function {
         name: Id,
         returns: Option<Id>,
         parameters: Id,
         qualifiers: Qualifiers,
     },
-    /// Something that the compiler made for something else.
+    /// An entity that the compiler generated for another one.
     Special(&'static str, Id),
     /// `construction vtable for a-in-b`.
     Construction(Id, Id),
-    /// A name and what was appended to a copy of it.
+    /// A name with the suffix of a copy of it.
     Clone(Id, &'a str),
 
     Qualified(Id, Qualifiers),
@@ -110,7 +110,7 @@ enum Node<'a> {
     Array(Option<Id>, Id),
     Vector(Id, Id),
     MemberPointer(Id, Id),
-    /// What stands for as many as a pack has.
+    /// An expansion: one instance for each element of a pack.
     Expansion(Id),
 
     /// The n-th parameter of the function; 0: `this`.
@@ -136,7 +136,7 @@ enum Node<'a> {
         kind: Id,
         initializer: Option<Id>,
     },
-    /// How many a pack has.
+    /// The number of elements of a pack.
     PackSize(Id),
     Fold {
         sign: &'static str,
@@ -148,9 +148,9 @@ enum Node<'a> {
     DesignatedIndex(Id, Id),
 }
 
-/// A C++ name as the source has it, from the mangled one that begins with `_Z`; `None` if it is none, or beyond the limits.
+/// Demangles a C++ name that begins with `_Z`; `None` if it is invalid, or beyond the limits.
 pub(crate) fn demangle(mangled: &str) -> Option<String> {
-    // Leading underscores more are how some object formats mark every C name.
+    // Some object formats prefix every C name with additional underscores.
     let prefixes = ["_Z", "__Z", "___Z"].iter();
     let name = prefixes
         .filter_map(|prefix| mangled.strip_prefix(prefix))

@@ -1,4 +1,4 @@
-//! Core dumps: ELF files with what was in memory.
+//! Core dumps: ELF files with the content of memory.
 
 use object::{Object, ObjectKind, ObjectSegment};
 
@@ -6,8 +6,8 @@ use crate::elf::MAGIC;
 use crate::error::ElfError;
 use crate::program::{Loaded, Program, parse, range};
 
-/// The memory in a core dump (an ELF file of that kind): where it was, and where in the file it
-/// stands. `None` if it is no core dump.
+/// Reads the memory of a core dump (an ELF file of that kind): addresses, with ranges of the file. `None` if the file
+/// is not a core dump.
 ///
 /// # Errors
 /// When it is an ELF file, and damaged.
@@ -29,13 +29,13 @@ pub fn core_memory(data: &[u8]) -> Result<Option<Vec<Loaded>>, ElfError> {
     Ok(Some(segments.collect()))
 }
 
-/// The memory does not fit into a core dump of its program's class.
+/// Error: the memory does not fit into a core dump of its program's class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected at most 65534 parts of memory, at addresses of the program's width")]
 pub struct TooLarge;
 
-/// A core dump of `program` with these parts of its memory, each with its address: what debuggers write, without
-/// registers.
+/// Creates a core dump of `program` with these parts of its memory, each with its address, in the format of debuggers,
+/// without registers.
 ///
 /// (System V Application Binary Interface, chapters "Object Files" and "Program Loading"; a header `PT_LOAD` for each
 /// part.)
@@ -61,9 +61,9 @@ pub fn core_dump(program: &Program, memory: &[(u64, Vec<u8>)]) -> Result<Vec<u8>
         .filter(|count| *count < u16::MAX);
     let parts = parts.ok_or(TooLarge)?;
     out.number(ET_CORE, 2)?;
-    // The machine and the version are the program's.
+    // Machine and version are copied from the program.
     out.bytes.extend(header.get(18..24).unwrap_or_default());
-    // No entry; program headers behind this one; no sections.
+    // No entry; program headers after this one; no sections.
     for word in [0, header_bytes, 0] {
         out.word(word)?;
     }
@@ -93,10 +93,10 @@ pub fn core_dump(program: &Program, memory: &[(u64, Vec<u8>)]) -> Result<Vec<u8>
     Ok(out.bytes)
 }
 
-/// Numbers as a program's machine has them.
+/// Writes numbers in the byte order and width of a program's machine.
 struct Writer {
     bytes: Vec<u8>,
-    /// Bytes of an address.
+    /// Size of an address in bytes.
     word: usize,
     big_endian: bool,
 }
@@ -125,7 +125,7 @@ impl Writer {
 mod tests {
     use super::*;
 
-    /// An ELF file of no sections: enough to say which machine it is for.
+    /// An ELF file without sections, sufficient to specify a machine.
     fn program(wide: bool, big_endian: bool) -> Program {
         let mut out = Writer {
             bytes: b"\x7fELF".to_vec(),

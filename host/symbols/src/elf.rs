@@ -1,4 +1,4 @@
-//! ELF files: symbols, where debug information and constants stand, build id.
+//! ELF reader: symbols, ranges of debug information and constants, build id.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,13 +17,13 @@ use crate::lines::{Lines, Packed, Section, section_names};
 use crate::linkage;
 use crate::table::{Binding, Candidate, Table};
 
-/// How every ELF file begins.
+/// Magic number at the start of every ELF file.
 pub(crate) const MAGIC: [u8; 4] = *b"\x7fELF";
 
-/// Whether this begins as every ELF file does.
+/// Checks the magic number.
 ///
 /// # Errors
-/// When it doesn't: with what it begins instead.
+/// When it is missing: with the bytes found instead.
 pub(crate) fn check_magic(data: &[u8]) -> Result<(), ElfError> {
     if data.starts_with(&MAGIC) {
         return Ok(());
@@ -39,7 +39,7 @@ pub(crate) fn read(data: Arc<[u8]>) -> Result<File, ElfError> {
         bytes: data.len(),
         message: error.to_string(),
     };
-    // The class, byte 4, tells the width of addresses; 2 is 64 bits.
+    // The class, byte 4, is the width of addresses; 2 is 64 bits.
     if data.get(4) == Some(&2) {
         let file = ElfFile64::<Endianness>::parse(&*data).map_err(damaged)?;
         image(&file, &data)
@@ -91,7 +91,7 @@ fn image<'d>(file: &impl Object<'d>, data: &Arc<[u8]>) -> Result<File, ElfError>
     })
 }
 
-/// The flags of a section: whether it is loaded, writable, code.
+/// Flags of a section: loaded, writable, code.
 struct Flags {
     alloc: bool,
     write: bool,
@@ -99,8 +99,8 @@ struct Flags {
 }
 
 fn flags<'d>(section: &impl ObjectSection<'d>) -> Flags {
-    // The kind that `object` tells mixes in whether there are contents; files that hold only debug
-    // information have none, and their symbols count all the same.
+    // The kind that `object` returns depends on whether there is content; files with only debug information have none,
+    // and their symbols are valid all the same.
     let SectionFlags::Elf { sh_flags, .. } = section.flags() else {
         return Flags {
             alloc: false,
@@ -115,8 +115,8 @@ fn flags<'d>(section: &impl ObjectSection<'d>) -> Flags {
     }
 }
 
-/// Whether a section stands in memory at its address. (That address does not tell: it is 0 for those
-/// that don't, and for the first one of a program in flash that begins at 0.)
+/// Whether a section is in memory at its address. (The address alone is not enough: it is 0 for sections that aren't,
+/// and for the first one of a program in flash that begins at 0.)
 pub(crate) fn is_in_memory<'d>(section: &impl ObjectSection<'d>) -> bool {
     flags(section).alloc
 }
@@ -131,7 +131,7 @@ pub(crate) fn is_code<'d>(section: &impl ObjectSection<'d>) -> bool {
     flags(section).code
 }
 
-/// The symbols that may name functions: those marked as such, and labels in code.
+/// Candidates for function names: symbols marked as functions, and labels in code.
 fn candidates<'d>(file: &impl Object<'d>, thumb: bool) -> Vec<Candidate> {
     let mut found = Vec::new();
     let dynamic = file
@@ -139,8 +139,7 @@ fn candidates<'d>(file: &impl Object<'d>, thumb: bool) -> Vec<Candidate> {
         .map(|symbol| candidate(file, &symbol, thumb));
     let all = file.symbols().map(|symbol| candidate(file, &symbol, thumb));
     found.extend(all.flatten());
-    // A stripped file still has the symbols that it offers to others; in any other file they are
-    // the same again.
+    // A stripped file still has its dynamic symbols; in any other file they are duplicates.
     found.extend(dynamic.flatten());
     found.extend(linkage::stubs(file));
     found
@@ -166,7 +165,7 @@ fn candidate<'d>(
         SymbolSection::Section(index) => {
             let section = file.section_by_index(index).ok()?;
             let limit = section.address().saturating_add(section.size());
-            // A label behind the last byte (`_etext`) belongs to nothing.
+            // A label after the last byte (`_etext`) is not part of the section.
             let inside = (section.address()..limit).contains(&address);
             let label = flags(&section).code && inside;
             if !(function || label) {
@@ -174,7 +173,7 @@ fn candidate<'d>(
             }
             limit
         }
-        // Functions in ROM, which linker scripts define by their addresses.
+        // Functions in ROM, defined by addresses in linker scripts.
         SymbolSection::Absolute if function => u64::MAX,
         _ => return None,
     };
@@ -205,13 +204,13 @@ fn not_thumb<'d>(file: &impl Object<'d>) -> Vec<u64> {
     even
 }
 
-/// Whether it is a name for people: not empty, and not one of the marks that tell code from data
-/// (`$t`, `$d.1`) or that assemblers generate.
+/// Whether it is a name to show: neither empty nor one of the markers that distinguish code from data (`$t`, `$d.1`) or
+/// that assemblers generate.
 fn is_name(name: &str) -> bool {
     !name.is_empty() && !name.starts_with('$') && !name.starts_with(".L")
 }
 
-/// `__executable_start`, or else the lowest address that is loaded.
+/// `__executable_start`, or else the lowest loaded address.
 fn link_base<'d>(file: &impl Object<'d>) -> u64 {
     let start = file
         .symbol_by_name("__executable_start")
@@ -220,7 +219,7 @@ fn link_base<'d>(file: &impl Object<'d>) -> u64 {
     start.or_else(lowest).unwrap_or(0)
 }
 
-/// Where a program declares events of its own (`kymo_event.h`), and whether it is big-endian.
+/// Range of the section in which a program declares its own events (`kymo_event.h`), and whether it is big-endian.
 fn declared<'d>(file: &impl Object<'d>) -> Option<(Range<usize>, bool)> {
     let (offset, size) = file.section_by_name(".kymo.events")?.file_range()?;
     let start = usize::try_from(offset).ok()?;
@@ -228,7 +227,7 @@ fn declared<'d>(file: &impl Object<'d>) -> Option<(Range<usize>, bool)> {
     Some((start..end, !file.is_little_endian()))
 }
 
-/// What is loaded from the file and cannot be written.
+/// Loaded ranges of the file that are read-only.
 fn constants<'d>(file: &impl Object<'d>) -> Vec<Constant> {
     let constant = file.sections().filter(|section| {
         let flags = flags(section);

@@ -1,82 +1,81 @@
-//! What can be wrong with a file of symbols.
+//! Errors of symbol files.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why there are no symbols.
+/// Reason why symbols cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Io {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The file begins as an ELF file does, but cannot be used.
+    /// The file begins like an ELF file, but cannot be used.
     #[error("{}: {source}", path.display())]
     ElfFile {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: ElfError,
     },
-    /// The file is not an ELF file, and not a list of symbols either.
+    /// The file is neither an ELF file nor a list of symbols.
     #[error("{}: {source}", path.display())]
     TextFile {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         source: TextError,
     },
 }
 
-/// What is wrong with an ELF file.
+/// Error in an ELF file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ElfError {
-    /// It does not begin with the four magic bytes.
+    /// It does not begin with the magic number.
     #[error("not an ELF file: expected the bytes 7f 45 4c 46 at offset 0, found {}", hex(.found))]
     NotElf {
-        /// What is there instead: up to 4 bytes.
+        /// The bytes found instead, up to 4.
         found: Vec<u8>,
     },
-    /// It is cut short or damaged.
+    /// It is truncated or damaged.
     #[error("damaged ELF file ({bytes} bytes): {message}")]
     Damaged {
         /// The size of the file in bytes.
         bytes: usize,
-        /// What does not fit.
+        /// The inconsistency.
         message: String,
     },
-    /// It holds something else than a program: in an object file, for one, nothing has an address
-    /// yet.
+    /// It is not a linked program: in an object file, for example, nothing has an address yet.
     #[error("expected an executable or a shared object, found {found}")]
     WrongKind {
-        /// What it is.
+        /// The kind of file found.
         found: &'static str,
     },
 }
 
-/// What is wrong with a list of symbols.
+/// Error in a list of symbols.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TextError {
-    /// Nothing in it reads as a symbol.
+    /// No line is a symbol.
     #[error(
         "no symbols found in {lines} lines: expected an ELF file, the output of nm, a map of GNU \
          ld, System.map or kallsyms"
     )]
     NoSymbols {
-        /// How many lines were looked at.
+        /// Number of lines examined.
         lines: usize,
     },
     /// It is not text.
     #[error("neither an ELF file nor text: expected UTF-8, found another byte at offset {offset}")]
     NotText {
-        /// The offset of the first byte that is none.
+        /// The offset of the first invalid byte.
         offset: usize,
     },
     /// The kernel hid its addresses.
@@ -84,7 +83,7 @@ pub enum TextError {
         "all {symbols} addresses are 0: the kernel hides them (kernel.kptr_restrict), read it as root"
     )]
     HiddenAddresses {
-        /// How many symbols there are.
+        /// Number of symbols.
         symbols: usize,
     },
 }

@@ -4,15 +4,15 @@ use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
-/// The largest file of symbols that is read, in bytes: 4 GiB.
+/// Maximum size in bytes of a symbol file: 4 GiB.
 pub const LARGEST_FILE: u64 = 4 << 30;
 
-/// Reads a regular file, or what a shell hands over below `/dev/fd`, of `largest` bytes at most.
+/// Reads a regular file, or a descriptor that a shell passes below `/dev/fd`, of at most `largest` bytes.
 ///
 /// # Errors
-/// When it is a device, a socket or a FIFO, which may never end; when it is larger; those of reading.
+/// When it is a device, a socket or a FIFO, which may never end; when it is larger; when reading fails.
 pub fn read_file(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
-    // Opening a FIFO waits for a writer; what is below these is open already.
+    // Opening a FIFO waits for a writer; descriptors below these paths are open already.
     let is_open = ["/dev/fd", "/proc/self/fd", "/dev/stdin"];
     let is_open = is_open.iter().any(|place| path.starts_with(place));
     let about = std::fs::metadata(path)?;

@@ -1,4 +1,4 @@
-//! One file of symbols, and where it lies.
+//! One symbol file, and its place in memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,77 +9,77 @@ use crate::jumps::UnmarkedJumps;
 use crate::lines::{Lines, Location};
 use crate::table::Table;
 
-/// Where a file lies that only part of a trace has: a process, a machine.
+/// Place of a file that only one part of a trace has: a process, a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The space.
     pub space: SpaceId,
-    /// Which of its [mappings](kymo_event::Space::mappings); `None` for the program of a space that has none.
+    /// Index of its [mapping](kymo_event::Space::mappings); `None` for the program of a space without mappings.
     pub mapping: Option<u32>,
 }
 
-/// A file in memory. Several processes can have the same file, each somewhere else.
+/// A file loaded in memory. Several processes can have the same file, each at another address.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
     pub file: Arc<File>,
-    /// What to add to a link-time address to get the run-time address, modulo 2^64.
+    /// Difference of run-time and link-time addresses, modulo 2^64.
     pub bias: u64,
-    /// Where it lies; `None` if it holds for the whole trace.
+    /// Its place; `None` if it applies to the whole trace.
     pub place: Option<Place>,
 }
 
-/// What is known of one program, at its link-time addresses.
+/// Contents of one program, at its link-time addresses.
 #[derive(Debug, Default)]
 pub(crate) struct File {
     /// Its functions.
     pub table: Table,
-    /// Files and lines, if it is an ELF file.
+    /// Files and lines, for an ELF file.
     pub lines: Option<Lines>,
-    /// Locations that a list of symbols gives by itself (`nm -l`), by address.
+    /// Locations in a list of symbols (`nm -l`), by address.
     pub listed: Vec<(u64, Location)>,
     /// The build id.
     pub build_id: Option<Vec<u8>>,
-    /// Where the text starts, and whether the program may have been loaded elsewhere.
+    /// Start of the text, and whether the program may be loaded elsewhere.
     pub base: Base,
     /// Whether bit 0 of a code address is the Thumb bit.
     pub thumb: bool,
-    /// The link-time addresses of functions whose code is not Thumb's though other code is; sorted.
+    /// The sorted link-time addresses of functions with Arm code, in a program that also has Thumb code.
     pub not_thumb: Vec<u64>,
-    /// By what it jumps without the trace telling.
+    /// Calls of `longjmp` that the trace does not record.
     pub unmarked_jumps: Option<UnmarkedJumps>,
     /// By what it changes its stack for another one.
     pub switches_stacks: Option<&'static str>,
-    /// What is constant in memory and stands in the file.
+    /// Constant memory with content in the file.
     pub constants: Vec<Constant>,
-    /// Where in the file the program declares events of its own, and whether it is big-endian.
+    /// Range of the program's own event declarations in the file, and whether it is big-endian.
     pub declared: Option<(Range<usize>, bool)>,
-    /// The file, as far as it is needed.
+    /// The file's content, as far as it is needed.
     pub data: Arc<[u8]>,
 }
 
 /// The link-time address that corresponds to the target's `text_base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Base {
-    /// The program runs where it was linked.
+    /// The program runs at its link-time addresses.
     #[default]
     Fixed,
-    /// The program is position-independent; this is its `__executable_start` or, without that
-    /// symbol, the start of what is loaded.
+    /// The program is position-independent; this is its `__executable_start` or, without that symbol, the lowest loaded
+    /// address.
     Movable(u64),
 }
 
-/// A range of memory that the program cannot change.
+/// A read-only range of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Constant {
     /// Its link-time address.
     pub address: u64,
-    /// Where in the file it stands.
+    /// Its range in the file.
     pub file: Range<usize>,
 }
 
 impl File {
-    /// What to add to its addresses where its text starts at this run-time address: programs that are linked for
-    /// fixed addresses stay where they are. `None` if that cannot be: files are loaded at whole pages.
+    /// The bias if its text starts at this run-time address; 0 for programs linked for fixed addresses. `None` if that
+    /// is impossible: files are loaded at whole pages.
     pub fn bias_at(&self, start: Addr) -> Option<u64> {
         const PAGE: u64 = 4096;
         let Base::Movable(base) = self.base else {
@@ -91,7 +91,7 @@ impl File {
 }
 
 impl From<File> for Image {
-    /// Where it was linked.
+    /// Places it at its link-time addresses.
     fn from(file: File) -> Self {
         Self {
             file: Arc::new(file),
@@ -102,17 +102,17 @@ impl From<File> for Image {
 }
 
 impl Image {
-    /// The link-time address that a run-time address stands for.
+    /// Converts a run-time address to a link-time address.
     pub fn link_time(&self, run_time: u64) -> u64 {
         run_time.wrapping_sub(self.bias)
     }
 
-    /// The run-time address of a link-time address.
+    /// Converts a link-time address to a run-time address.
     pub fn run_time(&self, link_time: u64) -> u64 {
         link_time.wrapping_add(self.bias)
     }
 
-    /// The link-time address of code, without its mode bit.
+    /// Converts an address of code to a link-time address, without its mode bit.
     pub fn code(&self, run_time: u64) -> u64 {
         let address = self.link_time(run_time);
         if self.file.thumb {
@@ -122,9 +122,8 @@ impl Image {
         }
     }
 
-    /// What a pointer to the function at this link-time address holds at run time, if the file tells. A
-    /// list of symbols without Thumb bits may be of a program that has none, or of a tool that takes
-    /// them off.
+    /// The run-time value of a pointer to the function at this link-time address, if the file tells. A list of symbols
+    /// without Thumb bits may be of a program that has none, or from a tool that clears them.
     pub fn pointer(&self, function: u64) -> Option<u64> {
         let thumb = self.file.thumb && self.file.not_thumb.binary_search(&function).is_err();
         let tells = self.file.thumb || self.file.lines.is_some();

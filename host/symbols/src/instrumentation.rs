@@ -1,8 +1,9 @@
-//! Which functions of a program call the hooks that compilers insert, and whether the program has these hooks itself.
+//! Detects which functions of a program call the hooks that compilers insert, and whether the program defines these
+//! hooks.
 //!
 //! A program can be compiled with hooks and still record nothing: the C library has empty hooks of its own, and the
-//! linker takes what it finds first. This reads from the file alone how many functions call which hook, and where the
-//! hook is.
+//! linker uses the first definition. This module determines from the file alone how many functions call which hook, and
+//! where the hook is.
 
 mod calls;
 
@@ -18,7 +19,8 @@ use crate::elf::{check_magic, is_code};
 use crate::error::ElfError;
 use crate::linkage;
 
-/// What compilers call at the beginning and end of functions: `-finstrument-functions`, then the forms of `-pg`.
+/// Functions that compilers call at the beginning and end of functions: for `-finstrument-functions`, then the variants
+/// of `-pg`.
 pub const HOOKS: [&str; 6] = [
     "__cyg_profile_func_enter",
     "__cyg_profile_func_exit",
@@ -28,27 +30,27 @@ pub const HOOKS: [&str; 6] = [
     "__gnu_mcount_nc",
 ];
 
-/// The section that every program with Kymo's recorder has.
+/// A section that every program with Kymo's recorder has.
 const NOTE: &str = ".note.kymo";
 
-/// What a program's file says of its hooks.
+/// Hooks of a program, as found in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instrumentation {
-    /// The processor that it is for.
+    /// Its processor architecture.
     pub architecture: Architecture,
     /// Whether addresses have 64 bits.
     pub is_64: bool,
-    /// What kind of file it is.
+    /// Kind of file.
     pub kind: FileKind,
     /// Whether Kymo's recorder is linked to it.
     pub has_recorder: bool,
-    /// How many functions its symbols name.
+    /// Number of functions in its symbols.
     pub functions: u64,
-    /// The hooks that it calls or has, in the order of [`HOOKS`].
+    /// The hooks that it calls or defines, in the order of [`HOOKS`].
     pub hooks: Vec<Hook>,
-    /// The libraries that it needs, in the order in which the dynamic linker searches them.
+    /// The libraries that it needs, in the search order of the dynamic linker.
     pub needed: Vec<String>,
-    /// Folders in which they are looked for, with `$ORIGIN` as it is.
+    /// Library search path, with `$ORIGIN` unexpanded.
     pub search: Vec<String>,
     /// Its build id.
     pub build_id: Option<Vec<u8>>,
@@ -59,7 +61,7 @@ pub struct Instrumentation {
 pub enum FileKind {
     /// It runs without a dynamic linker: firmware, or a static program.
     Static,
-    /// A program to which the dynamic linker adds libraries.
+    /// A program with libraries that the dynamic linker loads.
     Dynamic,
     /// A shared library or plug-in.
     Library,
@@ -70,27 +72,27 @@ pub enum FileKind {
 pub struct Hook {
     /// Its name.
     pub name: &'static str,
-    /// How often it is called; `None` where calls are not recognised on this processor.
+    /// Its calls; `None` if calls are not recognised for this architecture.
     pub calls: Option<Calls>,
-    /// Where it is.
+    /// Its definition.
     pub place: HookPlace,
 }
 
 /// Calls of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Calls {
-    /// Places in the code.
+    /// Number of call sites.
     pub sites: u64,
-    /// Functions with a name in which these are.
+    /// Number of named functions that contain these.
     pub functions: u64,
 }
 
-/// Where a hook is.
+/// Location of a hook's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HookPlace {
     /// In the file.
     Own {
-        /// It returns at once, as those of the C library do.
+        /// Whether it returns at once, as those of the C library do.
         empty: bool,
     },
     /// In a library, or in the program that loads this one.
@@ -101,7 +103,7 @@ impl Instrumentation {
     /// Reads a linked ELF file.
     ///
     /// # Errors
-    /// When it is none, or damaged.
+    /// When it is not an ELF file, or damaged.
     pub fn of(data: &[u8]) -> Result<Self, ElfError> {
         check_magic(data)?;
         let damaged = |error: object::Error| ElfError::Damaged {
@@ -117,13 +119,13 @@ impl Instrumentation {
         }
     }
 
-    /// Whether the file has a hook that other files can use.
+    /// Whether the file exports a hook to other files.
     pub fn offers(&self, hook: &str) -> bool {
         let own = |it: &&Hook| matches!(it.place, HookPlace::Own { .. });
         self.hooks.iter().filter(own).any(|it| it.name == hook)
     }
 
-    /// Whether a library is for the same kind of processor.
+    /// Whether a library is for the same architecture.
     pub fn fits(&self, library: &Self) -> bool {
         (self.architecture, self.is_64) == (library.architecture, library.is_64)
     }
@@ -161,12 +163,12 @@ fn read<'d>(file: &impl Object<'d>) -> Result<Instrumentation, ElfError> {
     })
 }
 
-/// What the dynamic linker reads.
+/// Content of the dynamic section.
 #[derive(Debug, Default)]
 struct Dynamic {
     needed: Vec<String>,
     search: Vec<String>,
-    /// A program that is linked like a library, so that it can be loaded anywhere.
+    /// Whether it is a program linked like a library, so that it can be loaded anywhere.
     is_program: bool,
 }
 

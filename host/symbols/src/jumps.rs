@@ -1,16 +1,15 @@
-//! Whether a program jumps by `longjmp` without telling the trace of it.
+//! Detects programs that call `longjmp` without recording it in the trace.
 //!
-//! The recorder counts how deep the calls are, so that an exit need not name its function where a
-//! reader knows it. A `longjmp` leaves functions without an exit: where it is not marked, the count
-//! stays too high, and exits behind it are taken for those of functions that were left. The marks come
-//! from wrappers, which `libkymo.a` has and the linker puts in with `--wrap`. Nothing in a trace tells
-//! that they are missing, but the program does.
+//! The recorder counts the depth of calls, so that an exit need not name its function if a reader knows it. A `longjmp`
+//! abandons functions without an exit: unless it is marked, the count stays too high, and later exits are attributed to
+//! abandoned functions. Wrappers in `libkymo.a`, which the linker inserts with `--wrap`, write the marks. A trace does
+//! not show that they are missing, but the program does.
 //!
-//! That `__wrap_longjmp` is there does not say that it is used (without `--gc-sections` the library's
-//! are always there), nor that `longjmp` is there that it is called (`-u` fetches it in any case). So
-//! where the function is in the file, its code is searched for what leads to it from outside of the
-//! wrappers. Where it is imported, the linker tells: what is used has a relocation, and without
-//! `--wrap` the wrapper's reference to `__real_longjmp` stays undefined.
+//! The presence of `__wrap_longjmp` does not prove that it is used (without `--gc-sections` the library's wrappers are
+//! always linked), and the presence of `longjmp` does not prove that it is called (`-u` links it in any case). So if
+//! the function is in the file, its code is searched for calls from outside of the wrappers. If it is imported, the
+//! symbol table tells: a used function has a relocation, and without `--wrap` the wrapper's reference to
+//! `__real_longjmp` stays undefined.
 
 use std::ops::Range;
 
@@ -20,37 +19,36 @@ use object::{
 
 use crate::elf::is_code;
 
-/// The names that C libraries have for `longjmp`, as the linker sees them.
+/// Names of `longjmp` in C libraries, as the linker sees them.
 const JUMPS: [&str; 4] = ["longjmp", "_longjmp", "siglongjmp", "__longjmp_chk"];
 
-/// The names that C libraries have for `setjmp`.
+/// Names of `setjmp` in C libraries.
 const PLACES: [&str; 3] = ["setjmp", "_setjmp", "__sigsetjmp"];
 
 /// Functions that change the stack of a thread for another one.
 const SWITCHES: [&str; 2] = ["swapcontext", "setcontext"];
 
-/// The C library's own way to end a thread in a static program: it jumps, but nothing comes after.
+/// The function with which the C library ends a thread in a static program: it jumps, but nothing follows.
 const END_OF_THREAD: &str = "unwind_stop";
 
-/// A program that jumps by `longjmp` and was not linked for the trace to tell.
+/// A program that calls `longjmp` and was not linked with the wrappers that record it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnmarkedJumps {
-    /// By which functions it jumps.
+    /// The jump functions that it uses.
     functions: Vec<&'static str>,
-    /// By which functions it says where to, as far as they are in the program.
+    /// The `setjmp` functions in the program, as far as they are known.
     places: Vec<&'static str>,
-    /// Whether there are wrappers for its processor.
+    /// Whether wrappers exist for its architecture.
     wrappers: bool,
 }
 
 impl UnmarkedJumps {
-    /// The functions by which it jumps, in the linker's spelling. There is at least one.
+    /// The jump functions that it uses, by their linker names. There is at least one.
     pub fn functions(&self) -> &[&'static str] {
         &self.functions
     }
 
-    /// What to link the program with, as options of GCC or Clang; `None` for a processor for which
-    /// there are no wrappers.
+    /// The missing linker options, for GCC or Clang; `None` for an architecture without wrappers.
     pub fn options(&self) -> Option<String> {
         let all = self.places.iter().chain(&self.functions);
         let options = all.map(|name| format!(",--wrap={name},-u,{name}"));
@@ -59,17 +57,17 @@ impl UnmarkedJumps {
     }
 }
 
-/// What the symbols of a program say.
+/// Relevant symbols of a program.
 #[derive(Default)]
 struct Known {
-    /// Jumps: the name, and the address where it is in the file.
+    /// Jump functions: the name, and the address if it is in the file.
     jumps: Vec<(&'static str, Option<u64>)>,
     places: Vec<&'static str>,
-    /// Jumps that have a wrapper.
+    /// Jump functions that have a wrapper.
     wrapped: Vec<&'static str>,
-    /// Jumps whose wrapper leads nowhere.
+    /// Jump functions whose wrapper has an undefined target.
     unresolved: Vec<&'static str>,
-    /// Code from which a jump needs no mark: the wrappers, and [`END_OF_THREAD`].
+    /// Code that may jump without a mark: the wrappers, and [`END_OF_THREAD`].
     exempt: Vec<Range<u64>>,
 }
 
@@ -108,8 +106,8 @@ fn one_of(names: &[&'static str], name: &str) -> Option<&'static str> {
     names.iter().find(|known| **known == name).copied()
 }
 
-/// What a program has that jumps without a mark. `None` if there is nothing, and where it can't be
-/// known: in a file without a symbol table wrappers have no names.
+/// The unmarked jumps of a program. `None` if there are none, or if that cannot be determined: without a symbol table
+/// wrappers have no names.
 pub(crate) fn unmarked<'d>(file: &impl Object<'d>) -> Option<UnmarkedJumps> {
     let architecture = file.architecture();
     let thumb = u64::from(architecture == Architecture::Arm);
@@ -150,8 +148,8 @@ pub(crate) fn switches_stacks<'d>(file: &impl Object<'d>) -> Option<&'static str
     })
 }
 
-/// Whether code outside of `exempt` leads to the function at `target`; `None` where that can't be
-/// known: there is no code in the file, or not all branches of its processor are known here.
+/// Whether code outside of `exempt` refers to the function at `target`; `None` if that cannot be determined: there is
+/// no code in the file, or not all branches of its architecture are supported.
 fn is_called<'d>(file: &impl Object<'d>, target: u64, exempt: &[Range<u64>]) -> Option<bool> {
     let branch = Branch::of(file.architecture()).filter(|_| file.is_little_endian())?;
     let mut searched = None;
@@ -174,7 +172,7 @@ fn is_called<'d>(file: &impl Object<'d>, target: u64, exempt: &[Range<u64>]) -> 
     searched
 }
 
-/// Whether anything in the file refers to a function that it imports.
+/// Whether the file has a relocation for an imported function.
 fn is_used<'d>(file: &impl Object<'d>, name: &str) -> bool {
     let Some(mut relocations) = file.dynamic_relocations() else {
         return false;
@@ -189,8 +187,8 @@ fn is_used<'d>(file: &impl Object<'d>, name: &str) -> bool {
     })
 }
 
-/// How a processor's branches name their targets. A place that only looks like a branch would have to
-/// have the very offset to the function, so there is no need to know where instructions begin.
+/// Branch encodings of an architecture. Data would have to contain exactly the offset to the function to look like a
+/// branch, so instruction boundaries need not be known.
 #[derive(Clone, Copy)]
 enum Branch {
     Thumb,
@@ -210,7 +208,7 @@ impl Branch {
         }
     }
 
-    /// Instructions begin at multiples of this many bytes.
+    /// Alignment of instructions in bytes.
     const fn step(self) -> usize {
         match self {
             Self::Thumb | Self::Riscv => 2,
@@ -219,13 +217,13 @@ impl Branch {
         }
     }
 
-    /// Whether a function that no branch leads to is not called. The branches of RISC-V's 16-bit
-    /// instructions go so near, and there are so many, that too much would look like one.
+    /// Whether a function without any branch to it is certainly not called. The branches of RISC-V's 16-bit
+    /// instructions have such short offsets, and are so frequent, that too much data would look like one.
     const fn is_complete(self) -> bool {
         !matches!(self, Self::Riscv)
     }
 
-    /// Whether `code`, which stands at `at`, begins with what leads to `target`.
+    /// Whether `code`, at address `at`, begins with a reference to `target`.
     fn leads_to(self, code: &[u8], at: u64, target: u64) -> bool {
         let offset = match self {
             Self::Thumb => {
@@ -244,8 +242,7 @@ impl Branch {
     }
 }
 
-/// How far `BL` and `B.W` go, from their own address (Arm Architecture Reference Manual, encodings T1
-/// and T4).
+/// Offset of `BL` and `B.W`, from their own address (Arm Architecture Reference Manual, encodings T1 and T4).
 fn thumb(code: &[u8]) -> Option<i64> {
     let [a, b, c, d] = *code.first_chunk()?;
     let first = u32::from(u16::from_le_bytes([a, b]));
@@ -260,20 +257,20 @@ fn thumb(code: &[u8]) -> Option<i64> {
     Some(sign_extended(offset, 25) + 4)
 }
 
-/// How far `B` and `BL` go, from their own address (Arm Architecture Reference Manual).
+/// Offset of `B` and `BL`, from their own address (Arm Architecture Reference Manual).
 fn aarch64(code: &[u8]) -> Option<i64> {
     let word = u32::from_le_bytes(*code.first_chunk()?);
     (word >> 26 & 0x1F == 0b00101).then(|| sign_extended(word, 26) * 4)
 }
 
-/// How far `CALL` and `JMP` with 32 bits go, from their own address (Intel SDM, volume 2).
+/// Offset of `CALL` and `JMP` with 32 bits, from their own address (Intel SDM, volume 2).
 fn x86(code: &[u8]) -> Option<i64> {
     let [operation, distance @ ..] = code.first_chunk::<5>()?;
     matches!(operation, 0xE8 | 0xE9).then(|| i64::from(i32::from_le_bytes(*distance)) + 5)
 }
 
-/// How far `JAL`, and `AUIPC` with the `JALR` behind it, go, from their own address (RISC-V Unprivileged
-/// ISA, chapters 2.4 and 2.5).
+/// Offset of `JAL`, and of `AUIPC` followed by `JALR`, from their own address (RISC-V Unprivileged ISA, chapters 2.4
+/// and 2.5).
 fn riscv(code: &[u8]) -> Option<i64> {
     const JAL: u32 = 0x6F;
     const AUIPC: u32 = 0x17;
@@ -298,7 +295,7 @@ fn riscv(code: &[u8]) -> Option<i64> {
     }
 }
 
-/// The number in the lowest `bits` bits.
+/// Sign-extends the lowest `bits` bits.
 fn sign_extended(value: u32, bits: u32) -> i64 {
     let unused = 32 - bits;
     i64::from((value << unused).cast_signed() >> unused)

@@ -1,15 +1,14 @@
-//! Addresses to functions, files and lines.
+//! Symbols: maps addresses to functions, files and lines.
 //!
-//! A trace knows addresses; people know names. What connects them comes in several shapes: an ELF
-//! file with or without DWARF, the output of `nm`, a linker map, a kernel's `System.map` or
-//! `/proc/kallsyms`, or the names that the trace itself carries. [`Symbols`] takes any of them, and
-//! several at once (a boot loader and an application), and answers the same questions of all.
+//! Symbol information comes in several formats: an ELF file with or without DWARF, the output of `nm`, a linker map, a
+//! kernel's `System.map` or `/proc/kallsyms`, or the names in the trace itself. [`Symbols`] reads any of them, and
+//! several at once (a boot loader and an application), behind a single interface.
 //!
-//! Addresses are run-time addresses everywhere in the interface. Where a program was not loaded
-//! where it was linked (position-independent executables), [`Symbols::set_text_base`] says so once.
+//! The interface uses run-time addresses. For a program that was not loaded at its link-time addresses
+//! (position-independent executables), [`Symbols::set_text_base`] sets the difference once.
 //!
-//! Several symbols can stand at one address (aliases, marks of the linker script). Which of them
-//! names the function does not depend on their order in the file: see [`Function`].
+//! Several symbols can have one address (aliases, symbols of the linker script). The choice of the one that names the
+//! function does not depend on their order in the file: see [`Function`].
 #![forbid(unsafe_code)]
 
 mod cpp;

@@ -1,4 +1,4 @@
-//! Files and lines, out of DWARF.
+//! Files and lines, from DWARF.
 
 use std::fmt;
 use std::io::Read as _;
@@ -8,12 +8,12 @@ use gimli::{EndianReader, Reader as _, RunTimeEndian, SectionId};
 
 use crate::name;
 
-/// Where code stands in its source.
+/// Source location of code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Location {
-    /// The file, as it was named to the compiler. Paths of Windows have `/` between their parts.
+    /// The file name as passed to the compiler. Windows paths use `/`.
     pub file: String,
-    /// The line, counted from 1; `None` where code belongs to none.
+    /// The line, counted from 1; `None` if the code belongs to none.
     pub line: Option<u32>,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// Code of one line of the source.
+/// Code of one source line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Address of its first byte.
@@ -38,38 +38,38 @@ pub struct Row {
     pub location: Location,
 }
 
-/// A function at an address, one of several where functions are inlined.
+/// A function at an address, one of several if functions are inlined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its name as the source has it, if known.
+    /// Its source name, if known.
     pub function: Option<String>,
-    /// Where in it: for the innermost the address asked for, for the others the call.
+    /// Location in it: the requested address for the innermost function, the call for the others.
     pub location: Option<Location>,
 }
 
-/// Whether files and lines are known.
+/// State of the debug information.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DebugInfo {
-    /// They are.
+    /// It is available.
     Present,
-    /// The file has none: it was built without `-g`, or stripped.
+    /// It is missing: the file was built without `-g`, or stripped.
     Missing,
-    /// The file has them compressed, in a way that is not known.
+    /// It is compressed with an unknown method.
     Compressed,
-    /// They are damaged: why.
+    /// It is damaged, for this reason.
     Damaged(String),
 }
 
 type Reader = EndianReader<RunTimeEndian, Arc<[u8]>>;
 
-/// The debug information of one image. It is read when it is asked for first, and then unit by
-/// unit: most uses of a trace need names only.
+/// Debug information of one image. It is read on first use, and then unit by unit: most uses of a trace need only
+/// names.
 pub(crate) struct Lines {
     sections: Vec<Section>,
     endian: RunTimeEndian,
     data: Arc<[u8]>,
-    /// Some are compressed in a way that is not known.
+    /// Whether some of it is compressed with an unknown method.
     unknown: bool,
     /// Behind a lock because reading fills caches.
     context: Mutex<Option<Result<addr2line::Context<Reader>, String>>>,
@@ -79,26 +79,26 @@ pub(crate) struct Lines {
 #[derive(Debug)]
 pub(crate) struct Section {
     pub name: &'static str,
-    /// Where it is in the file.
+    /// Its range in the file.
     pub range: std::ops::Range<usize>,
     pub packed: Packed,
 }
 
-/// How a section is compressed.
+/// Compression of a section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packed {
-    /// It is not.
+    /// Not compressed.
     No,
-    /// By zlib, to so many bytes.
+    /// By zlib, with this uncompressed size in bytes.
     Zlib(u64),
-    /// By Zstandard.
+    /// By Zstandard, with this uncompressed size in bytes.
     Zstandard(u64),
 }
 
-/// The most bytes that compressed sections may have together: a claim of more is taken for damage.
+/// Maximum total size in bytes of uncompressed sections: larger claims are treated as damage.
 const LARGEST: u64 = 1 << 31;
 
-/// Expands a section of so many bytes.
+/// Decompresses a section with this uncompressed size.
 fn expand(input: &[u8], packed: Packed) -> Result<Vec<u8>, String> {
     let mut expanded = Vec::new();
     let damaged = |error: &dyn fmt::Display| format!("a compressed section is damaged: {error}");
@@ -136,8 +136,7 @@ impl fmt::Debug for Lines {
 }
 
 impl Lines {
-    /// The debug information in `data`; `unknown` tells that there are more sections, compressed in a way that is not
-    /// known.
+    /// The debug information in `data`; `unknown`: there are further sections, compressed with an unknown method.
     pub fn new(
         data: Arc<[u8]>,
         endian: RunTimeEndian,
@@ -153,7 +152,7 @@ impl Lines {
         }
     }
 
-    /// Whether there is any.
+    /// Whether it is available.
     pub fn state(&self) -> DebugInfo {
         if self.unknown {
             return DebugInfo::Compressed;
@@ -168,8 +167,7 @@ impl Lines {
         })
     }
 
-    /// The file and line of a link-time address. Damage in the debug information of the unit that
-    /// holds it is as if there were none.
+    /// The file and line of a link-time address. `None` also if the debug information of the unit is damaged.
     pub fn location(&self, address: u64) -> Option<Location> {
         self.with(|context| location(context.ok()?.find_location(address).ok()??))
     }
@@ -205,7 +203,7 @@ impl Lines {
                 return Vec::new();
             };
             let mut frames = Vec::new();
-            // Debug information split into `.dwo` files is not followed.
+            // Split debug information in `.dwo` files is not supported.
             let Ok(mut found) = context.find_frames(address).skip_all_loads() else {
                 return frames;
             };
@@ -222,8 +220,8 @@ impl Lines {
         })
     }
 
-    /// Where the function at a link-time address is declared: its own line, not that of the first
-    /// instruction, which can stem from a function that is inlined there.
+    /// The declaration of the function at a link-time address: its own line, not that of the first instruction, which
+    /// may come from an inlined function.
     pub fn declaration(&self, address: u64) -> Option<Location> {
         self.with(|context| {
             let context = context.ok()?;
@@ -275,8 +273,8 @@ fn location(found: addr2line::Location<'_>) -> Option<Location> {
     })
 }
 
-/// Reads where a function is declared. What DWARF says of it may be spread over several entries: the
-/// code, the function as such, its declaration in a class.
+/// Reads the declaration of a function. In DWARF it may be spread over several entries: the code, the abstract
+/// function, its declaration in a class.
 fn declaration(
     unit: gimli::UnitRef<'_, Reader>,
     mut offset: gimli::UnitOffset<usize>,
@@ -319,7 +317,7 @@ fn path(unit: gimli::UnitRef<'_, Reader>, number: u64) -> Option<String> {
         .as_ref()
         .and_then(|path| path.to_string_lossy().ok());
     let mut path = compiled_in.map_or(String::new(), |path| path.into_owned());
-    // Directory 0 is the one that the unit was compiled in.
+    // Directory 0 is the compilation directory of the unit.
     let directory = file
         .directory(header)
         .filter(|_| file.directory_index() != 0);
@@ -334,7 +332,7 @@ fn path(unit: gimli::UnitRef<'_, Reader>, number: u64) -> Option<String> {
     Some(with_slashes(path))
 }
 
-/// Whether a path is an absolute one of Windows: from a drive, or from a share.
+/// Whether a path is an absolute Windows path: with a drive, or a share.
 fn is_of_windows(path: &str) -> bool {
     match path.as_bytes() {
         [b'\\', ..] => true,
@@ -343,7 +341,7 @@ fn is_of_windows(path: &str) -> bool {
     }
 }
 
-/// A path with `/` between its parts if it is one of Windows: compilers there put either, and one file would have two names.
+/// Converts a Windows path to `/` separators: compilers use either, and one file would have two names.
 fn with_slashes(path: String) -> String {
     match is_of_windows(&path) {
         true => path.replace('\\', "/"),

@@ -1,7 +1,7 @@
-//! Procedure linkage tables: the stubs through which a program calls functions of libraries, by the names of these.
+//! Procedure linkage tables: names the stubs through which a program calls functions of libraries.
 //!
-//! No symbol names a stub. The relocations of the table (`.rela.plt`, `.rel.plt`) come in the order of its entries, and name
-//! the function that each of them leads to.
+//! Stubs have no symbols. The relocations of the table (`.rela.plt`, `.rel.plt`) are in the order of its entries, and
+//! name the target of each.
 
 use object::{Architecture, Object, ObjectSection, ObjectSymbol, ObjectSymbolTable, SymbolIndex};
 
@@ -27,10 +27,10 @@ pub(crate) fn stubs<'d>(file: &impl Object<'d>) -> Vec<Candidate> {
     stubs.collect()
 }
 
-/// Address and size of a table's entries, and the size of one.
+/// Address and size of a table's entries, and the size of one entry.
 fn entries<'d>(file: &impl Object<'d>, count: u64) -> Option<(u64, u64, u64)> {
-    // What stands before the first entry: the call of the dynamic linker. Where branches have to land on marks, x86 has the
-    // stubs in a table of their own.
+    // The first entry follows a header, the call of the dynamic linker. With indirect branch tracking, x86 has the
+    // stubs in a separate table.
     let (section, header) = match file.architecture() {
         Architecture::Aarch64 | Architecture::Aarch64_Ilp32 => (".plt", 32),
         Architecture::Arm => (".plt", 20),
@@ -46,12 +46,12 @@ fn entries<'d>(file: &impl Object<'d>, count: u64) -> Option<(u64, u64, u64)> {
     let section = file.section_by_name(section)?;
     let size = section.size().checked_sub(header)?;
     let entry = size.checked_div(count)?;
-    // Padding behind the last entry is less than one.
+    // Padding after the last entry is shorter than an entry.
     let is_table = matches!(entry, 12 | 16 | 20 | 24) && size - entry * count < 16;
     is_table.then_some((section.address().checked_add(header)?, size, entry))
 }
 
-/// The names of the functions that the entries lead to, in their order; `None` of one without a name.
+/// The names of the targets of the entries, in order; `None` for a target without a name.
 fn names<'d>(file: &impl Object<'d>) -> Vec<Option<String>> {
     let find = |name, has_addend| Some((file.section_by_name(name)?, has_addend));
     let Some((section, has_addend)) = find(".rela.plt", true).or_else(|| find(".rel.plt", false))

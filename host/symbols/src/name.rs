@@ -1,18 +1,18 @@
-//! Names as people write them, out of names as linkers see them.
+//! Demangling and shortening of function names.
 
 use std::borrow::Cow;
 
 use crate::cpp;
 
-/// The ways in which someone may write a function's name: as it is shown, without its parameters, without
-/// what the compiler added to a copy, and without the path to it.
+/// Spellings under which users may refer to a function: the shown name, then without parameters, without a
+/// compiler-generated suffix, and without its path.
 pub fn spellings(name: &str) -> [&str; 4] {
     let bare = without_parameters(name);
     [name, bare, without_clone(name), last_part(bare)]
 }
 
-/// A name of Rust (legacy and v0, without the hash) or C++ as the source has it; any other name as
-/// it is. A mangled name that says nothing (a hash alone) stays as it is too: nothing is no name.
+/// Demangles a name of Rust (legacy and v0, without the hash) or C++; returns any other name unchanged. A mangled name
+/// without content (only a hash) is also returned unchanged, since an empty name is useless.
 pub fn demangle(raw: &str) -> Cow<'_, str> {
     if let Ok(name) = rustc_demangle::try_demangle(raw) {
         return some_or_raw(format!("{name:#}"), raw);
@@ -23,7 +23,7 @@ pub fn demangle(raw: &str) -> Cow<'_, str> {
     }
 }
 
-/// The demangled name if there is something to see in it, else the raw one.
+/// The demangled name if it has visible characters, else the raw one.
 fn some_or_raw(name: String, raw: &str) -> Cow<'_, str> {
     if name.trim().is_empty() {
         Cow::Borrowed(raw)
@@ -32,18 +32,18 @@ fn some_or_raw(name: String, raw: &str) -> Cow<'_, str> {
     }
 }
 
-/// A name without what GCC appends to those of specialized copies: `f` of `f.constprop.0` and `f() [clone .cold]`.
+/// Removes the suffix that GCC appends to specialized copies: `f` for `f.constprop.0` and `f() [clone .cold]`.
 pub(crate) fn without_clone(name: &str) -> &str {
     let copies = [" [clone ", ".constprop.", ".isra.", ".part.", ".lto_priv."];
     let ends = copies.iter().filter_map(|copy| name.find(copy));
     name.get(..ends.min().unwrap_or(name.len())).unwrap_or(name)
 }
 
-/// How a C++ namespace without a name reads.
+/// Name of an unnamed C++ namespace.
 const UNNAMED: &str = "(anonymous namespace)";
 
-/// A demangled name without its parameters, template arguments and what follows them:
-/// `ns::f(int) const` is `ns::f`, `<T as Trait>::f` stays whole.
+/// Removes parameters, template arguments and anything after them: `ns::f(int) const` becomes `ns::f`; `<T as
+/// Trait>::f` is unchanged.
 pub(crate) fn without_parameters(name: &str) -> &str {
     let start = behind_operator(name).unwrap_or(0);
     let mut angles = 0i32;
@@ -61,8 +61,8 @@ pub(crate) fn without_parameters(name: &str) -> &str {
     name
 }
 
-/// Where the signs of an operator's name end, which are no parentheses and brackets of types: in
-/// `A::operator()(int)` before the second parenthesis.
+/// End of an operator's sign, whose parentheses and brackets are not those of types: in `A::operator()(int)` before the
+/// second opening parenthesis.
 fn behind_operator(name: &str) -> Option<usize> {
     let signs = name.find("operator")? + "operator".len();
     let rest = name.get(signs..)?;
@@ -75,7 +75,7 @@ fn behind_operator(name: &str) -> Option<usize> {
     Some(signs + other.count())
 }
 
-/// The last part of a path: `f` of `ns::f`.
+/// The last part of a path: `f` for `ns::f`.
 pub(crate) fn last_part(name: &str) -> &str {
     let mut angles = 0i32;
     let mut last = 0;
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn names_that_would_fill_memory_stay_mangled() {
-        // Each pair is made of two of the one before it.
+        // Each pair consists of two of the previous one.
         let bomb = |pairs: u32| {
             let mut name = "_Z1fSt4pairIiiE".to_owned();
             for pair in 0..pairs {

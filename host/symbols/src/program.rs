@@ -1,5 +1,5 @@
-//! What else than functions an ELF file tells of its program: notes, where its variables are, and
-//! what stands in memory before it runs. For who reads a dump of the memory that it left.
+//! Contents of an ELF file besides functions: notes, addresses of variables, and initial memory. For readers of memory
+//! dumps.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,30 +14,30 @@ use object::{
 use crate::elf::{check_magic, is_code, is_in_memory, is_writable};
 use crate::error::{ElfError, Error};
 
-/// A linked program, for bare metal: its addresses are those at which it runs.
+/// A linked bare-metal program, which runs at its link-time addresses.
 #[derive(Clone, Debug)]
 pub struct Program {
     data: Arc<[u8]>,
     big_endian: bool,
     arm: bool,
-    /// Addresses of what is no function.
+    /// Addresses of symbols that are not functions.
     variables: HashMap<Box<str>, u64>,
-    /// Sections by name, in the file.
+    /// Sections by name, as ranges of the file.
     sections: HashMap<Box<str>, Range<usize>>,
-    /// What is loaded from the file, and whereto.
+    /// Loaded parts of the file, with their addresses.
     loaded: Vec<Loaded>,
-    /// The memory that it may write.
+    /// Writable memory.
     writable: Vec<Range<u64>>,
-    /// The memory of its code.
+    /// Memory of its code.
     code: Vec<Range<u64>>,
 }
 
-/// Bytes of a file that stand in memory.
+/// Bytes of a file that are loaded into memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// Their address in memory.
     pub address: u64,
-    /// Where in the file they stand.
+    /// Their range in the file.
     pub file: Range<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Program {
     /// Reads an ELF file.
     ///
     /// # Errors
-    /// When it cannot be read, is no ELF file, or damaged.
+    /// When it cannot be read, is not an ELF file, or is damaged.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let data = crate::read_file(path, crate::LARGEST_FILE).map_err(|source| Error::Io {
             path: path.to_owned(),
@@ -57,10 +57,10 @@ impl Program {
         })
     }
 
-    /// Takes the contents of an ELF file.
+    /// Parses the contents of an ELF file.
     ///
     /// # Errors
-    /// When it is none, or damaged.
+    /// When it is not an ELF file, or damaged.
     pub fn from_elf(data: impl Into<Arc<[u8]>>) -> Result<Self, ElfError> {
         let data = data.into();
         check_magic(&data)?;
@@ -82,7 +82,7 @@ impl Program {
         let sections = sections
             .filter_map(|section| Some((section.name().ok()?.into(), in_file(&section)?)))
             .collect();
-        // By sections: a segment may say where it is loaded, not where it is copied to.
+        // By sections: a segment may have the load address rather than the run-time address.
         let loaded = file
             .sections()
             .filter(is_in_memory)
@@ -113,7 +113,7 @@ impl Program {
         })
     }
 
-    /// Whether its numbers begin with their most significant byte.
+    /// Whether it is big-endian.
     pub const fn is_big_endian(&self) -> bool {
         self.big_endian
     }
@@ -123,12 +123,12 @@ impl Program {
         self.arm
     }
 
-    /// The memory that it may write, as far as sections name it: in order, and what lies close together in one.
+    /// Its writable memory, as far as sections cover it: sorted, with close ranges merged.
     pub fn writable(&self) -> &[Range<u64>] {
         &self.writable
     }
 
-    /// Whether there is code of the program at an address, as far as sections name it.
+    /// Whether an address is in the program's code, as far as sections cover it.
     pub fn is_code(&self, address: u64) -> bool {
         self.code.iter().any(|range| range.contains(&address))
     }
@@ -138,7 +138,7 @@ impl Program {
         &self.data
     }
 
-    /// The content of a section; `None` if there is none of that name, or it has no content.
+    /// The content of a section; `None` if there is no such section, or it has no content.
     pub fn section(&self, name: &str) -> Option<&[u8]> {
         self.data.get(self.sections.get(name)?.clone())
     }
@@ -148,8 +148,7 @@ impl Program {
         self.variables.get(name).copied()
     }
 
-    /// So many bytes of memory as they are before the program runs; `None` where the file does not
-    /// tell.
+    /// Initial content of memory; `None` if the file does not contain it.
     pub fn bytes_at(&self, address: u64, length: usize) -> Option<&[u8]> {
         self.loaded.iter().find_map(|loaded| {
             let skip = usize::try_from(address.checked_sub(loaded.address)?).ok()?;
@@ -159,7 +158,7 @@ impl Program {
     }
 }
 
-/// Ranges in order, without those that are empty, and joined where less than this lies between.
+/// Sorts ranges, removes empty ones, and merges those with gaps smaller than this.
 fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     const CLOSE: u64 = 64;
     ranges.retain(|range| !range.is_empty());
@@ -183,7 +182,7 @@ pub(crate) fn parse(data: &[u8]) -> Result<File<'_>, ElfError> {
     })
 }
 
-/// A range of a file, as far as it is there.
+/// A range of a file, if the file contains it.
 pub(crate) fn range(data: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(size).ok()?)?;

@@ -1,9 +1,9 @@
-//! Names that someone may have meant.
+//! Suggestions for misspelt names.
 
-/// The names nearest to `wanted`, best first, at most `limit`.
+/// Returns the names nearest to `wanted`, best first, at most `limit`.
 ///
-/// Near are names that differ by few typing mistakes (one for every three letters), in case only,
-/// or that contain what was asked for. `names` may repeat; the answer does not.
+/// Near names differ by few typing mistakes (one for every three letters), only in case, or contain `wanted`. `names`
+/// may repeat; the result does not.
 pub(crate) fn similar<'n>(
     wanted: &str,
     names: impl Iterator<Item = &'n str>,
@@ -20,7 +20,7 @@ pub(crate) fn similar<'n>(
         let other: Vec<char> = fold(name);
         let score = match scratch.distance(&folded, &other, most) {
             Some(distance) => distance,
-            // Behind every misspelling: a part of a longer name.
+            // Ranks after every misspelling: a part of a longer name.
             None if contains(&other, &folded) => most + other.len() - folded.len(),
             None => continue,
         };
@@ -32,9 +32,9 @@ pub(crate) fn similar<'n>(
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Lower case, without what is often left out.
+/// Lower case, without characters that are often omitted.
 fn fold(name: &str) -> Vec<char> {
-    // Names are short; what is longer is cut so that a hostile table cannot cost quadratic time.
+    // Names are short; longer ones are truncated so that a hostile table cannot cost quadratic time.
     name.chars()
         .take(256)
         .flat_map(char::to_lowercase)
@@ -45,7 +45,7 @@ fn contains(name: &[char], part: &[char]) -> bool {
     part.len() >= 3 && name.windows(part.len()).any(|window| window == part)
 }
 
-/// The rows of the distance table, kept from one pair of names to the next.
+/// Rows of the distance table, reused for each pair of names.
 #[derive(Default)]
 struct Rows {
     before: Vec<usize>,

@@ -1,4 +1,4 @@
-//! The interface: several files of symbols as one.
+//! Symbols of several files behind one interface.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,22 +16,21 @@ use crate::{ElfError, TextError, elf, name, similar, text};
 
 /// Functions, lines and strings of a program, by run-time address.
 ///
-/// Where several files are [merged](Self::merge), the first that knows an address or name answers.
-/// All questions can be asked from several threads at once.
+/// If several files are [merged](Self::merge), the first that knows an address or name provides the answer. All methods
+/// can be called from several threads at once.
 #[derive(Debug, Default)]
 pub struct Symbols {
-    /// Only added to: what is asked of them can be kept while files of other processes are still found.
+    /// Append-only: results can be kept while files of other processes are added.
     images: boxcar::Vec<Image>,
-    /// Places whose files are known not to be here.
+    /// Places whose files are known to be missing.
     absent: boxcar::Vec<Place>,
 }
 
 /// A function.
 ///
-/// Several symbols at one address are one function. It has the name of the best of them: rather
-/// that of a function than a label, rather global than weak than local, rather with a size than
-/// without, then the one with fewer leading underscores, then the shorter, then the first in the
-/// alphabet. Marks of the linker script (`_stext`) come last.
+/// Several symbols at one address are one function, named by the best of them: a function symbol before a label, global
+/// before weak before local, with a size before without, then fewer leading underscores, then the shorter name, then
+/// alphabetical order. Symbols of the linker script (`_stext`) come last.
 #[derive(Clone, Copy, Debug)]
 pub struct Function<'s> {
     image: &'s Image,
@@ -39,40 +38,40 @@ pub struct Function<'s> {
 }
 
 impl<'s> Function<'s> {
-    /// Where it begins, at run time.
+    /// Its start address, at run time.
     pub fn address(&self) -> Addr {
         Addr(self.image.run_time(self.entry.start))
     }
 
-    /// What a pointer to it holds: its address, with bit 0 set where its code is Thumb's. `None` where
-    /// that is not known: the `nm` of Arm's tools, for one, takes the bit off.
+    /// The value of a pointer to it: its address, with bit 0 set if its code is Thumb code. `None` if unknown: the `nm`
+    /// of Arm's tools, for example, clears the bit.
     pub fn pointer(&self) -> Option<Addr> {
         self.image.pointer(self.entry.start).map(Addr)
     }
 
-    /// Its size in bytes, if the file tells.
+    /// Its size in bytes, if the file states it.
     pub fn size(&self) -> Option<u64> {
         (self.entry.size > 0).then_some(self.entry.size)
     }
 
-    /// The first address behind it: by its size, or, where the file does not tell that, where the next one begins.
+    /// Its end address: from its size, or, without that, the start of the next function.
     pub fn end(&self) -> Addr {
         let bytes = self.entry.end.saturating_sub(self.entry.start);
         Addr(self.address().0.saturating_add(bytes))
     }
 
-    /// Its name as the source has it, demangled.
+    /// Its demangled source name.
     pub fn name(&self) -> &'s str {
         self.entry.name()
     }
 
-    /// Its name as the linker knows it.
+    /// Its linker name.
     pub fn raw_name(&self) -> &'s str {
         &self.entry.name
     }
 
-    /// Where it stands in the source: the line of its name, if debug information tells, else that
-    /// of its first instruction.
+    /// Its source location: the line of its declaration if the debug information has it, else that of its first
+    /// instruction.
     pub fn location(&self) -> Option<Location> {
         let lines = self.image.file.lines.as_ref();
         let declared = lines.and_then(|lines| lines.declaration(self.entry.start));
@@ -81,13 +80,13 @@ impl<'s> Function<'s> {
 }
 
 impl Symbols {
-    /// Knows nothing: every question is answered with `None`.
+    /// Creates an empty set: every lookup returns `None`.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Reads a file, which may be an ELF file or any list of symbols that
-    /// [`from_text`](Self::from_text) takes; which it is follows from its content.
+    /// Reads a file, either an ELF file or any list of symbols that [`from_text`](Self::from_text) supports; the
+    /// content determines which.
     ///
     /// # Errors
     /// When it cannot be read, or is neither.
@@ -116,34 +115,34 @@ impl Symbols {
         Self::from_text(text).map_err(text_file)
     }
 
-    /// Takes the contents of an ELF file: an executable or a shared object, of any processor.
-    /// Without a symbol table it still tells lines, strings and the build id.
+    /// Parses an ELF file: an executable or a shared object, for any processor. Without a symbol table it still
+    /// provides lines, strings and the build id.
     ///
     /// # Errors
-    /// When it is no ELF file, not linked, or damaged.
+    /// When it is not an ELF file, not linked, or damaged.
     pub fn from_elf(data: impl Into<Arc<[u8]>>) -> Result<Self, ElfError> {
         Ok(elf::read(data.into())?.into())
     }
 
-    /// Takes a list of symbols: the output of `nm` (also with `-S`, `-l`, `-C`, `-P`), a map of
-    /// GNU ld, `System.map` or `/proc/kallsyms`.
+    /// Parses a list of symbols: the output of `nm` (also with `-S`, `-l`, `-C`, `-P`), a map of GNU ld, `System.map`
+    /// or `/proc/kallsyms`.
     ///
     /// # Errors
-    /// When nothing in it is a symbol.
+    /// When it contains no symbol.
     pub fn from_text(text: &str) -> Result<Self, TextError> {
         Ok(text::read(text)?.into())
     }
 
-    /// Adds what `other` knows, behind what is known already.
+    /// Appends the symbols of `other`, with lower priority.
     ///
-    /// It can be added while questions are asked: answers that were given hold.
+    /// It can be called during lookups: earlier results remain valid.
     pub fn merge(&self, other: Self) {
         for image in other.images {
             self.images.push(image);
         }
     }
 
-    /// The same files, not read again, for one place alone, where their text starts at this address
+    /// The same files, not read again, for a single place, with their text at this address
     /// ([`set_text_base`](Self::set_text_base)).
     pub fn placed(&self, place: Place, start: Addr) -> Self {
         let images = self.images.iter().map(|(_, image)| Image {
@@ -157,13 +156,13 @@ impl Symbols {
         }
     }
 
-    /// The file of this place is known by its build id and is not here: programs that hold for the whole trace are other
-    /// ones, and name nothing there.
+    /// Records that the file of this place, known by its build id, is missing: programs that apply to the whole trace
+    /// are different ones, and are not used there.
     pub fn set_absent(&self, place: Place) {
         self.absent.push(place);
     }
 
-    /// Whether there are symbols of this place alone.
+    /// Whether there are symbols for this place only.
     pub fn knows(&self, place: Place) -> bool {
         self.images().any(|image| image.place == Some(place))
     }
@@ -172,8 +171,8 @@ impl Symbols {
         self.images.iter().map(|(_, image)| image)
     }
 
-    /// The files that may hold what lies somewhere, the best one first: those of the mapping, or where that is not known
-    /// those of the space, then those that hold for the whole trace.
+    /// The files that may contain an address in a place, the best one first: those of the mapping or, if that is
+    /// unknown, of the space, then those that apply to the whole trace.
     fn images_at(&self, place: Place) -> impl Iterator<Item = &Image> {
         let is_near = move |image: &&Image| {
             image.place.is_some_and(|known| {
@@ -183,7 +182,7 @@ impl Symbols {
                         || known.mapping == place.mapping)
             })
         };
-        // (Where the mapping is not known, it may be any of the space.)
+        // (An unknown mapping may be any of the space.)
         let is_absent = self.absent.iter().any(|(_, known)| {
             known.space == place.space
                 && (place.mapping.is_none() || known.mapping == place.mapping)
@@ -194,20 +193,19 @@ impl Symbols {
         self.images().filter(is_near).chain(everywhere)
     }
 
-    /// Whether nothing was given at all.
+    /// Whether there are no files.
     pub fn is_empty(&self) -> bool {
         self.images.is_empty()
     }
 
-    /// Says where the text of the program started at run time
-    /// ([`TraceInfo::text_base`](kymo_event::TraceInfo::text_base)).
+    /// Sets the run-time address of the program's text ([`TraceInfo::text_base`](kymo_event::TraceInfo::text_base)).
     ///
-    /// It matters for position-independent programs, whose `__executable_start` (or, without that
-    /// symbol, first loaded byte) it is compared with; of several the first is meant. Programs that
-    /// are linked for fixed addresses stay where they are.
+    /// It affects position-independent programs, and is compared with their `__executable_start` (or, without that
+    /// symbol, first loaded byte); of several such programs, the first is moved. Programs linked for fixed addresses
+    /// are not moved.
     ///
-    /// Tells whether that can be: programs are loaded at whole pages, so what is moved by less is
-    /// another program, and stays where it was linked.
+    /// Returns whether the address is possible: programs are loaded at whole pages, so any other difference means
+    /// another program, which is not moved.
     pub fn set_text_base(&mut self, run_time: Addr) -> bool {
         let is_movable = |image: &Image| matches!(image.file.base, Base::Movable(_));
         let movable = self.images().position(is_movable);
@@ -219,13 +217,13 @@ impl Symbols {
         bias.is_some()
     }
 
-    /// The build id, of the first file that has one.
+    /// The build id of the first file that has one.
     pub fn build_id(&self) -> Option<&[u8]> {
         self.images()
             .find_map(|image| image.file.build_id.as_deref())
     }
 
-    /// Whether files and lines are known: the best that can be said of any of the files.
+    /// State of the debug information: the best of all files.
     pub fn debug_info(&self) -> DebugInfo {
         let mut best = DebugInfo::Missing;
         for lines in self.images().filter_map(|image| image.file.lines.as_ref()) {
@@ -238,8 +236,8 @@ impl Symbols {
         best
     }
 
-    /// By what the program jumps without the trace telling, of the first file for which that is so.
-    /// It is found in ELF files with a symbol table.
+    /// Unrecorded calls of `longjmp`, from the first file that has any. They can be found in ELF files with a symbol
+    /// table.
     pub fn unmarked_jumps(&self) -> Option<&UnmarkedJumps> {
         self.images()
             .find_map(|image| image.file.unmarked_jumps.as_ref())
@@ -251,37 +249,37 @@ impl Symbols {
         self.images().find_map(|image| image.file.switches_stacks)
     }
 
-    /// The function that holds an address.
+    /// The function that contains an address.
     pub fn function_at(&self, address: Addr) -> Option<Function<'_>> {
         self.images().find_map(|image| function(image, address))
     }
 
-    /// The function that holds an address somewhere.
+    /// The function that contains an address in a place.
     pub fn function_in(&self, place: Place, address: Addr) -> Option<Function<'_>> {
         self.images_at(place)
             .find_map(|image| function(image, address))
     }
 
-    /// The file and line of an address of code somewhere, as [`location`](Self::location).
+    /// The file and line of an address of code in a place, as [`location`](Self::location).
     pub fn location_in(&self, place: Place, address: Addr) -> Option<Location> {
         self.images_at(place)
             .find_map(|image| image.location(address.0))
     }
 
-    /// What a function of a trace is, if the symbols know its address.
+    /// Looks up a function of a trace by its address.
     pub fn function_of(&self, function: &kymo_event::Function) -> Option<Function<'_>> {
         self.function_in(place(function), function.address?)
     }
 
-    /// What a function of a trace is called: by the symbols if they know its address, else by the trace;
-    /// `None` where neither does.
+    /// The name of a function of a trace: from the symbols if they contain its address, else from the trace; `None` if
+    /// neither has one.
     pub fn name_of<'a>(&'a self, function: &'a kymo_event::Function) -> Option<&'a str> {
         let known = self.function_of(function);
         known.map(|known| known.name()).or(function.name.as_deref())
     }
 
-    /// Where the code of a function of a trace is, if its address is known: by the symbols if they know it, else by the trace.
-    /// Of one whose size is not known, the first byte.
+    /// The code range of a function of a trace, if its address is known: from the symbols if they contain it, else from
+    /// the trace. If its size is unknown, the first byte.
     pub fn code_of(&self, function: &kymo_event::Function) -> Option<Range<u64>> {
         let Addr(start) = function.address?;
         let known = self.function_of(function).map(|known| known.end().0);
@@ -290,18 +288,18 @@ impl Symbols {
         Some(start..end.max(start.saturating_add(1)))
     }
 
-    /// The file and line where the code of a function of a trace begins.
+    /// The file and line of the beginning of a function of a trace.
     pub fn location_of(&self, function: &kymo_event::Function) -> Option<Location> {
         self.location_in(place(function), function.address?)
     }
 
-    /// The file and line of an address of code. Of a call site, which is the address *behind* the
-    /// call, ask for the address before it.
+    /// The file and line of an address of code. A call site is the address *after* the call: pass the address before
+    /// it.
     pub fn location(&self, address: Addr) -> Option<Location> {
         self.images().find_map(|image| image.location(address.0))
     }
 
-    /// The lines of the code from one address to another, in pieces by address, of the first file that knows any.
+    /// The lines of the code in an address range, sorted by address, from the first file that has any.
     pub fn rows(&self, start: Addr, end: Addr) -> Vec<Row> {
         for image in self.images() {
             let Some(lines) = &image.file.lines else {
@@ -319,8 +317,8 @@ impl Symbols {
         Vec::new()
     }
 
-    /// The functions at an address, the innermost inlined one first, the one that really stands
-    /// there last. Without debug information there is at most that one.
+    /// The functions at an address, the innermost inlined one first, the enclosing real function last. Without debug
+    /// information there is at most the latter.
     pub fn frames(&self, address: Addr) -> Vec<Frame> {
         for image in self.images() {
             let code = image.code(address.0);
@@ -337,7 +335,7 @@ impl Symbols {
         frame.into_iter().collect()
     }
 
-    /// All functions, file by file, in the order of their addresses.
+    /// All functions, file by file, in address order.
     pub fn functions(&self) -> impl Iterator<Item = Function<'_>> {
         self.images().flat_map(|image| {
             image
@@ -349,10 +347,9 @@ impl Symbols {
         })
     }
 
-    /// The functions that someone may mean by a name, by address. Those for which it is the
-    /// linker's name; if there is none, the source's; if there is none, the source's without
-    /// parameters, and copies that the compiler specialized (`f.constprop.0` for `f`); if there is
-    /// none, the end of a path (`f` for `ns::f`).
+    /// The functions that a name may refer to, by address: those with this linker name; if there are none, with this
+    /// source name; if there are none, with this source name without parameters, including copies specialized by the
+    /// compiler (`f.constprop.0` for `f`); if there are none, with this last part of a path (`f` for `ns::f`).
     pub fn by_name(&self, wanted: &str) -> Vec<Function<'_>> {
         let raw = self.images().flat_map(|image| {
             let named = image.file.table.named(wanted);
@@ -379,7 +376,7 @@ impl Symbols {
         })
     }
 
-    /// The functions of which a name in the source's spelling fits, by address.
+    /// The functions with a matching source name, by address.
     fn matching(&self, fits: impl Fn(&str) -> bool) -> Vec<Function<'_>> {
         let names = self.images().flat_map(|image| {
             image
@@ -389,7 +386,7 @@ impl Symbols {
                 .map(move |(raw, entry)| (raw, Function { image, entry }))
         });
         let matching = names.filter(|(raw, function)| {
-            // Those of aliases are rarely asked for, so they are not kept.
+            // Source names of aliases are rarely needed, so they are not cached.
             if *raw == function.raw_name() {
                 fits(function.name())
             } else {
@@ -399,11 +396,11 @@ impl Symbols {
         by_address(matching.map(|(_, function)| function))
     }
 
-    /// Names that someone may have meant by one that does not exist, best first, at most 5.
+    /// Similar names for one that does not exist, best first, at most 5.
     pub fn similar(&self, wanted: &str) -> Vec<String> {
         let names = self.functions().map(|function| {
             let name = name::without_clone(name::without_parameters(function.name()));
-            // Who asks for the last part of a path gets last parts compared.
+            // A name without a path is compared with the last parts of paths.
             if wanted.contains("::") {
                 name
             } else {
@@ -416,7 +413,8 @@ impl Symbols {
             .collect()
     }
 
-    /// What programs declare of events of their own (`kymo_event.h`): the section of each, and whether it is big-endian.
+    /// The sections in which programs declare their own events (`kymo_event.h`), each with its byte order: whether it
+    /// is big-endian.
     pub fn declared_events(&self) -> impl Iterator<Item = (&[u8], bool)> {
         self.images().filter_map(|image| {
             let (range, big_endian) = image.file.declared.clone()?;
@@ -424,9 +422,8 @@ impl Symbols {
         })
     }
 
-    /// The constant string at an address: what a named marker's name is. `None` where memory is not
-    /// constant or not in the file, or where no end is found within 4 KiB. Bytes that are not UTF-8
-    /// are replaced.
+    /// The constant string at an address, such as the name of a marker. `None` if memory is not constant or not in the
+    /// file, or if no end is found within 4 KiB. Invalid UTF-8 is replaced.
     pub fn string_at(&self, address: Addr) -> Option<String> {
         const LONGEST: usize = 4096;
         let bytes = self
@@ -437,13 +434,13 @@ impl Symbols {
     }
 }
 
-/// The function of a file that holds a run-time address.
+/// The function of a file that contains a run-time address.
 fn function(image: &Image, address: Addr) -> Option<Function<'_>> {
     let entry = image.file.table.at(image.code(address.0))?;
     Some(Function { image, entry })
 }
 
-/// Where a function of a trace lies.
+/// The place of a function of a trace.
 const fn place(function: &kymo_event::Function) -> Place {
     Place {
         space: function.space,
@@ -460,7 +457,7 @@ impl From<File> for Symbols {
     }
 }
 
-/// Each function once, by address; of several files that know one the first's.
+/// Removes duplicate functions and sorts by address; of several files, the first has priority.
 fn by_address<'s>(functions: impl Iterator<Item = Function<'s>>) -> Vec<Function<'s>> {
     let mut found = BTreeMap::new();
     for function in functions {

@@ -1,32 +1,31 @@
-//! The functions of one image, in the order of their addresses.
+//! Functions of one image, sorted by address.
 //!
-//! A lookup is a binary search, and most lookups not even that: a program calls the same functions
-//! over and over, so a small table remembers where an address was found last.
+//! A lookup is a binary search, which is usually avoided: a program calls the same functions repeatedly, so a small
+//! cache stores the results for recent addresses.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::name;
 
-/// What is known of a symbol before it is known whether it names a function.
+/// A symbol that may name a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
-    /// The link-time address, mode bits taken off.
+    /// The link-time address, without mode bits.
     pub address: u64,
-    /// The size in bytes; 0 if it is not known.
+    /// The size in bytes; 0 if unknown.
     pub size: u64,
-    /// The name as the linker knows it.
+    /// The linker name.
     pub name: Box<str>,
     /// Whether it is marked as a function (else it is a label in code).
     pub function: bool,
-    /// Who can see it.
+    /// Its visibility.
     pub binding: Binding,
-    /// Where code that does not tell its size must end at the latest (its section's end);
-    /// `u64::MAX` if not known.
+    /// Upper bound for the end of code without a size (its section's end); `u64::MAX` if unknown.
     pub limit: u64,
 }
 
-/// Who can see a symbol, the most preferable first.
+/// Visibility of a symbol, the most preferable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Binding {
     Global,
@@ -39,17 +38,17 @@ pub(crate) enum Binding {
 pub(crate) struct Entry {
     /// The link-time address.
     pub start: u64,
-    /// The size that the symbol tells; 0 if it does not.
+    /// The symbol's size; 0 if it has none.
     pub size: u64,
-    /// The first address behind it: by its size, or up to the next function.
+    /// Its end address: from its size, or the start of the next function.
     pub end: u64,
-    /// The name as the linker knows it.
+    /// The linker name.
     pub name: Box<str>,
     demangled: OnceLock<Option<Box<str>>>,
 }
 
 impl Entry {
-    /// The name as the source has it.
+    /// The source name.
     pub fn name(&self) -> &str {
         let demangled = self
             .demangled
@@ -61,27 +60,25 @@ impl Entry {
     }
 }
 
-/// How far a function reaches of which neither its size nor its end is known: enough for any that
-/// was written by hand.
+/// Extent in bytes of a function of unknown size and end: enough for any hand-written one.
 const REACH: u64 = 64 * 1024;
 
-/// How many functions inside another one are looked past.
+/// Maximum number of enclosed functions skipped in a lookup.
 const ENCLOSED: usize = 8;
 
 /// The functions.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    /// By address, one an address.
+    /// Sorted by address, one per address.
     entries: Vec<Entry>,
-    /// All names in the linker's spelling, aliases too, with the entry that each stands for;
-    /// sorted.
+    /// All linker names, including aliases, with the index of the entry; sorted.
     names: Vec<(Box<str>, u32)>,
     cache: Cache,
 }
 
 impl Table {
-    /// Sorts out what names what. Of several symbols at one address the best is the function's
-    /// name, the others its aliases.
+    /// Assigns names to addresses. Of several symbols at one address the best is the function's name, the others its
+    /// aliases.
     pub fn new(mut candidates: Vec<Candidate>) -> Self {
         candidates.sort_by_cached_key(|candidate| (candidate.address, rank(candidate)));
         candidates.dedup();
@@ -97,11 +94,11 @@ impl Table {
                 ..
             } = candidate;
             match table.entries.last_mut() {
-                // Nothing but a mark of the linker script: no function begins here.
+                // Only symbols of the linker script: no function begins here.
                 last if is_mark(&name)
                     && !function
                     && last.as_ref().is_none_or(|entry| entry.start != address) => {}
-                // A label inside a function is a place in it, not a function.
+                // A label inside a function is not a function.
                 Some(entry)
                     if !function
                         && size == 0
@@ -149,7 +146,7 @@ impl Table {
         &self.entries
     }
 
-    /// The function that holds the link-time address.
+    /// The function that contains the link-time address.
     pub fn at(&self, address: u64) -> Option<&Entry> {
         let cached = self.cache.get(address) as usize;
         let next = self.entries.get(cached + 1);
@@ -157,8 +154,7 @@ impl Table {
             return self.entries.get(cached);
         }
         let after = self.entries.partition_point(|entry| entry.start <= address);
-        // Code with several entry points encloses functions with names of their own; behind them
-        // it goes on.
+        // Code with several entry points encloses functions with names of their own, and continues after them.
         let nearest = (after.saturating_sub(ENCLOSED)..after).rev();
         let index = nearest
             .into_iter()
@@ -167,14 +163,14 @@ impl Table {
         self.entries.get(index)
     }
 
-    /// Whether an address is inside an entry. The start always is.
+    /// Whether an entry contains an address. The start is always included.
     fn holds(&self, index: usize, address: u64) -> bool {
         self.entries.get(index).is_some_and(|entry| {
             address == entry.start || (entry.start..entry.end).contains(&address)
         })
     }
 
-    /// The functions of this name in the linker's spelling, aliases included.
+    /// The functions with this linker name, including aliases.
     pub fn named(&self, name: &str) -> impl Iterator<Item = &Entry> {
         let from = self.names.partition_point(|(other, _)| **other < *name);
         let same = self
@@ -185,7 +181,7 @@ impl Table {
         same.filter_map(|(_, index)| self.entries.get(*index as usize))
     }
 
-    /// All names in the linker's spelling, aliases too.
+    /// All linker names, including aliases.
     pub fn names(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.names
             .iter()
@@ -193,9 +189,8 @@ impl Table {
     }
 }
 
-/// The best symbol at an address has the lowest rank, whatever their order in the file: one that is
-/// not a mark of the linker script, is marked as a function, is global, has a size, and then the
-/// plainest name.
+/// Rank of a symbol, lowest for the best at an address, independent of their order in the file: not from the linker
+/// script, marked as a function, global, with a size, and then with the plainest name.
 fn rank(candidate: &Candidate) -> impl Ord + use<> {
     let name = &candidate.name;
     let underscores = name.bytes().take_while(|byte| *byte == b'_').count();
@@ -210,8 +205,7 @@ fn rank(candidate: &Candidate) -> impl Ord + use<> {
     )
 }
 
-/// Whether a name is one that linker scripts give to places (`_stext`, `__executable_start`)
-/// rather than one that a function has.
+/// Whether a name is typical of linker scripts (`_stext`, `__executable_start`) rather than of functions.
 pub(crate) fn is_mark(name: &str) -> bool {
     const MARKS: [&str; 24] = [
         "__executable_start",
@@ -242,8 +236,8 @@ pub(crate) fn is_mark(name: &str) -> bool {
     MARKS.contains(&name)
 }
 
-/// Remembers where addresses were found: by the address's hash, the index of an entry. An answer
-/// is only a hint, so neither collisions nor races between readers matter.
+/// Cache of lookups: maps the hash of an address to the index of an entry. Entries are only hints, so neither
+/// collisions nor races between readers matter.
 #[derive(Debug)]
 struct Cache(Box<[AtomicU32; Cache::SIZE]>);
 
@@ -339,7 +333,7 @@ mod tests {
             },
         ]);
         let at = |address| table.at(address).map(Entry::name);
-        // Twice: the second time from the cache.
+        // The second lookup uses the cache.
         for _ in 0..2 {
             assert_eq!(at(0xFF), None);
             assert_eq!(at(0x100), Some("sized"));

@@ -1,5 +1,5 @@
-//! Lists of symbols in text: what `nm` prints, what GNU ld writes with `-Map`, and what Linux
-//! kernels know of themselves. Which it is follows from the content.
+//! Lists of symbols in text: the output of `nm`, maps that GNU ld writes with `-Map`, and the symbols of Linux kernels.
+//! The content determines the format.
 
 mod map;
 mod nm;
@@ -11,23 +11,23 @@ use crate::image::{Base, File};
 use crate::lines::Location;
 use crate::table::{Candidate, Table};
 
-/// What a list yields.
+/// Content of a list.
 #[derive(Debug, Default)]
 struct List {
     /// Its functions.
     functions: Vec<Candidate>,
-    /// Where they stand in the source, by address, where the list tells.
+    /// Their source locations, by address, if the list has them.
     locations: Vec<(u64, Location)>,
-    /// How many symbols it has, of any kind.
+    /// Number of symbols of any kind.
     symbols: usize,
-    /// How many of them do not have the address 0.
+    /// Number of symbols with an address other than 0.
     addresses: usize,
     /// The address of `__executable_start`.
     executable_start: Option<u64>,
 }
 
 impl List {
-    /// Takes note of a symbol of any kind.
+    /// Counts a symbol of any kind.
     fn saw(&mut self, name: &str, address: u64) {
         self.symbols += 1;
         self.addresses += usize::from(address != 0);
@@ -36,12 +36,11 @@ impl List {
         }
     }
 
-    /// Takes the mode bit off the addresses of Thumb functions, and says whether it was there.
+    /// Clears the mode bit of the addresses of Thumb functions, and returns whether it was set.
     ///
-    /// An `nm` that was built for ARM leaves it away; that of the host does not know it and prints
-    /// what stands in the ELF. A list does not name its architecture, but elsewhere odd addresses
-    /// are half of all at the most (code without alignment). Some even ones may be among them:
-    /// labels of hand-written code, functions in the mode ARM.
+    /// An `nm` built for Arm clears it; the host's `nm` does not know it and prints the value in the ELF file. A list
+    /// does not name its architecture, but for others odd addresses are at most half of all (code without alignment).
+    /// With Thumb, some may be even: labels of hand-written code, functions in Arm mode.
     fn clear_thumb_bits(&mut self) -> bool {
         let odd = self.functions.iter().filter(|f| f.address & 1 == 1).count();
         let thumb = odd > 0 && odd >= self.functions.len() - self.functions.len() / 10;
@@ -57,7 +56,7 @@ impl List {
     }
 }
 
-/// Reads a list of symbols.
+/// Parses a list of symbols.
 pub(crate) fn read(text: &str) -> Result<File, TextError> {
     let mut list = if map::recognise(text) {
         map::read(text)
@@ -78,8 +77,8 @@ pub(crate) fn read(text: &str) -> Result<File, TextError> {
     let mut listed = list.locations;
     listed.sort();
     listed.dedup_by_key(|(address, _)| *address);
-    // A list does not tell whether its program is position-independent, but such a one is linked to
-    // start at 0. (A firmware that starts at 0 runs there, and is not moved either.)
+    // A list does not state whether its program is position-independent, but such a program is linked at address 0. (A
+    // firmware that starts at 0 runs there, and is not moved either.)
     let base = match list.executable_start {
         Some(0) => Base::Movable(0),
         _ => Base::Fixed,

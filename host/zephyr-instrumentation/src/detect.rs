@@ -206,8 +206,8 @@ struct Last<'a> {
 }
 
 /// The number of plausible values in a record, out of three: a call's target is nearby, and the time since the previous
-/// record is small, but not zero. Control characters in a name subtract one, unless the next record is of that thread,
-/// too.
+/// record is small, but not zero. Control characters in a name subtract one, unless the previous record
+/// has the same thread and name.
 fn likely<'a>(layout: &Layout, bytes: &'a [u8], last: &mut Last<'a>) -> usize {
     /// About a day.
     const DAY: u64 = 1 << 46;

@@ -124,8 +124,8 @@ impl<'a> Known<'a> {
             .is_some_and(|record| self.threads.contains(&(record.thread, record.name)))
     }
 
-    /// Whether a record looks like the first of a thread: it has a plain name, a control block that overlaps no other,
-    /// a nearby call, and a plausible time.
+    /// Whether a record looks like the first of a thread: it has a plain name, a word-aligned control block at an
+    /// unknown address, a nearby call, and a plausible time.
     pub(crate) fn may_begin(&self, record: &Record<'_>) -> bool {
         let readable = |byte: &u8| byte.is_ascii_graphic() || *byte == b' ';
         let first = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';

@@ -1,4 +1,4 @@
-//! Reads expressions.
+//! Parser of expressions.
 
 use super::operators::{self, Kind};
 use super::parse::Parser;
@@ -168,7 +168,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Expressions up to a mark.
+    /// Parses expressions up to an end mark.
     fn expressions(&mut self, end: &str) -> Option<Id> {
         let mut values = Vec::new();
         while !self.take(end) {
@@ -244,8 +244,8 @@ impl<'a> Parser<'a> {
         Some(self.node(Node::Fold { sign, left, right }))
     }
 
-    /// A name in a type: `srT_3foo`, or in levels of names: `sr3foo3barE3baz`. Of older compilers a type may look like a
-    /// level, and what ends something else like the end of them.
+    /// Parses a name in a type: `srT_3foo`, or with several levels: `sr3foo3barE3baz`. In the output of older compilers
+    /// a type may look like a level, and the end of another construct like the end of the levels.
     fn resolved(&mut self) -> Option<Id> {
         self.need("sr")?;
         let before = self.clone_position();
@@ -293,7 +293,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What stands behind `.` and `->`.
+    /// Parses the name after `.` and `->`.
     fn member_name(&mut self) -> Option<Id> {
         match self.code() {
             Some("sr" | "gs") => self.expression(),
@@ -318,7 +318,7 @@ impl<'a> Parser<'a> {
         Some(self.node(Node::Template(name, arguments)))
     }
 
-    /// `L`, a type, a value; or the name of a function or variable.
+    /// Parses a literal: `L`, a type, a value; or the name of a function or variable.
     pub(super) fn literal(&mut self) -> Option<Id> {
         self.need("L")?;
         if self.take("_Z") || self.take("Z") {

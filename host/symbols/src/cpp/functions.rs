@@ -1,10 +1,10 @@
-//! Writes the names of functions and templates.
+//! Printer of function and template names.
 
 use super::print::Printer;
 use super::{Id, Node};
 
 impl<'a> Printer<'a> {
-    /// `.constprop.0.cold`: each is a word with the numbers behind it.
+    /// Prints suffixes such as `.constprop.0.cold`: each is a word with the numbers after it.
     pub(super) fn clones(&mut self, what: &str) {
         let mut open = false;
         for part in what.split('.').skip(1) {
@@ -38,7 +38,7 @@ impl<'a> Printer<'a> {
         self.put(">");
     }
 
-    /// Whether the last of several arguments is a pack without elements: then `c++filt` has no space before the end.
+    /// Whether the last of several arguments is an empty pack: then `c++filt` prints no space before the end.
     fn ends_with_nothing(&self, arguments: Id) -> bool {
         match self.get(arguments) {
             Some(Node::List(list)) if list.len() > 1 => {
@@ -49,7 +49,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A function in which something is: without what it returns.
+    /// Prints a function that encloses another entity: without its return type.
     pub(super) fn local_function(&mut self, id: Id) {
         match self.get(id) {
             Some(node @ Node::Function { .. }) => self.deeper(|it| it.function(node, false)),
@@ -67,7 +67,7 @@ impl<'a> Printer<'a> {
         else {
             return;
         };
-        // A template's arguments are those of its function's type too.
+        // The arguments of a template also apply to its function's type.
         let arguments = self.template_of(*name);
         let returns = returns.filter(|_| with_return);
         let lambdas = std::mem::take(&mut self.lambdas);
@@ -96,7 +96,7 @@ impl<'a> Printer<'a> {
         self.lambdas = lambdas;
     }
 
-    /// The arguments of a name that is a template's.
+    /// The arguments of a name, if it is a template's.
     fn template_of(&self, name: Id) -> Option<Id> {
         match self.get(name)? {
             Node::Template(_, arguments) => Some(*arguments),
@@ -106,7 +106,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The name that a class has within itself.
+    /// Prints the name of a class within itself.
     pub(super) fn class_name(&mut self, id: Id) {
         self.deeper(|it| match it.get(id) {
             Some(Node::Nested(_, name) | Node::Template(name, _) | Node::Tagged(name, _)) => {
@@ -114,7 +114,7 @@ impl<'a> Printer<'a> {
             }
             Some(Node::Local { entity, .. }) => it.class_name(*entity),
             Some(Node::Text(text)) => {
-                // Those of the standard library that have an abbreviation.
+                // Abbreviations for classes of the standard library.
                 let name = text.split('<').next().unwrap_or(text);
                 let name = name.rsplit("::").next().unwrap_or(name);
                 it.put(name);

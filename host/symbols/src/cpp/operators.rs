@@ -1,15 +1,15 @@
 //! Operators by their codes.
 
-/// How an operator stands to its operands.
+/// Relation of an operator to its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Unary,
-    /// `++` and `--`: behind its operand, unless a `_` says otherwise.
+    /// `++` and `--`: postfix, unless a `_` follows.
     Step,
     /// Before a type.
     OfType,
     Binary,
-    /// Only as a function's name.
+    /// Valid only as a function's name.
     Name,
 }
 
@@ -75,13 +75,13 @@ const OPERATORS: &[(&str, &str, Kind)] = &[
     ("tw", "throw ", Kind::Unary),
 ];
 
-/// The operator with this code.
+/// Finds the operator with this code.
 pub(super) fn find(code: &str) -> Option<(&'static str, Kind)> {
     let at = OPERATORS.binary_search_by(|it| it.0.cmp(code)).ok()?;
     OPERATORS.get(at).map(|it| (it.1, it.2))
 }
 
-/// Casts that are words, by their codes.
+/// Finds the named cast with this code.
 pub(super) fn cast(code: &str) -> Option<&'static str> {
     Some(match code {
         "cc" => "const_cast",

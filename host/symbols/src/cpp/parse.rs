@@ -1,17 +1,17 @@
-//! Reads names.
+//! Parser of names.
 
 use super::operators;
 use super::{DEEPEST, Id, Node, Qualifiers};
 
-/// Reads a mangled name.
+/// Parser of a mangled name.
 #[derive(Debug)]
 pub(super) struct Parser<'a> {
     rest: &'a str,
     pub nodes: Vec<Node<'a>>,
-    /// What can be referred to, in order.
+    /// Components that can be referred to, in order.
     substitutions: Vec<Id>,
     depth: u32,
-    /// In the type of a conversion, whose parameters stand behind it.
+    /// Whether the type of a conversion is being parsed; its parameters follow it.
     pub(super) in_conversion: bool,
 }
 
@@ -26,7 +26,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A whole name, with what was appended to it.
+    /// Parses a whole name, with its suffixes.
     pub fn symbol(&mut self) -> Option<Id> {
         let name = self.encoding()?;
         match self.rest {
@@ -52,13 +52,13 @@ impl<'a> Parser<'a> {
         self.node(Node::Text(text))
     }
 
-    /// Makes a node that can be referred to.
+    /// Records a node as a substitution candidate.
     pub(super) fn keep(&mut self, id: Id) -> Id {
         self.substitutions.push(id);
         id
     }
 
-    /// Does `work` one level deeper.
+    /// Calls `work` one nesting level deeper.
     pub(super) fn deeper<R>(&mut self, work: impl FnOnce(&mut Self) -> Option<R>) -> Option<R> {
         if self.depth >= DEEPEST {
             return None;
@@ -77,7 +77,7 @@ impl<'a> Parser<'a> {
         self.rest.starts_with(text)
     }
 
-    /// Goes past a text, if it is there.
+    /// Consumes a text, if it follows.
     pub(super) fn take(&mut self, text: &str) -> bool {
         match self.rest.strip_prefix(text) {
             Some(rest) => {
@@ -103,24 +103,24 @@ impl<'a> Parser<'a> {
         Some(taken)
     }
 
-    /// Up to a byte, which is gone past.
+    /// Consumes up to and including a byte.
     pub(super) fn until(&mut self, end: char) -> Option<&'a str> {
         let (text, rest) = self.rest.split_once(end)?;
         self.rest = rest;
         Some(text)
     }
 
-    /// What stands behind so many bytes.
+    /// The rest after this many bytes.
     pub(super) fn rest_after(&self, count: usize) -> &'a str {
         self.rest.get(count..).unwrap_or("")
     }
 
-    /// Where it is, for [`Self::go_back`].
+    /// The current position, for [`Self::go_back`].
     pub(super) fn clone_position(&self) -> (&'a str, usize) {
         (self.rest, self.substitutions.len())
     }
 
-    /// Reads on from an earlier position.
+    /// Returns to an earlier position.
     pub(super) fn go_back(&mut self, (rest, substitutions): (&'a str, usize)) {
         self.rest = rest;
         self.substitutions.truncate(substitutions);
@@ -145,7 +145,7 @@ impl<'a> Parser<'a> {
         number.checked_add(1)
     }
 
-    /// A function or variable, or what the compiler made for one.
+    /// Parses a function or variable, or an entity that the compiler generated for one.
     pub(super) fn encoding(&mut self) -> Option<Id> {
         self.deeper(Self::encoding_inside)
     }
@@ -171,7 +171,7 @@ impl<'a> Parser<'a> {
         }))
     }
 
-    /// Whether a function's type begins with what it returns: if it has arguments of a template, and is no constructor,
+    /// Whether a function's type begins with its return type: if it has template arguments, and is not a constructor,
     /// destructor or conversion.
     fn has_return_type(&self, name: Id) -> bool {
         match self.get(name) {
@@ -193,7 +193,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The types of a function's parameters.
+    /// Parses the types of a function's parameters.
     pub(super) fn parameters(&mut self) -> Option<Id> {
         let mut types = Vec::new();
         let end = |it: &Self| matches!(it.peek(), None | Some(b'E' | b'.'));
@@ -209,7 +209,7 @@ impl<'a> Parser<'a> {
         Some(self.node(Node::List(types)))
     }
 
-    /// A name, and the qualifiers of the member function that it may be of.
+    /// Parses a name, and the qualifiers if it is a member function.
     pub(super) fn name(&mut self) -> Option<(Id, Qualifiers)> {
         self.deeper(|it| match it.peek()? {
             b'N' => it.nested(),
@@ -218,7 +218,7 @@ impl<'a> Parser<'a> {
         })
     }
 
-    /// A name of a namespace that need not be named.
+    /// Parses a name that is not in a named scope.
     fn unscoped(&mut self) -> Option<Id> {
         let mut name = if self.starts_with("St") {
             self.skip(2)?;
@@ -227,7 +227,7 @@ impl<'a> Parser<'a> {
             self.node(Node::Nested(scope, name))
         } else if self.peek() == Some(b'S') && self.code() != Some("St") {
             let name = self.substitution()?;
-            // Without arguments it is a whole name only where it is a type.
+            // Without arguments it is a whole name only if it is a type.
             if self.peek() != Some(b'I') {
                 return Some(name);
             }
@@ -256,7 +256,7 @@ impl<'a> Parser<'a> {
         Some((prefix, qualifiers))
     }
 
-    /// Parts up to the `E`.
+    /// Parses nested components up to the `E`.
     pub(super) fn prefix(&mut self) -> Option<Id> {
         let mut whole: Option<Id> = None;
         while !self.take("E") {
@@ -269,7 +269,7 @@ impl<'a> Parser<'a> {
                 b'S' if self.code() == Some("St") => {
                     self.skip(2)?;
                     let std = self.text("std");
-                    // It is not referred to by itself.
+                    // It is not a substitution candidate by itself.
                     whole = Some(std);
                     continue;
                 }
@@ -331,7 +331,7 @@ impl<'a> Parser<'a> {
         Some((self.node(Node::Local { function, entity }), qualifiers))
     }
 
-    /// Which of several of one name it is, which is not shown.
+    /// Parses a discriminator, which distinguishes entities of the same name and is not shown.
     fn discriminator(&mut self) {
         let rest = self.rest;
         let found = if self.take("__") {
@@ -347,7 +347,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Modules and partitions that a name is attached to, with what stands before each.
+    /// Parses the modules and partitions of a name, with their separators.
     pub(super) fn module(&mut self) -> Option<String> {
         let mut module = String::new();
         while self.take("W") {
@@ -365,7 +365,7 @@ impl<'a> Parser<'a> {
         Some(module)
     }
 
-    /// A name within `scope`.
+    /// Parses a name within `scope`.
     fn unqualified(&mut self, scope: Option<Id>) -> Option<Id> {
         let module = self.module()?;
         let _ = self.take("L");
@@ -461,7 +461,7 @@ impl<'a> Parser<'a> {
         Some(self.node(Node::Operator(sign)))
     }
 
-    /// Arguments of a template: `I...E`, or a pack `J...E`.
+    /// Parses template arguments: `I...E`, or a pack `J...E`.
     pub(super) fn arguments(&mut self) -> Option<Id> {
         self.deeper(|it| {
             if !it.take("I") {
@@ -489,14 +489,14 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A parameter of a template, which can be referred to by the caller.
+    /// Parses a template parameter; the caller records it as a substitution candidate.
     pub(super) fn template_parameter(&mut self) -> Option<Id> {
         self.need("T")?;
         let number = usize::try_from(self.counted()?).ok()?;
         Some(self.node(Node::TemplateParameter(number)))
     }
 
-    /// What stands for an earlier part.
+    /// Parses a reference to an earlier component.
     pub(super) fn substitution(&mut self) -> Option<Id> {
         self.need("S")?;
         let usual = match self.peek()? {

@@ -1,20 +1,20 @@
-//! Writes names, types and expressions.
+//! Printer of names, types and expressions.
 
 use super::{DEEPEST, Id, LONGEST, Node, Qualifiers};
 
-/// How many nodes are written at most: some write nothing.
+/// Maximum number of nodes printed: some print nothing.
 const MOST_NODES: u32 = 200_000;
 
-/// Writes a name. What is beyond the limits sets `failed`, and is not shown.
+/// Prints a name. Exceeding the limits sets `failed`, and the name is not shown.
 #[derive(Debug)]
 pub(super) struct Printer<'a> {
     nodes: &'a [Node<'a>],
     pub(super) out: String,
-    /// The arguments of the templates whose functions are being written, the innermost last.
+    /// The arguments of the templates whose functions are being printed, the innermost last.
     pub(super) templates: Vec<Id>,
-    /// Which element of packs is written.
+    /// Index of the pack element being printed.
     pack: Option<usize>,
-    /// How many lambdas have their parameters written, where a parameter of a template is `auto:1`.
+    /// Number of lambdas whose parameters are being printed; there a template parameter is `auto:1`.
     pub(super) lambdas: u32,
     depth: u32,
     count: u32,
@@ -35,7 +35,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The whole name.
+    /// Prints the whole name.
     pub fn finish(mut self, root: Id) -> Option<String> {
         self.print(root);
         (!self.failed).then_some(self.out)
@@ -53,7 +53,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Does `work` one level deeper, unless it is too deep, or has been too long.
+    /// Calls `work` one nesting level deeper, unless a limit is exceeded.
     pub(super) fn deeper(&mut self, work: impl FnOnce(&mut Self)) {
         self.count += 1;
         if self.failed || self.depth >= 2 * DEEPEST || self.count > MOST_NODES {
@@ -70,7 +70,7 @@ impl<'a> Printer<'a> {
         self.right(id);
     }
 
-    /// The argument that a parameter stands for, and how many templates are around that one's.
+    /// The argument for a parameter, and the number of templates that enclose it.
     fn argument(&self, number: usize) -> Option<Id> {
         let arguments = *self.templates.last()?;
         let Some(Node::List(arguments)) = self.get(arguments) else {
@@ -83,7 +83,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Does `work` with what a parameter stands for, outside of its template.
+    /// Calls `work` with the argument for a parameter, outside of its template.
     pub(super) fn with_argument(&mut self, number: usize, work: impl FnOnce(&mut Self, Id)) {
         if self.lambdas > 0 {
             let text = format!("auto:{}", number + 1);
@@ -100,7 +100,7 @@ impl<'a> Printer<'a> {
         self.templates.extend(own);
     }
 
-    /// What stands before a name that is declared with this type.
+    /// Prints the part of a type before the declared name.
     pub(super) fn left(&mut self, id: Id) {
         self.deeper(|it| it.left_inside(id));
     }
@@ -114,7 +114,7 @@ impl<'a> Printer<'a> {
             Node::TemplateParameter(number) => self.with_argument(*number, |it, id| it.left(id)),
             Node::Qualified(kind, qualifiers) => {
                 self.left(*kind);
-                // What an argument has already is not written twice.
+                // Qualifiers that the argument already has are not repeated.
                 let own = self.qualifiers_of(*kind);
                 self.qualifiers(Qualifiers {
                     restrict: qualifiers.restrict && !own.restrict,
@@ -163,7 +163,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What stands behind it.
+    /// Prints the part of a type after the declared name.
     pub(super) fn right(&mut self, id: Id) {
         self.deeper(|it| it.right_inside(id));
     }
@@ -221,7 +221,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// A reference to what is one already, and out of how many templates what it refers to is.
+    /// Collapses a reference to a reference; returns also the number of templates to leave for the referenced type.
     fn collapse(&self, sign: &'static str, kind: Id) -> (&'static str, Id, usize) {
         let (mut sign, mut kind, mut scopes) = (sign, kind, 0);
         for _ in 0..DEEPEST {
@@ -250,7 +250,7 @@ impl<'a> Printer<'a> {
         (sign, kind, scopes)
     }
 
-    /// Does `work` outside of so many templates.
+    /// Calls `work` outside of this many templates.
     fn within(&mut self, scopes: usize, work: impl FnOnce(&mut Self)) {
         let at = self.templates.len().saturating_sub(scopes);
         let inner = self.templates.split_off(at);
@@ -264,7 +264,7 @@ impl<'a> Printer<'a> {
         self.templates.extend(inner);
     }
 
-    /// What the parameter of a template stands for, `scopes` templates farther out.
+    /// The argument for a template parameter, `scopes` templates further out.
     fn argument_beyond(&self, number: usize, scopes: usize) -> Option<Id> {
         let at = self.templates.len().checked_sub(scopes + 1)?;
         let Some(Node::List(arguments)) = self.get(*self.templates.get(at)?) else {
@@ -278,7 +278,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What a type is for who points to it.
+    /// The declarator category of a type.
     fn declarator(&self, id: Id) -> Declarator {
         let (mut id, mut scopes) = (id, 0);
         for _ in 0..DEEPEST {
@@ -299,7 +299,7 @@ impl<'a> Printer<'a> {
         Declarator::Plain
     }
 
-    /// The qualifiers that a type has by itself.
+    /// The qualifiers of a type itself.
     fn qualifiers_of(&self, id: Id) -> Qualifiers {
         let (mut id, mut scopes) = (id, 0);
         for _ in 0..DEEPEST {
@@ -318,7 +318,7 @@ impl<'a> Printer<'a> {
         Qualifiers::default()
     }
 
-    /// The parenthesis that keeps a sign from what the type has behind it.
+    /// Prints the parenthesis that separates a sign from the type's suffix.
     fn open(&mut self, kind: Id) -> Declarator {
         let declarator = self.declarator(kind);
         match declarator {
@@ -351,7 +351,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What has nothing behind the name that is declared with it.
+    /// Prints a node that has no part after the declared name.
     fn whole(&mut self, node: &'a Node<'a>) {
         match node {
             Node::Text(text) => self.put(text),
@@ -435,7 +435,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// With commas between them, up to the last that writes something.
+    /// Prints elements separated by commas, up to the last one with output.
     fn list_of(&mut self, node: &'a Node<'a>) {
         let Node::List(list) = node else { return };
         let mut end = self.out.len();
@@ -449,11 +449,11 @@ impl<'a> Printer<'a> {
                 end = self.out.len();
             }
         }
-        // Packs without elements at the end.
+        // Removes trailing empty packs.
         self.out.truncate(end);
     }
 
-    /// How many elements the pack has that is in what is expanded.
+    /// The length of the pack within an expansion.
     pub(super) fn pack_length(&mut self, id: Id) -> Option<usize> {
         self.count += 1;
         if self.count > MOST_NODES || self.lambdas > 0 {
@@ -477,7 +477,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// What is expanded, once for each element.
+    /// Prints an expansion, once for each element.
     pub(super) fn expand(&mut self, what: Id) {
         let Some(length) = self.pack_length(what) else {
             self.operand(what);
@@ -494,7 +494,7 @@ impl<'a> Printer<'a> {
         self.pack = before;
     }
 
-    /// The arguments of the innermost template.
+    /// Number of elements of an argument of the innermost template; 1 unless it is a pack.
     pub(super) fn elements(&self, number: usize) -> Option<usize> {
         let Some(Node::List(arguments)) = self.get(*self.templates.last()?) else {
             return None;
@@ -506,7 +506,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// What a type is for who points to it.
+/// Declarator category of a type: what a pointer to it requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declarator {
     Plain,

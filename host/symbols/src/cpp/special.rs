@@ -1,4 +1,4 @@
-//! Reads the names of what the compiler makes for something else.
+//! Parser of names of compiler-generated entities.
 
 use super::parse::Parser;
 use super::{Id, Node};
@@ -80,10 +80,10 @@ impl Parser<'_> {
         Some(self.node(Node::Special(words, what)))
     }
 
-    /// How far an object is from another one.
+    /// Parses the offset between two objects.
     fn offset(&mut self) -> Option<()> {
         let virtual_too = self.peek() == Some(b'v');
-        // `c` stands before those of covariant thunks as well.
+        // In covariant thunks `c` precedes these, too.
         if !(self.take("h") || self.take("v")) {
             self.need("c")?;
             return self.offset();

@@ -1,4 +1,4 @@
-//! Reads types.
+//! Parser of types.
 
 use super::parse::Parser;
 use super::{Id, Node, Qualifiers};
@@ -13,7 +13,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A type.
+    /// Parses a type.
     pub(super) fn kind(&mut self) -> Option<Id> {
         self.deeper(Self::kind_inside)
     }
@@ -86,7 +86,7 @@ impl Parser<'_> {
         Some(self.keep(id))
     }
 
-    /// A parameter of a template, or with arguments a template that is one.
+    /// Parses a template parameter, or a template template parameter with arguments.
     fn parameter_kind(&mut self) -> Option<Id> {
         let mut id = self.template_parameter()?;
         self.keep(id);
@@ -95,7 +95,8 @@ impl Parser<'_> {
             id = self.node(Node::Template(id, arguments));
             self.keep(id);
         } else if self.peek() == Some(b'I') {
-            // What stands behind the parameter may be its own arguments, or those of the conversion: the last ones are.
+            // Arguments after the parameter may be its own, or those of the conversion: the last ones are the
+            // conversion's.
             let before = self.clone_position();
             let arguments = self.arguments()?;
             if self.peek() == Some(b'I') {
@@ -118,7 +119,7 @@ impl Parser<'_> {
         Some(id)
     }
 
-    /// What begins with `D` and is no builtin type.
+    /// Parses a type that begins with `D` and is not a builtin type.
     fn special_kind(&mut self) -> Option<Id> {
         let id = match self.code()? {
             "Dt" | "DT" => self.decltype()?,

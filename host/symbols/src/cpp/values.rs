@@ -1,4 +1,4 @@
-//! Writes expressions.
+//! Printer of expressions.
 
 use super::print::Printer;
 use super::{Id, Node};
@@ -19,7 +19,7 @@ impl<'a> Printer<'a> {
                 self.put(sign);
             }
             Node::Binary(left, sign, right) => {
-                // It would end the arguments of a template.
+                // It would end the template arguments.
                 let enclosed = *sign == ">";
                 if enclosed {
                     self.put("(");
@@ -127,7 +127,7 @@ impl<'a> Printer<'a> {
         self.print(value);
     }
 
-    /// An operand: in parentheses unless it is a name.
+    /// Prints an operand: in parentheses unless it is a name.
     pub(super) fn operand(&mut self, id: Id) {
         let is_name = matches!(
             self.get(id),
@@ -142,7 +142,7 @@ impl<'a> Printer<'a> {
     }
 
     fn unary(&mut self, sign: &str, operand: Id) {
-        // The address of a function in a namespace or class is written without its parameters.
+        // The address of a function in a namespace or class is printed without parameters.
         if let ("&", Some(Node::Function { name, .. })) = (sign, self.get(operand))
             && matches!(self.get(*name), Some(Node::Nested(..)))
         {
@@ -241,7 +241,7 @@ impl<'a> Printer<'a> {
 }
 
 impl Node<'_> {
-    /// The nodes in which a pack may be that is expanded.
+    /// The nodes that may contain the pack of an expansion.
     pub(super) fn inside(&self) -> Vec<Id> {
         match self {
             Self::Conversion(a)

@@ -1,8 +1,8 @@
-//! Calls and jumps to an address, found in code. Functions end with jumps to hooks where the compiler made their last
-//! call one.
+//! Search for calls and jumps to given addresses in code. Functions end with jumps to hooks if the compiler converted a
+//! tail call.
 //!
-//! The code is not disassembled: every place is looked at where an instruction can begin, and what is no instruction leads
-//! to exactly one of these addresses once in four thousand million places.
+//! The code is not disassembled: every offset at which an instruction can begin is tested, and data looks like a call
+//! to exactly one of these addresses once in four billion offsets.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ pub(super) struct Finder {
     processor: Processor,
     little_endian: bool,
     targets: BTreeSet<u64>,
-    /// Words that hold the address of one of the functions.
+    /// Words that contain the address of one of the functions.
     slots: BTreeSet<u64>,
 }
 
@@ -28,7 +28,8 @@ enum Processor {
 }
 
 impl Finder {
-    /// `targets`: where the functions are, or stubs that lead to them. `None` for a processor whose calls are not known.
+    /// Creates a finder for the functions at `targets`, or stubs that lead to them. `None` for an architecture whose
+    /// calls are not supported.
     pub fn new<'d>(
         file: &impl Object<'d>,
         targets: BTreeSet<u64>,
@@ -55,7 +56,7 @@ impl Finder {
         Some(finder)
     }
 
-    /// Stubs of x86-64 jump by way of a word, wherever the table is that they are in.
+    /// Stubs of x86-64 jump through a word, whichever table contains them.
     fn add_stubs<'d>(&mut self, file: &impl Object<'d>) {
         const MARK: [u8; 4] = [0xF3, 0x0F, 0x1E, 0xFA];
         for section in file.sections() {
@@ -70,7 +71,7 @@ impl Finder {
                 let Ok(at) = usize::try_from(address - section.address()) else {
                     continue;
                 };
-                // A prefix, and a mark that calls may land here.
+                // A prefix, and a landing mark for indirect branch tracking.
                 let before = data.get(..at).unwrap_or(&[]);
                 let (prefix, before) = match before.strip_suffix(&[0xF2]) {
                     Some(before) => (1, before),
@@ -84,7 +85,7 @@ impl Finder {
         }
     }
 
-    /// Gives the addresses of all calls in the code that stands at `start`.
+    /// Passes the addresses of all calls in the code at `start` to `found`.
     pub fn find(&self, start: u64, code: &[u8], found: &mut dyn FnMut(u64)) {
         let step = match self.processor {
             Processor::X86 { .. } => 1,
@@ -125,7 +126,7 @@ impl Finder {
         })
     }
 
-    /// `call` and `jmp`, directly or by way of a word.
+    /// `call` and `jmp`, directly or through a word.
     fn x86(&self, address: u64, code: &[u8], is_64: bool) -> bool {
         let to = |bytes: &[u8], length: u64| {
             let offset = i32::from_le_bytes(*bytes.first_chunk()?);
@@ -166,7 +167,7 @@ impl Finder {
             | (first & 0x3FF) << 12
             | (second & 0x7FF) << 1;
         let from = address.wrapping_add(4);
-        // `blx` goes to Arm code, from a whole word.
+        // `blx` switches to Arm code, relative to a word-aligned address.
         let from = if thumb == 0 { from & !3 } else { from };
         Some(from.wrapping_add_signed(signed(offset, 25)) & u64::from(u32::MAX))
     }
@@ -227,13 +228,13 @@ impl Finder {
     }
 }
 
-/// The low bits of a number, of which the highest is the sign.
+/// Sign-extends the lowest `bits` of a number.
 fn signed(word: u32, bits: u32) -> i64 {
     let unused = 64 - bits;
     (u64::from(word) << unused).cast_signed() >> unused
 }
 
-/// Whether a function does nothing but return.
+/// Whether a function only returns.
 pub(super) fn returns_at_once(architecture: Architecture, code: &[u8]) -> bool {
     let (mark, returns): (&[u8], &[&[u8]]) = match architecture {
         Architecture::X86_64 | Architecture::X86_64_X32 => {

@@ -16,7 +16,7 @@ use crate::table::{Binding, Candidate, is_mark};
 
 const HEAD: &str = "Linker script and memory map";
 
-/// Whether it is such a map.
+/// Whether a text is such a map.
 pub(super) fn recognise(text: &str) -> bool {
     text.lines().any(|line| line.trim_end() == HEAD)
 }
@@ -28,11 +28,11 @@ struct Section<'t> {
     size: u64,
 }
 
-/// Reads the part behind the head: what is before it was discarded.
+/// Reads the part after the header, which lists discarded sections.
 pub(super) fn read(text: &str) -> List {
     let mut list = List::default();
     let mut section: Option<Section<'_>> = None;
-    // A long section name stands on a line of its own.
+    // A long section name is on a separate line.
     let mut long_name = None;
     for line in text.lines().skip_while(|line| line.trim_end() != HEAD) {
         let mut words = line.split_whitespace();
@@ -48,7 +48,7 @@ pub(super) fn read(text: &str) -> List {
                 continue;
             };
             let size = words.next();
-            // Output sections are not indented; their symbols are those of the input sections.
+            // Output sections are not indented; their symbols are listed below input sections.
             if indent == 1 {
                 section = open(first, address, size);
             }
@@ -76,7 +76,7 @@ fn symbol(list: &mut List, section: Option<&mut Section<'_>>, address: u64, rest
     match *rest {
         ["PROVIDE", name, ..] => list.saw(name.trim_start_matches('('), address),
         [name, ..] if assigned => list.saw(name, address),
-        // Names of C++ have spaces where the map was written with --demangle.
+        // C++ names contain spaces if the map was written with --demangle.
         [_, ..] if number(rest[0]).is_none() => {
             let name = rest.join(" ");
             list.saw(&name, address);
@@ -109,7 +109,7 @@ fn open<'t>(name: &'t str, address: &str, size: Option<&str>) -> Option<Section<
     })
 }
 
-/// Whether an input section of this name holds code, as far as names tell.
+/// Whether an input section contains code, judging by its name.
 fn is_code(name: &str) -> bool {
     const CODE: [&str; 8] = [
         ".text",
@@ -126,8 +126,7 @@ fn is_code(name: &str) -> bool {
         && !DATA.iter().any(|data| name.starts_with(data))
 }
 
-/// What a section tells when no symbol of it was listed at its start: the static function whose
-/// name it has.
+/// Ends a section. If it has no symbol at its start, it contains the static function that its name refers to.
 fn close(list: &mut List, section: Option<Section<'_>>) {
     let Some(Section {
         name,

@@ -38,7 +38,7 @@ pub(super) fn read(text: &str) -> List {
             'W' | 'w' | 'i' => Binding::Weak,
             _ => continue,
         };
-        // A mark of the linker script has the letter of its section, but no size.
+        // A symbol of the linker script has the letter of its section, but no size.
         if symbol.name.starts_with('$') || (is_mark(symbol.name) && symbol.size == 0) {
             continue;
         }
@@ -48,7 +48,7 @@ pub(super) fn read(text: &str) -> List {
             address: symbol.address,
             size: symbol.size,
             name: symbol.name.into(),
-            // Inside a function whose size is known, what has none is a label.
+            // Within a function of known size, a symbol without a size is a label.
             function: symbol.size > 0,
             binding,
             limit: u64::MAX,
@@ -103,7 +103,7 @@ fn portable(line: &str) -> Option<Symbol<'_>> {
     })
 }
 
-/// The first word and what follows it.
+/// The first word, and the rest after it.
 fn word(text: &str) -> Option<(&str, &str)> {
     let text = text.trim_start_matches([' ', '\t']);
     let end = text.find([' ', '\t']).unwrap_or(text.len());
@@ -112,13 +112,13 @@ fn word(text: &str) -> Option<(&str, &str)> {
 }
 
 fn hexadecimal(word: &str) -> Option<u64> {
-    // from_str_radix would take a sign.
+    // `from_str_radix` would accept a sign.
     let digits = word.strip_prefix("0x").unwrap_or(word);
     let all_digits = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
     u64::from_str_radix(digits, 16).ok().filter(|_| all_digits)
 }
 
-/// The letter that tells the kind of a symbol.
+/// The letter for the kind of a symbol.
 fn letter(word: &str) -> Option<char> {
     let mut chars = word.chars();
     let letter = chars
@@ -127,7 +127,7 @@ fn letter(word: &str) -> Option<char> {
     chars.next().is_none().then_some(letter)
 }
 
-/// `file:line`; the module of kallsyms, in brackets, is none.
+/// `file:line`; the module of kallsyms, in brackets, is not a location.
 fn location(extra: &str) -> Option<Location> {
     let (file, line) = extra.trim().rsplit_once(':')?;
     let line = line.parse().ok()?;
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(list.locations[0].1.to_string(), "/src/main.c:12");
         let cpp = one("8000 W ns::f(int, char const*)");
         assert_eq!(cpp, Some((0x8000, 0, "ns::f(int, char const*)".to_owned())));
-        // A size that reads like a letter, a letter that reads like a size.
+        // A size that looks like a letter, a letter that looks like a size.
         assert_eq!(one("8000 b T main"), None);
         assert_eq!(one("8000 0b T main"), main(0xb));
     }
