@@ -1,7 +1,7 @@
 //! Converter of traces between versions of CTF, whole or in part. It also repairs damaged traces.
 //!
-//! The converter does not interpret events. It preserves names, fields and values, in the order of the trace, and writes
-//! standard headers, so that readers accept a trace that some reject (without sizes and times in its packets, as
+//! The converter does not interpret events. It preserves names, fields and values, in the order of the trace, and
+//! writes standard headers, so that readers accept a trace that some reject (without sizes and times in its packets, as
 //! Zephyr's). A construct that the target version lacks is replaced by the nearest equivalent, and counted
 //! ([`Summary::changes`]).
 //!

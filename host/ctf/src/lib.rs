@@ -1,8 +1,8 @@
 //! Read and write the [Common Trace Format](https://diamon.org/ctf/), in pure Rust.
 //!
-//! CTF is the format of LTTng, barectf, Zephyr and Kymo: a directory with a `metadata` file, which describes the layout,
-//! and binary streams of packets that hold events, packed to the bit. Both versions of the format, 1.8 and 2, differ in
-//! mainly in their metadata; this crate reads both in the same way. It parses the metadata into a model
+//! CTF is the format of LTTng, barectf, Zephyr and Kymo: a directory with a `metadata` file, which describes the
+//! layout, and binary streams of packets that hold events, packed to the bit. Both versions of the format, 1.8 and 2,
+//! differ in mainly in their metadata; this crate reads both in the same way. It parses the metadata into a model
 //! ([`metadata::Metadata`]), compiles that once into a flat plan, and decodes events by walking the plan over borrowed
 //! bytes. Memory depends on the number of streams, never on the size of the trace.
 //!
@@ -80,8 +80,9 @@
 //! # assert_eq!(census(&trace).unwrap(), (vec![("tick".to_owned(), 3)], Some(9_000_000)));
 //! ```
 //!
-//! A stream with an error in it ends there, unless its reader is made to [`skip`](StreamReader::skip) the damaged packet
-//! ([`Messages::skip`] in a merge): then it continues with the next packet that it finds, and reports what it skipped.
+//! A stream with an error in it ends there, unless its reader is made to [`skip`](StreamReader::skip) the damaged
+//! packet ([`Messages::skip`] in a merge): then it continues with the next packet that it finds, and reports what it
+//! skipped.
 //!
 //! [`Event::visit`] passes the fields of one scope, including nested ones, to a [`Visitor`]. [`StreamReader`] reads a
 //! single stream from any input: a pipe, a socket. [`text::Layout`] formats events as `babeltrace2` does.
@@ -134,8 +135,8 @@
 //!
 //! CTF 2 is read and written completely. Metadata that decoding does not need is preserved: names and unique ids
 //! ([`metadata::About`]), and all attributes, also of fields ([`metadata::Metadata::attributes`]). Aliases of field
-//! classes are expanded where they are used; names and attributes of the alias itself are lost. Integers, bit arrays and
-//! floating point numbers wider than 64 bits are rejected, as in other implementations.
+//! classes are expanded where they are used; names and attributes of the alias itself are lost. Integers, bit arrays
+//! and floating point numbers wider than 64 bits are rejected, as in other implementations.
 
 pub mod convert;
 mod ctf2;

@@ -1,9 +1,10 @@
-//! The compiled plan: metadata flattened into what decoding needs, and nothing else.
+//! Compiled plan: metadata flattened into the data that decoding needs.
 //!
 //! Each scope (packet header, event header, payload, ...) is compiled twice. The *full* program has a node for every
-//! field and serves those who look at fields. The *skip* program only finds the end of the scope: whatever has a fixed
-//! size and no influence on the rest melts into a single node, so most payloads are skipped in one step. Usual scopes have
-//! a quicker way for either: [tables](quick) for skipping, a [list](flat) for showing. Lengths and tags go through numbered slots: the field writes its value there when it is decoded, what depends on it reads it.
+//! field, for showing fields. The *skip* program only finds the end of the scope: everything of fixed size on which
+//! nothing depends is merged into a single node, so most payloads are skipped in one step. Common layouts have a faster
+//! path for both: [header tables](header_table) for skipping, [field programs](field_program) for showing. Lengths and
+//! tags use numbered slots: a field stores its value there when it is decoded, and dependent fields read it.
 
 mod compile;
 pub(crate) mod fast_path;

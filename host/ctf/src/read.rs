@@ -1,4 +1,4 @@
-//! Reading traces: from metadata to a plan, from bytes to events.
+//! Trace readers: decode bytes to events with a plan.
 
 pub(crate) mod bits;
 mod cursor;

@@ -1,6 +1,7 @@
-//! Events as lines of text, in the layout of `babeltrace2`.
+//! Formatter of events as lines of text, in the layout of `babeltrace2`.
 //!
-//! The layout is that of `babeltrace2 --clock-seconds --no-delta --fields=all`, which people know and scripts parse:
+//! The layout is that of `babeltrace2 --clock-seconds --no-delta --fields=all`, which is well known and parsed by
+//! scripts:
 //!
 //! ```text
 //! [1795261717.865412141] vm:ust:app:(1393):TRACE_INFO (6) my:event: { cpu_id = 0 }, { vtid = 7 }, { n = 1, s = "x" }

@@ -88,7 +88,8 @@ pub enum EventKind {
         caller: Option<Caller>,
     },
     /// A named stretch of time begins: a lock is held, interrupts are disabled. Unlike a call it may overlap calls, and
-    /// may end in another thread. Spans of the same name nest: a [`SpanEnd`](Self::SpanEnd) ends the one that began last.
+    /// may end in another thread. Spans of the same name nest: a [`SpanEnd`](Self::SpanEnd) ends the one that began
+    /// last.
     SpanBegin {
         /// Its name.
         function: FunctionId,

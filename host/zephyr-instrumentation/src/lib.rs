@@ -1,9 +1,9 @@
 //! Records and dumps of Zephyr's instrumentation subsystem (`subsys/instrumentation` in its tree).
 //!
-//! The target answers `dump_trace` and `dump_profile` with raw records between two marks ([`BEGIN`], [`END`]). There is no
-//! length, escape or version, and neither the pointer width nor the length of thread names is stated. So the end of a dump
-//! and its content can only be found together, from the structure of the records: [`detect()`] finds their [`Layout`],
-//! [`Scanner`] the end while bytes still arrive, [`Walk`] the records and the damage between them.
+//! The target answers `dump_trace` and `dump_profile` with raw records between two marks ([`BEGIN`], [`END`]). There is
+//! no length, escape or version, and neither the pointer width nor the length of thread names is stated. So the end of
+//! a dump and its content can only be found together, from the structure of the records: [`detect()`] finds their
+//! [`Layout`], [`Scanner`] the end while bytes still arrive, [`Walk`] the records and the damage between them.
 //!
 //! It is a crate of its own because both the link to such a target (`kymo-link`) and the reader of its dumps
 //! (`kymo-read`) need it, and neither may depend on the other. It has no dependencies on other crates of Kymo.

@@ -1,8 +1,8 @@
-//! One file of a trace after the other, packet by packet.
+//! Converts the files of a trace one after the other, packet by packet.
 //!
-//! A packet is begun when its first wanted event comes, so that a part of a trace has no packets with nothing in them;
-//! one that was empty stays, as it says that nothing happened. What was lost before a packet is reported by the next one that
-//! is written.
+//! An output packet begins at its first selected event, so that a part of a trace has no empty packets; a packet that
+//! was empty in the source is preserved, as it shows that nothing happened. Losses before a packet are reported by the
+//! next packet that is written.
 
 use super::adapt::Extras;
 use super::tokens::{Collect, Tokens};
@@ -12,32 +12,32 @@ use crate::metadata::Scope;
 use crate::read::{Event, Gap, GapKind, Message, Packet, PacketInfo, Skipped, StreamReader};
 use crate::write::{StreamFile, StreamWriter, TraceWriter};
 
-/// A packet is ended when it is as large as this, in bytes: readers hold one, and so does the writer.
+/// Size in bytes at which a packet is ended: readers hold one in memory, and so does the writer.
 const MAX_PACKET: u64 = 1 << 20;
 
-/// Streams of one file that are written at once: each has a file open.
+/// Maximum number of output streams of one file at a time: each has an open file.
 const MAX_OUTPUTS: usize = 256;
 
-/// Places of damage that are remembered one by one.
+/// Maximum number of places of damage stored individually.
 const MAX_DAMAGE: usize = 1_000;
 
-/// What is needed for all streams.
+/// State shared by all streams.
 pub(super) struct Converter<'c> {
     pub conversion: Conversion,
     pub writer: &'c mut TraceWriter,
     pub extras: &'c [[Extras; 3]],
     pub summary: Summary,
-    /// The first and last time that are wanted of the file at hand.
+    /// The first and last selected time of the current file.
     pub span: (i64, i64),
-    /// Whether there was any behind it.
+    /// Whether there was any event after it.
     pub beyond: bool,
-    /// Whether the packets of the source have numbers.
+    /// Whether the packets of the source have sequence numbers.
     pub numbered: bool,
-    /// Which classes of streams there are in the result.
+    /// For each stream class, whether the result has a stream of it.
     pub used: Vec<bool>,
 }
 
-/// What tells the streams in one file apart.
+/// Identity of a stream within a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Key {
     class: usize,
@@ -55,15 +55,15 @@ impl Key {
     }
 }
 
-/// A stream that is being written.
+/// An output stream.
 struct Output {
     key: Key,
     writer: StreamWriter<StreamFile>,
-    /// The fields of the last packet's context that are not the writer's.
+    /// The fields of the last packet's context that the writer does not fill in.
     context: Tokens<'static>,
-    /// Whether it holds something.
+    /// Whether it has any content.
     begun: bool,
-    /// Whether a packet is open, and the last time that was written.
+    /// Whether a packet is open, and the last time written.
     open: bool,
     last: u64,
     /// The end that the last packet states. It is written only when the begin of the next packet is known: packets of

@@ -134,8 +134,8 @@ impl IntegerClass {
         }
     }
 
-    /// An unsigned integer of `size` bits, aligned to bytes when it fills whole bytes and to bits otherwise: the default
-    /// of CTF 1.8.
+    /// An unsigned integer of `size` bits, aligned to bytes when it fills whole bytes and to bits otherwise: the
+    /// default of CTF 1.8.
     #[must_use]
     pub const fn unsigned(size: u32, byte_order: ByteOrder) -> Self {
         Self {

@@ -47,8 +47,8 @@ impl Scope {
 /// It is a text, resolved where the class is used: the same class may refer to a different field in each of its uses.
 #[derive(Debug, Clone, Eq)]
 pub struct Location {
-    /// The path as written: names separated by dots, absolute (see [`Scope::path`]) or relative to the nearest enclosing
-    /// structure that has an earlier member of that name.
+    /// The path as written: names separated by dots, absolute (see [`Scope::path`]) or relative to the nearest
+    /// enclosing structure that has an earlier member of that name.
     pub path: String,
     /// The path as CTF 2 states it, step by step. Then no search is needed, and `path` is for messages only.
     pub route: Option<Route>,

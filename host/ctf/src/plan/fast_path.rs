@@ -1,11 +1,11 @@
 //! Fast path for nearly every event of real traces, restricted to simple layouts.
 //!
 //! The event headers of all tracers have few layouts, which differ by a tag or two in their first bits. So a header is
-//! compiled into a table of its [forms](Form): for each, the positions of id and time and its end, in bits from its start
-//! (together with the payloads, these make the [header table](super::header_table)). Payloads become a list of
-//! [steps](Step) that find their end. Unsupported layouts (fields that update another clock, variants in payloads, mixed
-//! byte orders, positions that depend on the event's position) have no fast path, and are left to the walk over the
-//! [nodes](super::Node), which decodes any layout. Both give equal results.
+//! compiled into a table of its [forms](Form): for each, the positions of id and time and its end, in bits from its
+//! start (together with the payloads, these make the [header table](super::header_table)). Payloads become a list of
+//! [steps](Step) that find their end. Unsupported layouts (fields that update another clock, variants in payloads,
+//! mixed byte orders, positions that depend on the event's position) have no fast path, and are left to the walk over
+//! the [nodes](super::Node), which decodes any layout. Both give equal results.
 
 use super::{Count, IntegerNode, Node, NodeId, Plan, Program, StreamPlan, VariantNode};
 use crate::metadata::{ByteOrder, Form as Stored, Role};

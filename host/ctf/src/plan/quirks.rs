@@ -1,10 +1,10 @@
 //! Detection of streams whose time may step back, although the format does not allow it.
 //!
 //! A field with the low bits of a clock means the next time at which the clock has these bits (CTF 1.8.3, section 8;
-//! CTF 2, 6.4): a smaller value than before means that the counter wrapped. Some tracers write a time slightly before the
-//! last one, and then readers add a whole wraparound, some 4 s for 32 bits of nanoseconds, and another one at each such
-//! event: babeltrace2 shows 45 s for a capture of 11 s. So in the streams of these tracers a step that is much shorter
-//! backward than forward is a step back.
+//! CTF 2, 6.4): a smaller value than before means that the counter wrapped. Some tracers write a time slightly before
+//! the last one, and then readers add a whole wraparound, some 4 s for 32 bits of nanoseconds, and another one at each
+//! such event: babeltrace2 shows 45 s for a capture of 11 s. So in the streams of these tracers a step that is much
+//! shorter backward than forward is a step back.
 //!
 //! - Zephyr's tracing reads the time before it masks interrupts, which may be traced first; and SysTick's counter is
 //!   sometimes read wrong by one period. Its packets do not state their times, which identifies such streams.

@@ -139,7 +139,7 @@ impl<F> Maker<F> {
     }
 }
 
-/// What a function makes of the messages of any number of streams, decoded by several threads, in the order of their
+/// Results of a function for the messages of any number of streams, decoded by several threads, in the order of their
 /// times: that of [`Messages`](super::Messages).
 ///
 /// ```no_run

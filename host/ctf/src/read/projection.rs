@@ -22,7 +22,7 @@ use crate::plan::picks::{Picks, Wanted};
 pub use plain::ContextBytes;
 use plain::Plain;
 
-/// Fields that are asked for in every event, by name: those at the top of the payload, or else of the event's context, the
+/// Selection of fields by name, for every event: at the top of the payload, or else of the event's context, the
 /// stream's event context and the header.
 ///
 /// ```

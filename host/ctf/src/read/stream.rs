@@ -240,11 +240,12 @@ impl StreamReader {
         })
     }
 
-    /// The same with as many events at once as have been decoded: the fast path through a stream.
+    /// As [`next_message`](Self::next_message), but returns all decoded events at once: the fastest way to read a
+    /// stream.
     ///
     /// ```
     /// # use kymo_ctf::{DecodeError, Run, StreamReader};
-    /// /// How many events there are of each class.
+    /// /// Number of events of each class.
     /// fn count(reader: &mut StreamReader) -> Result<Vec<u64>, DecodeError> {
     ///     let mut counts = Vec::new();
     ///     while let Some(run) = reader.next_run()? {

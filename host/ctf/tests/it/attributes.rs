@@ -1,4 +1,4 @@
-//! User attributes of CTF 2: whatever object has them, they are kept and written again, or counted where they cannot be.
+//! Tests of user attributes of CTF 2: they are preserved on every kind of object, or counted if they cannot be.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use kymo_ctf::Trace;
 use kymo_ctf::convert::{Change, Conversion, Everything};
 use kymo_ctf::metadata::{Metadata, Version};
 
-/// A trace whose every object has attributes: those of a field say which it is.
+/// A trace in which every object has attributes; those of a field identify it.
 fn attributed() -> String {
     let said = |what: &str| format!(r#""attributes": {{"n": "{what}"}}"#);
     let byte = |what: &str, more: &str| {

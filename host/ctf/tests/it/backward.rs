@@ -1,4 +1,4 @@
-//! Time that steps back on a real target is shown as such, and is no turn of the counter.
+//! Tests of time that steps back on real targets: it is reported as such, not as a wraparound of the counter.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use kymo_ctf::convert::{Conversion, Everything};
 use kymo_ctf::metadata::{Metadata, Version};
 use kymo_ctf::{Message, Plan, StreamReader, Trace};
 
-/// The times of all events up to where the trace is cut.
+/// The times of all events up to a truncation of the trace.
 fn times(trace: &Trace) -> Vec<i64> {
     let mut messages = trace.messages().expect("opens");
     let mut times = Vec::new();
@@ -19,8 +19,8 @@ fn times(trace: &Trace) -> Vec<i64> {
     times
 }
 
-/// Zephyr's tracing on a Cortex-M3 in QEMU: 8 steps back, of up to 430 ms, and 2 true turns of a 32-bit counter in 11 s, of
-/// which babeltrace2 makes 45 s.
+/// Zephyr's tracing on a Cortex-M3 in QEMU: 8 steps back, of up to 430 ms, and 2 real wraparounds of a 32-bit counter
+/// in 11 s, which babeltrace2 shows as 45 s.
 #[test]
 fn steps_back_of_zephyr_are_no_turns() {
     let Some(data) = kymo_fixtures::captures::zephyr_with_metadata() else {
@@ -66,7 +66,7 @@ fn steps_back_of_zephyr_are_no_turns() {
     }
 }
 
-/// A packet of barectf whose first event is before its beginning.
+/// A barectf packet whose first event precedes its begin.
 fn barectf(patch: u32) -> Vec<u64> {
     let text = format!(
         r#"/* CTF 1.8 */
@@ -107,7 +107,8 @@ fn an_event_before_its_packet_is_one_in_the_versions_of_barectf_that_write_such(
     assert_eq!(barectf(1), [0x6_0000_00f0, 0x6_0000_0180]);
 }
 
-/// LTTng before 2.11 wrote events behind the end that their packet states: what is lost behind it begins at the event.
+/// LTTng before 2.11 wrote events after the stated end of their packet: losses after the packet begin at the last
+/// event.
 #[test]
 fn an_event_behind_the_end_of_its_packet_moves_the_end() {
     use kymo_ctf::metadata::{ByteOrder, Clock, ClockId, EventClass, StreamClass, standard};

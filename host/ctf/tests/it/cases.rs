@@ -1,10 +1,10 @@
-//! The cases of the shared CTF test data.
+//! Cases of the shared CTF test data.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Reads a file that must be there.
+/// Reads a file that must exist.
 pub fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
@@ -13,16 +13,16 @@ pub fn read(path: &Path) -> Vec<u8> {
 pub struct Case {
     pub name: String,
     pub folder: PathBuf,
-    /// What the authors of the case meant.
+    /// Whether the authors of the case expect success.
     pub passes: bool,
-    /// Exit code of the babeltrace2 that reads this version of CTF: 2.0.4 for 1.8, 2.1.3 for 2.
+    /// Exit code of the babeltrace2 that supports this version of CTF: 2.0.4 for 1.8, 2.1.3 for 2.
     pub babeltrace: i64,
-    /// The text that this babeltrace2 printed, without `.gz`.
+    /// Name of the file with that babeltrace2's output, without `.gz`.
     golden: &'static str,
 }
 
 impl Case {
-    /// The directory of the trace, unpacked into `scratch` when it is packed.
+    /// The directory of the trace, unpacked into `scratch` if it is packed.
     pub fn trace(&self, scratch: &Path) -> PathBuf {
         let plain = self.folder.join("trace");
         if plain.is_dir() {
@@ -42,7 +42,7 @@ impl Case {
         target.join("trace")
     }
 
-    /// The lines that babeltrace2 printed, if it read anything.
+    /// The lines that babeltrace2 printed, if it could read the trace.
     pub fn golden(&self) -> Option<Vec<u8>> {
         let plain = self.folder.join(self.golden);
         if plain.is_file() {

@@ -1,4 +1,4 @@
-//! Converted traces hold what was in them: names, fields, values, times and losses; and babeltrace2 reads them.
+//! Tests of conversions: they preserve names, fields, values, times and losses; and babeltrace2 reads the results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use kymo_ctf::metadata::{Scope, Version};
 use kymo_ctf::{Container, Event, GapKind, Message, Plan, Trace, Value, Visitor};
 use proptest::prelude::*;
 
-/// The values of a scope in order, as the wanted version has them.
+/// The values of a scope in order, as the target version represents them.
 struct Values {
     list: Vec<String>,
     names: Vec<String>,
@@ -73,12 +73,12 @@ impl<'a> Visitor<'a> for Values {
     }
 }
 
-/// An event as it should come out again.
+/// An event that a conversion must preserve.
 #[derive(Debug, PartialEq)]
 struct Said {
     time: Option<i64>,
     name: String,
-    /// Of the stream's context, the event's context, and the payload.
+    /// Values of the stream's context, the event's context, and the payload.
     values: [Vec<String>; 3],
     names: Vec<String>,
 }
@@ -113,7 +113,7 @@ fn said(event: &Event<'_>, version: Version) -> Said {
 
 type Contents = (Vec<Said>, Vec<(GapKind, Option<u64>)>);
 
-/// All events of a trace, file by file, and the losses; of damaged streams what is before the damage.
+/// All events and losses of a trace, file by file; damaged streams up to the damage.
 fn contents(trace: &Trace, version: Version) -> Contents {
     let (mut events, mut gaps) = (Vec::new(), Vec::new());
     let mut messages = trace.messages().expect("opens");
@@ -133,7 +133,7 @@ fn convert(trace: &Trace, version: Version, into: &Path) -> Result<(Trace, Summa
     Ok((Trace::open(into).expect("reads again"), summary))
 }
 
-/// Holds a trace against what it was converted from.
+/// Compares a trace with the source of its conversion.
 fn compare(
     source: &Trace,
     converted: &Trace,
@@ -201,7 +201,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Whatever is wrong with a trace, what is made of it is whole, and nothing that was read before is missing.
+    /// A conversion of a damaged trace is valid, and contains everything that could be read before.
     #[test]
     fn what_is_repaired_is_whole(
         seed: u64,
@@ -244,7 +244,7 @@ proptest! {
     }
 }
 
-/// The commands that read a version, as far as they are there.
+/// The installed commands that read a version.
 fn babeltrace(version: Version) -> Option<PathBuf> {
     match version {
         Version::Ctf18 => {
@@ -259,7 +259,7 @@ fn babeltrace(version: Version) -> Option<PathBuf> {
     }
 }
 
-/// Traces that come out as babeltrace2 does not take them, each for a reason.
+/// Traces whose conversions babeltrace2 does not accept, each with a reason.
 const NOT_FOR_BABELTRACE: &[(&str, &str)] = &[
     (
         "tracecompass/funky_trace",
@@ -275,7 +275,7 @@ const NOT_FOR_BABELTRACE: &[(&str, &str)] = &[
 
 const NO_CLOCK: &str = "a stream with a clock and one without, which it does not merge";
 
-/// Events of traces that are not shown to babeltrace2.
+/// Number of events above which a trace is not checked with babeltrace2.
 const LARGE: u64 = 40_000;
 
 #[test]
@@ -336,7 +336,7 @@ fn every_known_trace_is_the_same_in_both_versions() {
     assert!(seen > 400, "only {seen}");
 }
 
-/// Whether babeltrace2 shows so many events and complains of nothing but losses that there are.
+/// Checks that babeltrace2 shows this many events and warns only of real losses.
 fn shown_by(reader: &Path, trace: &Path, summary: &Summary) -> Result<(), String> {
     let output = Command::new(reader)
         .args(["--clock-seconds", "--no-delta", "--fields=all"])
@@ -359,12 +359,12 @@ fn shown_by(reader: &Path, trace: &Path, summary: &Summary) -> Result<(), String
     ))
 }
 
-/// A trace of one stream of three packets, with an event in every thousand ticks, and where its packets begin.
+/// A trace of one stream with three packets and an event every thousand ticks, and the offsets of its packets.
 fn three_packets() -> (Arc<Plan>, Vec<u8>, [usize; 3]) {
     packets_that_lost([0; 3])
 }
 
-/// The same, of which each packet says how many events had been lost by its end.
+/// The same, with the number of lost events that each packet states.
 fn packets_that_lost(lost: [u64; 3]) -> (Arc<Plan>, Vec<u8>, [usize; 3]) {
     use kymo_ctf::metadata::{
         ByteOrder, Clock, ClockId, EventClass, IntegerClass, Metadata, StreamClass, StructClass,
@@ -412,7 +412,7 @@ fn steps(trace: &Trace) -> (Vec<u64>, Vec<(GapKind, Option<u64>)>) {
     (steps.collect(), gaps)
 }
 
-/// What is between two times.
+/// Selects a time span.
 struct Span(i64, i64);
 
 impl Select for Span {
@@ -525,7 +525,7 @@ fn behind_damage_it_goes_on_if_it_is_to_be_repaired() {
     assert_eq!(skipped.to, Some(places[2] as u64));
 }
 
-/// One file of very many streams, of packets that are all damaged: neither files that are open nor memory grow with it.
+/// One file of very many streams with only damaged packets: neither open files nor memory grow with it.
 #[test]
 fn many_streams_in_a_file_and_much_damage_are_bounded() {
     use kymo_ctf::StreamWriter;

@@ -1,4 +1,4 @@
-//! CTF 2 beyond the collection: what its traces do not have, and what metadata must not say.
+//! Tests of CTF 2 beyond the shared data: constructs that its traces lack, and invalid metadata.
 
 use kymo_ctf::convert::{Change, Conversion, Everything};
 use kymo_ctf::metadata::{Form, Metadata, Version};
@@ -8,7 +8,7 @@ use kymo_ctf::{DecodeErrorKind, Message, MetadataErrorKind, StreamError, Trace};
 const BYTE: &str =
     r#"{"type": "fixed-length-unsigned-integer", "length": 8, "byte-order": "little-endian"}"#;
 
-/// Fragments one after the other, with `byte` as the alias of an unsigned byte.
+/// Concatenated fragments, with `byte` as the alias of an unsigned byte.
 fn sequence(fragments: &[&str]) -> String {
     let alias =
         format!(r#"{{"type": "field-class-alias", "name": "byte", "field-class": {BYTE}}}"#);
@@ -17,7 +17,7 @@ fn sequence(fragments: &[&str]) -> String {
     all.map(|fragment| format!("\u{1e}{fragment}\n")).collect()
 }
 
-/// Metadata of a single class of events with these members in the payload.
+/// Metadata of a single event class with these members in the payload.
 fn payload(members: &[(&str, &str)]) -> String {
     let members: Vec<String> = members
         .iter()
@@ -31,7 +31,7 @@ fn payload(members: &[(&str, &str)]) -> String {
     sequence(&[r#"{"type": "data-stream-class"}"#, &event])
 }
 
-/// The lines of all events, and the error at which they end.
+/// The lines of all events, and the final error.
 fn lines(metadata: &str, stream: &[u8]) -> (Vec<String>, Option<StreamError>) {
     let trace = Trace::from_memory(metadata.as_bytes(), [("stream", stream)])
         .unwrap_or_else(|error| panic!("{error}\n{metadata}"));
@@ -52,7 +52,7 @@ fn lines(metadata: &str, stream: &[u8]) -> (Vec<String>, Option<StreamError>) {
     }
 }
 
-/// The error of metadata that is wrong.
+/// The error of invalid metadata.
 fn refused(metadata: &str) -> MetadataErrorKind {
     match Metadata::parse(metadata.as_bytes()) {
         Ok(_) => panic!("accepted: {metadata}"),
@@ -426,7 +426,7 @@ fn names_that_ctf1_reads_something_into_are_not_written_there() {
     }
 }
 
-/// Fragments that say all that they can of themselves.
+/// Fragments with all optional facts.
 fn talkative() -> String {
     sequence(&[
         r#"{"type": "trace-class", "namespace": "n", "name": "t", "uid": "1", "attributes": {"n": {"a": [true, null, 1.5e3, -2, "q\"\u0001é"]}}}"#,
@@ -483,7 +483,7 @@ fn what_is_said_besides_the_layout_is_kept() {
     }
 }
 
-/// CTF 2 lets a label be for values that its number cannot have; CTF 1.8 does not.
+/// CTF 2 allows labels for values that the integer cannot have; CTF 1.8 does not.
 #[test]
 fn labels_of_impossible_values_are_left_out_of_ctf_1_8() {
     let metadata = concat!(

@@ -1,7 +1,7 @@
-//! The element lists of yactfr's suite: what its authors say is in a stream, bit by bit.
+//! Tests against the element lists of yactfr's suite, in which its authors state the content of a stream bit by bit.
 //!
-//! Compared are the place of every event, from bit to bit, and all fields of packets and events in their order. This also
-//! holds for traces on which babeltrace2 falls over.
+//! They compare the bit range of every event, and all fields of packets and events in order, also for traces on which
+//! babeltrace2 crashes.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::cases::Version;
 use kymo_ctf::metadata::{Encoding, Metadata, Scope};
 use kymo_ctf::{Container, Message, Plan, StreamReader, Value, Visitor};
 
-/// Lists that are not compared, each for a reason.
+/// Lists that are not compared, each with a reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("ctf-2-pass-diff-magic-auto", NO_STREAM_CLASS),
     ("ctf-2-pass-diff-uuid-auto", NO_STREAM_CLASS),
@@ -18,18 +18,18 @@ const EXCEPTIONS: &[(&str, &str)] = &[
 ];
 const NO_STREAM_CLASS: &str = "no data stream class, of which the specification wants one at least";
 
-/// One thing in a stream.
+/// One element of a stream.
 #[derive(Debug, Clone, PartialEq)]
 enum Element {
-    /// An event with the bits of the stream where it begins and ends.
+    /// An event with its begin and end, in bits of the stream.
     Event(u64, u64),
     /// A field, as name and value.
     Field(String),
-    /// A string or BLOB: its name and bytes, strings without what follows the first zero character.
+    /// A string or BLOB: its name and bytes; strings only up to the first zero character.
     Bytes(String, Vec<u8>),
 }
 
-/// The elements that a list tells.
+/// Parses the elements of a list.
 fn listed(list: &str) -> Vec<Element> {
     let mut elements: Vec<Element> = Vec::new();
     // For each bracket that is open, what to do when it closes.
@@ -107,9 +107,9 @@ fn content(mut bytes: Vec<u8>, unit: usize) -> Vec<u8> {
 #[derive(Default)]
 struct Fields {
     elements: Vec<Element>,
-    /// Size of the characters of each string, by the position in the elements.
+    /// Character size of each string, with its index among the elements.
     units: Vec<(usize, usize)>,
-    /// The next field is the option of a variant, whose name the lists do not tell.
+    /// Whether the next field is the option of a variant, whose name the lists omit.
     option: bool,
 }
 
@@ -154,7 +154,7 @@ impl<'a> Visitor<'a> for Fields {
     }
 }
 
-/// A number with six significant digits, without zeros at the end; the suite has none that need an exponent.
+/// A number with six significant digits, without trailing zeros; the suite has none that need an exponent.
 fn significant(value: f64) -> String {
     let digits = 5 - (value.abs().log10().floor().max(-4.0) as i32).min(5);
     let shown = format!("{value:.*}", usize::try_from(digits).expect("few digits"));
@@ -164,7 +164,7 @@ fn significant(value: f64) -> String {
     }
 }
 
-/// The elements of a stream as they are decoded, with the sizes of characters.
+/// The decoded elements of a stream, with the sizes of characters.
 fn decoded(metadata: &[u8], stream: Vec<u8>) -> Result<Fields, String> {
     let parsed = Metadata::parse(metadata).map_err(|error| error.to_string())?;
     let plan = Plan::new(parsed.metadata).map_err(|error| error.to_string())?;

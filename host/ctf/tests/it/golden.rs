@@ -1,5 +1,5 @@
-//! Every trace of the collection: events as babeltrace2 shows them (2.0.4 those of CTF 1.8, 2.1.3 those of CTF 2), or an
-//! error where one is due.
+//! Tests of every trace of the shared data: events as babeltrace2 shows them (2.0.4 for CTF 1.8, 2.1.3 for CTF 2), or
+//! an expected error.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::cases::Version;
 use kymo_ctf::text::Layout;
 use kymo_ctf::{Message, Messages, Trace};
 
-/// Cases in which this crate does the opposite of what their authors expect, each for a reason.
+/// Cases in which this crate deviates from the expectation of their authors, each with a reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     (
         "babeltrace/ctf1-live-new-streams",
@@ -69,7 +69,7 @@ fn events_of_ctf2_are_those_of_babeltrace() {
     compare(Version::Ctf2, 80);
 }
 
-/// Compares all cases of a version, of which there are at least so many.
+/// Compares all cases of a version; there must be at least `least`.
 fn compare(version: Version, least: usize) {
     let Some(data) = kymo_fixtures::captures::ctf() else {
         return;

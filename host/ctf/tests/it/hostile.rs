@@ -1,4 +1,4 @@
-//! Input that nobody meant: damaged copies of real traces, and traces made to exhaust a reader.
+//! Tests with invalid input: damaged copies of real traces, and traces made to exhaust a reader.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::random::{Kind, Random};
 use kymo_ctf::metadata::Metadata;
 use kymo_ctf::{DecodeErrorKind, MetadataErrorKind, Plan, StreamReader, Trace, fuzzing};
 
-/// Changes some bytes, or cuts, or repeats.
+/// Changes, truncates or repeats some bytes.
 fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     if bytes.is_empty() {
         return;
@@ -30,7 +30,7 @@ fn damage(bytes: &mut Vec<u8>, random: &mut Random) {
     }
 }
 
-/// The small streams of the collection with their metadata.
+/// The small streams of the shared data with their metadata.
 fn samples() -> Vec<(Vec<u8>, Vec<Vec<u8>>)> {
     let Some(data) = kymo_fixtures::captures::ctf() else {
         return Vec::new();
@@ -126,7 +126,7 @@ fn random_traces_damaged() {
 const HEAD: &str = "/* CTF 1.8 */ typealias integer { size = 64; align = 8; } := u64; \
     typealias integer { size = 8; } := u8; trace { major = 1; minor = 8; byte_order = le; };";
 
-/// The error of the first event of a stream, and that it comes at once.
+/// The error of the first event of a stream, which must be the first result.
 fn first_error(metadata: &str, stream: &[u8]) -> DecodeErrorKind {
     let start = Instant::now();
     let text = format!("{HEAD}{metadata}");
@@ -235,8 +235,8 @@ fn types_that_explode_are_refused() {
     assert!(matches!(error.kind, MetadataErrorKind::Depth(_)), "{error}");
 }
 
-/// Metadata with many of everything that something else refers to. The time to take it in is in proportion to it: were every
-/// reference a walk over all that came before, this would take hours.
+/// Metadata with many of every object that others refer to. Parsing must take linear time: if every reference searched
+/// all earlier objects, this would take hours.
 #[test]
 fn many_of_a_kind_are_found_at_once() {
     const MANY: usize = 20_000;

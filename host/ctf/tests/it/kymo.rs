@@ -1,11 +1,12 @@
-//! The shape of Kymo's own traces: bit-packed headers with a variant, partial times, function names as labels.
+//! Tests of the layout of Kymo's own traces: bit-packed headers with a variant, partial times, function names as
+//! labels.
 
 use std::fmt::Write;
 
 use kymo_ctf::metadata::{ByteOrder, EnvValue};
 use kymo_ctf::{GapKind, Message, Trace};
 
-/// Bits as the target's encoder writes them, one at a time.
+/// Writes bits like the target's encoder, one at a time.
 struct Bits {
     bytes: Vec<u8>,
     at: usize,
@@ -65,7 +66,7 @@ fn metadata(order: &str, functions: u32) -> String {
     )
 }
 
-/// A packet with an entry, an exit after the partial time went round, and a marker with a full time.
+/// A packet with an entry, an exit after a wraparound of the partial time, and a marker with a full time.
 fn packet(order: ByteOrder, number: u64, discarded: u64, thread: u64) -> Vec<u8> {
     let mut bits = Bits {
         bytes: Vec::new(),

@@ -1,4 +1,4 @@
-//! The reader and the writer against other readers, random traces and hostile bytes.
+//! Tests of the reader and the writer against other readers, with random traces and hostile bytes.
 
 mod attributes;
 mod backward;

@@ -1,12 +1,12 @@
-//! The metadata texts of yactfr's and ctf-testsuite's suites, of both versions: what must parse parses, what must not
-//! gives an error.
+//! Tests with the metadata texts of yactfr's and ctf-testsuite's suites, for both versions: valid texts parse, invalid
+//! ones give an error.
 
 use std::fs;
 
 use kymo_ctf::MetadataErrorKind;
 use kymo_ctf::metadata::Metadata;
 
-/// Texts that yactfr refuses and this crate reads, each for a reason.
+/// Texts that yactfr rejects and this crate accepts, each with a reason.
 const LENIENT: &[(&str, &str)] = &[
     ("clk-type-unknown-attr", UNKNOWN),
     ("fl-float-type-unknown-attr", UNKNOWN),
@@ -29,7 +29,7 @@ const UNKNOWN: &str = "unknown attributes are warnings, as ctf-testsuite wants";
 const UNUSED: &str = "a type may need a field that only its uses provide, and this one is not used";
 const EMPTY: &str = "an event class without fields is an error once there is an event of it";
 
-/// Texts that yactfr reads and this crate refuses.
+/// Texts that yactfr accepts and this crate rejects.
 const STRICT: &[(&str, &str)] = &[
     ("dt-aliases-everywhere", SELECTABLE),
     ("type-defs-everywhere", SELECTABLE),
@@ -47,7 +47,7 @@ fn suite_texts_of_ctf2() {
     compare("ctf-2-", 140);
 }
 
-/// Parses the texts whose names begin with `prefix`, of which there are at least so many.
+/// Parses the texts whose names begin with `prefix`; there must be at least `least`.
 fn compare(prefix: &str, least: usize) {
     let Some(data) = kymo_fixtures::captures::ctf() else {
         return;

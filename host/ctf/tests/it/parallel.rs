@@ -1,4 +1,4 @@
-//! Several threads tell what one does, in the same order, damage included.
+//! Tests that several threads give the same results as one, in the same order, including damage.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use kymo_ctf::{
     Event, Message, Messages, Parallel, Plan, Run, Skipped, Told, Trace, Value, Visitor,
 };
 
-/// Writes down every value.
+/// Records every value.
 struct Values(String);
 
 impl<'a> Visitor<'a> for Values {
@@ -17,7 +17,7 @@ impl<'a> Visitor<'a> for Values {
     }
 }
 
-/// All fields of an event: in one go, and scope by scope from the last one on.
+/// All fields of an event: in one pass, and scope by scope from the last one on.
 fn fields(event: &Event<'_>) -> String {
     const SCOPES: [Scope; 6] = [
         Scope::EventFields,
@@ -35,7 +35,7 @@ fn fields(event: &Event<'_>) -> String {
     values.0
 }
 
-/// A line for something that a stream tells.
+/// A line for a message of a stream.
 fn line(stream: usize, told: Told<'_>) -> String {
     match told {
         Told::Message(Message::Event(event)) => {
@@ -57,12 +57,12 @@ fn damage(stream: usize, skipped: Option<Skipped>, error: &str) -> String {
     format!("{stream} {error} {skipped:?}")
 }
 
-/// The lines of one thread.
+/// The lines of a single thread.
 fn alone(trace: &Trace) -> Vec<String> {
     merged(trace, 1)
 }
 
-/// The lines of [`Messages`] that so many threads decode.
+/// The lines of [`Messages`] with this number of decoding threads.
 fn merged(trace: &Trace, threads: usize) -> Vec<String> {
     let mut messages = Messages::merge_by([trace], threads).expect("memory");
     let mut lines = Vec::new();
@@ -108,7 +108,7 @@ fn merged_by_runs(trace: &Trace, threads: usize) -> Vec<String> {
     }
 }
 
-/// Those of [`Parallel`].
+/// The lines of [`Parallel`].
 fn together(trace: &Trace, threads: usize) -> Vec<String> {
     let make = |origin: kymo_ctf::Origin, told: Told<'_>, lines: &mut Vec<String>| {
         lines.push(line(origin.stream, told));

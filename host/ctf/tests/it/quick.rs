@@ -1,5 +1,5 @@
-//! The quick ways (tables for headers and payloads, flat programs for fields) find what the walk over nodes finds: in any
-//! metadata that can be built, in the traces of the collection, and in damaged copies of both.
+//! Tests that the fast paths (header tables, fast payloads, field programs) give the same results as the walk over
+//! nodes: for random metadata, the traces of the shared data, and damaged copies of both.
 
 use std::fs;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::random::{Kind, Random};
 use kymo_ctf::metadata::Metadata;
 use kymo_ctf::{Plan, fuzzing};
 
-/// Reads a stream both ways, and a few damaged copies of it.
+/// Reads a stream in both ways, and a few damaged copies of it.
 fn compare(plan: &Arc<Plan>, stream: &[u8], random: &mut Random, copies: u32) -> usize {
     let slow = fuzzing::slow(plan.metadata()).expect("compiled before");
     let (quickly, slowly) = (fuzzing::told(plan, stream), fuzzing::told(&slow, stream));

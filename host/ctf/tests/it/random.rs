@@ -1,4 +1,4 @@
-//! Random traces: any metadata that can be built by hand, with values that suit it.
+//! Random traces: metadata of all kinds, with matching values.
 
 mod values;
 
@@ -11,7 +11,7 @@ use kymo_ctf::metadata::{
 use kymo_ctf::{Datum, StreamWriter};
 use std::sync::Arc;
 
-/// A small generator (SplitMix64): the same seed gives the same trace everywhere.
+/// A small generator (SplitMix64): a seed gives the same trace everywhere.
 pub struct Random(u64);
 
 impl Random {
@@ -36,20 +36,20 @@ impl Random {
     }
 }
 
-/// How deep fields are nested in a payload.
+/// Maximum depth of nested fields in a payload.
 const PAYLOAD: u32 = 4;
 
-/// What random metadata is for.
+/// Constraints on random metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(dead_code, reason = "each test file uses some")]
 pub enum Kind {
-    /// All that CTF 1.8 can say.
+    /// Everything that CTF 1.8 can represent.
     Ctf18,
-    /// All that CTF 2 can say.
+    /// Everything that CTF 2 can represent.
     Ctf2,
-    /// What is no trouble to babeltrace2 2.0: elements of arrays hold no lengths and tags of their own, ...
+    /// Only constructs that babeltrace2 2.0 supports: elements of arrays contain no lengths and tags of their own, ...
     Simple,
-    /// What of CTF 2 is no trouble to babeltrace2 2.1: no blobs of nothing, no booleans that select, ...
+    /// Only constructs of CTF 2 that babeltrace2 2.1 supports: no empty blobs, no booleans as selectors, ...
     Simple2,
 }
 
@@ -63,14 +63,14 @@ impl Kind {
     }
 }
 
-/// Makes classes, and the values for them.
+/// Generates classes and values.
 struct Maker {
     random: Random,
     order: ByteOrder,
-    /// Parts that may still be made.
+    /// Number of parts that may still be generated.
     budget: u32,
     names: u32,
-    /// Letters that a string has at least.
+    /// Minimum number of letters in a string.
     least: u64,
     kind: Kind,
 }
@@ -120,7 +120,7 @@ impl Maker {
         class
     }
 
-    /// A value of a class, with few large ones.
+    /// A value of a class; large ones are rare.
     fn number(&mut self, class: &IntegerClass) -> Value64 {
         let bits = self.random.next() >> self.random.below(64);
         let bits = bits & (u64::MAX >> (64 - class.size));
@@ -230,7 +230,7 @@ impl Maker {
         IntegerClass::unsigned(8, self.order).encoding(Encoding::Utf8)
     }
 
-    /// A field that only CTF 2 has, and what it depends on.
+    /// A field that only CTF 2 has, and the field that it depends on.
     fn member_of_ctf2(&mut self, into: &mut StructClass, name: String, depth: u32) {
         let unsigned = |class: IntegerClass| IntegerClass {
             signed: false,
@@ -296,7 +296,7 @@ impl Maker {
         into.members.push(Member::new(name, class));
     }
 
-    /// A field of a class that only CTF 2 has and that depends on no other.
+    /// A field of a class that only CTF 2 has, which depends on no other.
     fn class_of_ctf2(&mut self) -> FieldClass {
         let integer = |size| IntegerClass::unsigned(size, self.order);
         let wide = [
@@ -403,8 +403,8 @@ impl Maker {
     }
 }
 
-/// An event header: plain, of bits with a time that goes round, or in LTTng's two shapes, which hold an id and a time
-/// that do not fit in few bits as a whole.
+/// An event header: plain, of bits with a wrapping time, or in LTTng's two layouts, with an extended form for ids and
+/// times that do not fit in few bits.
 fn event_header(random: &mut Random, order: ByteOrder, kind: Kind) -> StructClass {
     let bits = |size| IntegerClass::unsigned(size, order).align(1);
     let time = |class: IntegerClass| class.clock(ClockId(0));
@@ -460,7 +460,7 @@ fn event_header(random: &mut Random, order: ByteOrder, kind: Kind) -> StructClas
     }
 }
 
-/// Random metadata. `parts` limits how large it gets.
+/// Random metadata. `parts` limits its size.
 pub fn metadata(random: &mut Random, parts: u32, kind: Kind) -> Metadata {
     let simple = kind.is_simple();
     let order = random.pick(&[ByteOrder::Little, ByteOrder::Big]);
@@ -522,8 +522,8 @@ pub fn metadata(random: &mut Random, parts: u32, kind: Kind) -> Metadata {
 /// The bytes of a stream, and the time and text of each of its events.
 pub type Stream = (Vec<u8>, Vec<(u64, String)>);
 
-/// A stream of random events, whose strings have at least `least` letters, and for each event its
-/// time and the text by which `shown` of the round trips would show it.
+/// A stream of random events, whose strings have at least `least` letters, and for each event its time and its text as
+/// formatted by `shown` of the round trip tests.
 pub fn stream(
     plan: &Arc<kymo_ctf::Plan>,
     class: usize,

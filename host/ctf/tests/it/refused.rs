@@ -1,4 +1,4 @@
-//! Traces that are wrong in a way that other readers refuse, or that would be waited for, are refused.
+//! Tests that traces are rejected that other readers reject, or that could block a reader.
 
 use std::fs;
 use std::path::Path;
@@ -91,7 +91,7 @@ fn an_event_says_which_stream_of_several_is_its_own() {
     assert!(Metadata::parse(event("u8 a;").as_bytes()).is_ok());
 }
 
-/// A text as one metadata packet, its header in this byte order.
+/// A text as one metadata packet, with a header in this byte order.
 fn packetized(text: &str, big: bool) -> Vec<u8> {
     let word = |value: u32| {
         if big {
@@ -144,7 +144,7 @@ fn a_structure_at_the_root_needs_no_semicolon() {
     }
 }
 
-/// A trace of streams whose packets have these UUIDs (bytes), one event each.
+/// A trace of streams whose packets have these UUIDs (all bytes equal), with one event each.
 fn with_uuids(folder: &Path, uuids: &[u8]) -> Trace {
     let text = format!(
         "{TYPES}trace {{ major = 1; minor = 8; byte_order = le; \

@@ -1,4 +1,4 @@
-//! What is written reads back equal: by this crate, and by babeltrace2.
+//! Tests that written traces read back equal, with this crate and with babeltrace2.
 
 use std::fmt::Write;
 use std::fs;
@@ -14,7 +14,7 @@ use kymo_ctf::{
 };
 use proptest::prelude::*;
 
-/// A random trace: its plan, the bytes of a stream of each class, and what is in them.
+/// A random trace: its plan, the bytes of a stream of each class, and its expected content.
 struct Sample {
     plan: Arc<Plan>,
     streams: Vec<crate::random::Stream>,
@@ -33,7 +33,7 @@ fn sample(seed: u64, parts: u32, events: u64, kind: Kind) -> Sample {
     Sample { plan, streams }
 }
 
-/// The times and texts of the events of a stream in which nothing is missing.
+/// The times and texts of the events of a stream without losses.
 fn read(plan: &Arc<Plan>, bytes: &[u8]) -> Vec<(u64, String)> {
     let mut reader = StreamReader::new(plan.clone(), std::io::Cursor::new(bytes.to_vec()));
     let mut events = Vec::new();
@@ -158,7 +158,7 @@ fn babeltrace_reads_what_is_written_and_shows_the_same() {
     compare_with("babeltrace2".as_ref(), Kind::Simple, Version::Ctf18);
 }
 
-/// Of CTF 2 only version 2.1 of babeltrace2 knows, and it has to take both.
+/// Only version 2.1 of babeltrace2 supports CTF 2, and it must accept both.
 #[test]
 fn babeltrace_2_1_reads_both_and_shows_the_same() {
     let Some(command) = kymo_fixtures::babeltrace::version_2_1() else {
@@ -169,7 +169,7 @@ fn babeltrace_2_1_reads_both_and_shows_the_same() {
     compare_with(&command, Kind::Simple2, Version::Ctf2);
 }
 
-/// Writes traces with metadata of the one or the other version, and reads them with this babeltrace2.
+/// Writes traces with metadata of a version, and reads them with this babeltrace2.
 fn compare_with(babeltrace: &Path, kind: Kind, version: Version) {
     for seed in 0..40 {
         let sample = sample(seed, 40, 60, kind);

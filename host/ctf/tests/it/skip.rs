@@ -1,4 +1,4 @@
-//! Damaged packets: what is left out is reported to the bit, and everything else is read.
+//! Tests of damaged packets: skipped parts are reported to the bit, and everything else is read.
 
 use std::io::Cursor;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use kymo_ctf::{
     Trace,
 };
 
-/// Bytes of a packet: header, context, and three events of 14 bytes.
+/// Size in bytes of a packet's head; a packet has header, context, and three events of 14 bytes.
 const HEAD: usize = 24 + 48;
 const EVENT: usize = 2 + 8 + 4;
 const PACKET: usize = HEAD + 3 * EVENT;
@@ -32,7 +32,7 @@ fn plan(order: ByteOrder, header: bool) -> Arc<Plan> {
     Arc::new(Plan::new(metadata).expect("metadata"))
 }
 
-/// Four packets of three events, numbered through.
+/// Four packets of three events with consecutive numbers.
 fn stream(plan: &Arc<Plan>) -> Vec<u8> {
     let mut writer = StreamWriter::new(plan.clone(), 0, Vec::new()).expect("writer");
     for packet in 0..4u32 {
@@ -49,7 +49,7 @@ fn stream(plan: &Arc<Plan>) -> Vec<u8> {
     writer.finish().expect("stream")
 }
 
-/// The numbers of the events, what was skipped, and lost packets.
+/// The numbers of the events, the skipped parts, and lost packets.
 fn read(plan: &Arc<Plan>, bytes: Vec<u8>) -> (Vec<u64>, Vec<Skipped>, Vec<Option<u64>>) {
     let mut reader = StreamReader::new(plan.clone(), Cursor::new(bytes));
     let (mut numbers, mut skipped, mut lost) = (Vec::new(), Vec::new(), Vec::new());

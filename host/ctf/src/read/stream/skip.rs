@@ -57,10 +57,11 @@ pub enum Resume {
 }
 
 impl StreamReader {
-    /// After an error: moves to the packet behind the damage and tells what was left out. `None` if there was no error.
+    /// After an error: continues at the next packet after the damage and returns the skipped part. `None` if there was
+    /// no error.
     ///
-    /// What follows is reported as always: packets that were left out as a whole show as a gap in the sequence numbers, if the
-    /// stream has any.
+    /// Messages then continue as usual: packets that were skipped completely show as a gap in the sequence numbers, if
+    /// the stream has any.
     ///
     /// ```no_run
     /// # fn read(mut reader: kymo_ctf::StreamReader) -> Result<(), kymo_ctf::DecodeError> {

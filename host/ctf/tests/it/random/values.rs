@@ -1,4 +1,4 @@
-//! Values that suit random metadata, and the text by which they would be shown.
+//! Random values for random metadata, with their expected text.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use kymo_ctf::metadata::{
 use super::Maker;
 
 impl Maker {
-    /// Values for a structure, and the text by which they would be shown.
+    /// Values for a structure, and their expected text.
     pub(super) fn data(
         &mut self,
         class: &StructClass,
@@ -50,7 +50,7 @@ impl Maker {
         data.leak()
     }
 
-    /// A value: `chosen` when what follows depends on it, and by the value `before` when it depends on that.
+    /// A value: `chosen` if later fields depend on it, and matching the value `before` if it depends on that.
     fn datum(
         &mut self,
         name: &str,
@@ -168,7 +168,7 @@ impl Maker {
         }
     }
 
-    /// A text of characters that take more than a byte, each of which has a zero byte in it.
+    /// A text of characters of more than one byte, each of which contains a zero byte.
     fn wide(
         &mut self,
         name: &str,
@@ -213,7 +213,7 @@ fn is_sequence(array: &ArrayClass) -> bool {
     matches!(array.length, Length::Field(_))
 }
 
-/// How many elements an array has, if the field before it has this value.
+/// The number of elements of an array, if the field before it has this value.
 fn length(array: &ArrayClass, before: Option<Value64>) -> u64 {
     match array.length {
         Length::Fixed(length) => length,
