@@ -32,7 +32,7 @@ impl fmt::Display for Location {
 pub struct Row {
     /// Address of its first byte.
     pub start: u64,
-    /// Address behind its last byte.
+    /// Address after its last byte.
     pub end: u64,
     /// The line.
     pub location: Location,

@@ -345,7 +345,7 @@ impl StructClass {
         }
     }
 
-    /// The structure with one more member behind the others.
+    /// The structure with one more member appended.
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, class: impl Into<FieldClass>) -> Self {
         self.members.push(Member::new(name, class));
@@ -521,7 +521,7 @@ impl FieldClass {
         }
     }
 
-    /// The integer behind an integer or enumeration: what can have a role.
+    /// The integer class of an integer or enumeration, which can have a role.
     #[must_use]
     pub fn as_integer(&self) -> Option<&IntegerClass> {
         match self {
