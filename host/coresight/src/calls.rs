@@ -24,6 +24,8 @@
 //! - Where tracing goes on behind the instruction that it paused after, nothing is missing but what was called there.
 //!   Elsewhere, and after a loss, the calls that were open may still be: [`Lost`] marks them. They stay open below what is
 //!   found, until execution returns among them, or is found elsewhere after one more pause or loss.
+//! - Where no context names a thread, an exception that returns elsewhere than to where it came has switched tasks: their
+//!   stacks go on where they were interrupted.
 //! - Each thread has a stack of its own, chosen by the context, on whichever processor it runs. A kernel writes its context register while it switches
 //!   stacks, so that both halves of a switch fit the stacks of their threads.
 
@@ -32,6 +34,7 @@ mod edges;
 mod stack;
 mod step;
 mod switches;
+mod tasks;
 
 pub use edges::Edges;
 pub use step::{Arrival, Cut, Edge, Entered, Lost, Place, Program, Step};
@@ -39,6 +42,7 @@ pub use step::{Arrival, Cut, Edge, Entered, Lost, Place, Program, Step};
 use std::collections::HashMap;
 
 use stack::{Shared, Stack};
+use tasks::Tasks;
 
 /// Threads whose stacks are kept. Hostile traces have billions.
 const THREADS: usize = 1 << 16;
@@ -59,6 +63,12 @@ pub struct Stacks {
     /// Of each source: its thread, and where the stack of that is, if it has one.
     sources: Vec<(u32, Option<usize>)>,
     shared: Shared,
+    /// Whether exception returns switch between stacks that no context names.
+    has_tasks: bool,
+    /// Of each source without threads: its other stacks.
+    tasks: HashMap<usize, Tasks>,
+    /// Switches between tasks that are not certain.
+    doubtful_switches: u64,
 }
 
 impl Stacks {
@@ -71,7 +81,22 @@ impl Stacks {
             places: HashMap::new(),
             sources: Vec::new(),
             shared: Shared::default(),
+            has_tasks: false,
+            tasks: HashMap::new(),
+            doubtful_switches: 0,
         }
+    }
+
+    /// Where no thread is known, exception returns switch between the stacks of tasks.
+    #[must_use]
+    pub fn with_tasks(mut self) -> Self {
+        self.has_tasks = true;
+        self
+    }
+
+    /// Exception returns to an address where several tasks were interrupted, so that any of them may have gone on.
+    pub fn doubtful_switches(&self) -> u64 {
+        self.doubtful_switches
     }
 
     /// Calls that were not followed because they were more than 65,536 deep.
@@ -97,10 +122,16 @@ impl Stacks {
             return out(Step::Thread { thread });
         }
         let place = self.place(source);
+        let is_unnamed = self.sources.get(source).is_none_or(|it| it.0 == u32::MAX);
+        let switches = match edge {
+            Edge::Arrive(at) if is_unnamed => self.switch_task(source, place, at, out),
+            _ => false,
+        };
         let Some(stack) = self.stacks.get_mut(place) else {
             return;
         };
         match edge {
+            Edge::Arrive(at) if switches => stack.go_on(at, &mut self.shared, functions, out),
             Edge::Arrive(at) => stack.arrive(at, &mut self.shared, functions, out),
             Edge::Exception(cut) => stack.exception(cut, &mut self.shared, out),
             Edge::Replaced => {
@@ -134,6 +165,7 @@ impl Stacks {
         if self.places.len() >= THREADS {
             self.places.clear();
             self.stacks.clear();
+            self.tasks.clear();
             self.shared.suspended = 0;
             for (_, place) in &mut self.sources {
                 *place = None;

@@ -146,6 +146,17 @@ impl Stack {
         }
     }
 
+    /// Execution goes on in this stack, where it was interrupted, or somewhere in it.
+    pub fn go_on(
+        &mut self,
+        at: &Arrival,
+        shared: &mut Shared,
+        functions: &mut impl Functions,
+        out: &mut impl FnMut(Step),
+    ) {
+        self.find(at, Came::Elsewhere, shared, functions, out);
+    }
+
     /// An exception cuts in.
     pub fn exception(&mut self, cut: &Cut, shared: &mut Shared, out: &mut impl FnMut(Step)) {
         let Cut {

@@ -124,6 +124,13 @@ pub enum Step {
         /// Which.
         thread: u32,
     },
+    /// Another task runs from here on, of which no context names the thread.
+    Stack {
+        /// Which: 0 is the one with which the trace begins.
+        number: u32,
+        /// Whether no other task was interrupted at the address where it goes on.
+        is_certain: bool,
+    },
     /// What executed is not known, up to the next step.
     Lost(Lost),
     /// Tracing begins, or goes on after it was switched off or a filter kept it from tracing.

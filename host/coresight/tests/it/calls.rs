@@ -3,6 +3,7 @@
 mod exceptions;
 mod jumps;
 mod switches;
+mod tasks;
 
 use kymo_coresight::calls::{Edges, Entered, Lost, Place, Program, Stacks, Step};
 use kymo_coresight::element::{
@@ -131,6 +132,9 @@ fn word(step: Step) -> String {
         Step::Exception { number } => format!("!{number}"),
         Step::ExceptionEnd { number } => format!(".{number}"),
         Step::Thread { thread } => format!("@{thread}"),
+        Step::Stack { number, is_certain } => {
+            format!("#{number}{}", if is_certain { "" } else { "?" })
+        }
         Step::Lost(Lost::NoCode(address)) => format!("lost {address:x}"),
         Step::Lost(why) => format!("{why:?}"),
         Step::TraceOn => "on".to_owned(),

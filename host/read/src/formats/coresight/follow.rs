@@ -76,6 +76,17 @@ impl Follow {
         seen.filter(|(_, is_on_several)| *is_on_several).count()
     }
 
+    /// Follows tasks that no context names: what runs is a machine's, without processes.
+    pub fn with_tasks(mut self) -> Self {
+        self.stacks = self.stacks.with_tasks();
+        self
+    }
+
+    /// Exception returns after which any of several tasks may have gone on.
+    pub fn doubtful_switches(&self) -> u64 {
+        self.stacks.doubtful_switches()
+    }
+
     /// Calls that were not followed because they were too deep.
     pub fn too_deep(&self) -> u64 {
         self.stacks.too_deep()

@@ -90,6 +90,19 @@ pub(super) fn unordered(threads: usize) -> Option<String> {
     ))
 }
 
+/// What is to be said of exception returns after which any of several tasks may have gone on; `None` if there are none.
+pub(super) fn same_address(switches: u64) -> Option<String> {
+    let times = match switches {
+        0 => return None,
+        1 => "1 time".to_owned(),
+        times => format!("{times} times"),
+    };
+    Some(format!(
+        "a handler returned {times} to an address where several tasks were interrupted, and the trace has no context IDs: which \
+         of them went on is a guess, so that durations of their calls are uncertain"
+    ))
+}
+
 /// What times count.
 pub(super) fn unit(measure: Measure, conversion: Option<TimeConversion>) -> TimeUnit {
     match (measure, conversion) {

@@ -23,7 +23,9 @@ use kymo_event::{
 
 use super::follow::Follow;
 use super::input::Input;
-use super::meaning::{Doubts, about_units, add, clock, coarse, name_of, unit, unordered};
+use super::meaning::{
+    Doubts, about_units, add, clock, coarse, name_of, same_address, unit, unordered,
+};
 use super::names::Names;
 use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
@@ -64,6 +66,8 @@ struct Reader {
     /// Numbers of code without symbols by the source's numbers.
     unknown: Vec<u32>,
     thread: Option<ThreadId>,
+    /// The thread stands for a task that no context names.
+    is_task: bool,
     /// The last time of the source is behind it: others are extrapolated.
     is_extrapolated: bool,
     /// It may run elsewhere before and behind what runs here: nothing gives the order.
@@ -128,6 +132,7 @@ impl CoreSightSource {
                 functions: Vec::new(),
                 unknown: Vec::new(),
                 thread: None,
+                is_task: false,
                 is_unordered: false,
                 is_extrapolated: false,
                 is_left: false,
@@ -154,6 +159,9 @@ impl CoreSightSource {
         );
         if info.has_processes && is_serial {
             follow = follow.without_order();
+        }
+        if !info.has_processes {
+            follow = follow.with_tasks();
         }
         Self {
             info,
@@ -337,6 +345,8 @@ impl CoreSightSource {
         let coarse = coarse(&self.total, &self.info);
         self.info.remarks.extend(coarse);
         self.info.remarks.extend(unordered(self.follow.unordered()));
+        let tasks = same_address(self.follow.doubtful_switches());
+        self.info.remarks.extend(tasks);
         let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
         if self.total.counts.instructions > 0 {
             tell("instructions", self.total.counts.instructions.to_string());
@@ -502,6 +512,7 @@ impl At<'_> {
             Step::Exception { number } => self.exception(number, true),
             Step::ExceptionEnd { number } => self.exception(number, false),
             Step::Thread { thread } => self.switch(thread),
+            Step::Stack { number, is_certain } => self.task(number, is_certain),
             Step::TraceOn => self.named("trace_on", Vec::new()),
             Step::Lost(why) => self.lost(why),
             // It comes with its file.

@@ -2,7 +2,7 @@
 
 use kymo_coresight::calls::{Edge, Lost};
 use kymo_coresight::exception::ExceptionKind;
-use kymo_event::{Batch, EventKind, InterruptKind, Irq, RowKind, Time};
+use kymo_event::{Batch, EventKind, InterruptKind, Irq, RowKind, Tid, Time};
 
 use super::super::program::NO_THREAD;
 use super::{At, CoreSightSource};
@@ -44,7 +44,7 @@ impl At<'_> {
         let name = exceptions.name(number);
         let is_interrupt =
             exceptions.is_m_profile() || exceptions.kind(number) == ExceptionKind::Interrupt;
-        if self.reader.thread.is_some() || !is_interrupt {
+        if self.reader.thread.is_some() && !self.reader.is_task || !is_interrupt {
             let function = self.names.exception(&name, self.reader.space, self.info);
             let kind = match begins {
                 true => RowKind::Enter,
@@ -89,6 +89,25 @@ impl At<'_> {
         });
     }
 
+    /// Another task runs, which no context names. The one with which the trace begins is no thread of its own, as where no
+    /// task is switched.
+    pub(super) fn task(&mut self, number: u32, is_certain: bool) {
+        self.row(RowKind::SwitchedOut, |row| row);
+        self.reader.is_task = number > 0;
+        self.reader.thread = self.reader.is_task.then(|| {
+            let identities = &mut self.info.identities;
+            let thread = identities.thread(self.reader.space, Tid(number.into()));
+            identities.name_thread(thread, &format!("task {number}"));
+            thread
+        });
+        self.row(RowKind::SwitchedIn, |row| row);
+        if !is_certain {
+            // Another one of those that were interrupted there may run.
+            self.row(RowKind::SwitchedOut, |row| row.unseen(true));
+            self.row(RowKind::SwitchedIn, |row| row);
+        }
+    }
+
     pub(super) fn switch(&mut self, thread: u32) {
         while let Some(irq) = self.reader.interrupts.pop() {
             self.row(RowKind::IsrExit, |row| row.interrupt(Some(irq)));
@@ -98,6 +117,7 @@ impl At<'_> {
             self.row(RowKind::SwitchedOut, |row| row.unseen(is_unseen));
         }
         (self.reader.thread, self.reader.is_left) = (None, false);
+        self.reader.is_task = false;
         self.reader.is_unordered = self.unordered.contains(&thread);
         if thread != NO_THREAD {
             let (thread, space) = self.names.thread(thread, self.reader.cpu, self.info);

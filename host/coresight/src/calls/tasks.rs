@@ -1,0 +1,209 @@
+//! Stacks of one processor of which no context names the thread: tasks of a kernel that switches by exception returns.
+//!
+//! A handler that returns elsewhere than to where its exception came has switched tasks. The stack that the exception
+//! interrupted stays open, and goes on when a handler returns to the address where it was interrupted.
+//!
+//! Tasks that yield in the same function are interrupted at the same address. Of several stacks that wait for an address,
+//! the one that has waited longest goes on. If it then returns to where another one of them would return, that one goes on
+//! in its place. Both are counted: what ran since the exception may have been the other task.
+
+use super::Stacks;
+use super::stack::{Kind, REACH, Shared, Stack};
+use super::step::{Arrival, Before, Step};
+use crate::element::Leave;
+
+/// Interrupted stacks of one source that are kept. The oldest one makes room.
+const KEPT: usize = 256;
+
+/// The stacks of one source.
+#[derive(Debug, Default)]
+pub(super) struct Tasks {
+    /// The number of the stack that runs; 0 is the first one.
+    running: u32,
+    /// How many there were.
+    numbers: u32,
+    /// Where the last exception returned to, while no other one has come.
+    resumed: Option<u64>,
+    /// In the order in which they were interrupted.
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    stack: Stack,
+    number: u32,
+    /// Where it was interrupted.
+    resume: u64,
+}
+
+impl Tasks {
+    /// Exchanges the stack that runs for the waiting one at `next`, or for a new one.
+    fn switch(
+        &mut self,
+        stack: &mut Stack,
+        resume: Option<u64>,
+        next: Option<usize>,
+        shared: &mut Shared,
+    ) -> u32 {
+        let (to, number) = match next.map(|next| self.waiting.remove(next)) {
+            Some(found) => (found.stack, found.number),
+            None => {
+                self.numbers += 1;
+                (Stack::default(), self.numbers)
+            }
+        };
+        let mut from = std::mem::replace(stack, to);
+        from.forget_suspended(shared);
+        let before = std::mem::replace(&mut self.running, number);
+        if let Some(resume) = resume {
+            if self.waiting.len() >= KEPT {
+                self.waiting.remove(0);
+            }
+            self.waiting.push(Waiting {
+                stack: from,
+                number: before,
+                resume,
+            });
+        }
+        number
+    }
+
+    /// The stack that has waited longest for an address, and whether others do as well.
+    fn waiting_at(&self, address: u64) -> Option<(usize, bool)> {
+        let mut all = self.waiting.iter().enumerate();
+        let (first, _) = all.find(|(_, it)| it.resume == address)?;
+        Some((first, all.any(|(_, it)| it.resume == address)))
+    }
+}
+
+impl Stacks {
+    /// Switches stacks where execution comes to another one. Whether the frames of that go on, and there is nothing to enter
+    /// or leave but what runs.
+    pub(super) fn switch_task(
+        &mut self,
+        source: usize,
+        place: usize,
+        at: &Arrival,
+        out: &mut impl FnMut(Step),
+    ) -> bool {
+        let (Some(stack), true) = (self.stacks.get_mut(place), self.has_tasks) else {
+            return false;
+        };
+        let tasks = self.tasks.entry(source).or_default();
+        match at.before {
+            Before::Range(Leave::ExceptionReturn, _) | Before::ExceptionReturn => {}
+            Before::Range(Leave::Return, _) => {
+                let Some(resumed) = tasks.resumed else {
+                    return false;
+                };
+                if stack.returns_here(at.address) {
+                    return false;
+                }
+                // The stack that was taken to go on is another one.
+                let next = tasks
+                    .waiting
+                    .iter()
+                    .position(|it| it.resume == resumed && it.stack.returns_from_top(at.address));
+                if next.is_some() {
+                    let number = tasks.switch(stack, Some(resumed), next, &mut self.shared);
+                    self.doubtful_switches += 1;
+                    out(Step::Stack {
+                        number,
+                        is_certain: false,
+                    });
+                }
+                return false;
+            }
+            Before::Lost | Before::Nothing | Before::Pause(..) => {
+                tasks.resumed = None;
+                return false;
+            }
+            _ => return false,
+        }
+        tasks.resumed = Some(at.address);
+        let Some(interrupted) = stack.interrupted() else {
+            return false;
+        };
+        let next = tasks.waiting_at(at.address);
+        if stack.returns_to_interrupted(at.address) || interrupted.abs_diff(at.address) <= 4 {
+            if next.is_some() {
+                // Another task was interrupted at the same address: which of them goes on cannot be known.
+                stack.end_exception(out);
+                self.doubtful_switches += 1;
+                out(Step::Stack {
+                    number: tasks.running,
+                    is_certain: false,
+                });
+                return true;
+            }
+            return false;
+        }
+        // A handler can repair what failed, and let the function go on elsewhere.
+        if next.is_none() && stack.is_within_interrupted(at) {
+            return false;
+        }
+        stack.end_exception(out);
+        let (next, is_doubtful) = next.map_or((None, false), |(it, doubt)| (Some(it), doubt));
+        let number = tasks.switch(stack, Some(interrupted), next, &mut self.shared);
+        self.doubtful_switches += u64::from(is_doubtful);
+        out(Step::Stack {
+            number,
+            is_certain: !is_doubtful,
+        });
+        true
+    }
+}
+
+impl Stack {
+    /// The index of the innermost exception.
+    fn exception_at(&self) -> Option<usize> {
+        let mut frames = self.frames.iter();
+        let index = frames.rposition(|frame| !matches!(frame.kind, Kind::Function(_)))?;
+        matches!(self.frames.get(index)?.kind, Kind::Exception(_)).then_some(index)
+    }
+
+    /// Where the innermost exception came.
+    fn interrupted(&self) -> Option<u64> {
+        self.frames.get(self.exception_at()?)?.return_address
+    }
+
+    /// Whether any exception that is open came at this address.
+    fn returns_to_interrupted(&self, address: u64) -> bool {
+        let mut frames = self.frames.iter().rev().take(REACH);
+        frames.any(|frame| {
+            !matches!(frame.kind, Kind::Function(_)) && frame.return_address == Some(address)
+        })
+    }
+
+    /// Whether execution goes on in the function that the innermost exception interrupted, and not at its start.
+    fn is_within_interrupted(&self, at: &Arrival) -> bool {
+        let below = self.exception_at().and_then(|it| it.checked_sub(1));
+        let below = below.and_then(|it| self.frames.get(it));
+        match at.place {
+            super::Place::Function { function, is_start } => {
+                !is_start && below.is_some_and(|it| it.kind == Kind::Function(function))
+            }
+            super::Place::Unknown { .. } => below.is_some_and(|it| it.is_unknown),
+        }
+    }
+
+    /// Ends the innermost exception, and what its handler has open.
+    fn end_exception(&mut self, out: &mut impl FnMut(Step)) {
+        if let Some(index) = self.exception_at() {
+            self.unwind(index, out);
+        }
+    }
+
+    /// Whether a function that is open, of those above the innermost exception, returns to this address.
+    fn returns_here(&self, address: u64) -> bool {
+        let frames = self.frames.iter().rev().take(REACH);
+        let mut frames = frames.take_while(|frame| matches!(frame.kind, Kind::Function(_)));
+        frames.any(|frame| frame.return_address == Some(address))
+    }
+
+    /// Whether the innermost function returns to this address.
+    fn returns_from_top(&self, address: u64) -> bool {
+        let top = self.frames.last();
+        top.is_some_and(|top| top.return_address == Some(address))
+    }
+}

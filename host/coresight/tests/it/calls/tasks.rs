@@ -1,0 +1,103 @@
+//! Tasks that no context names: a handler returns elsewhere than to where its exception came.
+
+use kymo_coresight::calls::{Edges, Place, Program, Stacks};
+use kymo_coresight::element::{Context, Element, Leave};
+
+use super::{Numbered, exception, run, word};
+
+/// The made-up program, without threads.
+struct Unnamed;
+
+impl Program for Unnamed {
+    fn place(&mut self, context: &Context, address: u64) -> Place {
+        Numbered.place(context, address)
+    }
+
+    fn thread(&mut self, _: &Context) -> u32 {
+        u32::MAX
+    }
+}
+
+/// The steps, and how many switches are doubtful.
+fn check(elements: &[Element], expected: &str, doubtful: u64) {
+    let mut words = Vec::new();
+    let mut stacks = Stacks::new(false).with_tasks();
+    let mut edges = Edges::new(&mut Unnamed);
+    for element in elements {
+        edges.element(element, &mut Unnamed, &mut |edge| {
+            let mut functions = |_, address| address as u32;
+            stacks.edge(0, &edge, &mut functions, &mut |step| words.push(word(step)));
+        });
+    }
+    assert_eq!(words.join(" "), expected);
+    assert_eq!(stacks.doubtful_switches(), doubtful);
+}
+
+/// The handler of the switch.
+fn handler() -> Element {
+    run(0x800, 0x810, Leave::ExceptionReturn)
+}
+
+#[test]
+fn a_handler_that_returns_elsewhere_switches_tasks() {
+    check(
+        &[
+            // 1 calls 2, which is interrupted; the task that begins with 3 calls 4, which is interrupted as well.
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            exception(14, 0x208),
+            handler(),
+            run(0x300, 0x310, Leave::Call),
+            run(0x400, 0x408, Leave::Next),
+            exception(14, 0x408),
+            handler(),
+            // Both go on where they were.
+            run(0x208, 0x220, Leave::Return),
+            run(0x110, 0x118, Leave::Next),
+            exception(14, 0x118),
+            handler(),
+            run(0x408, 0x420, Leave::Return),
+            run(0x310, 0x320, Leave::Next),
+        ],
+        "?1 >2 !14 >8 <8 .14 #1 ?3 >4 !14 >8 <8 .14 #0 <2 !14 >8 <8 .14 #1 <4",
+        0,
+    );
+}
+
+#[test]
+fn an_exception_that_returns_or_repairs_switches_nothing() {
+    check(
+        &[
+            run(0x100, 0x110, Leave::Next),
+            exception(14, 0x110),
+            handler(),
+            run(0x110, 0x120, Leave::Next),
+            exception(3, 0x120),
+            handler(),
+            run(0x140, 0x150, Leave::Next),
+        ],
+        "?1 !14 >8 <8 .14 !3 >8 <8 .3",
+        0,
+    );
+}
+
+#[test]
+fn tasks_that_yield_at_one_address_are_known_by_where_they_return() {
+    // 2 yields, at 0x208; 1 calls it in one task, 3 in the other one.
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            exception(14, 0x208),
+            handler(),
+            run(0x300, 0x310, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            exception(14, 0x208),
+            handler(),
+            run(0x208, 0x220, Leave::Return),
+            run(0x110, 0x118, Leave::Next),
+        ],
+        "?1 >2 !14 >8 <8 .14 #1 ?3 >2 !14 >8 <8 .14 #1? #0? <2",
+        2,
+    );
+}
