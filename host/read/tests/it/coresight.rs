@@ -262,6 +262,22 @@ fn said(protocol: &str, bytes: &[u8]) -> (Vec<(i64, String)>, TraceInfo) {
     (found, source.info().clone())
 }
 
+/// Libraries write text to port 0 in words, as far as it is long enough. Other ports have values.
+#[test]
+fn text_of_port_0_may_be_written_in_words() {
+    let writes = [
+        &[0x03, b'h', b'e', b'l', b'l'][..],
+        &[0x03, b'o', b' ', b'w', b'o'],
+        &[0x02, b'r', b'l', 0x01, b'd', 0x01, b'\n'],
+        // A number, and one that looks like text on port 1.
+        &[0x03, 1, 2, 0, 0, 0x0b, b'a', b'b', b'c', b'd'],
+    ];
+    let bytes = [&[0, 0, 0, 0, 0, 0x80][..], &writes.concat()].concat();
+    let (found, _) = said("ITM", &bytes);
+    let found: Vec<_> = found.into_iter().map(|(_, what)| what).collect();
+    assert_eq!(found, ["\"hello world\"", "0x201", "0x64636261"]);
+}
+
 /// Only UTF-8 is text. Other bytes keep their numbers.
 #[test]
 fn bytes_that_are_no_text_are_values() {

@@ -238,6 +238,8 @@ impl Reader<'_, '_> {
         // What is open now goes on.
         let goes_on = self.lines.contains_key(&from);
         let may_be_text = match from {
+            // By convention it is for text, of which a library sends as much at once as a write has room for.
+            From::Port(0) => bits == 8 || goes_on || is_whole_text(bytes),
             From::Port(_) => bits == 8,
             From::Channel { .. } => bits == 8 || goes_on,
         };
@@ -454,6 +456,11 @@ fn is_text(bytes: &[u8]) -> bool {
         Err(error) => error.error_len().is_none(),
     };
     is_utf8 && bytes.iter().all(printable)
+}
+
+/// Whether bytes that were written at once are text for themselves: printable, and without a character that has bytes to come.
+fn is_whole_text(bytes: &[u8]) -> bool {
+    is_text(bytes) && std::str::from_utf8(bytes).is_ok()
 }
 
 /// The counters of the DWT that wrapped around, each with 1.
