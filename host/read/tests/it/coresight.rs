@@ -278,6 +278,22 @@ fn text_of_port_0_may_be_written_in_words() {
     assert_eq!(found, ["\"hello world\"", "0x201", "0x64636261"]);
 }
 
+/// A target that was reset begins to count again.
+#[test]
+fn timestamps_that_go_back_are_remarked() {
+    // D8MTS of master 0, channel 0, at 0x50, 0x60 and 0x10.
+    let packets = [
+        0x0f, 0x0f, 0x30, 0x68, 0x21, 0x05, 0x68, 0x22, 0x06, 0x68, 0x23, 0x01,
+    ];
+    let said_so = |packets: &[u8]| {
+        let (_, info) = said("STM", &[&[0xff; 10][..], packets].concat());
+        let mut remarks = info.remarks.iter();
+        remarks.any(|it| it.starts_with("the timestamps went back 1 time "))
+    };
+    assert!(said_so(&packets));
+    assert!(!said_so(&packets[..9]));
+}
+
 /// Only UTF-8 is text. Other bytes keep their numbers.
 #[test]
 fn bytes_that_are_no_text_are_values() {

@@ -90,6 +90,19 @@ pub(super) fn unordered(threads: usize) -> Option<String> {
     ))
 }
 
+/// What is to be said of timestamps that went back; `None` if none did.
+pub(super) fn backward(times: u64) -> Option<String> {
+    let times = match times {
+        0 => return None,
+        1 => "1 time".to_owned(),
+        times => format!("{times} times"),
+    };
+    Some(format!(
+        "the timestamps went back {times} (a reset of the target, say), which is not followed: up to where they pass the latest one \
+         again, no time goes by, and durations are too short"
+    ))
+}
+
 /// What is to be said of exception returns after which any of several tasks may have gone on; `None` if there are none.
 pub(super) fn same_address(switches: u64) -> Option<String> {
     let times = match switches {

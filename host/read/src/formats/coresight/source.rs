@@ -24,7 +24,7 @@ use kymo_event::{
 use super::follow::Follow;
 use super::input::Input;
 use super::meaning::{
-    Doubts, about_units, add, clock, coarse, name_of, same_address, unit, unordered,
+    Doubts, about_units, add, backward, clock, coarse, name_of, same_address, unit, unordered,
 };
 use super::names::Names;
 use super::software::is_software;
@@ -361,6 +361,7 @@ impl CoreSightSource {
             let times = self.total.backward;
             let about = format!("went back {times} times, which was not followed");
             tell("clock", about);
+            self.info.remarks.extend(backward(times));
         }
         if self.total.of_any > 0 {
             let processes = self.total.of_any;
