@@ -62,6 +62,8 @@ fn indirect(word: u32) -> Option<Purpose> {
         _ if word & 0x0ff0_00f0 == 0x0120_0030 => Purpose::Call,
         _ if word & 0x0ff0_00f0 == 0x0120_0010 => implied(word & 0xf == 14),
         _ if word & 0x0ff0_00f0 == 0x0120_0020 => Purpose::None,
+        // ERET, among what MSR and the like are.
+        _ if word & 0x0fff_ffff == 0x0160_006e => Purpose::None,
         // LDM with the PC among the registers; from the stack it is a POP.
         _ if word & 0x0e10_8000 == 0x0810_8000 => implied(word & 0x0fff_a000 == 0x08bd_8000),
         // LDR to the PC; from the stack it is a POP.
@@ -110,5 +112,8 @@ mod tests {
         assert_eq!(decode(0, 0xe1a0_f00e).purpose, Purpose::ImpliedReturn);
         assert_eq!(decode(0, 0xe1a0_0001).class, Class::Other);
         assert!(decode(0, 0x0a00_0000).is_conditional);
+        // eret, and smc, which is none
+        assert_eq!(decode(0, 0xe160_006e).class, Class::Indirect);
+        assert_eq!(decode(0, 0xe160_0070).class, Class::Other);
     }
 }
