@@ -358,3 +358,36 @@ fn real_code() {
         );
     }
 }
+
+/// The texts are objdump's, in our spelling.
+#[test]
+fn instructions_of_the_m_profile_have_their_names() {
+    let mut disassembler = Disassembler::default();
+    for (first, second, expected) in [
+        (0xf3ef_u16, 0x8109_u16, "mrs r1, psp"),
+        (0xf3ef, 0x8114, "mrs r1, control"),
+        (0xf381, 0x8811, "msr basepri, r1"),
+        (0xf380, 0x8888, "msr msp_ns, r0"),
+        (0xe97f, 0xe97f, "sg"),
+        (0xe89f, 0x9003, "clrm {r0, r1, ip, apsr}"),
+        (0x4774, 0, "bxns lr"),
+        (0x479c, 0, "blxns r3"),
+    ] {
+        let bytes = [first.to_le_bytes(), second.to_le_bytes()].concat();
+        let text = disassembler.text(Isa::T32, 0x100, &bytes);
+        assert_eq!(text, Some(expected));
+    }
+}
+
+#[test]
+fn a32_has_eret_and_mvn_of_a_number() {
+    let mut disassembler = Disassembler::default();
+    for (word, expected) in [
+        (0xe160_006e_u32, "eret"),
+        (0xe3e0_4007, "mvn r4, 0x7"),
+        (0x03f0_44ff, "mvnseq r4, 0xff000000"),
+    ] {
+        let text = disassembler.text(Isa::A32, 0x100, &word.to_le_bytes());
+        assert_eq!(text, Some(expected));
+    }
+}

@@ -15,6 +15,15 @@ pub(super) fn write(word: u32, out: &mut String) -> Option<()> {
     if word & 0x0fff_ff00 == 0x0320_f000 {
         return hint(word, out);
     }
+    if word & 0x0fef_0000 == 0x03e0_0000 {
+        let s = if bit(word, 20) { "s" } else { "" };
+        let number = bits(word, 0, 8).rotate_right(2 * bits(word, 8, 4));
+        let (condition, to) = (condition(word), reg(word, 12));
+        return write!(out, "mvn{s}{condition} {to}, {number:#x}").ok();
+    }
+    if word & 0x0fff_ffff == 0x0160_006e {
+        return write!(out, "eret{}", condition(word)).ok();
+    }
     if word & 0x0e00_0010 == 0x0600_0010 {
         return media(word, out);
     }

@@ -17,6 +17,8 @@ pub(super) fn write(first: u32, second: Option<u32>, out: &mut String) -> Option
     match first {
         0xbf50 => return write_all(out, "sevl"),
         _ if first & 0xffc0 == 0xba80 => return write!(out, "hlt {:#x}", first & 0x3f).ok(),
+        _ if first & 0xff87 == 0x4704 => return write!(out, "bxns {}", reg(first, 3)).ok(),
+        _ if first & 0xff87 == 0x4784 => return write!(out, "blxns {}", reg(first, 3)).ok(),
         _ if first < 0xe800 => return None,
         _ => {}
     }
@@ -28,7 +30,17 @@ pub(super) fn write(first: u32, second: Option<u32>, out: &mut String) -> Option
     let added = reg(second, 12);
     let operands = [d, n, m, added];
     let is_other = bit(second, 4);
+    if let Some(name) = special(bits(second, 0, 8)) {
+        if first == 0xf3ef && second & 0xf000 == 0x8000 {
+            return write!(out, "mrs {d}, {name}").ok();
+        }
+        if first & 0xfff0 == 0xf380 && second & 0xf300 == 0x8000 {
+            return write!(out, "msr {name}, {n}").ok();
+        }
+    }
     match first & 0xfff0 {
+        0xe970 if first == 0xe97f && second == 0xe97f => write_all(out, "sg"),
+        0xe890 if first == 0xe89f => clear(second, out),
         0xf3b0 if first == 0xf3bf && second == 0x8f2f => write_all(out, "clrex"),
         0xf3b0 if first == 0xf3bf && second & 0xff00 == 0x8f00 => barrier(second, out),
         0xf360 if second & 0x8020 == 0 => {
@@ -74,6 +86,50 @@ pub(super) fn write(first: u32, second: Option<u32>, out: &mut String) -> Option
         },
         _ => None,
     }
+}
+
+/// A special register of the M profile, by its number (Arm DDI 0553, MRS). Those of number 0 are the A profile's as well.
+fn special(number: u32) -> Option<&'static str> {
+    Some(match number {
+        1 => "iapsr",
+        2 => "eapsr",
+        3 => "xpsr",
+        5 => "ipsr",
+        6 => "epsr",
+        7 => "iepsr",
+        8 => "msp",
+        9 => "psp",
+        10 => "msplim",
+        11 => "psplim",
+        16 => "primask",
+        17 => "basepri",
+        18 => "basepri_max",
+        19 => "faultmask",
+        20 => "control",
+        0x88 => "msp_ns",
+        0x89 => "psp_ns",
+        0x8a => "msplim_ns",
+        0x8b => "psplim_ns",
+        0x90 => "primask_ns",
+        0x91 => "basepri_ns",
+        0x93 => "faultmask_ns",
+        0x94 => "control_ns",
+        0x98 => "sp_ns",
+        _ => return None,
+    })
+}
+
+/// `clrm`: registers that become 0.
+fn clear(list: u32, out: &mut String) -> Option<()> {
+    if list == 0 || bit(list, 13) {
+        return None;
+    }
+    let name = |at: u32| match at {
+        15 => "apsr",
+        _ => reg(at, 0),
+    };
+    let names: Vec<_> = (0..16).filter(|at| bit(list, *at)).map(name).collect();
+    write!(out, "clrm {{{}}}", names.join(", ")).ok()
 }
 
 fn acquire_or_release(first: u32, second: u32, out: &mut String) -> Option<()> {
