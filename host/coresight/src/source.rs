@@ -199,10 +199,19 @@ fn etmv3_id(core: Option<&Device>) -> u32 {
     }
 }
 
-/// Whether a core's type is of the M profile: `Cortex-M4`, `ARMv7-M`, `ARMv8.1-M`.
+/// Whether a core's type is of the M profile: `Cortex-M4`, `STAR-MC1`, `ARMv7-M`, `ARMv8.1-M.main`, `V8M`, in any spelling.
 fn is_m_profile(kind: &str) -> bool {
-    let kind = kind.to_ascii_lowercase();
-    kind.starts_with("cortex-m") || (kind.starts_with("arm") && kind.ends_with("-m"))
+    let letters = kind.chars().filter(char::is_ascii_alphanumeric);
+    let kind = letters.collect::<String>().to_ascii_lowercase();
+    if ["cortexm", "star", "sc000", "sc300"]
+        .iter()
+        .any(|it| kind.starts_with(it))
+    {
+        return true;
+    }
+    let version = kind.strip_prefix("arm").unwrap_or(&kind).strip_prefix('v');
+    let profile = version.map(|it| it.trim_start_matches(|it: char| it.is_ascii_digit()));
+    profile.is_some_and(|it| it.starts_with('m') || it.starts_with("em"))
 }
 
 /// The number with which a core's name ends: 2 of `cpu_2`.
@@ -227,5 +236,38 @@ impl Source {
                 })
             })
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_m_profile;
+
+    #[test]
+    fn cores_of_the_m_profile_have_many_names() {
+        for kind in [
+            "Cortex-M33",
+            "cortex_m0+",
+            "CortexM4",
+            "STAR-MC1",
+            "ARMv7-M",
+            "ARMv7E-M",
+        ] {
+            assert!(is_m_profile(kind), "{kind}");
+        }
+        for kind in ["ARMv8.1-M", "ARMv8-M.main", "V7M", "v8m", "SC300"] {
+            assert!(is_m_profile(kind), "{kind}");
+        }
+        for kind in [
+            "Cortex-A53",
+            "Cortex-R52",
+            "ARMv8-A",
+            "ARMv7-R",
+            "Neoverse-N1",
+            "V8A",
+            "",
+        ] {
+            assert!(!is_m_profile(kind), "{kind}");
+        }
     }
 }
