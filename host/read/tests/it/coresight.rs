@@ -278,6 +278,50 @@ fn text_of_port_0_may_be_written_in_words() {
     assert_eq!(found, ["\"hello world\"", "0x201", "0x64636261"]);
 }
 
+/// Bytes of a source in frames of a formatter, 14 of them in each.
+fn framed(id: u8, bytes: &[u8]) -> Vec<u8> {
+    let frame = |bytes: &[u8]| {
+        let mut frame = [0; 16];
+        frame[0] = id << 1 | 1;
+        for (place, byte) in (1..15).zip(bytes) {
+            let low = if place % 2 == 0 { byte & 1 } else { 0 };
+            frame[place] = byte & !low;
+            frame[15] |= low << (place / 2);
+        }
+        frame
+    };
+    bytes.chunks_exact(14).flat_map(frame).collect()
+}
+
+/// The trace of instructions has the exceptions of its core, and a DWT says them again.
+#[test]
+fn exceptions_of_a_dwt_are_markers_where_instructions_are_traced() {
+    let itm = [
+        // SysTick begins and ends, each with a local timestamp.
+        0, 0, 0, 0, 0, 0x80, 0x0e, 0x0f, 0x10, 0x10, 0x0e, 0x0f, 0x20, 0x10,
+    ];
+    let etm = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 1, 0];
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = [framed(0x10, &etm), framed(1, &itm)].concat();
+    std::fs::write(folder.path().join("t.bin"), bytes).unwrap();
+    for (core, expected) in [(0, [0, 1, 1]), (1, [1, 0, 0])] {
+        let toml = format!(
+            "buffer = \"t.bin\"\nframes = \"memory\"\n[[source]]\nprotocol = \"ETMv4\"\ncpu = {core}\ncore = \"Cortex-M33\"\n\
+             registers = {{ TRCTRACEIDR = 0x10 }}\n[[source]]\nprotocol = \"ITM\"\ncpu = 0\nid = 1\n"
+        );
+        std::fs::write(folder.path().join("t.toml"), toml).unwrap();
+        let (events, _) = events(folder.path(), "t.toml");
+        let isr = |it: &&Event| matches!(it.kind, EventKind::IsrEnter { .. });
+        let named = |name| events.iter().filter(|it| it.name == name).count();
+        let found = [
+            events.iter().filter(isr).count(),
+            named("exception_entry"),
+            named("exception_exit"),
+        ];
+        assert_eq!(found, expected, "core {core}");
+    }
+}
+
 /// A target that was reset begins to count again.
 #[test]
 fn timestamps_that_go_back_are_remarked() {

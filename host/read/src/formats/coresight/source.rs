@@ -4,6 +4,7 @@
 //! core while another one did something else: the sources come one after the other, and time goes on through all of them.
 //! Functions that are still open where one ends are closed, as where recording is switched off.
 
+mod cores;
 mod message;
 mod order;
 mod threads;
@@ -20,6 +21,8 @@ use kymo_event::{
     RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time, TraceInfo, Value,
     Wanted,
 };
+
+use cores::mark_cores_twice;
 
 use super::follow::Follow;
 use super::input::Input;
@@ -80,6 +83,8 @@ struct Reader {
     interrupts: Vec<InterruptId>,
     /// Which function runs is to be said: something is missing before.
     is_behind_gap: bool,
+    /// Instructions of the same core are traced, which have its exceptions: those of the DWT are only markers.
+    has_exceptions: bool,
     /// It has times of its own although the others have none: all of it stands at one place.
     is_timeless: bool,
 }
@@ -125,6 +130,7 @@ impl CoreSightSource {
                 stream: StreamId(index),
                 cpu,
                 exceptions: Exceptions::of(&unit.protocol),
+                has_exceptions: false,
                 is_timeless: is_serial && is_software(&unit.protocol),
                 state: State::Waiting(Box::new(unit.work)),
                 items: VecDeque::new(),
@@ -141,6 +147,7 @@ impl CoreSightSource {
                 is_behind_gap: false,
             });
         }
+        mark_cores_twice(&mut readers, is_serial, &mut info);
         info.about
             .push(("times".to_owned(), input.measure.about().to_owned()));
         if !units.is_empty() {

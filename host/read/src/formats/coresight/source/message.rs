@@ -47,6 +47,14 @@ impl At<'_> {
                     false => self.named("value", fields),
                 }
             }
+            Message::InterruptEnter(number) if self.reader.has_exceptions => {
+                let number = Field::new("number", Value::Unsigned(number.into()));
+                self.named("exception_entry", vec![number]);
+            }
+            Message::InterruptExit(number) if self.reader.has_exceptions => {
+                let number = Field::new("number", Value::Unsigned(number.into()));
+                self.named("exception_exit", vec![number]);
+            }
             Message::InterruptEnter(number) => {
                 let (irq, name) = (Irq(number), cortex_m(number));
                 let identities = &mut self.info.identities;
