@@ -1,69 +1,70 @@
-//! Where a target is reached: what a user types for it, taken apart.
+//! Addresses of targets, and the parser for what a user types.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// The speed of a serial port, in bits a second, where none is given.
+/// Default speed of a serial port, in bits per second.
 pub const DEFAULT_BAUD: u32 = 115_200;
 
-/// What the address of shared memory begins with.
+/// Prefix of the address of shared memory.
 const MEMORY: &str = "memory:";
 
-/// What the address of a socket of this machine begins with.
+/// Prefix of the address of a local socket.
 const UNIX: &str = "unix:";
 
-/// Where a target is reached.
+/// Address of a target.
 ///
-/// Written as `tcp:HOST:PORT` (an IPv6 host in brackets; `socket://HOST:PORT`, as pyserial and with it
-/// Zephyr's scripts have it, is the same), as `rtt:HOST:PORT` (with `/CHANNEL` behind it, if that is not 0), as `memory:FILE@ADDRESS` (the same), as `unix:PATH`, or as the path or name of a serial port (`/dev/ttyACM0`,
-/// `COM3`), with `serial:` before it or not.
+/// Written as `tcp:HOST:PORT` (an IPv6 host in brackets; `socket://HOST:PORT`, the form of pyserial and thus of
+/// Zephyr's scripts, means the same), `rtt:HOST:PORT` (with `/CHANNEL` appended if it is not 0), `memory:FILE@ADDRESS`
+/// (also with `/CHANNEL`), `unix:PATH`, or the path or name of a serial port (`/dev/ttyACM0`, `COM3`), optionally after
+/// `serial:`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
-    /// A TCP port: a serial server, or a UART of QEMU's.
+    /// A TCP port: a serial server, or a UART of QEMU.
     Tcp {
         /// The name or number of the host, without brackets.
         host: String,
         /// The port.
         port: u16,
     },
-    /// The server of a debug probe that passes on what the target has in a channel of RTT: a TCP port.
+    /// TCP port of a debug probe's server, which forwards one of the target's RTT channels.
     Rtt {
         /// The name or number of the host, without brackets.
         host: String,
         /// The port.
         port: u16,
-        /// The channel, for servers that have several at one port (J-Link's).
+        /// The channel, for servers with several channels on one port (J-Link's).
         channel: u8,
     },
     /// RTT's rings in memory that this machine shares with a guest.
     Memory {
-        /// The file that holds the memory.
+        /// The file that contains the memory.
         path: PathBuf,
-        /// The guest's address of its first byte.
+        /// The guest's address of the file's first byte.
         base: u64,
         /// The channel.
         channel: u8,
     },
-    /// A socket of this machine: a program on Linux that was started with `KYMO_SOCKET`.
+    /// A local socket: a program on Linux that was started with `KYMO_SOCKET`.
     Unix {
-        /// Its name.
+        /// Its path.
         path: PathBuf,
     },
     /// A serial port of this machine.
     Serial {
         /// Its device.
         path: PathBuf,
-        /// Its speed in bits a second.
+        /// Its speed in bits per second.
         baud: u32,
     },
 }
 
-/// Why a text is no [`Address`].
+/// Error for a text that is not an [`Address`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{given}` is no address of a target: {problem}")]
 pub struct AddressError {
-    /// What was given.
+    /// The text.
     pub given: String,
     /// What is wrong with it.
     pub problem: &'static str,
@@ -78,7 +79,7 @@ impl Address {
         }
     }
 
-    /// The same address with another speed; a TCP port has none and stays as it is.
+    /// The same address with another speed; addresses other than serial ports are unchanged.
     #[must_use]
     pub fn with_baud(self, speed: u32) -> Self {
         match self {
@@ -94,8 +95,8 @@ impl Address {
 impl FromStr for Address {
     type Err = AddressError;
 
-    /// Reads an address as a user writes it. A serial port gets [`DEFAULT_BAUD`]; whether it
-    /// exists is not looked at.
+    /// Parses an address as a user writes it. A serial port gets [`DEFAULT_BAUD`]; the parser does not check that it
+    /// exists.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let error = |problem| AddressError {
             given: text.to_owned(),
@@ -157,7 +158,7 @@ impl FromStr for Address {
     }
 }
 
-/// Host and port of `HOST:PORT`, or what is wrong.
+/// Splits `HOST:PORT`; the error is the message.
 fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
     let (host, port) = text
         .rsplit_once(':')
@@ -178,7 +179,7 @@ fn host_and_port(text: &str) -> Result<(String, u16), &'static str> {
     }
 }
 
-/// As [`FromStr`] takes it; the speed of a serial port is left out.
+/// Writes the form that [`FromStr`] reads, without the speed of a serial port.
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -210,7 +211,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A host, in brackets where it has colons.
+/// A host, in brackets if it contains colons.
 struct Host<'a>(&'a str);
 
 impl fmt::Display for Host<'_> {

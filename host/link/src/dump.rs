@@ -1,7 +1,7 @@
-//! A dump: what a target has recorded, fetched piece by piece.
+//! A dump: the recording of a target, fetched in pieces.
 //!
-//! Pieces arrive in any order and some arrive twice or never; [`Pieces`] keeps what came and knows
-//! what is missing. The conversation that fetches them is in [`Target`](crate::Target).
+//! Pieces arrive in any order, and some arrive twice or never; [`Pieces`] stores them and tracks what is missing.
+//! [`Target`](crate::Target) requests them.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,17 +12,17 @@ use std::time::Duration;
 use kymo_wire::link::crc::crc32;
 use kymo_wire::link::{DATA_BYTES, Identity};
 
-/// Tells a transfer that it should stop; clones are the same flag. For a signal handler to set.
+/// Cancellation flag of a transfer, for a signal handler to set; clones share the flag.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// A flag that is not set.
+    /// Creates a flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the flag, for good.
+    /// Sets the flag; it cannot be cleared.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -33,86 +33,86 @@ impl Cancel {
     }
 }
 
-/// How far a dump has come.
+/// Progress of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes that have arrived.
     pub bytes: u64,
-    /// Bytes of the whole dump, once the target has said so.
+    /// Size of the whole dump in bytes, once the target has reported it.
     pub total: Option<u64>,
-    /// Pieces that came because they were asked for again.
+    /// Pieces that arrived after a repeated request.
     pub resent: u64,
 }
 
 /// How a dump ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// Everything arrived, and its checksum is the target's.
+    /// Everything arrived, and the checksum matches.
     Whole,
-    /// Everything arrived whole piece by piece, but twice the checksum of it all was not the
-    /// target's: its buffer changed during the transfer.
+    /// Every piece arrived intact, but the checksum of the whole was wrong twice: the target's buffer changed during
+    /// the transfer.
     Changed,
-    /// The user broke it off.
+    /// The user cancelled it.
     Cancelled,
-    /// The target fell silent.
+    /// The target stopped answering.
     Silent {
-        /// For how long it had been silent when the host gave up.
+        /// How long the host waited before it gave up.
         waited: Duration,
     },
-    /// The target sent what it was asked for without what is missing, again and again.
+    /// The target kept sending, but never the missing pieces.
     Incomplete,
     /// The target refused to send a piece again; its reason.
     Refused(String),
-    /// The target started again: its clock had begun anew, so what it had recorded is gone.
+    /// The target restarted: its clock began anew, so the recording is lost.
     Restarted,
-    /// The connection was lost; what the system said.
+    /// The connection was lost; the system's error.
     Disconnected(String),
-    /// The target sends or announces more than its buffers hold by its own words.
+    /// The target sends or announces more than its buffers hold according to its identity.
     TooLong {
-        /// Bytes that were taken at most.
+        /// Greatest number of bytes that the host accepts.
         limit: u64,
     },
 }
 
-/// What a target sent of its recording.
+/// A target's recording as far as it arrived.
 #[derive(Clone, Debug)]
 pub struct Dump {
-    /// Who sent it, as asked just before.
+    /// The target's identity, requested just before.
     pub identity: Identity,
-    /// The bytes, up to the last one that arrived; zeros where a piece is missing before that.
+    /// The bytes up to the last one that arrived, with zeros for missing pieces before that.
     pub bytes: Vec<u8>,
-    /// How many bytes the whole dump has, if the target came to say so.
+    /// Size of the whole dump in bytes, if the target reported it.
     pub total: Option<u64>,
-    /// Which bytes of the dump did not arrive, in order.
+    /// Byte ranges of the dump that did not arrive, in order.
     pub missing: Vec<Range<u64>>,
     /// How it ended.
     pub ended: Ended,
     /// Frames that arrived damaged.
     pub damaged: u64,
-    /// Pieces that came because they were asked for again.
+    /// Pieces that arrived after a repeated request.
     pub resent: u64,
 }
 
 impl Dump {
-    /// Whether it is all that the target had.
+    /// Whether it is complete.
     pub fn is_whole(&self) -> bool {
         self.ended == Ended::Whole
     }
 }
 
-/// How many pieces may be missing before one that is taken: what is given out has zeros in their
-/// places, and a target that is out of its mind must not fill the memory with those.
+/// How many pieces may be missing before one that is accepted. The result has zeros for them, and a target that sends
+/// nonsense must not fill the memory with those.
 const MAX_AHEAD: usize = 1 << 16;
 
-/// Least limit for a dump, however small the buffer that the target announced: firmware may have
-/// grown more streams since, and headers come on top.
+/// Smallest size limit of a dump, however small the buffer that the target announced: the firmware may have started
+/// more streams since, and headers are extra.
 const LEAST_LIMIT: u64 = 16 << 20;
 
-/// Greatest limit for a dump, however large the buffer that the target announced.
+/// Greatest size limit of a dump, however large the buffer that the target announced.
 const GREATEST_LIMIT: u64 = 1 << 30;
 
-/// Bytes that a dump of this target may have: twice what its buffers hold by its own words, because
-/// a program can start streams between two questions.
+/// Size limit of a dump from this target, in bytes: twice the size of its buffers according to its identity, because a
+/// program can start streams between two requests.
 pub(crate) fn limit_of(identity: &Identity) -> u64 {
     u64::from(identity.buffer_bytes)
         .saturating_mul(u64::from(identity.streams).max(1))
@@ -120,7 +120,7 @@ pub(crate) fn limit_of(identity: &Identity) -> u64 {
         .clamp(LEAST_LIMIT, GREATEST_LIMIT)
 }
 
-/// The size of a whole dump and what is needed to check it.
+/// Size of a whole dump in bytes and pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Extent {
     /// Bytes.
@@ -130,7 +130,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// That of a dump of so many bytes; `None` if the pieces do not fit them.
+    /// Extent of a dump of `bytes`; `None` if the number of pieces does not match.
     pub(crate) fn new(bytes: u64, pieces: u64) -> Option<Self> {
         let right = bytes.div_ceil(DATA_BYTES as u64) == pieces;
         let pieces = u32::try_from(pieces).ok()?;
@@ -141,25 +141,24 @@ impl Extent {
 /// The pieces of a dump that have arrived.
 #[derive(Debug)]
 pub(crate) struct Pieces {
-    /// Bytes that the whole may have at most.
+    /// Greatest size of the whole in bytes.
     limit: u64,
-    /// What arrived, in the order of arrival.
+    /// Content of the pieces, in the order of arrival.
     arrived: Vec<u8>,
-    /// Where in `arrived` each piece stands, and how long it is.
+    /// Offset in `arrived` and length of each piece.
     places: BTreeMap<u32, (usize, usize)>,
-    /// The first piece that is not there: looking for it anew each time would take longer and
-    /// longer.
+    /// The first missing piece. Kept, because searching for it each time would take longer and longer.
     front: u32,
     /// The size of the whole, once known.
     extent: Option<Extent>,
     /// The checksum of the whole, once known.
     crc: Option<u32>,
-    /// Whether a piece came that lies beyond the limit, right behind all others.
+    /// Whether a piece beyond the limit arrived, no further ahead than [`MAX_AHEAD`].
     over: bool,
 }
 
 impl Pieces {
-    /// No pieces yet, of a dump that may have `limit` bytes.
+    /// No pieces yet, of a dump of at most `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -172,17 +171,17 @@ impl Pieces {
         }
     }
 
-    /// Bytes that the whole may have at most.
+    /// Greatest size of the whole in bytes.
     pub(crate) const fn limit(&self) -> u64 {
         self.limit
     }
 
-    /// Whether the whole, as far as it is known, is longer than the limit.
+    /// Whether the whole, as far as is known, exceeds the limit.
     pub(crate) fn is_too_long(&self) -> bool {
         self.extent.is_some_and(|extent| extent.bytes > self.limit) || self.over
     }
 
-    /// Whether the size of the whole is known.
+    /// The size of the whole, if known.
     pub(crate) fn extent(&self) -> Option<Extent> {
         self.extent
     }
@@ -197,19 +196,18 @@ impl Pieces {
         self.arrived.len() as u64
     }
 
-    /// The target said how long the dump is.
+    /// Records the size that the target reported.
     pub(crate) fn set_extent(&mut self, extent: Extent) {
         self.extent = Some(extent);
     }
 
-    /// The target said what the checksum of the dump is.
+    /// Records the checksum that the target reported.
     pub(crate) fn set_crc(&mut self, crc: u32) {
         self.crc = Some(crc);
     }
 
-    /// Takes a piece; whether it is new. A piece of the wrong length is not taken: it would put
-    /// all others in the wrong place. Nor is one that is far ahead of all others; it can be asked
-    /// for later.
+    /// Stores a piece; returns whether it is new. Rejects a piece of the wrong length, which would shift all others,
+    /// and one that is far ahead of all others, which can be requested later.
     pub(crate) fn insert(&mut self, number: u32, bytes: &[u8]) -> bool {
         let fits = match self.extent {
             Some(extent) => {
@@ -236,12 +234,12 @@ impl Pieces {
         true
     }
 
-    /// The first missing pieces that stand together, as far as the size of the whole is known.
+    /// The first run of missing pieces, as far as the size of the whole is known.
     pub(crate) fn first_missing(&self) -> Option<Range<u32>> {
         self.missing_pieces().next()
     }
 
-    /// Whether the checksum is known that tells if the whole is right. Nothing needs none.
+    /// Whether the checksum of the whole is known. An empty dump needs none.
     pub(crate) fn has_crc(&self) -> bool {
         self.crc.is_some() || self.extent.is_some_and(|extent| extent.bytes == 0)
     }
@@ -264,8 +262,8 @@ impl Pieces {
         std::iter::from_fn(move || gaps.next())
     }
 
-    /// Puts the pieces in order: the bytes with zeros where a piece is missing, the size of the
-    /// whole, the missing ranges, and whether the checksum is right (or unknown).
+    /// Puts the pieces in order: returns the bytes, with zeros for missing pieces, the size of the whole, the missing
+    /// ranges, and whether the checksum is right (or unknown).
     pub(crate) fn assemble(&self) -> (Vec<u8>, Option<u64>, Vec<Range<u64>>, bool) {
         let mut bytes = Vec::with_capacity(self.arrived.len());
         let mut missing = Vec::new();

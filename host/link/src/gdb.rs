@@ -1,73 +1,73 @@
-//! Memory of a target by way of a debug server: the client's side of GDB's remote serial protocol.
+//! Client of GDB's remote serial protocol, which reads a target's memory through a debug server.
 //!
-//! QEMU, OpenOCD, pyOCD, J-Link and probe-rs serve it. Only what reading memory takes is spoken: packets with
-//! checksums, acknowledged until the server agrees to do without; escapes and runs in answers; `qSupported`, `?`, `m`
-//! and `D`. (*Debugging with GDB*, appendix E, "The GDB Remote Serial Protocol".)
+//! QEMU, OpenOCD, pyOCD, J-Link and probe-rs provide such servers. The client implements only what reading memory
+//! needs: packets with checksums, acknowledged until the server agrees to work without; escapes and run-length encoding
+//! in answers; `qSupported`, `?`, `m` and `D`. (*Debugging with GDB*, appendix E, "The GDB Remote Serial Protocol".)
 //!
-//! Servers halt a target when a debugger connects, so that its memory stands still, and let it run on when the debugger
-//! detaches. A connection that is closed without that leaves it halted.
+//! Servers halt a target when a debugger connects, so that its memory does not change, and resume it when the debugger
+//! detaches. A connection that is closed without detaching leaves it halted.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use crate::{LinkError, TcpTransport, Transport};
 
-/// The longest packet that is taken. Servers have buffers of some KiB.
+/// Longest accepted packet in bytes. Servers have buffers of a few KiB.
 const MOST: usize = 1 << 20;
 
-/// So many bytes of memory at once are enough where a server takes any number.
+/// Bytes requested at once where a server accepts any number.
 const PIECE: usize = 4 << 10;
 
-/// What a server takes that doesn't say how much: GDB's own assumption.
+/// Packet size of a server that does not report one: GDB's own assumption.
 const LEAST_PACKET: usize = 400;
 
-/// How often a damaged packet is asked for again.
+/// How often a damaged packet is requested again.
 const REPEATS: u32 = 3;
 
-/// Why a debug server could not be asked for memory.
+/// Error while reading memory through a debug server.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum GdbError {
-    /// There is no connection to it.
+    /// The connection could not be opened.
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The connection ended.
     #[error("the connection to the debug server was lost")]
     Lost(#[source] io::Error),
-    /// It doesn't answer, or not in packets.
+    /// No answer, or no packet in it.
     #[error("no answer of a debug server to `{command}` within {:.1} s", waited.as_secs_f64())]
     NoAnswer {
-        /// What was asked.
+        /// The command.
         command: String,
-        /// How long was waited.
+        /// How long the client waited.
         waited: Duration,
     },
-    /// Its packets come damaged.
+    /// The packet's checksum is wrong.
     #[error(
         "the answer to `{command}` is damaged: expected the checksum {expected:#04x}, found {found:#04x}"
     )]
     Damaged {
-        /// What was asked.
+        /// The command.
         command: String,
-        /// What the bytes add up to.
+        /// The computed checksum.
         expected: u8,
-        /// What stands behind them.
+        /// The checksum in the packet.
         found: u8,
     },
-    /// It answers something else than what was asked for.
+    /// The answer does not fit the command.
     #[error("expected {expected} as the answer to `{command}`, found `{found}`")]
     Unexpected {
-        /// What was asked.
+        /// The command.
         command: String,
-        /// What has to come.
+        /// The expected answer.
         expected: &'static str,
-        /// What came, the first of it.
+        /// The beginning of the answer.
         found: String,
     },
-    /// It serves no target.
+    /// The server has no target.
     #[error("the debug server has no target: `?` was answered by `{found}`")]
     NoTarget {
-        /// What came.
+        /// The answer.
         found: String,
     },
 }
@@ -75,13 +75,13 @@ pub enum GdbError {
 /// A connection to a debug server.
 pub struct Debugger {
     transport: Box<dyn Transport>,
-    /// What has come and was not looked at yet.
+    /// Received bytes that have not been parsed yet.
     come: Vec<u8>,
-    /// How long an answer may take.
+    /// Time-out of an answer.
     timeout: Duration,
     /// Whether packets are acknowledged, in both directions.
     acknowledged: bool,
-    /// Bytes of memory that fit into an answer.
+    /// Bytes of memory that fit into one answer.
     piece: usize,
 }
 
@@ -95,8 +95,8 @@ impl std::fmt::Debug for Debugger {
 }
 
 impl Debugger {
-    /// Connects to the server at this host and port. Connecting halts the target, with most servers. An answer may take
-    /// `timeout`, and so may the connection.
+    /// Connects to the server at this host and port, which halts the target with most servers. `timeout` applies to the
+    /// connection and to each answer.
     ///
     /// # Errors
     /// [`GdbError`] if nothing listens there, it is no debug server, or it has no target.
@@ -105,7 +105,7 @@ impl Debugger {
         Self::over(Box::new(transport), timeout)
     }
 
-    /// The same over a connection that is there.
+    /// Starts the protocol over an existing connection.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -123,7 +123,7 @@ impl Debugger {
             .split(';')
             .find_map(|feature| feature.strip_prefix("PacketSize="));
         if let Some(size) = size.and_then(|size| usize::from_str_radix(size, 16).ok()) {
-            // Two digits a byte, and room for what stands around them.
+            // Two digits per byte, minus the framing.
             debugger.piece = (size / 2).saturating_sub(4).clamp(1, PIECE);
         }
         if supported.contains("QStartNoAckMode+") && debugger.ask("QStartNoAckMode")? == b"OK" {
@@ -131,7 +131,7 @@ impl Debugger {
         }
         let state = debugger.ask("?")?;
         match state.first() {
-            // A signal stopped it, or it runs (`OK`); an empty answer says nothing.
+            // Stopped by a signal, or running (`OK`); an empty answer tells nothing.
             Some(b'S' | b'T' | b'O') | None => Ok(debugger),
             _ => Err(GdbError::NoTarget {
                 found: shown(&state),
@@ -139,11 +139,10 @@ impl Debugger {
         }
     }
 
-    /// Reads memory from `address` on: so many bytes, or fewer where the server gives no more.
+    /// Reads `length` bytes of memory from `address` on, or fewer if the server returns fewer.
     ///
-    /// # Errors
-    /// [`GdbError`] if the server doesn't answer, or in another way. That it refuses an address is none: what came
-    /// before is the result.
+    /// # Errors [`GdbError`] if the server doesn't answer, or its answer is invalid. A refused address is no error: the
+    /// result is what was read before it.
     pub fn read(&mut self, address: u64, length: usize) -> Result<Vec<u8>, GdbError> {
         let mut bytes = Vec::new();
         while bytes.len() < length {
@@ -151,7 +150,7 @@ impl Debugger {
             let piece = self.piece.min(length - bytes.len());
             let command = format!("m{at:x},{piece:x}");
             let answer = self.ask(&command)?;
-            // `E` and two digits, or a text: neither is a number of pairs.
+            // An error: `E` and two digits, which have no even count, or `E.` and a text.
             if answer.starts_with(b"E.") || (answer.first() == Some(&b'E') && answer.len() == 3) {
                 break;
             }
@@ -172,10 +171,10 @@ impl Debugger {
         Ok(bytes)
     }
 
-    /// Lets the target run on.
+    /// Detaches, which resumes the target.
     ///
     /// # Errors
-    /// [`GdbError`] if the server doesn't say that it does.
+    /// [`GdbError`] if the server doesn't confirm it.
     pub fn detach(mut self) -> Result<(), GdbError> {
         let answer = self.ask("D")?;
         match &*answer {
@@ -188,7 +187,7 @@ impl Debugger {
         }
     }
 
-    /// Sends a command, and waits for its answer.
+    /// Sends a command and waits for its answer.
     fn ask(&mut self, command: &str) -> Result<Vec<u8>, GdbError> {
         let deadline = Instant::now() + self.timeout;
         let packet = format!("${command}#{:02x}", sum(command.as_bytes()));
@@ -216,7 +215,7 @@ impl Debugger {
             let answer = expanded(&content);
             let is_console = answer.first() == Some(&b'O') && answer != b"OK";
             let is_stop = matches!(answer.first(), Some(b'S' | b'T'));
-            // What the target prints may come at any time, and that it has stopped, too.
+            // Console output and stop replies may arrive at any time.
             if is_console || (is_stop && command != "?") {
                 continue;
             }
@@ -224,7 +223,7 @@ impl Debugger {
         }
     }
 
-    /// The next packet, without its frame, as it came, and its checksum.
+    /// Returns the next packet's content, still encoded, and its checksum.
     fn packet(&mut self, command: &str, deadline: Instant) -> Result<(Vec<u8>, u8), GdbError> {
         loop {
             if let Some((packet, used)) = first_packet(&self.come) {
@@ -253,8 +252,8 @@ impl Debugger {
     }
 }
 
-/// The first whole packet, its checksum, and how many bytes are done with then. Acknowledgements and notifications
-/// (`%`) are passed over.
+/// Finds the first complete packet: returns its content and checksum, and how many bytes it and everything before it
+/// take. Skips acknowledgements and notifications (`%`).
 fn first_packet(come: &[u8]) -> Option<((Vec<u8>, u8), usize)> {
     let mut at = 0;
     loop {
@@ -267,7 +266,7 @@ fn first_packet(come: &[u8]) -> Option<((Vec<u8>, u8), usize)> {
         let digits = come.get(end + 1..end + 3)?;
         let is_answer = come.get(at) == Some(&b'$');
         at = end + 3;
-        // No digits: no checksum that fits.
+        // Without valid digits, a checksum that cannot match.
         let content = come.get(begin..end)?.to_vec();
         let checksum = hexadecimal(digits).and_then(|bytes| bytes.first().copied());
         let checksum = checksum.unwrap_or_else(|| !sum(&content));
@@ -277,13 +276,13 @@ fn first_packet(come: &[u8]) -> Option<((Vec<u8>, u8), usize)> {
     }
 }
 
-/// The checksum of a packet's content: its bytes, added modulo 256.
+/// The checksum of a packet's content: the sum of its bytes modulo 256.
 fn sum(content: &[u8]) -> u8 {
     content.iter().fold(0, |sum, byte| sum.wrapping_add(*byte))
 }
 
-/// The content without escapes (`}` and a byte, of which bit 5 is inverted) and runs (a byte, `*`, and a count as a
-/// character: 29 more than the byte is repeated). No longer than [`MOST`].
+/// Decodes escapes (`}` and a byte with bit 5 inverted) and runs (a byte, `*`, and a count as a character: 29 more than
+/// the number of repetitions). Stops soon after [`MOST`] bytes.
 fn expanded(content: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(content.len());
     let mut bytes = content.iter().copied();
@@ -305,7 +304,7 @@ fn expanded(content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Bytes in hexadecimal digits; `None` if they are none.
+/// Decodes hexadecimal digits; `None` if they are invalid.
 fn hexadecimal(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |digit: u8| char::from(digit).to_digit(16);
     let pairs = digits.chunks(2).map(|pair| match pair {
@@ -315,13 +314,13 @@ fn hexadecimal(digits: &[u8]) -> Option<Vec<u8>> {
     pairs.collect()
 }
 
-/// The first of an answer, for a message.
+/// The beginning of an answer, for a message.
 fn shown(answer: &[u8]) -> String {
     let first = answer.get(..40).unwrap_or(answer);
     first.escape_ascii().to_string()
 }
 
-/// For the fuzz target: packets of any bytes, and what they expand to.
+/// For the fuzz target: parses and expands packets from arbitrary bytes.
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     let mut rest = data;
@@ -343,7 +342,7 @@ mod tests {
         let ((content, checksum), used) = first_packet(come).unwrap();
         assert_eq!((&*content, checksum, used), (&b"OK"[..], 0x9a, 7));
         assert_eq!(sum(b"OK"), 0x9a);
-        // The notification is passed over; the packet behind it is not whole.
+        // The notification is skipped; the packet after it is incomplete.
         assert_eq!(first_packet(&come[used..]), None);
     }
 

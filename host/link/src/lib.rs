@@ -1,22 +1,20 @@
-//! Live Kymo targets: the host's side of the link.
+//! Host side of the link to live Kymo targets.
 //!
-//! A target is reached through a byte stream ([`Transport`]: a serial port or a TCP connection)
-//! that it may share with the traced program's own console. [`Splitter`] takes that stream apart
-//! into console text and frames; [`Target`] holds the conversation over it: it identifies the
-//! target, gives commands, fetches dumps and receives streams, asking again for whatever was lost or
-//! damaged.
+//! The host reaches a target through a byte stream ([`Transport`]: a serial port or a TCP connection), which the target
+//! may share with the traced program's own console. [`Splitter`] separates that stream into console text and frames.
+//! [`Target`] runs the protocol on top: it identifies the target, sends commands, fetches dumps and receives streams,
+//! and requests again whatever was lost or damaged.
 //!
-//! A target may as well run Zephyr's own instrumentation: then it is a [`zephyr::Target`], with a
-//! protocol of its own. [`Target::recognise`] finds out which of the two is there.
+//! A target may run Zephyr's own instrumentation instead. That is a [`zephyr::Target`], with its own protocol.
+//! [`Target::recognise`] detects which of the two it is.
 //!
-//! Three rules hold everywhere here:
+//! Three rules hold throughout:
 //!
-//! - *No wait without an end.* Every wait has a time-out ([`Timeouts`]) and, where it can be long,
-//!   a [`Cancel`] flag.
-//! - *Nothing before the name.* Until a clean identity has arrived, only the text line `identify`
-//!   is sent (and, where both protocols are looked for, `instr_ping` to who keeps silent to that):
-//!   another listener must not be harmed by a question.
-//! - *What arrived is kept.* A dump that breaks off is still a [`Dump`], which says what is missing.
+//! - *Every wait is bounded.* Every wait has a time-out ([`Timeouts`]) and, where it can be long, a [`Cancel`] flag.
+//! - *Nothing is sent before identification.* Until a valid identity has arrived, the host sends only the text line
+//!   `identify` (and, where it looks for both protocols, `instr_ping` if there was no answer to that): a question must
+//!   not harm another listener.
+//! - *Received data is kept.* A dump that breaks off is still a [`Dump`], which reports what is missing.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,7 +1,8 @@
-//! RTT's rings in memory that a file holds, for a host that shares memory with its guest: QEMU with
-//! `-object memory-backend-file,share=on`, a RAM file, or ivshmem. What a debug probe does, this does by the file.
+//! RTT rings in a memory file, for a host that shares memory with its guest: QEMU with `-object
+//! memory-backend-file,share=on`, a RAM file, or ivshmem. The host accesses the file as a debug probe accesses the
+//! target's memory.
 //!
-//! An index that the guest reads while half of it is written damages a frame at most, which is asked for again.
+//! If the guest reads an index that is half written, at most one frame is damaged, and it is requested again.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -11,19 +12,19 @@ use std::time::{Duration, Instant};
 
 use crate::{Address, LinkError, Transport};
 
-/// What the control block begins with, at a multiple of four.
+/// First bytes of the control block, which is aligned to four bytes.
 const ID: &[u8; 16] = b"SEGGER RTT\0\0\0\0\0\0";
 
-/// Bytes that are looked through at a time.
+/// Bytes searched at a time.
 const PIECE: usize = 1 << 20;
 
-/// How long the guest is left alone before its rings are looked at again.
+/// Interval at which the host polls the rings.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// The largest number of channels that is believed.
+/// Greatest accepted number of channels.
 const MOST_CHANNELS: u32 = 64;
 
-/// A channel up from a guest and one down to it.
+/// One channel from the guest and one to it.
 struct SharedRings {
     file: File,
     /// The guest's address of the first byte of the file.
@@ -31,22 +32,22 @@ struct SharedRings {
     bytes: u64,
     /// Bytes of a pointer.
     word: u64,
-    /// Where in the file the channels are.
+    /// Offsets of the two channels' descriptors in the file.
     up: u64,
     down: u64,
 }
 
-/// A ring as its channel says now.
+/// A ring as its descriptor currently describes it.
 #[derive(Clone, Copy, Debug)]
 struct Ring {
-    /// Where its memory is in the file.
+    /// Offset of its memory in the file.
     memory: u64,
     size: u32,
     write: u32,
     read: u32,
 }
 
-/// Looks for the control block in a file, until it is there or `timeout` is over.
+/// Searches a file for the control block until it is there or `timeout` has passed.
 pub(crate) fn open(
     address: &Address,
     path: &Path,
@@ -90,7 +91,7 @@ pub(crate) fn open(
     }
 }
 
-/// Where the control block is.
+/// Finds the offset of the control block.
 fn find(file: &mut File) -> io::Result<Option<u64>> {
     let mut piece = vec![0; PIECE + ID.len()];
     let mut at = 0u64;
@@ -116,7 +117,7 @@ fn find(file: &mut File) -> io::Result<Option<u64>> {
 }
 
 impl SharedRings {
-    /// The channel of the block `at` this place, whether its pointers have 32 bits or 64; `None` if there is none.
+    /// The channel of the block at offset `at`, with pointers of 32 or 64 bits; `None` if there is no such channel.
     fn at(
         mut file: File,
         (base, bytes): (u64, u64),
@@ -148,7 +149,7 @@ impl SharedRings {
         Ok(None)
     }
 
-    /// What a channel says; `None` if that cannot be, as while the guest starts.
+    /// Reads a channel's descriptor; `None` if it is invalid, as while the guest starts.
     fn ring(&mut self, channel: u64) -> io::Result<Option<Ring>> {
         let pointer = channel + self.word;
         let mut memory = u64::from(number(&mut self.file, pointer)?);
@@ -170,7 +171,7 @@ impl SharedRings {
         Ok((fits && ring.write < ring.size && ring.read < ring.size).then_some(ring))
     }
 
-    /// Moves an index of a channel: the writer's, or behind it the reader's.
+    /// Sets an index of a channel: the reader's or the writer's.
     fn set_index(&mut self, channel: u64, is_reader: bool, index: u32) -> io::Result<()> {
         let place = channel + 2 * self.word + 4 + 4 * u64::from(is_reader);
         self.file.seek(SeekFrom::Start(place))?;
@@ -178,7 +179,7 @@ impl SharedRings {
     }
 }
 
-/// A number of 32 bits.
+/// Reads a little-endian `u32`.
 fn number(file: &mut File, at: u64) -> io::Result<u32> {
     let mut bytes = [0; 4];
     file.seek(SeekFrom::Start(at))?;
@@ -186,7 +187,7 @@ fn number(file: &mut File, at: u64) -> io::Result<u32> {
     Ok(u32::from_le_bytes(bytes))
 }
 
-/// The index behind `count` bytes more.
+/// The index after `count` more bytes.
 const fn behind(index: u32, count: u32, size: u32) -> u32 {
     (index + count) % size
 }
@@ -198,7 +199,7 @@ impl Transport for SharedRings {
             if let Some(ring) = self.ring(self.up)?
                 && ring.write != ring.read
             {
-                // As much as lies in a row.
+                // As much as is contiguous.
                 let end = if ring.write > ring.read {
                     ring.write
                 } else {

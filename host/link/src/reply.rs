@@ -1,7 +1,6 @@
-//! What replies say: `key=value` words, taken apart.
+//! Parser for replies: `key=value` words.
 //!
-//! A target may say more than this host knows: words that are not known are passed over, so that
-//! an older host understands a newer target. What is needed and not there is an error.
+//! Unknown words are ignored, so that an older host understands a newer target. A missing required word is an error.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +8,7 @@ use std::str::FromStr;
 use kymo_event::Addr;
 use kymo_wire::link::{Fault, Mode};
 
-/// Why a reply says not what it has to.
+/// Error for a reply that lacks required content.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found:?}")]
 pub struct ReplyError {
@@ -31,7 +30,7 @@ impl<'a> Words<'a> {
             .find_map(|(name, value)| (name == key).then_some(value))
     }
 
-    /// The value of `key`, which must be there and be what `parse` takes.
+    /// The value of `key`, which must be present and accepted by `parse`.
     fn get<T>(
         &self,
         key: &str,
@@ -44,12 +43,12 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// The number `key`.
+    /// The value of `key` as a number.
     pub(crate) fn number(&self, key: &str) -> Result<u64, ReplyError> {
         self.get(key, "number", |value| value.parse().ok())
     }
 
-    /// The truth value `key`.
+    /// The value of `key` as a truth value.
     fn flag(&self, key: &str) -> Result<bool, ReplyError> {
         self.get(key, "0 or 1", |value| match value {
             "0" => Some(false),
@@ -58,7 +57,7 @@ impl<'a> Words<'a> {
         })
     }
 
-    /// The address `key`; 0 is none.
+    /// The value of `key` as an address; 0 is none.
     fn address(&self, key: &str) -> Result<Option<Addr>, ReplyError> {
         self.get(key, "hexadecimal address", |value| {
             let digits = value.strip_prefix("0x")?;
@@ -68,10 +67,10 @@ impl<'a> Words<'a> {
     }
 }
 
-/// The state of a target's gate and buffer: the reply to `status`.
+/// State of a target's gate and buffer: the reply to `status`.
 ///
-/// Bytes and counts are since the last `clear` (or start). Of several streams, counts are sums, and
-/// bytes are those of the stream that needs most: each has a buffer of its own.
+/// Bytes and counts are since the last `clear` (or start). With several streams, counts are sums, and byte counts are
+/// those of the stream that needs most: each has its own buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Whether events may be recorded at all.
@@ -80,10 +79,9 @@ pub struct Status {
     pub on: bool,
     /// What happens when the buffer is full.
     pub mode: Mode,
-    /// Bytes of the buffer that hold events.
+    /// Bytes of the buffer that contain events.
     pub used: u64,
-    /// Bytes that everything recorded so far would have taken: more than the buffer has when not
-    /// everything could be kept.
+    /// Bytes that everything recorded so far would need: more than the buffer's size if not everything could be kept.
     pub needed: u64,
     /// Bytes of packets recorded.
     pub bytes: u64,
@@ -91,41 +89,41 @@ pub struct Status {
     pub discarded: u64,
     /// Packets in the buffer.
     pub packets: u64,
-    /// Functions in the profile table, where there is one.
+    /// Functions in the profile table, if there is one.
     pub functions: Option<u64>,
-    /// How many functions the profile table can hold, where there is one.
+    /// Capacity of the profile table in functions, if there is one.
     pub slots: Option<u64>,
-    /// Calls that found no place in the profile table, where there is one.
+    /// Calls for which the profile table had no slot, if there is one.
     pub no_slot: Option<u64>,
     /// Frames and lines that arrived at the target damaged.
     pub damaged: u64,
-    /// Bytes from the host that the target had no room for, if it says.
+    /// Bytes from the host that the target had no room for, if reported.
     pub lost_bytes: Option<u64>,
-    /// Hooks that were called from inside a hook, and not recorded, if it says.
+    /// Hooks that were called from inside a hook and therefore not recorded, if reported.
     pub refused: Option<u64>,
-    /// The function that the last of these was called for, if it says.
+    /// The function of the last of these, if reported.
     pub refused_function: Option<Addr>,
-    /// In a single shot, whether it is over.
+    /// In a single shot, whether it has ended.
     pub spent: Option<bool>,
-    /// Times that the target's clock went back, if it says.
+    /// How often the target's clock went back, if reported.
     pub backward: Option<u64>,
-    /// Why the recorder could not be set up, if that is so, as the target says it: one word
-    /// ([`Fault::name`]), of older targets maybe another one.
+    /// Why the recorder could not be set up, as the target reports it: one word ([`Fault::name`]); older targets may
+    /// use another.
     pub error: Option<String>,
-    /// The value of the configuration that is wrong then, if it says.
+    /// The configuration value that is wrong in this case, if reported.
     pub error_value: Option<u64>,
 }
 
 impl Status {
-    /// Why the recorder could not be set up: the rule that its configuration breaks, if the word is known.
+    /// Why the recorder could not be set up, with the rule that its configuration breaks if the word is known.
     pub fn set_up_error(&self) -> Option<String> {
         let error = self.error.as_deref()?;
         let rule =
             Fault::from_name(error).map_or(String::new(), |fault| format!(": {}", fault.rule()));
         Some(match self.error_value {
-            // An address differs from a number by its size.
+            // An address is larger than any number here.
             Some(value) if value > 1 << 24 => format!("{error} is {value:#x}{rule}"),
-            // What breaks the rule is not always a value.
+            // These faults have no value.
             Some(0) if matches!(error, "no_clock" | "unprivileged") => format!("{error}{rule}"),
             Some(value) => format!("{error} is {value}{rule}"),
             None => format!("{error}{rule}"),
@@ -136,9 +134,9 @@ impl Status {
 impl FromStr for Status {
     type Err = ReplyError;
 
-    /// Reads the text of a reply to `status`.
+    /// Parses the text of a reply to `status`.
     fn from_str(text: &str) -> Result<Self, ReplyError> {
-        // The reason is a sentence, and stands last.
+        // The reason may be a sentence, and is last.
         let (text, error) = match text.split_once(" error=") {
             Some((text, error)) => (text, Some(error)),
             None => (text, None),
@@ -187,14 +185,14 @@ pub struct Sets {
     pub trigger: Option<Addr>,
     /// The function whose exit turns recording off.
     pub stopper: Option<Addr>,
-    /// It is a single shot: once the stopper has returned the trigger does nothing.
+    /// Single shot: after the stopper has returned, the trigger has no effect.
     pub once: bool,
 }
 
 impl FromStr for Sets {
     type Err = ReplyError;
 
-    /// Reads the text of a reply to `listsets`.
+    /// Parses the text of a reply to `listsets`.
     fn from_str(text: &str) -> Result<Self, ReplyError> {
         let words = Words(text);
         Ok(Self {
@@ -205,7 +203,7 @@ impl FromStr for Sets {
     }
 }
 
-/// As the target writes it.
+/// Writes the target's format.
 impl fmt::Display for Sets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let or_none = |address: Option<Addr>| address.unwrap_or_default();

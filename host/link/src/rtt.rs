@@ -1,7 +1,7 @@
-//! Servers of RTT channels: debug probes that pass on over TCP what a target has in rings in its memory.
+//! Client of RTT servers: debug probes that forward over TCP the rings in a target's memory.
 //!
-//! OpenOCD and pyOCD have a port for each channel, and say nothing of their own. J-Link has one port: it says lines of text
-//! first, and the host chooses the channel within 100 ms. Then bytes go both ways as on a serial line.
+//! OpenOCD and pyOCD have a port for each channel, and send nothing of their own. J-Link has one port: it first sends
+//! lines of text, and the host chooses the channel within 100 ms. From then on the connection works as a serial line.
 //!
 //! Sources: SEGGER's wiki (RTT, TELNET channel), OpenOCD's `rtt_server.c`, pyOCD's `rtt_server.py`.
 
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use crate::{Address, LinkError, TcpTransport, Transport};
 
-/// The port of J-Link's server.
+/// Port of J-Link's server.
 pub(crate) const JLINK_PORT: u16 = 19021;
 
-/// How long a server is given to say who it is.
+/// How long to wait for a server's greeting.
 pub(crate) const GREETING: Duration = Duration::from_millis(250);
 
-/// What J-Link's server begins with.
+/// First bytes from J-Link's server.
 const JLINK: &[u8] = b"SEGGER J-Link";
 
 /// Whether these first bytes are those of J-Link's server.
@@ -24,10 +24,10 @@ pub(crate) fn is_jlink(first: &[u8]) -> bool {
     first.starts_with(JLINK)
 }
 
-/// What its lines begin with: the server, the probe, and the program that serves.
+/// Beginnings of its lines: the server, the probe, and the program that serves.
 const GREETING_LINES: [&[u8]; 2] = [b"SEGGER ", b"Process: "];
 
-/// How many of these bytes are its greeting: the lines at the beginning that are its own, as far as they are whole.
+/// Length of the greeting: the server's own lines at the beginning, as far as they are complete.
 pub(crate) fn greeting(first: &[u8]) -> usize {
     let mut count = 0;
     while let Some(rest) = first.get(count..)
@@ -39,14 +39,14 @@ pub(crate) fn greeting(first: &[u8]) -> usize {
     count
 }
 
-/// Whether these bytes, what follows a [`greeting`], can be the beginning of another line of it.
+/// Whether these bytes, which follow a [`greeting`], can be the beginning of another line of it.
 fn may_be_greeting(rest: &[u8]) -> bool {
     GREETING_LINES
         .iter()
         .any(|line| line.starts_with(rest) || (rest.starts_with(line) && !rest.contains(&b'\n')))
 }
 
-/// Tells J-Link's server which channel is meant.
+/// Chooses the channel at J-Link's server.
 pub(crate) fn choose(
     transport: &mut dyn Transport,
     channel: u8,
@@ -56,10 +56,10 @@ pub(crate) fn choose(
     transport.write(choice.as_bytes(), timeout)
 }
 
-/// A channel of a server, from which its greeting was taken.
+/// A channel of a server, after its greeting.
 struct Channel {
     transport: TcpTransport,
-    /// What came behind the greeting, and was not asked for yet.
+    /// Bytes received after the greeting that have not been read yet.
     held: Vec<u8>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn open(
 ) -> Result<Box<dyn Transport>, LinkError> {
     let mut transport =
         TcpTransport::connect(host, port, timeout).map_err(|error| match error {
-            // (It knows TCP addresses alone.)
+            // `TcpTransport` knows only TCP addresses.
             LinkError::ConnectionRefused { .. } => LinkError::ConnectionRefused {
                 address: address.clone(),
             },
@@ -86,7 +86,7 @@ pub(crate) fn open(
     Ok(Box::new(Channel { transport, held }))
 }
 
-/// Takes the greeting, and chooses the channel where there are several; what came behind it.
+/// Consumes the greeting and chooses the channel where there are several; returns the bytes after the greeting.
 fn greet(
     transport: &mut TcpTransport,
     port: u16,
@@ -103,7 +103,7 @@ fn greet(
     if port != JLINK_PORT && is_jlink {
         choose(transport, channel, timeout)?;
     }
-    // Its lines come one by one, and are no answer of the target's.
+    // The greeting's lines arrive one by one, and are not the target's answer.
     held.drain(..greeting(&held));
     while is_jlink && may_be_greeting(&held) && held.len() < buffer.len() {
         let read = transport.read(&mut buffer, GREETING)?;

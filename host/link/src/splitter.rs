@@ -1,42 +1,40 @@
-//! Takes what a target sends apart: console text here, frames there.
+//! Splits the bytes from a target into console text and frames.
 //!
-//! The traced program and the recorder share the line, and they do not wait for each other: text
-//! stands between frames and, when the program interrupts the recorder, in the middle of one. Bytes
-//! get lost and damaged besides. So the splitter believes only a checksum: what lies between two
-//! zero bytes and has the right CRC-32 is a frame, whatever was expected there; everything else is
-//! text, or damage. When a frame is not right as it is, the splitter looks for a run of text in it
-//! whose removal makes it right, which gives back both the frame and the text.
+//! The traced program and the recorder share the line without synchronization: text appears between frames and, when
+//! the program interrupts the recorder, within a frame. Bytes also get lost and damaged. The splitter therefore relies
+//! only on the checksum: bytes between two zero bytes with the right CRC-32 are a frame, whatever was expected there;
+//! everything else is text, or damage. When a frame does not match, the splitter searches it for a run of text whose
+//! removal makes it match, which recovers both the frame and the text.
 //!
-//! Text is given on line by line. Text that waits for the end of its line, or for a zero byte that
-//! would make a frame of it, can be had with [`Splitter::flush`].
+//! Text is passed on line by line. [`Splitter::flush`] passes on text that waits for the end of its line, or for a zero
+//! byte that would make it a frame.
 
 use std::ops::Range;
 
 use kymo_wire::link::Frame;
 use kymo_wire::link::frame::MAX_WIRE;
 
-/// The longest run of bytes between two zeros that is still taken for a frame, maybe with text in
-/// it.
+/// Longest run of bytes between two zeros that can still be a frame, possibly with text in it.
 const MAX_SEGMENT: usize = 4096;
 
-/// The longest damaged frame in which text is looked for: the search is quadratic.
+/// Longest damaged frame that is searched for text: the search is quadratic.
 const MAX_SEARCH: usize = 1024;
 
-/// The shortest content of a frame between its zeros: kind, request, CRC and COBS's byte.
+/// Shortest frame between its zeros: kind, request, CRC and COBS's byte.
 const MIN_ENCODED: usize = 7;
 
-/// What the line carried.
+/// A part of the byte stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Text of the program's (or a reply in text): a line with its end, or a part of one.
+    /// Text of the program (or a textual reply): a line with its end, or a part of one.
     Text(&'a [u8]),
-    /// A frame that arrived whole.
+    /// A frame that arrived intact.
     Frame(Frame<'a>),
-    /// Bytes that are neither: a frame that was damaged, or the part of one.
+    /// Bytes that are neither: a damaged frame, or a part of one.
     Damaged(&'a [u8]),
 }
 
-/// What the next bytes are thought to be.
+/// What the next bytes are assumed to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
     /// Text, until a zero byte opens a frame.
@@ -45,14 +43,14 @@ enum Expect {
     Frame,
 }
 
-/// The state of taking a stream of bytes apart. See the module's description.
+/// State of the splitter. See the module's description.
 #[derive(Debug)]
 pub struct Splitter {
     expect: Expect,
-    /// What arrived and was not given on yet; without zero bytes.
+    /// Bytes that arrived and were not passed on yet; without zero bytes.
     held: Vec<u8>,
-    /// Where in `held` the first byte stands that text does not have: while text is expected, a
-    /// frame may begin there whose opening zero was lost.
+    /// Position in `held` of the first byte that does not occur in text: while text is expected, a frame whose opening
+    /// zero was lost may begin there.
     control: Option<usize>,
 }
 
@@ -63,7 +61,7 @@ impl Default for Splitter {
 }
 
 impl Splitter {
-    /// A splitter that expects text.
+    /// Creates a splitter that expects text.
     pub const fn new() -> Self {
         Self {
             expect: Expect::Text,
@@ -72,7 +70,7 @@ impl Splitter {
         }
     }
 
-    /// Takes the next bytes and gives what they complete to `sink`, in the order of arrival.
+    /// Adds bytes and passes what they complete to `sink`, in the order of arrival.
     pub fn push(&mut self, bytes: &[u8], sink: &mut impl FnMut(Piece<'_>)) {
         for &byte in bytes {
             if byte == 0 {
@@ -91,16 +89,16 @@ impl Splitter {
         }
     }
 
-    /// Gives out text that waits for the end of its line: for when nothing has come for a while.
-    /// The beginning of a frame is kept.
+    /// Passes on text that waits for the end of its line: for when nothing has arrived for a while. The beginning of a
+    /// frame is kept.
     pub fn flush(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
         if self.expect == Expect::Text {
             self.give_text(sink);
         }
     }
 
-    /// Stops waiting for the end of a frame that has begun, because the sender has fallen silent
-    /// in the middle of it: text behind its beginning is given out.
+    /// Stops waiting for the end of an incomplete frame, because the sender has fallen silent: passes on the text after
+    /// its beginning.
     pub fn give_up_frame(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
         if self.expect == Expect::Frame && !self.held.is_empty() && !self.recover(sink) {
             let text = text_at_end(&self.held);
@@ -118,7 +116,7 @@ impl Splitter {
         }
     }
 
-    /// A byte was added to text: is a line complete, or has it become too long?
+    /// Handles a byte added to text: passes the text on if the line is complete or too long.
     fn continue_text(&mut self, byte: u8, sink: &mut impl FnMut(Piece<'_>)) {
         match self.control {
             None if is_control(byte) => self.control = Some(self.held.len() - 1),
@@ -130,7 +128,7 @@ impl Splitter {
         }
     }
 
-    /// Gives out what is held as text.
+    /// Passes on the held bytes as text.
     fn give_text(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
         if !self.held.is_empty() {
             sink(Piece::Text(&self.held));
@@ -139,8 +137,7 @@ impl Splitter {
         self.control = None;
     }
 
-    /// A zero byte came where text was expected: it opens a frame, unless it closes one whose
-    /// opening zero was lost.
+    /// Handles a zero byte where text was expected: it opens a frame, or closes one whose opening zero was lost.
     fn end_text(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
         let start = self.control.unwrap_or(0);
         let (text, encoded) = self.held.split_at(start);
@@ -157,17 +154,17 @@ impl Splitter {
         }
     }
 
-    /// A zero byte came where a frame was expected: it closes it, unless something was lost.
+    /// Handles a zero byte where a frame was expected: it closes the frame, unless something was lost.
     fn end_frame(&mut self, sink: &mut impl FnMut(Piece<'_>)) {
         if self.held.is_empty() {
-            // Two zeros: the first closed a frame that we missed, the second opens one.
+            // Two zeros: the first closed a frame whose beginning was lost, the second opens one.
             return;
         }
         let mut scratch = self.held.clone();
         if let Some(frame) = decode(&mut scratch) {
             sink(Piece::Frame(frame));
         } else if self.recover(sink) {
-            // The frame and the text that stood in it have been given out.
+            // The frame and the text in it have been passed on.
         } else if text_at_end(&self.held) == 0 {
             // All of a frame but its opening zero was lost; this zero opens the next.
             sink(Piece::Text(&self.held));
@@ -180,7 +177,7 @@ impl Splitter {
         self.expect = Expect::Text;
     }
 
-    /// Looks for a run of text in what is held whose removal leaves a frame, and gives both out.
+    /// Searches the held bytes for a run of text whose removal leaves a frame, and passes both on.
     fn recover(&self, sink: &mut impl FnMut(Piece<'_>)) -> bool {
         let mut scratch = Vec::new();
         for run in text_runs(&self.held) {
@@ -197,7 +194,7 @@ impl Splitter {
     }
 }
 
-/// The frame that these bytes are; `None` also for what only a host sends.
+/// Decodes a frame; `None` also for frames that only a host sends.
 fn decode(bytes: &mut [u8]) -> Option<Frame<'_>> {
     if !(MIN_ENCODED..=MAX_WIRE - 2).contains(&bytes.len()) {
         return None;
@@ -205,25 +202,25 @@ fn decode(bytes: &mut [u8]) -> Option<Frame<'_>> {
     Frame::decode(bytes).filter(|frame| !matches!(frame, Frame::Command { .. }))
 }
 
-/// Whether text does not have this byte. It has tabs, line ends, backspaces, bells, form feeds, escape
-/// sequences, and any character set's letters above ASCII.
+/// Whether this byte does not occur in text. Text has tabs, line ends, backspaces, bells, form feeds, escape sequences,
+/// and any character set's letters above ASCII.
 const fn is_control(byte: u8) -> bool {
     byte < b' ' && !matches!(byte, 0x07 | 0x08 | b'\t' | b'\n' | 0x0C | b'\r' | 0x1B)
 }
 
-/// Where the text begins that `bytes` end with.
+/// Start of the text at the end of `bytes`.
 fn text_at_end(bytes: &[u8]) -> usize {
     let after_control = bytes
         .iter()
         .rposition(|byte| is_control(*byte))
         .map_or(0, |at| at + 1);
-    // Within that, take the longest end that is UTF-8: the bytes of a frame seldom are.
+    // Within that, the longest UTF-8 suffix: the bytes of a frame are rarely UTF-8.
     (after_control..=bytes.len())
         .find(|&at| std::str::from_utf8(&bytes[at..]).is_ok())
         .unwrap_or(bytes.len())
 }
 
-/// The runs of text in a damaged frame whose removal would leave something of a frame's length.
+/// Runs of text in a damaged frame whose removal leaves bytes of a frame's length.
 fn text_runs(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let length = bytes.len();
     let searched = if length <= MAX_SEARCH { length } else { 0 };
@@ -243,8 +240,8 @@ fn text_runs(bytes: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// Of all runs whose removal leaves the same bytes as that of `run`, which is the first of them:
-/// one that ends a line, if there is one. Programs seldom write half a line at once.
+/// Of all runs whose removal leaves the same bytes as that of `run`, which is the first of them, returns one that ends
+/// a line, if there is one. Programs rarely write half a line at once.
 fn likely_line(bytes: &[u8], run: Range<usize>) -> Range<usize> {
     let size = run.len();
     let mut start = run.start;
@@ -260,9 +257,8 @@ fn likely_line(bytes: &[u8], run: Range<usize>) -> Range<usize> {
     }
 }
 
-/// The body of the fuzz target for the splitter, which a test runs too: whatever arrives, and
-/// however it is cut up, nothing panics, nothing is given out twice, and everything that is not a
-/// zero byte or part of a frame is given out.
+/// Body of the splitter's fuzz target, which a test also runs: for any bytes in chunks of any size, nothing panics,
+/// nothing is passed on twice, and everything except zero bytes and frames is passed on.
 pub fn fuzz_splitter(data: &[u8]) {
     let cuts = data.first().map_or(1, |first| usize::from(first % 17) + 1);
     let whole = split(data, data.len().max(1));
@@ -270,7 +266,7 @@ pub fn fuzz_splitter(data: &[u8]) {
     assert_eq!(whole, cut, "how bytes are cut up must not matter");
     let non_zero = data.iter().filter(|byte| **byte != 0).count();
     let given: usize = whole.0 + whole.1 + whole.2;
-    // A frame that encodes its content in a longer way than ours is counted too short.
+    // A frame whose content the sender encoded in a longer way than ours is counted too short.
     let exact = whole.1 == 0;
     assert!(
         given == non_zero || (!exact && given < non_zero),
@@ -278,8 +274,7 @@ pub fn fuzz_splitter(data: &[u8]) {
     );
 }
 
-/// Splits `data` fed in pieces of `cut` bytes; gives the bytes of text, of frames (as they stood on
-/// the line), and of damage.
+/// Splits `data`, fed in chunks of `cut` bytes; returns the bytes of text, of frames (as encoded), and of damage.
 fn split(data: &[u8], cut: usize) -> (usize, usize, usize) {
     let mut counts = (0, 0, 0);
     let mut count = |piece: Piece<'_>| match piece {

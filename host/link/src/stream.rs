@@ -1,11 +1,10 @@
 //! Reassembles the packets of a stream from numbered pieces.
 //!
-//! A target that streams sends its packets in numbered pieces ([`kymo_wire::link`]). Pieces get lost
-//! and come again. [`Sequence`] takes them in any order, gives out packets in the order in which the
-//! target sent them, and knows what to tell the target: what has arrived, and what is missing. The
-//! conversation itself is in [`Stream`](crate::Stream).
+//! A target that streams sends its packets in numbered pieces ([`kymo_wire::link`]). Pieces may be lost or repeated.
+//! [`Sequence`] accepts them in any order, returns packets in the order in which the target sent them, and tracks what
+//! to report to the target: what has arrived, and what is missing. [`Stream`](crate::Stream) runs the protocol.
 //!
-//! Memory is bounded by [`MAX_AHEAD`], [`MAX_PACKET`] and [`MAX_READY`], whatever the target sends.
+//! [`MAX_AHEAD`], [`MAX_PACKET`] and [`MAX_READY`] bound the memory, whatever the target sends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -13,39 +12,38 @@ use std::ops::RangeInclusive;
 use kymo_wire::event::{Layout, PacketHeader};
 use kymo_wire::link::DATA_BYTES;
 
-/// Distance in pieces that one may be ahead of the next expected. A piece beyond it is not taken, and
-/// is asked for again later.
+/// How many pieces ahead of the next expected one a piece may be. A piece beyond it is rejected, and requested again
+/// later.
 const MAX_AHEAD: u64 = 1 << 16;
 
-/// Longest packet in bytes. Targets are built with packets of some KiB.
+/// Longest packet in bytes. Targets are built with packets of a few KiB.
 const MAX_PACKET: usize = 16 << 20;
 
-/// Bytes of whole packets that may wait for the host to take them. While there are more, pieces are
-/// not taken, so the target has to wait and send them again.
+/// Bytes of complete packets that may wait to be consumed. Beyond this, pieces are rejected, so the target has to wait
+/// and send them again.
 const MAX_READY: usize = 32 << 20;
 
-/// Pieces in, packets out.
+/// Reassembly state of one stream.
 #[derive(Debug)]
 pub(crate) struct Sequence {
     layout: Layout,
-    /// The piece that comes next. Counted on where the numbers on the line come round.
+    /// Number of the next expected piece, extended beyond the wraparound of the numbers on the line.
     next: u64,
-    /// Pieces that came before their turn.
+    /// Pieces that arrived before their predecessors.
     ahead: BTreeMap<u64, Vec<u8>>,
-    /// What there is of the packet whose pieces are coming, and how long it will be.
+    /// The incomplete packet, and its final length.
     packet: Vec<u8>,
     length: usize,
-    /// Packets that are whole.
+    /// Complete packets.
     ready: VecDeque<Vec<u8>>,
     /// Bytes in `ready`.
     ready_bytes: usize,
-    /// Pieces that do not belong to any packet: only a target that does not keep to the protocol
-    /// sends them.
+    /// Pieces that do not belong to any packet: only a target that violates the protocol sends them.
     stray: u64,
 }
 
 impl Sequence {
-    /// Of a stream whose packets are laid out like this; nothing has come yet.
+    /// Creates the state of a stream with packets of this layout.
     pub(crate) const fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -59,11 +57,11 @@ impl Sequence {
         }
     }
 
-    /// Takes a piece; whether it is new.
+    /// Stores a piece; returns whether it is new.
     pub(crate) fn take(&mut self, number: u32, bytes: Vec<u8>) -> bool {
         let distance = number.wrapping_sub(self.next as u32);
         if u64::from(distance) > MAX_AHEAD || self.ready_bytes > MAX_READY {
-            // It came before, is too far ahead, or nobody takes the packets.
+            // It arrived before, is too far ahead, or the packets are not being consumed.
             return false;
         }
         let number = self.next + u64::from(distance);
@@ -78,7 +76,7 @@ impl Sequence {
         true
     }
 
-    /// Takes the piece that comes next.
+    /// Appends the next expected piece.
     fn append(&mut self, bytes: &[u8]) {
         if self.packet.is_empty() {
             let header = PacketHeader::read(self.layout, bytes);
@@ -101,19 +99,19 @@ impl Sequence {
         }
     }
 
-    /// The next packet that is whole.
+    /// Removes the oldest complete packet.
     pub(crate) fn pop(&mut self) -> Option<Vec<u8>> {
         let packet = self.ready.pop_front()?;
         self.ready_bytes = self.ready_bytes.saturating_sub(packet.len());
         Some(packet)
     }
 
-    /// Every piece before this one has arrived: the number as it stands on the line.
+    /// Number on the line of the first piece that has not arrived.
     pub(crate) const fn arrived(&self) -> u32 {
         self.next as u32
     }
 
-    /// The first pieces that did not arrive although later ones did.
+    /// The first run of pieces that are missing although later ones arrived.
     pub(crate) fn missing(&self) -> Option<RangeInclusive<u32>> {
         let (first, _) = self.ahead.first_key_value()?;
         Some(self.next as u32..=(first - 1) as u32)
@@ -151,7 +149,7 @@ mod tests {
         bytes
     }
 
-    /// A head of nothing.
+    /// An empty header.
     fn blank() -> Vec<u8> {
         let mut bytes = vec![0; LAYOUT.header_bytes()];
         bytes[..4].copy_from_slice(&kymo_wire::event::PACKET_MAGIC.to_le_bytes());

@@ -9,9 +9,10 @@
 //! | a connection that comes to Kymo (`systemview:listen:...`): probe-rs | none | plain, if it takes them |
 //! | a serial line: the recorder of a target | 4 bytes `SV` and a version each way, the host first | plain |
 //!
-//! Behind the greeting the host tells the target to start, which makes it describe itself. A target that was recording
-//! already gets the commands to stop and to start again, as only then it sends its frequency. What comes before the
-//! synchronization that a recording starts with (greetings, the middle of an older recording) is dropped.
+//! After the greeting the host sends the command to start, which makes the target describe itself. A target that was
+//! already recording gets the commands to stop and to start again, because only then it sends its frequency. Bytes
+//! before the synchronization at the beginning of a recording (greetings, the middle of an older recording) are
+//! dropped.
 //!
 //! Sources: SEGGER's recorder for embOS and emNet (`SEGGER_SYSVIEW_Config_embOS*.c`) and for UARTs (`HIF_UART.c`), pyOCD's
 //! `rtt_server.py`, OpenOCD's `rtt_server.c`, probe-rs's `rttui/tcp.rs`. Their ring for commands has 8 bytes, and pyOCD
@@ -29,44 +30,44 @@ use kymo_systemview::{Command, SERIAL_HELLO, SYNC, TCP_HELLO, TCP_PORT};
 use crate::rtt::{self, GREETING, JLINK_PORT};
 use crate::{Address, AddressError, Cancel, LinkError, TcpTransport, Transport};
 
-/// The channel of SystemView as targets have it by default.
+/// Default channel of SystemView on targets.
 const CHANNEL: u8 = 1;
 
-/// How long a recorder is given to answer the greeting.
+/// Time-out of a recorder's answer to the greeting.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// The pause between commands.
+/// Pause between commands.
 const COMMAND_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a recording is given to begin; then the target gets the commands to stop and to start again.
+/// How long to wait for the beginning of a recording before the target gets the commands to stop and to start again.
 const RESTART: Duration = Duration::from_secs(1);
 
-/// The same; then everything is passed on.
+/// How long to wait for the beginning of a recording before all bytes are passed on.
 const BEGINNING: Duration = Duration::from_secs(3);
 
-/// Bytes that may come before a recording's beginning.
+/// Greatest number of bytes before a recording's beginning.
 const BEFORE: usize = 1 << 16;
 
-/// How often a target hears that somebody listens.
+/// Interval of the messages that tell a target that the host still listens.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
-/// How often a connection is looked for while none has come.
+/// Polling interval while waiting for an incoming connection.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Where a target of SystemView is: `systemview:HOST:PORT`, `systemview:HOST`, `systemview:` and a serial port, or
+/// Address of a SystemView target: `systemview:HOST:PORT`, `systemview:HOST`, `systemview:` and a serial port, or
 /// `systemview:listen:HOST:PORT` for a server that connects to Kymo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemViewAddress {
-    /// The target, or where to wait for it.
+    /// Address of the target, or the one to listen at.
     pub address: Address,
-    /// Whether the other side connects.
+    /// Whether the other side opens the connection.
     pub listen: bool,
 }
 
-/// What such addresses begin with.
+/// Prefix of such addresses.
 pub const PREFIX: &str = "systemview:";
 
-/// What follows if the other side connects.
+/// What follows the prefix if the other side opens the connection.
 const LISTEN: &str = "listen:";
 
 impl FromStr for SystemViewAddress {
@@ -113,25 +114,25 @@ impl fmt::Display for SystemViewAddress {
     }
 }
 
-/// How commands reach the target.
+/// How commands are sent to the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
     Plain,
-    /// A byte with their number of bytes comes before them.
+    /// Preceded by a byte with their number of bytes.
     Counted,
 }
 
-/// A recording as it comes.
+/// A recording that is being received.
 pub struct Session {
     transport: Box<dyn Transport>,
     framing: Framing,
-    /// Commands that were not sent yet.
+    /// Commands that have not been sent yet.
     commands: VecDeque<Vec<u8>>,
     /// When the last one was sent.
     sent: Instant,
-    /// Bytes from the recording's beginning on that were not asked for yet.
+    /// Bytes of the recording that have not been read yet.
     held: VecDeque<u8>,
-    /// Whether the beginning was met, or given up.
+    /// Whether the beginning was found, or the search was given up.
     begun: bool,
     has_beginning: bool,
     restarted: bool,
@@ -140,11 +141,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Connects, greets, and tells the target to record. A connection that comes from the other side is waited for until
-    /// `cancel` is set.
+    /// Connects, greets, and tells the target to record. Waits for an incoming connection until `cancel` is set.
     ///
-    /// # Errors
-    /// [`LinkError`] if nobody is there, or the connection breaks.
+    /// # Errors [`LinkError`] if nothing answers, or the connection breaks.
     pub fn start(
         address: &SystemViewAddress,
         timeout: Duration,
@@ -194,7 +193,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Sends the command that is next.
+    /// Sends the next command.
     fn send_next(&mut self, timeout: Duration) -> io::Result<()> {
         let Some(mut command) = self.commands.pop_front() else {
             return Ok(());
@@ -206,7 +205,7 @@ impl Session {
         self.transport.write(&command, timeout)
     }
 
-    /// Reads what comes, waiting for at most `timeout`; 0 if nothing came.
+    /// Reads received bytes, waiting for at most `timeout`; 0 if nothing arrived.
     ///
     /// # Errors
     /// As [`Transport::read`]: [`io::ErrorKind::UnexpectedEof`] at the end of the connection.
@@ -216,7 +215,7 @@ impl Session {
             self.commands.push_back(vec![Command::Heartbeat as u8]);
         }
         if self.sent.elapsed() >= COMMAND_EVERY {
-            // A server that takes nothing may still send.
+            // A server that does not accept commands may still send.
             let _ = self.send_next(timeout);
         }
         if !self.begun {
@@ -224,7 +223,7 @@ impl Session {
             match self.receive(&mut bytes, timeout) {
                 Ok(read) => self.held.extend(bytes.iter().take(read)),
                 Err(error) if self.held.is_empty() => return Err(error),
-                // What is there is given first; the end is met again.
+                // Received bytes are returned first; the next read finds the end again.
                 Err(_) => self.begun = true,
             }
             self.look_for_beginning();
@@ -242,8 +241,8 @@ impl Session {
         Ok(count)
     }
 
-    /// Reads from the connection. A server that closes it without having read all commands resets it, which is an end like
-    /// another: what it sent came before.
+    /// Reads from the connection. A server that closes it without having read all commands resets it; that is a normal
+    /// end, because what it sent arrived before.
     fn receive(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
         let result = self.transport.read(buffer, timeout);
         result.map_err(|error| match error.kind() {
@@ -264,7 +263,7 @@ impl Session {
             self.begun = true;
             self.has_beginning = true;
         } else if self.begun || self.held.len() > BEFORE || waited > BEGINNING {
-            // The target does not listen, and was recording before.
+            // The target ignores commands, and was already recording.
             let greeting = greeting(self.held.make_contiguous());
             self.held.drain(..greeting);
             self.begun = !self.held.is_empty() || self.begun;
@@ -276,20 +275,20 @@ impl Session {
         }
     }
 
-    /// Whether the recording's beginning was met.
+    /// Whether the recording's beginning was found.
     pub const fn has_beginning(&self) -> bool {
         self.has_beginning
     }
 
-    /// Tells the target to stop. What it sends of that can still be read.
+    /// Tells the target to stop. Bytes that it still sends can be read.
     pub fn stop(&mut self, timeout: Duration) {
         self.commands = VecDeque::from([vec![Command::Stop as u8]]);
-        // If it does not hear it, it goes on without us.
+        // Without this command the target just continues to record.
         let _ = self.send_next(timeout);
     }
 }
 
-/// Waits for the connection of a server that is a client of ours, as probe-rs is.
+/// Waits for a server that connects to Kymo as a client, as probe-rs does.
 fn accept(address: &Address, cancel: &Cancel) -> Result<Box<dyn Transport>, LinkError> {
     let io = |source| LinkError::Open {
         address: address.clone(),
@@ -316,7 +315,7 @@ fn accept(address: &Address, cancel: &Cancel) -> Result<Box<dyn Transport>, Link
     }
 }
 
-/// Finds out who is at a TCP port, and how commands reach the target there. Gives what came meanwhile.
+/// Detects the kind of server at a TCP port and how it expects commands. Returns the bytes received meanwhile.
 fn greet(
     transport: &mut dyn Transport,
     port: u16,
@@ -324,7 +323,7 @@ fn greet(
 ) -> io::Result<(Vec<u8>, Framing)> {
     let mut first = Vec::new();
     let mut buffer = [0; 4096];
-    // A recorder waits for the host. Of servers of RTT channels, J-Link's says at once who it is.
+    // A recorder waits for the host. Of RTT servers, J-Link's identifies itself at once.
     if port != TCP_PORT && port != JLINK_PORT {
         let read = transport.read(&mut buffer, GREETING)?;
         first.extend(buffer.get(..read).unwrap_or_default());
@@ -333,8 +332,8 @@ fn greet(
         rtt::choose(transport, CHANNEL, timeout)?;
         return Ok((first, Framing::Plain));
     }
-    // To a server of RTT channels the greeting is a few commands that targets do not know. Recorders take it in a segment
-    // of its own, and nothing before they have answered.
+    // A target behind an RTT server takes the greeting for a few unknown commands. Recorders expect it in a segment of
+    // its own, and nothing before they have answered.
     transport.write(&TCP_HELLO, timeout)?;
     let asked = Instant::now();
     while !is_answered(&first) {
@@ -355,16 +354,16 @@ fn greet(
     Ok((first, framing))
 }
 
-/// What recorders begin with.
+/// Beginning of a recorder's greeting.
 const RECORDER: &[u8] = b"SEGGER SystemView";
 
-/// Whether the greeting of a recorder is whole. What the target had recorded before may come first.
+/// Whether the greeting of a recorder is complete. Bytes that the target recorded before may precede it.
 fn is_answered(bytes: &[u8]) -> bool {
     let at = bytes.windows(RECORDER.len()).position(|it| it == RECORDER);
     at.is_some_and(|at| bytes.len() - at >= TCP_HELLO.len())
 }
 
-/// Bytes of a greeting that a server sends before anything else.
+/// Length of a greeting that a server sends before anything else.
 fn greeting(bytes: &[u8]) -> usize {
     if bytes.starts_with(RECORDER) {
         return TCP_HELLO.len().min(bytes.len());
@@ -409,7 +408,7 @@ mod tests {
         assert!("systemview:listen:x".parse::<SystemViewAddress>().is_err());
     }
 
-    /// A server that sends one piece and resets the connection, as one does that closes with commands unread.
+    /// A server that sends one piece and resets the connection, as a server does that closes with unread commands.
     struct Resets(Option<Vec<u8>>);
 
     impl Transport for Resets {

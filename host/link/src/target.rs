@@ -1,4 +1,4 @@
-//! The conversation with a target: who are you, do this, send that.
+//! A live Kymo target: identification, commands, dumps and streams.
 
 mod clock;
 mod fetch;
@@ -24,28 +24,28 @@ pub use stream::{Next, Stream, Told};
 pub(crate) use text::Console;
 use text::TextSink;
 
-/// How often a long wait looks at its [`Cancel`] flag.
+/// How often a long wait checks its [`Cancel`] flag.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Limit for what is kept of an unknown target. A fast UART needs a minute for as much.
+/// Limit for the bytes kept of an unidentified target, about a minute of a fast UART.
 const RAW_BYTES: usize = 16 * 1024 * 1024;
 
-/// How many bytes are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How long each kind of wait may take.
+/// Time-outs for each kind of wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// For a TCP connection to be accepted.
     pub connect: Duration,
-    /// For the answer to one `identify`, before it is asked again. An unknown target is given four
-    /// times as long, but asked again only if what came can only be of a Kymo target.
+    /// For the answer to one `identify`, before it is sent again. An unidentified target is given four times as long,
+    /// but gets a second `identify` only if the received text can only be a Kymo target's.
     pub identify: Duration,
-    /// For the answer to one command; it is given several times.
+    /// For the answer to one command; a command is sent several times.
     pub reply: Duration,
-    /// For the next frame of a dump, before what is missing is asked for again.
+    /// For the next frame of a dump, before missing pieces are requested again.
     pub stall: Duration,
-    /// For any frame of a dump, before the target is taken for dead.
+    /// For any frame of a dump, before the target is considered dead.
     pub silence: Duration,
     /// For a target to answer again after a reboot.
     pub reboot: Duration,
@@ -65,9 +65,9 @@ impl Default for Timeouts {
 }
 
 impl Timeouts {
-    /// All after which a target is given up so many times as long: for a target, or a host, that is
-    /// slow or busy. What is missing is asked for after four times as long at most, before the target
-    /// forgets it ([`DUMP_TIMEOUT_MS`](kymo_wire::link::DUMP_TIMEOUT_MS)).
+    /// Multiplies the time-outs after which a target is given up by `factor`: for a slow or busy target or host.
+    /// Missing pieces are requested after four times as long at most, before the target forgets them
+    /// ([`DUMP_TIMEOUT_MS`](kymo_wire::link::DUMP_TIMEOUT_MS)).
     #[must_use]
     pub fn times(self, factor: u32) -> Self {
         let longer = |time: Duration| time.saturating_mul(factor);
@@ -82,7 +82,7 @@ impl Timeouts {
     }
 }
 
-/// How often a command is given before its target is taken for dead.
+/// How often a command is sent before the target is considered dead.
 const ATTEMPTS: u32 = 4;
 
 /// A live target.
@@ -90,36 +90,36 @@ pub struct Target {
     address: Address,
     timeouts: Timeouts,
     transport: Box<dyn Transport>,
-    /// What turns bytes into the next three.
+    /// Splits received bytes into frames and text.
     splitter: Splitter,
-    /// Frames that nobody has looked at yet.
+    /// Received frames that have not been processed yet.
     inbox: VecDeque<Incoming>,
-    /// The stream that is being received: its pieces do not get into the inbox.
+    /// The stream that is being received; its pieces do not enter the inbox.
     receiving: Option<Receiving>,
     text: TextSink,
     /// Frames that arrived damaged, since the target was opened.
     damaged: u64,
     identity: Option<Identity>,
-    /// The number of the last command.
+    /// Number of the last command.
     request: u8,
-    /// What the target's clock showed when it began a dump, and when that was said.
+    /// The target's clock value when it began a dump, and when the host received it.
     began: Option<(u64, Instant)>,
     buffer: Vec<u8>,
-    /// All bytes that have come, while it is not known whether they are frames at all.
+    /// All received bytes, while it is unknown whether they are frames at all.
     raw: Option<Vec<u8>>,
 }
 
-/// Of whom it is asked who it is.
+/// What is known of the target that gets an `identify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
-    /// Of anybody: a second question might harm.
+    /// Nothing: a second question might do harm.
     Unknown,
-    /// Of a target that was known before the command to reboot, or a guest in whose memory its rings are: it hears nothing
-    /// until it is back, and rings begin anew when a guest starts, so that a question in them is lost.
+    /// A target that was known before the command to reboot, or a guest with its rings in shared memory: it receives
+    /// nothing until it is back, and rings are reset when a guest starts, so that a question in them is lost.
     Rebooting,
 }
 
-/// A frame that arrived.
+/// A received frame.
 #[derive(Debug)]
 enum Incoming {
     Reply {
@@ -141,17 +141,16 @@ enum Incoming {
 }
 
 impl Target {
-    /// Opens the way to a target. Nothing is sent yet.
+    /// Opens the connection to a target. Nothing is sent yet.
     ///
-    /// # Errors
-    /// What kept the port or connection from being opened.
+    /// # Errors Those of opening the port or connection.
     pub fn open(address: &Address, timeouts: Timeouts) -> Result<Self, LinkError> {
         let transport = transport::open(address, timeouts.connect)?;
         Ok(Self::over(transport, address.clone(), timeouts))
     }
 
-    /// A target that is reached through `transport`. `address` is what to call it, and what is
-    /// opened again should the transport fail while the target reboots.
+    /// Creates a target that is reached through `transport`. `address` is its name in messages, and is opened again if
+    /// the transport fails while the target reboots.
     pub fn over(transport: Box<dyn Transport>, address: Address, timeouts: Timeouts) -> Self {
         Self {
             address,
@@ -170,22 +169,23 @@ impl Target {
         }
     }
 
-    /// Gives the text that the traced program writes to the line to `console`, as it comes. Without
-    /// this it is dropped.
+    /// Passes the text that the traced program writes to the line to `console` as it arrives. Without a console it is
+    /// dropped.
     pub fn set_console(&mut self, console: impl FnMut(&[u8]) + Send + 'static) {
         self.text.console = Some(Box::new(console));
     }
 
-    /// Closes the connection or port; what is asked of the target from now on fails.
+    /// Closes the connection or port; later requests fail.
     ///
-    /// Before the way to a target is opened again, the old one must be closed: a serial port can be opened
-    /// once (and a board that was plugged out and in comes back under another name while somebody holds the
+    /// The old connection must be closed before a new one is opened: a serial port can be opened only once (and a board
+    /// that is unplugged and plugged in again gets another name while the old port is open), and many TCP servers,
+    /// QEMU's among them, serve one connection at a time.
     /// old one), and many a TCP server, QEMU's among them, serves one connection at a time.
     pub fn hang_up(&mut self) {
         self.transport = Box::new(transport::Closed);
     }
 
-    /// Where the target is reached.
+    /// The target's address.
     pub fn address(&self) -> &Address {
         &self.address
     }
@@ -195,8 +195,8 @@ impl Target {
         self.damaged
     }
 
-    /// Asks the target who it is, in text. It is asked again only if a damaged identity came, or a
-    /// Kymo target's complaint of a damaged question: another listener hears one line.
+    /// Requests the target's identity, in text. The question is repeated only after a damaged identity, or after a Kymo
+    /// target's error message about a damaged question: another listener receives one line.
     ///
     /// # Errors
     /// [`LinkError::NoAnswer`], [`LinkError::NotKymo`], [`LinkError::Zephyr`] or
@@ -219,7 +219,7 @@ impl Target {
             })
     }
 
-    /// Who the target is; asks if that is not known yet.
+    /// The target's identity; requests it if it is unknown.
     ///
     /// # Errors
     /// As [`identify`](Self::identify).
@@ -230,8 +230,8 @@ impl Target {
         }
     }
 
-    /// Gives a command that is answered by one reply, and returns the reply's text. It is given
-    /// again when no answer comes, so the target may carry it out twice.
+    /// Sends a command that is answered by one reply, and returns the reply's text. The command is repeated when no
+    /// answer arrives, so the target may carry it out twice.
     ///
     /// # Errors
     /// [`LinkError::Refused`] or [`LinkError::TimedOut`]; those of [`identify`](Self::identify) if
@@ -242,7 +242,7 @@ impl Target {
         self.insist(request, command)
     }
 
-    /// Gives a command until it is answered.
+    /// Sends a command until it is answered.
     fn insist(&mut self, request: u8, command: Command) -> Result<String, LinkError> {
         let started = Instant::now();
         for _ in 0..ATTEMPTS {
@@ -258,7 +258,7 @@ impl Target {
         })
     }
 
-    /// Asks for the state of gate and buffer.
+    /// Requests the state of gate and buffer.
     ///
     /// # Errors
     /// As [`command`](Self::command), and [`LinkError::Protocol`].
@@ -268,7 +268,7 @@ impl Target {
         text.parse().map_err(|source| protocol(command, source))
     }
 
-    /// Asks for trigger and stopper.
+    /// Requests trigger and stopper.
     ///
     /// # Errors
     /// As [`command`](Self::command), and [`LinkError::Protocol`].
@@ -278,10 +278,10 @@ impl Target {
         text.parse().map_err(|source| protocol(command, source))
     }
 
-    /// Makes the target start again and waits until it answers; returns who it is then.
+    /// Restarts the target and waits until it answers; returns its new identity.
     ///
-    /// A reboot is not answered, so a command that was lost whole on the way looks like one that
-    /// was carried out at once. One that arrived damaged is noticed, and given again.
+    /// A target does not reply to a reboot, so a command that was lost completely looks like one that was carried out
+    /// at once. A command that arrived damaged is detected, and repeated.
     ///
     /// # Errors
     /// [`LinkError::Refused`], [`LinkError::TimedOut`] if it does not come back,
@@ -324,11 +324,11 @@ impl Target {
         }
     }
 
-    /// Fetches all that the target has recorded. `progress` is called after every piece.
+    /// Fetches the target's whole recording. `progress` is called after every piece.
     ///
     /// # Errors
-    /// Only when nothing arrived; a transfer that breaks off later gives what it has, and
-    /// [`Dump::ended`] says why it is not more.
+    /// Only when nothing arrived; a transfer that breaks off later returns what arrived, and [`Dump::ended`] gives the
+    /// reason.
     pub fn dump_trace(
         &mut self,
         progress: &mut dyn FnMut(Progress),
@@ -349,7 +349,7 @@ impl Target {
         self.dump(Command::DumpProfile, progress, cancel)
     }
 
-    /// Listens for `duration`, or until cancelled, and does nothing else: for console text.
+    /// Receives console text for `duration`, or until cancelled, without sending anything.
     ///
     /// # Errors
     /// The connection's.
@@ -363,15 +363,15 @@ impl Target {
     }
 }
 
-/// Replies.
+/// Sending and receiving.
 impl Target {
-    /// The number for the next command.
+    /// The number of the next command.
     fn next_request(&mut self) -> u8 {
         self.request = self.request.wrapping_add(1);
         self.request
     }
 
-    /// Sends a command in a frame.
+    /// Sends a command as a frame.
     fn send(&mut self, request: u8, command: Command) -> Result<(), LinkError> {
         let text = command.to_string();
         let frame = Frame::Command {
@@ -396,7 +396,7 @@ impl Target {
         }
     }
 
-    /// Waits for the reply to `request`; `None` if it does not come in time.
+    /// Waits for the reply to `request`; `None` if it does not arrive in time.
     fn reply(
         &mut self,
         request: u8,
@@ -417,7 +417,7 @@ impl Target {
                             Err(refused(command, text))
                         };
                     }
-                    // An answer that came too late for its question.
+                    // A late answer to an earlier command.
                     _ => {}
                 }
             }
@@ -429,8 +429,7 @@ impl Target {
         }
     }
 
-    /// Waits a little, not beyond `deadline`, for bytes and takes them apart into `inbox` and
-    /// console text.
+    /// Waits briefly, not beyond `deadline`, for bytes and splits them into `inbox` and console text.
     fn receive(&mut self, deadline: Instant) -> Result<(), LinkError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let result = self.transport.read(&mut self.buffer, left.min(POLL));
@@ -455,14 +454,14 @@ impl Target {
         Ok(())
     }
 
-    /// No longer waits for the rest of a frame.
+    /// Stops waiting for the rest of a frame.
     fn give_up_frame(&mut self) {
         let (inbox, text, damaged) = (&mut self.inbox, &mut self.text, &mut self.damaged);
         self.splitter
             .give_up_frame(&mut |piece| sort(piece, inbox, text, damaged));
     }
 
-    /// Asks who the target is until an answer comes or `deadline` has passed.
+    /// Requests the target's identity until an answer arrives or `deadline` has passed.
     fn identify_until(
         &mut self,
         deadline: Instant,
@@ -499,7 +498,7 @@ impl Target {
             });
         }
         self.identity = Some(identity);
-        // Frames from before belong to somebody else's questions.
+        // Frames received before answer earlier requests, possibly another client's.
         self.inbox.clear();
         Ok(Some(identity))
     }
@@ -512,7 +511,7 @@ impl Target {
     ) -> Result<Option<Identity>, LinkError> {
         loop {
             self.receive(deadline)?;
-            // Frames answer questions from before, and must not pile up.
+            // Frames answer earlier questions, and must not pile up.
             self.inbox.clear();
             if let Some(identity) = self.text.identity.take() {
                 return Ok(Some(identity));
@@ -531,7 +530,7 @@ impl Target {
         }
     }
 
-    /// Opens the transport again; whether that worked shows at the next use.
+    /// Opens the transport again; the next use shows whether that succeeded.
     fn reopen(&mut self) {
         self.hang_up();
         if let Ok(transport) = transport::open(&self.address, self.timeouts.connect) {
@@ -555,7 +554,7 @@ fn protocol(command: Command, source: ReplyError) -> LinkError {
     }
 }
 
-/// Puts a piece where it belongs.
+/// Passes a piece to the inbox, the text sink or the count of damaged frames.
 fn sort(piece: Piece<'_>, inbox: &mut VecDeque<Incoming>, text: &mut TextSink, damaged: &mut u64) {
     match piece {
         Piece::Text(bytes) => text.take(bytes),
@@ -585,7 +584,7 @@ fn sort(piece: Piece<'_>, inbox: &mut VecDeque<Incoming>, text: &mut TextSink, d
             bytes,
             crc,
         }),
-        // The splitter does not give these: only hosts send them.
+        // The splitter never returns these: only hosts send them.
         Piece::Frame(Frame::Command { .. }) => {}
     }
 }

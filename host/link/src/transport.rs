@@ -1,7 +1,7 @@
-//! How bytes get to a target and back: TCP connections, sockets of this machine and serial ports behind one trait.
+//! Transports to targets: TCP connections, local sockets and serial ports behind one trait.
 //!
-//! All could wait forever in their own ways (a peer that does not read, a port that vanished), so
-//! the trait asks for a time-out at every step and each transport keeps it.
+//! Each of these can block forever in its own way (a peer that does not read, a port that disappeared), so every method
+//! of the trait has a time-out, which each transport enforces.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -10,25 +10,23 @@ use std::time::{Duration, Instant};
 
 use crate::{Address, LinkError, memory, rtt};
 
-/// A stream of bytes in both directions, on which no call waits for longer than its time-out.
+/// Bidirectional byte stream; no call blocks longer than its time-out.
 pub trait Transport: Send {
-    /// Reads what is there, waiting for at most `timeout` for the first byte. `Ok(0)` means that
-    /// nothing came in that time.
+    /// Reads available bytes, waiting for at most `timeout` for the first. `Ok(0)` means that nothing arrived in that
+    /// time.
     ///
     /// # Errors
-    /// [`io::ErrorKind::UnexpectedEof`] when the other side has ended the connection; otherwise
-    /// what the system says.
+    /// [`io::ErrorKind::UnexpectedEof`] when the other side has ended the connection; otherwise the system's error.
     fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize>;
 
     /// Writes all of `bytes` within `timeout`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::TimedOut`] when the other side did not take them in time; otherwise what
-    /// the system says.
+    /// [`io::ErrorKind::TimedOut`] when the other side did not accept them in time; otherwise the system's error.
     fn write(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<()>;
 }
 
-/// Opens what `address` names, waiting for a TCP connection for at most `timeout`.
+/// Opens `address`, waiting for a TCP connection for at most `timeout`.
 pub(crate) fn open(address: &Address, timeout: Duration) -> Result<Box<dyn Transport>, LinkError> {
     Ok(match address {
         Address::Tcp { host, port } => Box::new(TcpTransport::connect(host, *port, timeout)?),
@@ -60,8 +58,7 @@ impl Transport for Closed {
     }
 }
 
-/// Reads as [`Transport::read`] promises, from something whose reads end with an error after the
-/// time-out that it has been given.
+/// Reads as [`Transport::read`] specifies, from a source whose reads fail after the time-out that was set on it.
 fn read_some(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     match source.read(buffer) {
         Ok(0) if !buffer.is_empty() => Err(io::Error::new(
@@ -80,7 +77,7 @@ fn read_some(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-/// Writes all of `bytes` piece by piece; `write` gets the time that is left for its piece.
+/// Writes all of `bytes` in pieces; `write` gets the remaining time for its piece.
 fn write_pieces(
     bytes: &[u8],
     timeout: Duration,
@@ -117,15 +114,15 @@ fn write_pieces(
 pub struct TcpTransport(TcpStream);
 
 impl TcpTransport {
-    /// A connection that the other side has opened.
+    /// Wraps a connection that the other side has opened.
     pub(crate) fn of(stream: TcpStream) -> Self {
-        // As for those of ours: see [`connect`](Self::connect).
+        // As for outgoing connections: see [`connect`](Self::connect).
         let _ = stream.set_nodelay(true);
         Self(stream)
     }
 
-    /// Connects to the first address of `host` that accepts, within `timeout` over all of them
-    /// (the look-up of the name is the system's and has the system's own time-out).
+    /// Connects to the first address of `host` that accepts, within `timeout` over all of them (the name look-up has
+    /// the system's own time-out).
     ///
     /// # Errors
     /// [`LinkError::NotFound`], [`LinkError::ConnectionRefused`], [`LinkError::ConnectTimeout`] or
@@ -150,8 +147,8 @@ impl TcpTransport {
             }
             match TcpStream::connect_timeout(&candidate, left) {
                 Ok(stream) => {
-                    // Commands are small and each waits for its answer: Nagle's delay would only
-                    // add to that. Where it cannot be turned off, it is slower and still right.
+                    // Commands are small and each waits for its answer, so Nagle's algorithm would only add delay.
+                    // Where it cannot be disabled, the connection is slower but still works.
                     let _ = stream.set_nodelay(true);
                     return Ok(Self(stream));
                 }
@@ -174,7 +171,7 @@ impl TcpTransport {
     }
 }
 
-/// A time-out that the system takes: it refuses zero.
+/// A time-out that the system accepts: it rejects zero.
 fn at_least_a_millisecond(timeout: Duration) -> Duration {
     timeout.max(Duration::from_millis(1))
 }
@@ -195,7 +192,7 @@ impl Transport for TcpTransport {
     }
 }
 
-/// Sockets of this machine.
+/// Local sockets.
 #[cfg(unix)]
 mod unix {
     use std::io::{self, Write};
@@ -241,7 +238,7 @@ mod unix {
     }
 }
 
-/// There are none here.
+/// Local sockets do not exist on this system.
 #[cfg(not(unix))]
 mod unix {
     use std::io;
@@ -260,7 +257,7 @@ mod unix {
     }
 }
 
-/// A serial port, held exclusively while it is open.
+/// A serial port, opened exclusively.
 pub struct SerialTransport(Box<dyn serialport::SerialPort>);
 
 impl SerialTransport {
@@ -281,7 +278,7 @@ impl SerialTransport {
     }
 }
 
-/// What it means that a serial port could not be opened.
+/// Converts the error of opening a serial port.
 fn open_error(address: Address, path: &Path, error: serialport::Error) -> LinkError {
     let kind = error.kind();
     let source = io::Error::from(error);
@@ -292,7 +289,7 @@ fn open_error(address: Address, path: &Path, error: serialport::Error) -> LinkEr
         serialport::ErrorKind::Io(io::ErrorKind::NotFound) => {
             LinkError::NotFound { address, source }
         }
-        // The crate says the same of a port that is taken and of one that is not there.
+        // The crate reports the same for a busy port and a missing one.
         serialport::ErrorKind::NoDevice if path.exists() => LinkError::PortBusy { address },
         serialport::ErrorKind::NoDevice => LinkError::NotFound { address, source },
         _ => LinkError::Open { address, source },

@@ -1,4 +1,4 @@
-//! A target's clock, read from afar, and compared with this computer's.
+//! Reads a target's clock and compares it with this computer's clock.
 
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,40 +10,40 @@ use super::{Target, protocol};
 use crate::LinkError;
 use crate::reply::Words;
 
-/// How often the clock is asked for to compare it, to have one answer that came back soon.
+/// Number of requests for one comparison; the fastest answer counts.
 const QUESTIONS: u32 = 3;
 
-/// How much longer than an answer takes lies between two readings that are compared, so that the rate is known to a
-/// few parts in a hundred.
+/// Distance between two compared readings, in multiples of the first one's uncertainty (half a round-trip time), so that
+/// the rate is accurate to a few percent.
 const APART: u32 = 40;
 
-/// The least and the greatest time that is waited for that.
+/// Least and greatest distance between the two readings.
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(2);
 
-/// What a target's clock showed.
+/// A reading of a target's clock.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     /// Its ticks.
     pub ticks: u64,
-    /// How it compares with the program's periodic tick, if the target says.
+    /// How the clock compares with the program's periodic tick, if the target reports it.
     pub tick: Option<TickCheck>,
-    /// When that was.
+    /// The time of the reading.
     at: Instant,
-    /// The same since 1970 UTC.
+    /// The same time since 1970 UTC.
     pub(super) wall: Duration,
-    /// By how much both may be wrong, either way.
+    /// Uncertainty of both times, either way.
     pub(super) half: Duration,
 }
 
 impl Target {
-    /// Reads the target's clock: the best of so many answers.
+    /// Reads the target's clock several times and returns the reading with the least uncertainty.
     pub(super) fn ask_clock(&mut self, questions: u32) -> Result<ClockReading, LinkError> {
         let mut best: Option<ClockReading> = None;
         for _ in 0..questions {
             let request = self.next_request();
-            // In this order: then the target's answer was given at most `half` before or behind the
-            // middle, however long this thread is held up between any two of these lines.
+            // In this order: then the target's answer is at most `half` before or after the middle, however long this
+            // thread is preempted between any two of these lines.
             let asked = Instant::now();
             let wall = SystemTime::now();
             self.send(request, Command::Time)?;
@@ -55,7 +55,7 @@ impl Target {
             let words = Words(&text);
             let ticks = words.number("ticks");
             let ticks = ticks.map_err(|source| protocol(Command::Time, source))?;
-            // A clock before 1970 tells nothing that is worth recording.
+            // A time before 1970 is not worth recording.
             let since = wall.duration_since(UNIX_EPOCH).unwrap_or_default();
             if best.is_none_or(|best| half < best.half) {
                 best = Some(ClockReading {
@@ -73,7 +73,7 @@ impl Target {
         })
     }
 
-    /// Reads the target's clock, to be compared later.
+    /// Reads the target's clock, for a later comparison.
     ///
     /// # Errors
     /// As [`command`](Self::command), and [`LinkError::Protocol`].
@@ -82,8 +82,8 @@ impl Target {
         self.ask_clock(QUESTIONS)
     }
 
-    /// Reads the clock again and compares how far it went with this computer's clock; `None` if it went back. Waits
-    /// where the two readings would be too close to each other.
+    /// Reads the clock again and compares its progress with this computer's clock; `None` if it went back. Waits if the
+    /// two readings would be too close to each other.
     ///
     /// # Errors
     /// As [`read_clock`](Self::read_clock).
@@ -107,7 +107,7 @@ impl Target {
     }
 }
 
-/// How the clock compares with the periodic tick, if a reply says so.
+/// The comparison with the periodic tick, if the reply has one.
 fn tick_check(words: &Words<'_>) -> Option<TickCheck> {
     let number = |key| words.number(key).ok();
     Some(TickCheck {

@@ -1,9 +1,9 @@
-//! How a dump is fetched: ask for it, collect the pieces, ask again for what did not come.
+//! Fetches a dump: requests it, collects the pieces, and requests missing pieces again.
 //!
-//! One dump takes several requests: the command itself, then a `resend` for each run of missing
-//! pieces. A [`Round`] is one of them. The host moves on to the next when the target says that the
-//! last has come to its end, or when nothing has come for a while; it gives up when the target has
-//! been silent for long, or sends without sending what is missing.
+//! One dump takes several requests: the command itself, then a `resend` for each run of missing pieces. A [`Round`] is
+//! the state of the current request. The host sends the next request when the target reports the end of the last, or
+//! when nothing has arrived for a while. It gives up when the target has been silent for long, or keeps sending without
+//! the missing pieces.
 
 use std::error::Error;
 use std::time::Instant;
@@ -15,11 +15,11 @@ use crate::dump::{Extent, Pieces, limit_of};
 use crate::reply::Words;
 use crate::{Cancel, Dump, Ended, LinkError, Progress, ReplyError};
 
-/// How often a round of a dump may bring nothing new before it is given up.
+/// How many rounds of a dump in a row may bring nothing new before the host gives up.
 const IDLE_ROUNDS: u32 = 20;
 
 impl Target {
-    /// Fetches what `command` asks for, a second time if the checksum of it all is wrong.
+    /// Fetches the dump that `command` requests, a second time if the checksum of the whole is wrong.
     pub(super) fn dump(
         &mut self,
         command: Command,
@@ -29,13 +29,13 @@ impl Target {
         let limit = limit_of(&self.identify()?);
         let damaged_before = self.damaged;
         self.began = None;
-        // Those of a first attempt count too: they took their time.
+        // Includes the pieces of a first attempt: they took time.
         let mut resent = 0;
         let mut again = true;
         loop {
             let mut pieces = Pieces::new(limit);
             let result = self.fetch(command, &mut pieces, &mut resent, progress, cancel);
-            // Whether or not it hears this, the target goes on after a while.
+            // If this is lost, the target still continues after a while.
             let _ = self.finish_dump();
             let mut ended = match result {
                 Ok(ended) => ended,
@@ -65,8 +65,9 @@ impl Target {
         }
     }
 
-    /// Whether the target's clock shows less than it must, had it gone on since the dump began: half of the time
-    /// that has passed, for a clock need not be exact. False where it does not say what it shows.
+    /// Whether the target has restarted: its clock shows less than it must have reached since the dump began. The check
+    /// requires only half of the elapsed time, because a clock need not be exact. False if the target does not report
+    /// its clock.
     fn has_restarted(&mut self) -> bool {
         let hz = self.identity.map_or(0, |identity| identity.clock_hz);
         let Some((before, began)) = self.began.take() else {
@@ -82,7 +83,7 @@ impl Target {
         u128::from(now) < u128::from(before).saturating_add(passed)
     }
 
-    /// Tells the target that it may go on.
+    /// Tells the target that it may resume.
     fn finish_dump(&mut self) -> Result<(), LinkError> {
         let request = self.next_request();
         self.send(request, Command::Done)?;
@@ -91,7 +92,7 @@ impl Target {
         Ok(())
     }
 
-    /// Gives the dump command and collects the pieces, asking again for what does not come.
+    /// Sends the dump command and collects the pieces, requesting missing ones again.
     fn fetch(
         &mut self,
         command: Command,
@@ -151,7 +152,7 @@ impl Target {
             if !round.over && now < asked.max(heard) + self.timeouts.stall {
                 continue;
             }
-            // The target has sent all it was asked for, or it has stopped: ask for what lacks.
+            // The target has sent everything requested, or has stopped: request the missing pieces.
             self.give_up_frame();
             if now >= heard + self.timeouts.silence {
                 let waited = now - heard;
@@ -174,9 +175,9 @@ impl Target {
                 self.send(round.first, command)?;
                 continue;
             }
-            // Where only the size or the checksum lacks, any piece will bring it.
+            // If only the size or the checksum is missing, any piece will bring it.
             let range = missing.unwrap_or(0..1);
-            // Numbers come round: that of the announcing reply stays what it is.
+            // Request numbers wrap around; the number of the announcing reply stays reserved.
             let request = match self.next_request() {
                 first if first == round.first => self.next_request(),
                 other => other,
@@ -193,23 +194,23 @@ impl Target {
     }
 }
 
-/// What belongs to a dump while it is being fetched: it takes several requests.
+/// State of a dump that is being fetched, over several requests.
 #[derive(Debug, Default)]
 struct Round {
-    /// The request that began the dump.
+    /// Number of the request that began the dump.
     first: u8,
-    /// The request that is being answered.
+    /// Number of the request that is being answered.
     last: u8,
-    /// Whether the numbers have come round since the first.
+    /// Whether the numbers have wrapped around since the first.
     wrapped: bool,
-    /// Whether its answer has come to its end.
+    /// Whether the answer has ended.
     over: bool,
-    /// Whether it has brought something new.
+    /// Whether the answer has brought something new.
     news: bool,
 }
 
 impl Round {
-    /// Another request has been made.
+    /// Begins a round with another request.
     fn begin(&mut self, request: u8) {
         self.wrapped |= self.since_first(request) < self.since_first(self.last);
         self.last = request;
@@ -217,18 +218,18 @@ impl Round {
         self.news = false;
     }
 
-    /// Whether an answer belongs to this dump. Numbers come round after 256 requests, so with more
-    /// of them any number may.
+    /// Whether an answer belongs to this dump. Numbers wrap around after 256 requests, so with more of them any number
+    /// may.
     fn owns(&self, request: u8) -> bool {
         self.wrapped || self.since_first(request) <= self.since_first(self.last)
     }
 
-    /// How many requests there were from the first to this one.
+    /// Number of requests from the first to this one.
     const fn since_first(&self, request: u8) -> u8 {
         request.wrapping_sub(self.first)
     }
 
-    /// Takes a frame; whether it belongs to the dump.
+    /// Processes a frame; returns whether it belongs to the dump.
     fn take(
         &mut self,
         incoming: Incoming,
@@ -240,7 +241,7 @@ impl Round {
                 if !ok {
                     return Err(refused(command, text));
                 }
-                // Only one reply announces the size. It may come twice, when it was asked for twice.
+                // Only one reply announces the size. It may arrive twice if the command was repeated.
                 if request == self.first && pieces.extent().is_none() {
                     pieces.set_extent(extent_of(&text).map_err(|e| protocol(command, e))?);
                     self.news = true;
@@ -279,7 +280,7 @@ impl Round {
     }
 }
 
-/// The size of a dump, from the reply that announces it.
+/// Parses the size of a dump from the reply that announces it.
 fn extent_of(text: &str) -> Result<Extent, ReplyError> {
     let words = Words(text);
     Extent::new(words.number("bytes")?, words.number("frames")?).ok_or_else(|| ReplyError {
@@ -288,7 +289,7 @@ fn extent_of(text: &str) -> Result<Extent, ReplyError> {
     })
 }
 
-/// An error and what the system said of it.
+/// An error with the system's error.
 fn with_cause(error: &LinkError) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),

@@ -1,9 +1,8 @@
-//! Which of the two protocols does a target speak?
+//! Detects which of the two protocols a target uses.
 //!
-//! Both share their line with a program's console, and another listener must not be harmed by a
-//! question. So one line has to do, which both take well; and all that comes before it is known who
-//! answers is kept as it came, because for one protocol it may be frames, for the other a dump that the
-//! target sends when its buffer is full.
+//! Both share their line with a program's console, and a question must not harm another listener. A single line that is
+//! harmless to both therefore has to suffice. All bytes received before the protocol is known are kept unchanged: they
+//! may be frames of one protocol, or a dump of the other, which such a target sends when its buffer is full.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -12,31 +11,30 @@ use super::{RAW_BYTES, Target};
 use crate::splitter::Piece;
 use crate::{LinkError, zephyr};
 
-/// Who is at the other end, as [`Target::recognise`] finds out.
+/// The kind of target that [`Target::recognise`] detected.
 pub enum Device {
-    /// A Kymo target, which has been identified.
+    /// An identified Kymo target.
     Kymo(Box<Target>),
     /// A target that runs Zephyr's own instrumentation.
     Zephyr(Box<zephyr::Target>),
 }
 
 impl Target {
-    /// Finds out whether the target speaks Kymo's protocol or that of Zephyr's own instrumentation.
+    /// Detects whether the target uses Kymo's protocol or that of Zephyr's own instrumentation.
     ///
-    /// The first question is Kymo's, `identify`: it harms neither, and a target of Zephyr's complains of
-    /// it at once. Only one that says nothing to it hears a second question, `instr_ping`, to which the
-    /// newer of those answer where they leave all other lines to a shell.
+    /// The first question is Kymo's, `identify`: it harms neither, and a Zephyr target answers it with a complaint at
+    /// once. Only if there is no answer, a second question follows, `instr_ping`, which newer Zephyr targets answer
+    /// when all other lines belong to a shell.
     ///
-    /// # Errors
-    /// As [`identify`](Self::identify), when it is neither; [`LinkError::TimedOut`] when it answered
-    /// as a target of Zephyr's and then no more.
+    /// # Errors As [`identify`](Self::identify), when it is neither; [`LinkError::TimedOut`] when it answered as a
+    /// Zephyr target and then stopped answering.
     pub fn recognise(mut self) -> Result<Device, LinkError> {
-        // What is text and what is not shows only when it is known who writes.
+        // Text can be told from other bytes only when the protocol is known.
         let console = self.text.console.take();
         let shown = Arc::new(Mutex::new(Vec::new()));
         if console.is_some() {
             let shown = Arc::clone(&shown);
-            // A target that floods the line says nothing worth more memory than `raw` takes.
+            // What a target sends beyond the limit of `raw` is not worth more memory.
             self.set_console(move |text| {
                 let mut shown = lock(&shown);
                 let room = RAW_BYTES.saturating_sub(shown.len());
@@ -60,7 +58,7 @@ impl Target {
             LinkError::NoAnswer { .. } | LinkError::NotKymo { .. }
         );
         let mut zephyr = zephyr::Target::over(self.transport, self.address, self.timeouts, console);
-        // A dump may have come in between, of which nothing is to be lost.
+        // A dump may have arrived meanwhile; none of it may be lost.
         let dumps = zephyr.heard_before(&raw);
         if !(known || dumps || (silent && self.damaged == 0)) {
             return Err(error);
@@ -69,8 +67,7 @@ impl Target {
         if zephyr.hello(!known && !dumps)? {
             Ok(Device::Zephyr(Box::new(zephyr)))
         } else if known || dumps {
-            // It answered once, or sent a dump, and is silent now: which protocol it speaks is not
-            // what is wrong.
+            // It answered once, or sent a dump, and is silent now: the protocol is not the problem.
             Err(LinkError::TimedOut {
                 command: "ping".to_owned(),
                 waited: asked.elapsed(),
@@ -80,8 +77,8 @@ impl Target {
         }
     }
 
-    /// The same target, taken for one that runs Zephyr's own instrumentation. Nothing is sent: whether
-    /// it is one shows with [`greet`](zephyr::Target::greet).
+    /// Treats the target as one that runs Zephyr's own instrumentation. Nothing is sent;
+    /// [`greet`](zephyr::Target::greet) checks it.
     pub fn into_zephyr(mut self) -> zephyr::Target {
         let mut rest = |piece: Piece<'_>| {
             if let Piece::Text(text) = piece {
@@ -96,7 +93,7 @@ impl Target {
     }
 }
 
-/// What is behind a lock, also if somebody failed who held it.
+/// Locks a mutex, even if a thread panicked while it held the lock.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,10 +1,9 @@
-//! How a stream is received: ask for it, take what comes, say what has arrived.
+//! Receives a stream: requests it, collects the pieces, and acknowledges them.
 //!
-//! The target sends on its own. The host has three things to say meanwhile: what has arrived, so that
-//! the target can give the places of its packets to new ones ([`ACK_PIECES`], [`ACK_EVERY`]); what is
-//! missing; and now and then a question, when nothing comes, to learn whether the target is still
-//! there. All other commands work meanwhile too: the pieces that come while an answer is waited for are
-//! taken in.
+//! The target sends on its own. Meanwhile the host sends three things: acknowledgements, so that the target can reuse
+//! the slots of acknowledged packets ([`ACK_PIECES`], [`ACK_EVERY`]); requests for missing pieces; and, when nothing
+//! arrives, an occasional question to check that the target is still there. All other commands work during a stream:
+//! pieces that arrive while an answer is awaited are added to the stream.
 
 use std::time::{Duration, Instant};
 
@@ -16,42 +15,40 @@ use crate::LinkError;
 use crate::reply::Words;
 use crate::stream::Sequence;
 
-/// After how many new pieces they are acknowledged at once.
+/// Number of new pieces that are acknowledged immediately.
 const ACK_PIECES: u32 = 8;
 
-/// How soon fewer pieces are acknowledged.
+/// Delay after which fewer pieces are acknowledged.
 const ACK_EVERY: Duration = Duration::from_millis(50);
 
-/// How often an acknowledgement without news is sent: that makes it send again what it thinks
-/// has arrived.
+/// Interval of acknowledgements without news: they make the target send again what it assumes has arrived.
 const ACK_IDLE: Duration = Duration::from_millis(500);
 
-/// How often the time is asked for, to have one answer that came back soon.
+/// Number of time requests; the fastest answer counts.
 const TIME_QUESTIONS: u32 = 8;
 
-/// What a target knows of a stream that it receives; it stands in the target so that all that arrives,
-/// whatever else is being waited for, gets here.
+/// Receiving end of a stream. The target owns it, so that pieces reach it whatever else the host is waiting for.
 #[derive(Debug)]
 pub(super) struct Receiving {
-    /// The number of the request that began it.
+    /// Number of the request that started the stream.
     request: u8,
     sequence: Sequence,
-    /// The last number that was acknowledged, and when.
+    /// The last acknowledged number, and when.
     acked: u32,
     acked_at: Instant,
     ack_request: Option<u8>,
-    /// Why the target refuses an acknowledgement: for it there is no stream any more.
+    /// Why the target refuses acknowledgements: it no longer has a stream.
     refused: Option<String>,
-    /// From which piece on the missing ones were asked for last, and when.
+    /// The first piece of the last request for missing ones, and when.
     asked: Option<(u32, Instant)>,
-    /// When the last new piece came, or an answer.
+    /// When the last new piece or answer arrived.
     heard: Instant,
-    /// How often pieces were asked for again.
+    /// How often pieces were requested again.
     resends: u64,
 }
 
 impl Receiving {
-    /// Takes what is of the stream out of what has arrived.
+    /// Consumes a received frame of the stream; returns any other.
     pub(super) fn take(&mut self, incoming: Incoming) -> Option<Incoming> {
         match incoming {
             Incoming::Data {
@@ -77,45 +74,45 @@ impl Receiving {
     }
 }
 
-/// The time of day as it was sent to a target.
+/// The time of day that was sent to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Told {
-    /// What its own clock showed.
+    /// The reading of the target's clock.
     pub ticks: u64,
-    /// Nanoseconds since 1970 UTC at that moment.
+    /// Nanoseconds since 1970 UTC at that reading.
     pub ns: u64,
-    /// By how many that may be wrong, either way.
+    /// Uncertainty in nanoseconds, either way.
     pub uncertainty: u32,
 }
 
-/// What a stream gives.
+/// Result of [`Stream::next`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// A packet, whole.
+    /// A complete packet.
     Packet(Vec<u8>),
-    /// Nothing came in the time that was given.
+    /// Nothing arrived before the deadline.
     Nothing,
-    /// It was [stopped](Stream::stop), and everything has come.
+    /// The stream was [stopped](Stream::stop), and everything has arrived.
     Over,
 }
 
-/// A stream of packets from a target that goes on recording.
+/// A stream of packets from a target that continues to record.
 ///
-/// When this is dropped, the target sends until it notices that nobody answers (some seconds), and then
-/// keeps what there is; [`stop`](Self::stop) ends it properly.
+/// After a drop the target sends until it notices that there are no acknowledgements (some seconds), and then keeps its
+/// packets; [`stop`](Self::stop) ends the stream properly.
 pub struct Stream<'t> {
     target: &'t mut Target,
     stopping: bool,
     /// When the command to stop was last sent.
     told: Option<Instant>,
     over: bool,
-    /// What the target said at the end ([`Stream::withheld`]).
+    /// Number of abandoned streams that the target reported at the end ([`Stream::withheld`]).
     withheld: u64,
 }
 
 impl Target {
-    /// Lets the target stream: packets as they become full, and every `flush` what there is of those
-    /// that are not (zero: full packets only).
+    /// Starts a stream: the target sends packets as they become full and, at intervals of `flush`, the contents of
+    /// packets that are not (zero: full packets only).
     ///
     /// # Errors
     /// As [`command`](Self::command): [`LinkError::Refused`] if the target cannot stream.
@@ -125,7 +122,7 @@ impl Target {
         let command = Command::StreamOn { flush_ms };
         let request = self.next_request();
         let now = Instant::now();
-        // Before the answer, pieces may come.
+        // Pieces may arrive before the answer.
         self.receiving = Some(Receiving {
             request,
             sequence: Sequence::new(layout),
@@ -152,8 +149,7 @@ impl Target {
         }
     }
 
-    /// Tells the target the time of day, which it records if it records anything at the moment; returns
-    /// what it was told.
+    /// Sends the time of day to the target, which records it if it is recording; returns what was sent.
     ///
     /// # Errors
     /// As [`command`](Self::command), and [`LinkError::Protocol`].
@@ -181,31 +177,30 @@ impl Target {
 }
 
 impl Stream<'_> {
-    /// The target, to give it other commands meanwhile.
+    /// The target, for other commands during the stream.
     pub fn target(&mut self) -> &mut Target {
         self.target
     }
 
-    /// Asks the target for no more than what was recorded up to now. That still comes, through
-    /// [`next`](Self::next), which then says [`Next::Over`].
+    /// Stops the stream: the target sends only what it has recorded up to now. That still arrives through
+    /// [`next`](Self::next), which then returns [`Next::Over`].
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// How often pieces had to be asked for again.
+    /// How often pieces had to be requested again.
     pub fn resends(&self) -> u64 {
         self.receiving().map_or(0, |receiving| receiving.resends)
     }
 
-    /// How many pieces the target sent that belong to no packet; only one that does not keep to the
-    /// protocol does.
+    /// Number of received pieces that belong to no packet; only a target that violates the protocol sends them.
     pub fn stray(&self) -> u64 {
         self.receiving()
             .map_or(0, |receiving| receiving.sequence.stray())
     }
 
-    /// Of how many of the target's streams something did not come although the stream is
-    /// [over](Next::Over), because the program is filling a record in it and has not finished it.
+    /// Number of the target's streams that are incomplete although the stream is [over](Next::Over), because the
+    /// program has not finished writing a record in them.
     pub const fn withheld(&self) -> u64 {
         self.withheld
     }
@@ -217,9 +212,9 @@ impl Stream<'_> {
     /// Waits for the next packet, not beyond `deadline`.
     ///
     /// # Errors
-    /// The connection's; [`LinkError::TimedOut`] when the target has been silent for long and does
-    /// not answer a question either; [`LinkError::Refused`] when it has ended the stream (it was reset,
-    /// or has heard nothing for too long), so that it must be begun anew.
+    /// The connection's; [`LinkError::TimedOut`] when the target has been silent for long and does not answer a
+    /// question either; [`LinkError::Refused`] when it has ended the stream (after a reset, or because it received
+    /// nothing for too long), so that a new one must be started.
     pub fn next(&mut self, deadline: Instant) -> Result<Next, LinkError> {
         loop {
             let packet = self.target.receiving.as_mut();
@@ -245,7 +240,7 @@ impl Stream<'_> {
         }
     }
 
-    /// Tells the target what has arrived and what has not, and asks it whether it is still there.
+    /// Sends due acknowledgements and requests for missing pieces, and checks that the target is still there.
     fn say_what_is_to_say(&mut self) -> Result<(), LinkError> {
         let stall = self.target.timeouts.stall;
         let silence = self.target.timeouts.silence;
@@ -290,15 +285,15 @@ impl Stream<'_> {
         Ok(())
     }
 
-    /// Tells the target to stop, and hears whether it has.
+    /// Sends the command to stop and processes its answer.
     fn tell_to_stop(&mut self) -> Result<(), LinkError> {
         let command = Command::StreamOff;
         let text = self.target.command(command)?;
         let words = Words(&text);
         let sending = words.number("sending");
         let over = sending.map_err(|source| protocol(command, source))? == 0;
-        // What was sent has arrived then: the target waits for the last acknowledgement. One whose
-        // stream ended in another way refuses; an older one says the same, and maybe tells of more.
+        // Then everything sent has arrived: the target waits for the last acknowledgement. A target whose stream ended
+        // in another way refuses; an older one replies the same without a number, and maybe with more.
         let arrived = self.receiving().map(|it| u64::from(it.sequence.arrived()));
         if over
             && let (Ok(pieces), Some(arrived)) = (words.number("pieces"), arrived)

@@ -1,4 +1,4 @@
-//! A dump as it arrived, and how it ended.
+//! A received dump and how it ended.
 
 use std::time::Duration;
 
@@ -9,57 +9,57 @@ use crate::LinkError;
 /// How a dump ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// With its mark, where a record ended.
+    /// With its mark, at the end of a record.
     Whole,
-    /// With its mark, but what stands before it is not all records: bytes were lost or added on the way.
+    /// With its mark, but the bytes before it are not all records: bytes were lost or added on the line.
     OutOfStep,
-    /// Without its mark, though the target goes on: it started again, or the mark was damaged.
+    /// Without its mark, though the target is alive: it restarted, or the mark was damaged.
     Cut,
-    /// The target fell silent.
+    /// The target stopped answering.
     Silent {
-        /// For how long it had been silent when the host gave up.
+        /// How long the host waited before it gave up.
         waited: Duration,
     },
-    /// The user broke it off.
+    /// The user cancelled it.
     Cancelled,
-    /// The connection was lost; what the system said.
+    /// The connection was lost; the system's error.
     Disconnected(String),
-    /// It is longer than any that is taken.
+    /// It exceeds the size limit.
     TooLong,
 }
 
-/// What a target sent between the two marks of a dump.
+/// Bytes that a target sent between the two marks of a dump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dump {
-    /// The records, and whatever else stands between the marks.
+    /// The records, and anything else between the marks.
     pub body: Vec<u8>,
     /// How it ended.
     pub ended: Ended,
-    /// Whether it began before it was asked for: the target's buffer was full.
+    /// Whether it began before the request: the target's buffer was full.
     pub unasked: bool,
 }
 
-/// What came when a dump was asked for.
+/// Dumps that arrived after a request.
 #[derive(Debug)]
 pub struct Arrived {
-    /// The dumps, the oldest first: those that came unasked, and the one that was asked for.
+    /// The dumps, the oldest first: unsolicited ones, then the requested one.
     pub dumps: Vec<Dump>,
-    /// Why the one that was asked for is not among them.
+    /// Why the requested dump is not among them.
     pub missing: Option<LinkError>,
 }
 
 impl Dump {
-    /// Whether it is all that the target sent.
+    /// Whether it is complete.
     pub fn is_whole(&self) -> bool {
         self.ended == Ended::Whole
     }
 
-    /// What its first record says that it holds; `None` of an empty one.
+    /// The kind of its first record; `None` for an empty dump.
     pub fn kind(&self) -> Option<Kind> {
         self.body.first().copied().and_then(Kind::of)
     }
 
-    /// The dump as it stood on the line, with the marks that arrived: what a file keeps.
+    /// The dump as it was sent, with the marks that arrived: the content of a file.
     pub fn as_sent(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.body.len() + BEGIN.len() + END.len() + 2);
         bytes.extend_from_slice(BEGIN);

@@ -1,8 +1,8 @@
-//! What the replies of Zephyr's instrumentation look like, found in whatever else stands on the line.
+//! Parsers for the replies of Zephyr's instrumentation, which find them among other text on the line.
 //!
-//! The target writes a reply at once, in an interrupt, so that it stands together; but it may stand
-//! behind the half of a line that the program was just writing. The functions here take all that has
-//! come, and give what a reply says with its place, so that the rest can be shown as console text.
+//! The target writes a reply at once, in an interrupt, so that it is contiguous; but it may follow half a line that the
+//! program was just writing. The functions here take all text received so far, and return a reply's content with its
+//! range, so that the rest can be shown as console text.
 
 use std::ops::Range;
 
@@ -10,35 +10,35 @@ use kymo_event::Addr;
 
 use crate::Sets;
 
-/// What a target's firmware was built to do: the reply to `status`.
+/// Features of a target's firmware: the reply to `status`.
 ///
-/// It says nothing of what the target is doing: no command of Zephyr's asks for that.
+/// It does not tell the target's state: Zephyr has no command for that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status {
     /// Whether it can record calls (`CONFIG_INSTRUMENTATION_MODE_CALLGRAPH`).
     pub trace: bool,
     /// Whether it keeps a table of functions (`CONFIG_INSTRUMENTATION_MODE_STATISTICAL`).
     pub profile: bool,
-    /// Whether trigger and stopper are kept over a reboot. `None` from firmware of before 2025-10, which
-    /// could not be built without.
+    /// Whether trigger and stopper survive a reboot. `None` from firmware of before 2025-10, which always retained
+    /// them.
     pub retained: Option<bool>,
 }
 
-/// How a complaint of a command that is not known begins; what the target understood follows.
+/// Beginning of the complaint about an unknown command; the text that the target received follows.
 pub(crate) const COMPLAINT: &[u8] = b"invalid command ";
 
 impl Status {
-    /// Whether this is what is left of `longer` without its first field.
+    /// Whether this is `longer` without its first field.
     pub(super) fn is_end_of(self, longer: Self) -> bool {
         (self.retained, longer.retained) == (None, Some(self.profile))
             && longer.profile == self.trace
     }
 }
 
-/// Something that was found, and where.
+/// A reply and its range.
 pub(super) type Found<T> = (T, Range<usize>);
 
-/// The lines of a text that are complete, without their ends, each with its place (and its end).
+/// The complete lines of a text without their ends, each with its range (including its end).
 fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
     let mut start = 0;
     text.split_inclusive(|byte| *byte == b'\n')
@@ -50,7 +50,7 @@ fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], Range<usize>)> {
         })
 }
 
-/// The last `pong` that ends a line.
+/// The last `pong` at the end of a line.
 pub(super) fn pong(text: &[u8]) -> Option<Found<()>> {
     let found = lines(text).filter_map(|(line, range)| {
         let before = line.strip_suffix(b"pong")?.len();
@@ -59,7 +59,7 @@ pub(super) fn pong(text: &[u8]) -> Option<Found<()>> {
     found.last()
 }
 
-/// The last complaint of a command that is not known: what the target understood.
+/// The last complaint about an unknown command: the text that the target received.
 pub(super) fn invalid(text: &[u8]) -> Option<Found<Vec<u8>>> {
     let found = lines(text).filter_map(|(line, range)| {
         let at = find(line, COMPLAINT)?;
@@ -69,13 +69,13 @@ pub(super) fn invalid(text: &[u8]) -> Option<Found<Vec<u8>>> {
     found.last()
 }
 
-/// Whether the target complains of `identify`, which is Kymo's question.
+/// Whether the target complains about `identify`, which is Kymo's question.
 pub(crate) fn complains(text: &[u8]) -> bool {
     invalid(text).is_some_and(|(understood, _)| understood.ends_with(b"identify"))
 }
 
-/// Everything that could be the reply to `status`. A line of the program's can look the same, and a
-/// reply of two digits behind a third, so there may be several.
+/// Everything that could be the reply to `status`. A line of the program's can look the same, as can a reply of two
+/// digits after another digit, so there may be several.
 pub(super) fn statuses(text: &[u8]) -> Vec<Found<Status>> {
     let mut found = Vec::new();
     for (line, range) in lines(text) {
@@ -87,7 +87,7 @@ pub(super) fn statuses(text: &[u8]) -> Vec<Found<Status>> {
             if let Some(status) = line.get(before..).and_then(status) {
                 found.push((status, range.start + before..range.end));
                 if before == 0 {
-                    // The whole line: nothing shorter can be meant.
+                    // The whole line: a shorter reading is impossible.
                     break;
                 }
             }
@@ -96,7 +96,7 @@ pub(super) fn statuses(text: &[u8]) -> Vec<Found<Status>> {
     found
 }
 
-/// The status that two or three digits say.
+/// Parses a status of two or three digits.
 fn status(text: &[u8]) -> Option<Status> {
     let flag = |byte: &u8| match byte {
         b'0' => Some(false),
@@ -118,7 +118,7 @@ fn status(text: &[u8]) -> Option<Status> {
     }
 }
 
-/// The last reply to `listsets`: two lines, one right behind the other.
+/// The last reply to `listsets`: two consecutive lines.
 pub(super) fn sets(text: &[u8]) -> Option<Found<Sets>> {
     let mut trigger: Option<Found<Option<Addr>>> = None;
     let mut found = None;
@@ -140,7 +140,7 @@ pub(super) fn sets(text: &[u8]) -> Option<Found<Sets>> {
     found
 }
 
-/// The address that a line ends with, behind `label`, and where the label stands.
+/// The address at the end of a line, after `label`, and the position of the label.
 fn set(line: &[u8], label: &[u8]) -> Option<(Option<Addr>, usize)> {
     let at = find(line, label)?;
     let value = std::str::from_utf8(line.get(at + label.len()..)?).ok()?;
@@ -148,18 +148,18 @@ fn set(line: &[u8], label: &[u8]) -> Option<(Option<Addr>, usize)> {
         return Some((None, at));
     }
     let address = u64::from_str_radix(value.strip_prefix("0x")?, 16).ok()?;
-    // What 0 would mean: the target never says that of an address.
+    // 0 means none: the target never reports it as an address.
     Some(((address != 0).then_some(Addr(address)), at))
 }
 
-/// Whether the target says that it starts: Zephyr's banner, or the mark of the subsystem's own start.
+/// Whether the target reports its start: Zephyr's banner, or the start message of the subsystem.
 pub(super) fn booting(text: &[u8]) -> bool {
     [&b"*** Booting Zephyr OS"[..], b"-*-INSTR-INIT-*-"]
         .iter()
         .any(|mark| find(text, mark).is_some())
 }
 
-/// Where `pattern` stands first.
+/// Position of the first `pattern`.
 fn find(text: &[u8], pattern: &[u8]) -> Option<usize> {
     text.windows(pattern.len())
         .position(|window| window == pattern)
@@ -169,7 +169,7 @@ fn find(text: &[u8], pattern: &[u8]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// A reply in the middle of other text: what is left without it.
+    /// The text around a reply.
     fn rest(text: &[u8], range: Range<usize>) -> String {
         let mut rest = text.to_vec();
         rest.drain(range);
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(statuses(b"1 1\r\n"), [(old, 0..5)]);
         assert_eq!(statuses(b"1 1 1"), [], "more may come");
         assert_eq!(statuses(b"1 2 1\r\n1 1 1 1\r\nfoo\r\n")[0].0, ALL);
-        // Behind a digit of the console's, either may be meant.
+        // After a digit of the console's, both readings are possible.
         let both: Vec<_> = statuses(b"level 1 1 1\r\n")
             .into_iter()
             .map(|f| f.0)

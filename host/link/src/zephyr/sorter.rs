@@ -15,7 +15,7 @@ use kymo_zephyr_instrumentation::{BEGIN, END, Hints, Kind, Scanner, find_begin};
 use super::replies;
 use super::{Dump, Ended};
 
-/// How much text is kept for a reply to be found in: more than comes in a second of a fast UART.
+/// How much text is kept to search for a reply: more than a fast UART sends in a second.
 const TEXT_BYTES: usize = 128 * 1024;
 
 /// Limit for all dumps of one connection together. No target with such a UART has as much memory.
@@ -28,7 +28,7 @@ const DUMP_OVERHEAD: usize = 128;
 /// nothing else would be waited for without end.
 const PRINTED_MARKS: u32 = 16;
 
-/// A dump that is coming.
+/// A dump that is being received.
 #[derive(Debug)]
 pub(super) struct Coming {
     body: Vec<u8>,
@@ -38,24 +38,23 @@ pub(super) struct Coming {
 }
 
 impl Coming {
-    /// How many bytes have come.
+    /// Number of bytes received.
     pub(super) fn bytes(&self) -> usize {
         self.body.len()
     }
 
-    /// Whether there is more than the mark and the first bytes of the next one: a record, or the whole
-    /// mark of the end.
+    /// Whether more arrived than the mark and the first bytes of the next mark: a record, or the whole end mark.
     fn has_begun(&self) -> bool {
         self.body.len() >= END.len() || self.body.first().copied().and_then(Kind::of).is_some()
     }
 
-    /// How many bytes from the start on are understood: records, and damage between them.
+    /// How many bytes from the start are parsed: records, and damage between them.
     pub(super) fn understood(&self) -> u64 {
         let size = self.scanner.layout().map_or(0, |layout| layout.size());
         self.scanner.records() * size as u64 + self.scanner.damaged()
     }
 
-    /// Behind what is understood: the last mark with its line end that there is.
+    /// Position of the last mark with its line end after the parsed bytes.
     fn mark(&self, within: Range<usize>) -> Option<usize> {
         let bytes = self.body.get(within.clone())?;
         let mark: Vec<u8> = [END, &b"\r\n"[..]].concat();
@@ -63,30 +62,30 @@ impl Coming {
         Some(within.start + at)
     }
 
-    /// Whether something that looks like the end has come, which the records do not agree with.
+    /// Whether something arrived that looks like the end, but contradicts the records.
     pub(super) fn doubtful(&self) -> bool {
         self.mark(self.start_of_doubt()..self.body.len()).is_some()
     }
 
-    /// Where what is not understood begins.
+    /// End of the parsed bytes.
     fn start_of_doubt(&self) -> usize {
         usize::try_from(self.understood()).map_or(0, |at| at.min(self.body.len()))
     }
 }
 
-/// The state of taking a stream of bytes apart.
+/// State of the sorter.
 #[derive(Debug, Default)]
 pub(super) struct Sorter {
-    /// Text that nobody has taken yet.
+    /// Text that has not been consumed yet.
     text: Vec<u8>,
-    /// Up to where no dump begins in it.
+    /// Position in it before which no dump begins.
     searched: usize,
     coming: Option<Coming>,
-    /// Dumps that have come to an end, the oldest first.
+    /// Dumps that have ended, the oldest first.
     done: VecDeque<Dump>,
-    /// Of the line end behind a dump's mark: what of it may still come.
+    /// The part of the line end after a dump's mark that may still arrive.
     line_end: &'static [u8],
-    /// Whether a dump has been asked for that has not begun yet.
+    /// Whether a requested dump has not begun yet.
     asked: bool,
     /// Text beyond [`TEXT_BYTES`]: it belongs to the console ([`Sorter::take_surplus`]).
     surplus: Vec<u8>,
@@ -99,7 +98,7 @@ pub(super) struct Sorter {
 }
 
 impl Sorter {
-    /// Takes the next bytes.
+    /// Processes the next bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let mut bytes = bytes.to_vec();
         while !bytes.is_empty() {
@@ -110,7 +109,7 @@ impl Sorter {
         }
     }
 
-    /// Text, until a dump begins: gives back what is behind its mark.
+    /// Adds text until a dump begins; returns the bytes after its mark.
     fn push_text(&mut self, bytes: Vec<u8>) -> Vec<u8> {
         let mut bytes = bytes.as_slice();
         while let (Some((expected, rest)), Some(byte)) =
@@ -128,7 +127,7 @@ impl Sorter {
             let body = self.text.split_off(behind);
             self.text.truncate(behind.saturating_sub(BEGIN.len()));
             self.searched = self.text.len();
-            // A mark alone may end every read: text is bounded here as well.
+            // Every read may end with a bare mark, so text is bounded here as well.
             self.move_surplus();
             self.coming = Some(Coming {
                 body: Vec::new(),
@@ -137,7 +136,7 @@ impl Sorter {
             });
             return body;
         }
-        // The mark may have come half.
+        // Half of the mark may have arrived.
         self.searched = self.text.len().saturating_sub(BEGIN.len());
         self.move_surplus();
         Vec::new()
@@ -152,7 +151,7 @@ impl Sorter {
         }
     }
 
-    /// Bytes of a dump, until it ends: gives back what is behind it.
+    /// Adds bytes to a dump until it ends; returns the bytes after it.
     fn push_dump(&mut self, mut coming: Coming, bytes: Vec<u8>) -> Vec<u8> {
         coming.body.extend_from_slice(&bytes);
         if !could_be_dump(&coming.body) {
@@ -199,62 +198,62 @@ impl Sorter {
         });
     }
 
-    /// From here on the next dump is one that was asked for.
+    /// Treats the next dump as requested.
     pub(super) fn ask(&mut self) {
         self.asked = true;
     }
 
-    /// No dump is expected any more.
+    /// Expects no dump any more.
     pub(super) fn no_longer_asked(&mut self) {
         self.asked = false;
     }
 
-    /// The dump that is coming. A mark alone counts, unless the console has printed many of them.
+    /// The dump that is being received. A bare mark counts, unless the console has printed many of them.
     pub(super) fn coming(&self) -> Option<&Coming> {
         let trusted = self.printed_marks < PRINTED_MARKS;
         let coming = self.coming.as_ref();
         coming.filter(|coming| trusted || coming.has_begun())
     }
 
-    /// Takes out the dumps that have come to an end.
+    /// Removes the dumps that have ended.
     pub(super) fn take_dumps(&mut self) -> Vec<Dump> {
         self.stored = 0;
         self.done.drain(..).collect()
     }
 
-    /// Number of dumps that have come to an end.
+    /// Number of dumps that have ended.
     pub(super) fn dumps(&self) -> usize {
         self.done.len()
     }
 
-    /// Whether more dumps came than are kept. It stays so: what follows would be their rest.
+    /// Whether more dumps arrived than are kept. It stays set: later bytes would be the rest of those dumps.
     pub(super) const fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Takes out the text for which there was no room.
+    /// Removes the text for which there was no room.
     pub(super) fn take_surplus(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.surplus)
     }
 
-    /// Whether a dump has come, or is coming.
+    /// Whether a dump has arrived, or is being received.
     pub(super) fn has_dumps(&self) -> bool {
         self.coming().is_some() || !self.done.is_empty()
     }
 
-    /// Whether a dump that was asked for has come to an end.
+    /// Whether a requested dump has ended.
     pub(super) fn has_asked(&self) -> bool {
         self.done.iter().any(|dump| !dump.unasked)
     }
 
-    /// The dump that is coming ends here, because nothing more comes of it.
+    /// Ends the dump that is being received, because nothing more of it will arrive.
     pub(super) fn end_dump(&mut self, ended: Ended) {
         let Some(mut coming) = self.coming.take() else {
             return;
         };
         let doubt = coming.start_of_doubt();
         let ended = match coming.mark(doubt..coming.body.len()) {
-            // What stands behind the mark can only be text.
+            // Only text can follow the mark.
             Some(at) => {
                 let text = coming.body.split_off(at + END.len());
                 coming.body.truncate(at);
@@ -267,8 +266,8 @@ impl Sorter {
         self.finish(coming, ended);
     }
 
-    /// Looks whether a reply to `ping` stands where the dump's records should: then the dump is over,
-    /// and what is text in it is given back.
+    /// Searches for a reply to `ping` in place of the dump's records: if there is one the dump has ended, and the text
+    /// in it is returned to the console text.
     pub(super) fn end_dump_at_pong(&mut self) -> bool {
         let Some(coming) = &mut self.coming else {
             return false;
@@ -280,7 +279,7 @@ impl Sorter {
         };
         let end = doubt + pong.end;
         let Some(at) = coming.mark(doubt..end) else {
-            // All that can be text before the reply is; the rest was meant to be records.
+            // All that can be text before the reply is text; the rest are damaged records.
             let begin = text_at_end(&coming.body, doubt);
             let text = coming.body.split_off(begin);
             self.text.extend_from_slice(&text);
@@ -299,12 +298,12 @@ impl Sorter {
         true
     }
 
-    /// The text that has come and nobody has taken.
+    /// The text that has not been consumed yet.
     pub(super) fn text(&self) -> &[u8] {
         &self.text
     }
 
-    /// Takes a reply out of the text, and gives all that stands before it.
+    /// Removes a reply from the text, and returns all text before it.
     pub(super) fn take_reply(&mut self, range: Range<usize>) -> Vec<u8> {
         let mut before = std::mem::take(&mut self.surplus);
         before.extend_from_slice(self.text.get(..range.start).unwrap_or_default());
@@ -314,7 +313,7 @@ impl Sorter {
         before
     }
 
-    /// Takes out all text, but for what may be the first bytes of a dump's mark.
+    /// Removes all text except the possible first bytes of a dump's mark.
     pub(super) fn take_text(&mut self) -> Vec<u8> {
         let kept = (1..BEGIN.len())
             .rev()
@@ -329,7 +328,7 @@ impl Sorter {
     }
 }
 
-/// Whether this can be what stands behind the mark that begins a dump.
+/// Whether this can follow the mark that begins a dump.
 fn could_be_dump(body: &[u8]) -> bool {
     match body.first() {
         None => true,
@@ -338,7 +337,7 @@ fn could_be_dump(body: &[u8]) -> bool {
     }
 }
 
-/// Where the text begins that `bytes` end with, at `from` at the earliest.
+/// Start of the text at the end of `bytes`, not before `from`.
 fn text_at_end(bytes: &[u8], from: usize) -> usize {
     let rest = bytes.get(from..).unwrap_or_default();
     let is_text = |byte: &u8| matches!(byte, b'\t' | b'\n' | b'\r' | 0x1B | b' '..=b'~');
@@ -346,9 +345,9 @@ fn text_at_end(bytes: &[u8], from: usize) -> usize {
     bytes.len() - text
 }
 
-/// The body of the fuzz target for the sorter, which a test runs too: however the bytes are cut up,
-/// nothing panics, and no byte is lost or given out twice. (Which dumps come out may differ: where there
-/// are few records, what has not come yet can't speak against an end.)
+/// Body of the sorter's fuzz target, which a test also runs: for chunks of any size nothing panics, and no byte is lost
+/// or returned twice. (The dumps may differ: where there are few records, bytes that have not arrived yet can't
+/// contradict an end.)
 pub fn fuzz_sorter(data: &[u8]) {
     let cuts = data.first().map_or(1, |first| usize::from(first % 17) + 1);
     for cut in [cuts, data.len().max(1)] {
@@ -356,7 +355,7 @@ pub fn fuzz_sorter(data: &[u8]) {
         let sent: usize = dumps.iter().map(|dump| dump.as_sent().len()).sum();
         let given = text.len() + sent;
         assert!(
-            // The line end behind a mark may be half, or not be there.
+            // The line end after a mark may be incomplete or missing.
             (data.len()..=data.len() + 2 * dumps.len()).contains(&given),
             "every byte is given out once: {given} of {}",
             data.len()
@@ -364,7 +363,7 @@ pub fn fuzz_sorter(data: &[u8]) {
     }
 }
 
-/// Sorts `data` fed in pieces of `cut` bytes: the text, and the dumps.
+/// Sorts `data`, fed in chunks of `cut` bytes: the text, and the dumps.
 fn sort(data: &[u8], cut: usize) -> (Vec<u8>, Vec<Dump>) {
     let mut sorter = Sorter::default();
     for bytes in data.chunks(cut) {

@@ -1,4 +1,4 @@
-//! The conversation with a target that runs Zephyr's instrumentation subsystem.
+//! A live target that runs Zephyr's instrumentation subsystem.
 
 mod dumping;
 
@@ -13,29 +13,29 @@ use crate::target::Console;
 use crate::transport::{self, Transport};
 use crate::{Address, Cancel, LinkError, ReplyError, Sets, Timeouts};
 
-/// How often a long wait looks at its [`Cancel`] flag.
+/// How often a long wait checks its [`Cancel`] flag.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How many bytes are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How often a command is given before its target is taken for dead.
+/// How often a command is sent before the target is considered dead.
 const ATTEMPTS: u32 = 4;
 
-/// How often it is asked again what could mean several things.
+/// How often a command with an ambiguous answer is repeated.
 const ROUNDS: u32 = 8;
 
-/// How often it is asked before a digit in front of a reply is taken for a part of it.
+/// How many answers are needed before a digit in front of a reply counts as a part of it.
 const SURE: u32 = 3;
 
-/// How long a target is left in peace after it has said that it starts: by then it takes commands.
+/// How long to leave a target alone after it has reported its start: by then it accepts commands.
 const START: Duration = Duration::from_millis(300);
 
-/// Number of unasked dumps after which a question counts as not answered: a target that sends dump
-/// after dump would be waited for without end.
+/// Number of unsolicited dumps after which a command counts as unanswered: the host would wait forever for a target
+/// that sends dump after dump.
 const MOST_UNASKED: usize = 16;
 
-/// What newer firmware lets stand before each command, for a UART that it shares with a shell.
+/// Prefix that newer firmware accepts before each command, for a UART that it shares with a shell.
 const PREFIX: &str = "instr_";
 
 /// Which of the two functions is set.
@@ -48,7 +48,7 @@ pub enum Set {
 }
 
 impl Set {
-    /// The word for it, which is also the command.
+    /// The name, which is also the command.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Trigger => "trigger",
@@ -65,11 +65,11 @@ impl Set {
     }
 }
 
-/// How a reboot went, of which the target answers nothing.
+/// Result of a reboot, to which the target does not reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rebooted {
-    /// Whether the target was heard to start. Without that it only answers again: it was built without
-    /// a banner, or the command did not reach it.
+    /// Whether the target reported its start. Otherwise it only answers again: it was built without a banner, or the
+    /// command did not reach it.
     pub heard: bool,
 }
 
@@ -80,15 +80,15 @@ pub struct Target {
     transport: Box<dyn Transport>,
     sorter: Sorter,
     console: Option<Console>,
-    /// What stands before each command.
+    /// Prefix of each command.
     prefix: &'static str,
     buffer: Vec<u8>,
-    /// When the last bytes came.
+    /// When the last bytes arrived.
     heard: Instant,
 }
 
 impl Target {
-    /// The target at the other end of `transport`, which has shown that it understands text.
+    /// Creates a target at the other end of `transport`, which has shown that it understands text.
     pub(crate) fn over(
         transport: Box<dyn Transport>,
         address: Address,
@@ -107,12 +107,12 @@ impl Target {
         }
     }
 
-    /// Where the target is reached.
+    /// The target's address.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// Takes what came before it was known what it is; whether there was a dump in it.
+    /// Processes bytes received before the protocol was known; returns whether there was a dump in them.
     pub(crate) fn heard_before(&mut self, bytes: &[u8]) -> bool {
         for bytes in bytes.chunks(READ_BYTES) {
             self.sorter.push(bytes);
@@ -123,8 +123,8 @@ impl Target {
         self.sorter.has_dumps()
     }
 
-    /// Whether it answers, be it behind the prefix of newer firmware. Of a target that has not shown yet
-    /// that it understands anything, `hidden`, only that is asked first.
+    /// Checks whether the target answers, with or without the prefix of newer firmware. `hidden`: the target has not
+    /// answered any command yet; then the prefixed command goes first, and the plain one only after an answer.
     pub(crate) fn hello(&mut self, hidden: bool) -> Result<bool, LinkError> {
         let prefixes = if hidden {
             [PREFIX, "", PREFIX]
@@ -143,9 +143,9 @@ impl Target {
             })?;
             match answer {
                 Some(true) => return Ok(true),
-                // Somebody listens who does not know the prefix, or knows nothing without.
+                // Another listener, or a target that accepts commands only in the other form.
                 Some(false) => {}
-                // A target that does not answer the guarded question is not asked the plain one.
+                // A target that does not answer the prefixed command does not get the plain one.
                 None if hidden => return Ok(false),
                 None => {}
             }
@@ -153,11 +153,10 @@ impl Target {
         Ok(false)
     }
 
-    /// Finds out whether the target answers to commands as they are, or behind the prefix of newer
-    /// firmware: for who knows what it is. [`recognise`](crate::Target::recognise) has done so.
+    /// Detects whether the target accepts commands plain or with the prefix of newer firmware: for callers that know
+    /// the protocol. [`recognise`](crate::Target::recognise) does the same.
     ///
-    /// # Errors
-    /// [`LinkError::NoAnswer`], or the connection's.
+    /// # Errors [`LinkError::NoAnswer`], or the connection's.
     pub fn greet(&mut self) -> Result<(), LinkError> {
         let started = Instant::now();
         if self.hello(false)? {
@@ -169,7 +168,7 @@ impl Target {
         })
     }
 
-    /// Asks for a sign of life.
+    /// Checks that the target answers.
     ///
     /// # Errors
     /// [`LinkError::TimedOut`], or the connection's.
@@ -177,19 +176,18 @@ impl Target {
         self.ask("ping", replies::pong)
     }
 
-    /// Asks what the firmware was built to do.
+    /// Requests the features of the firmware.
     ///
-    /// The program can print what looks like the reply, or half a line with a digit at its end before it.
-    /// So what came is compared with what comes the next time, until only one status is in both, or two
-    /// of which the shorter is the end of the longer: no program prints just that digit every time.
+    /// The program can print what looks like the reply, or half a line that ends with a digit before it. The answers to
+    /// repeated commands are therefore compared until they have only one status in common, or two of which the shorter
+    /// is the end of the longer: no program prints just that digit every time.
     ///
     /// # Errors
     /// [`LinkError::TimedOut`], [`LinkError::Protocol`] if it stays ambiguous, or the connection's.
     pub fn status(&mut self) -> Result<Status, LinkError> {
         let mut possible: Vec<Status> = Vec::new();
         for round in 0..ROUNDS {
-            // The first look only waits until there is something; a `pong` then says that nothing more
-            // will come.
+            // This only waits until there is an answer; after a `pong` nothing more of it will arrive.
             self.ask_and_look("status", |text| replies::statuses(text).into_iter().next())?;
             self.send("ping")?;
             let deadline = Instant::now() + self.timeouts.reply;
@@ -200,7 +198,7 @@ impl Target {
             })?;
             let Some((found, pong)) = found else { continue };
             let last = found.last().map_or(0, |(_, range)| range.end);
-            // Of those that end together, the longest is what stands on the line.
+            // Of those with the same end, the longest is the one on the line.
             if let Some((_, reply)) = found.iter().find(|(_, range)| range.end == last) {
                 self.take_reply(reply.clone());
                 self.take_reply(pong.start - reply.end..pong.end - reply.end);
@@ -229,7 +227,7 @@ impl Target {
         })
     }
 
-    /// Asks for trigger and stopper. Addresses are as the target has them: those of Thumb code are odd.
+    /// Requests trigger and stopper. Addresses are the target's: those of Thumb code are odd.
     ///
     /// # Errors
     /// [`LinkError::TimedOut`], or the connection's.
@@ -239,11 +237,10 @@ impl Target {
 
     /// Sets trigger or stopper, and reads it back. `None` disables it.
     ///
-    /// The target has it at once, and over a reboot if it has memory for that ([`Status::retained`]).
+    /// It takes effect at once, and survives a reboot if the target has memory for that ([`Status::retained`]).
     ///
     /// # Errors
-    /// [`LinkError::NotSet`] if the target has another address in the end, [`LinkError::TimedOut`], or
-    /// the connection's.
+    /// [`LinkError::NotSet`] if the target ends up with another address, [`LinkError::TimedOut`], or the connection's.
     pub fn set(&mut self, set: Set, address: Option<Addr>) -> Result<(), LinkError> {
         let wanted = address.map_or(0, |address| address.0);
         let mut digits = format!("0x{wanted:x}");
@@ -254,8 +251,7 @@ impl Target {
             if found == address {
                 return Ok(());
             }
-            // The target reads a signed number and stops at the largest: then the same bits have to be
-            // said as a negative one.
+            // The target parses a signed number and saturates: the same bits then have to be sent as a negative number.
             digits = match (found, wanted) {
                 (Some(Addr(0x7FFF_FFFF)), 0x8000_0000..=0xFFFF_FFFF) => {
                     format!("-0x{:x}", (1 << 32) - wanted)
@@ -273,7 +269,7 @@ impl Target {
         })
     }
 
-    /// Makes the target start again and waits until it answers.
+    /// Restarts the target and waits until it answers.
     ///
     /// # Errors
     /// [`LinkError::TimedOut`] if it does not come back, [`LinkError::Cancelled`], or the connection's.
@@ -283,13 +279,13 @@ impl Target {
         self.print_text();
         self.send("reboot")?;
         let mut heard = false;
-        // While it starts it should not be spoken to: of a command that comes while its UART is being
-        // switched on, only the end would arrive, and an empty line makes it start again.
+        // The host must not send while it starts: only the end of a command would arrive while the UART is being
+        // switched on, and an empty line restarts the target.
         let mut next_ping = Instant::now() + self.timeouts.reply;
         loop {
             match self.receive(deadline.min(next_ping)) {
                 Ok(()) => self.wait_for_dump(&mut |_| {}, cancel),
-                // A serial port over USB goes away while its board reboots.
+                // A serial port over USB disappears while its board reboots.
                 Err(error) if error.is_connection() && Instant::now() < deadline => {
                     heard = true;
                     std::thread::sleep(POLL);
@@ -311,7 +307,7 @@ impl Target {
                 return Ok(Rebooted { heard });
             }
             if let Some((understood, range)) = replies::invalid(text) {
-                // It was damaged on the way, or a `ping` was.
+                // The command was damaged on the line, or a `ping` was.
                 self.take_reply(range);
                 if !understood.ends_with(b"ping") && !heard {
                     self.send("reboot")?;
@@ -335,8 +331,7 @@ impl Target {
         }
     }
 
-    /// Listens for `duration`, or until cancelled, and does nothing else: for console text, and for
-    /// dumps that come unasked.
+    /// Receives console text and unsolicited dumps for `duration`, or until cancelled, without sending anything.
     ///
     /// # Errors
     /// The connection's.
@@ -350,9 +345,9 @@ impl Target {
     }
 }
 
-/// Questions and answers.
+/// Commands and replies.
 impl Target {
-    /// Asks until the answer comes.
+    /// Sends a command until the answer arrives.
     fn ask<T>(
         &mut self,
         command: &str,
@@ -363,7 +358,7 @@ impl Target {
         Ok(answer)
     }
 
-    /// Asks until the answer comes, and leaves it in the text.
+    /// Sends a command until the answer arrives, and leaves the answer in the text.
     fn ask_and_look<T>(
         &mut self,
         command: &str,
@@ -371,7 +366,7 @@ impl Target {
     ) -> Result<Found<T>, LinkError> {
         let started = Instant::now();
         for _ in 0..ATTEMPTS {
-            // What came before belongs to nobody's question.
+            // Text received before is not an answer to this command.
             self.print_text();
             self.send(command)?;
             let deadline = Instant::now() + self.timeouts.reply;
@@ -384,7 +379,7 @@ impl Target {
             })?;
             match answer {
                 Some((Some(answer), range)) => return Ok((answer, range)),
-                // It was damaged on the way: once more.
+                // The command was damaged on the line: repeat it.
                 Some((None, range)) => self.take_reply(range),
                 None => {}
             }
@@ -395,7 +390,7 @@ impl Target {
         })
     }
 
-    /// Waits for what `find` finds, and takes it out of the text.
+    /// Waits until `find` finds something, and removes it from the text.
     fn wait<T>(
         &mut self,
         longest: Duration,
@@ -408,7 +403,7 @@ impl Target {
         }))
     }
 
-    /// Waits for what `find` finds. While a dump comes that nobody asked for, the target can't answer.
+    /// Waits until `find` finds something. The target can't answer while it sends an unsolicited dump.
     fn look<T>(
         &mut self,
         mut deadline: Instant,
@@ -443,7 +438,7 @@ impl Target {
             .map_err(|source| self.disconnected(source))
     }
 
-    /// Waits a little, not beyond `deadline`, for bytes and sorts them.
+    /// Waits briefly, not beyond `deadline`, for bytes and sorts them.
     ///
     /// # Errors
     /// The connection's, and [`LinkError::TooMuch`].
@@ -456,7 +451,7 @@ impl Target {
                 .push(self.buffer.get(..length).unwrap_or_default());
             let surplus = self.sorter.take_surplus();
             self.print(&surplus);
-            // Behind the work on them: on a busy host that is no silence of the target.
+            // After processing: on a busy host the time that takes is not the target's silence.
             self.heard = Instant::now();
         }
         if self.sorter.is_full() {
@@ -474,20 +469,20 @@ impl Target {
         }
     }
 
-    /// Opens the transport again; whether that worked shows at the next use.
+    /// Opens the transport again; the next use shows whether that succeeded.
     fn reopen(&mut self) {
         if let Ok(transport) = transport::open(&self.address, self.timeouts.connect) {
             self.transport = transport;
         }
     }
 
-    /// Takes a reply out of the text; what came before it is the console's.
+    /// Removes a reply from the text and prints the text before it.
     fn take_reply(&mut self, range: std::ops::Range<usize>) {
         let text = self.sorter.take_reply(range);
         self.print(&text);
     }
 
-    /// Gives all text that has come to the console.
+    /// Passes all received text to the console.
     fn print_text(&mut self) {
         let text = self.sorter.take_text();
         self.print(&text);
@@ -501,7 +496,7 @@ impl Target {
 }
 
 impl Drop for Target {
-    /// What has come and was not given on yet is the console's.
+    /// Passes the remaining text to the console.
     fn drop(&mut self) {
         self.print_text();
     }

@@ -1,8 +1,8 @@
-//! The commands of Zephyr's *tracing* subsystem (`CONFIG_TRACING_HANDLE_HOST_CMD`).
+//! Commands of Zephyr's *tracing* subsystem (`CONFIG_TRACING_HANDLE_HOST_CMD`).
 //!
-//! A target that was built to take them sends an endless CTF stream over a UART of its own, from
-//! `enable` to `disable`. It answers neither, and it asks nobody: there is no way to recognise such a
-//! target before it has sent something. An empty line enables it, so that no harm comes of one.
+//! A target that was built with them sends an endless CTF stream over a dedicated UART from `enable` to `disable`. It
+//! answers neither and has no query, so such a target cannot be detected before it has sent something. An empty line
+//! enables it, so sending one does no harm.
 
 use std::io;
 use std::time::{Duration, Instant};
