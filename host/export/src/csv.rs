@@ -1,6 +1,6 @@
-//! Cells of comma-separated values, as RFC 4180 says, with escapes for control characters.
+//! Cells of comma-separated values (RFC 4180), with escapes for control characters.
 
-/// Appends a text, in quotes where it needs them, and with escapes for control characters.
+/// Appends a text, quoted where necessary, with escapes for control characters.
 pub fn cell(out: &mut Vec<u8>, text: &str) {
     let plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'"');
     if text.as_bytes().iter().all(plain) {
@@ -13,7 +13,7 @@ pub fn cell(out: &mut Vec<u8>, text: &str) {
     for character in text.chars() {
         match character {
             '"' => out.extend_from_slice(b"\"\""),
-            // These are plain text in a quoted cell.
+            // Plain text in a quoted cell.
             '\n' | '\t' => out.push(character as u8),
             _ if character.is_control() => {
                 let escape = character.escape_default();

@@ -1,7 +1,8 @@
-//! Which events a format that lists events is given: those in the window that the filter wants.
+//! Event filter for formats that list events: passes the events in the window that the filter selects.
 //!
-//! A format that is read as a trace again is also given what is open when the window begins, as events just before it:
-//! without them what is left could not be understood. They are no records.
+//! A format that can be read as a trace again also gets the calls, switches and other states that are open when the
+//! window begins, as events just before it; without them the truncated trace could not be interpreted. They are not
+//! records.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -19,45 +20,45 @@ use kymo_symbols::Symbols;
 
 use crate::ExportError;
 
-/// Leaves events out.
+/// Drops events outside the window or the selection.
 pub(crate) struct Cut {
     window: Window,
     filter: Filter,
     symbols: Arc<Symbols>,
-    /// Which streams are wanted, by [`StreamId`], as far as they have been asked for.
+    /// Which streams are selected, by [`StreamId`], as far as already decided.
     streams: Vec<Option<bool>>,
-    /// Whether the format is read as a trace again.
+    /// Whether the format can be read as a trace again.
     is_trace: bool,
-    /// What is open before the window.
+    /// State that is open before the window.
     before: Option<Before>,
-    /// Where it has left out what was before and behind.
+    /// Nearest times of events dropped before and after the window.
     bounds: Bounds,
-    /// How many events were given for what was open when the window began.
+    /// Number of events added for what was open when the window began.
     opened: u64,
 }
 
-/// What happened before the window, as far as it is open.
+/// State at the beginning of the window.
 struct Before {
     calls: Calls,
-    /// The calls of which the event is not wanted.
+    /// Open calls whose event is not selected.
     unwanted: HashSet<CallId>,
-    /// Whether anything happened.
+    /// Whether any event came before the window.
     any: bool,
-    /// Whether threads were switched: else the trace tells nothing of who has a processor, and neither must what is left.
+    /// Whether threads were switched. Otherwise the trace does not say which thread has a processor, and neither may
+    /// the truncated one.
     switched: bool,
-    /// Who has the processors.
+    /// Which thread has each processor.
     schedule: Schedule,
-    /// Who could go on and has not got a processor yet, and the event that tells so.
+    /// Threads that are ready and have not got a processor yet, each with the event that reports it.
     ready: BTreeMap<ThreadId, Event>,
-    /// The values that counters have.
+    /// Current values of counters.
     counters: CounterValues,
 }
 
 impl Cut {
-    /// Leaves out what `options` do not ask for. `is_trace`: the format is read as a trace again.
+    /// Creates the filter for `options`. `is_trace`: the format can be read as a trace again.
     ///
-    /// # Errors
-    /// [`ExportError::Selection`] if they ask for what only calls have.
+    /// # Errors [`ExportError::Selection`] if the options select by a property that only calls have.
     pub fn new(
         (format, is_trace): (&'static str, bool),
         info: &TraceInfo,
@@ -97,12 +98,12 @@ impl Cut {
         })
     }
 
-    /// Whether nothing is left out.
+    /// Whether it passes all events.
     pub fn keeps_all(&self) -> bool {
         self.window == Window::default() && self.filter.is_everything()
     }
 
-    /// Adds the events that are wanted to `kept`.
+    /// Adds the selected events to `kept`.
     pub fn take(&mut self, info: &TraceInfo, batch: &Batch, kept: &mut Batch) {
         if let Some(before) = &mut self.before {
             before.calls.learn(info);
@@ -112,7 +113,7 @@ impl Cut {
             let stream = info.stream(row.stream);
             let timeless = stream.is_some_and(|stream| stream.timeless);
             if timeless && self.is_trace {
-                // It happened at no moment.
+                // It has no timestamp.
                 if self.wants(info, event) {
                     kept.push_ref(event);
                 }
@@ -134,12 +135,13 @@ impl Cut {
         }
     }
 
-    /// Where the trace goes on that was cut, and how many events stand for what was open at its beginning.
+    /// Nearest times of dropped events on both sides of the window, and the number of events added for what was open at
+    /// its beginning.
     pub const fn bounds(&self) -> (Bounds, u64) {
         (self.bounds, self.opened)
     }
 
-    /// Takes an event before the window.
+    /// Processes an event before the window.
     fn before(&mut self, info: &TraceInfo, event: EventRef<'_>) {
         let wanted = self.wants(info, event);
         let Some(Before {
@@ -180,7 +182,7 @@ impl Cut {
         });
     }
 
-    /// The window begins: gives what is open, just before it.
+    /// Begins the window: adds what is open, just before it.
     fn open(&mut self, info: &TraceInfo, kept: &mut Batch) {
         let Some(before) = self.before.take() else {
             return;
@@ -191,7 +193,8 @@ impl Cut {
         let just_before = Time(begin.0.saturating_sub(1));
         let rows = before.calls.open_rows(just_before);
         for row in latest_switches(&before.schedule, just_before) {
-            // A thread has its row among those of the calls, unless it seems to have two processors.
+            // A thread's row takes its position among those of the calls, unless the thread seems to have two
+            // processors.
             let place = |it: &Row| (it.kind, it.cpu(), it.thread());
             let is_there = rows.iter().any(|(it, _)| place(it) == place(&row));
             let stream = info.stream(row.stream);
@@ -208,7 +211,7 @@ impl Cut {
                 && let Some(thread) = row.thread()
                 && before.schedule.named_on(machine, row.cpu()) == Some(thread)
             {
-                // No switch is recorded, and none is to be made.
+                // No switch is recorded, and none may be added.
                 row.kind = RowKind::Other;
             }
             let wanted = match call {
@@ -232,13 +235,13 @@ impl Cut {
         for mut event in events {
             let stream = info.stream(event.stream);
             if stream.is_none_or(|stream| stream.thread.is_none() && !stream.without_switches) {
-                // Who woke a thread, or set a counter, need not have the processor any more.
+                // The thread that woke another one, or set a counter, may have lost the processor since.
                 event.thread = None;
             }
             kept.push_event(event);
             self.opened += 1;
         }
-        // What is lost there is lost in the window as well.
+        // Losses there affect the window as well.
         for stream in before.calls.lossy_streams() {
             let mut gap = Row::new(RowKind::Other, just_before, stream);
             gap.record = false;
@@ -261,7 +264,7 @@ impl Cut {
         self.wants(info, EventRef { row, event: None })
     }
 
-    /// Whether an event is wanted, whenever it happened.
+    /// Whether an event is selected, regardless of its time.
     fn wants(&mut self, info: &TraceInfo, seen: EventRef<'_>) -> bool {
         let row = seen.row;
         if !self.wants_stream(info, row.stream) {
@@ -305,7 +308,7 @@ impl Cut {
     }
 }
 
-/// What a CTF trace says in its environment of where it was cut from a longer one, in nanoseconds by its clock.
+/// Environment entries of a CTF trace that report where it was cut from a longer one, in nanoseconds of its clock.
 pub(crate) fn facts(info: &TraceInfo, cut: Bounds) -> Vec<(&'static str, String)> {
     let wall = info.wall_clock.as_ref();
     let first = wall.and_then(|wall| wall.moments().first());
@@ -322,7 +325,8 @@ pub(crate) fn facts(info: &TraceInfo, cut: Bounds) -> Vec<(&'static str, String)
     begin.into_iter().chain(end).chain(hidden).collect()
 }
 
-/// Rows that say who has each processor, or that nobody has it: a thread that had it leaves it then. None is a record.
+/// Rows that state which thread has each processor, or that it is idle: the previous thread leaves it then. None is a
+/// record.
 fn latest_switches(schedule: &Schedule, time: Time) -> Vec<Row> {
     let mut rows = Vec::new();
     for since in schedule.latest_switches() {
@@ -332,7 +336,7 @@ fn latest_switches(schedule: &Schedule, time: Time) -> Vec<Row> {
             row
         };
         let leaves = since.kind == RowKind::SwitchedOut;
-        // That a thread leaves says only together with another one's beginning that threads are switched.
+        // A leaving thread shows that threads are switched only if some other row reports that one was switched in.
         if !leaves || schedule.has_switches() {
             rows.push(row(RowKind::SwitchedIn));
         }
@@ -352,7 +356,7 @@ pub(crate) fn within(window: Window, time: Time) -> bool {
     (window.begin..=window.end).contains(&time)
 }
 
-/// An event together with what is known of its thread and its function.
+/// An event together with its thread and its function.
 struct Asked<'a> {
     event: &'a Event,
     info: &'a TraceInfo,
@@ -376,7 +380,7 @@ impl Asked<'_> {
 
 impl Subject for Asked<'_> {
     fn time(&self) -> Option<Time> {
-        // The window has been checked.
+        // The window has already been checked.
         None
     }
 
@@ -404,7 +408,7 @@ impl Subject for Asked<'_> {
         self.info.identities.thread_space(self.about()?)
     }
 
-    /// A function has the name that is shown, and its address as its value.
+    /// The value of a function is its address; its name is the displayed one.
     fn field(&self, path: &str) -> Option<Operand<'_>> {
         if path == "function"
             && let Some(id) = self.function()

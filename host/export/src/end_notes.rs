@@ -1,11 +1,10 @@
-//! How a call ended, in the words of a timeline.
+//! Notes on how a call ended, for timelines.
 //!
-//! A viewer shows a slice that was closed by inference like any other. What is not certain about it
-//! is said in notes of its end.
+//! A viewer shows a slice whose end was inferred like any other. Notes at its end state what is uncertain.
 
 use kymo_analysis::calls::{End, How};
 
-/// Title of the instant at an exit whose begin is not in the trace. A slice would need a begin.
+/// Title of the instant at an exit whose entry is not in the trace. A slice would need a beginning.
 pub(crate) fn orphan(name: &str) -> String {
     format!("return from {name}")
 }
@@ -13,7 +12,7 @@ pub(crate) fn orphan(name: &str) -> String {
 /// The note of a call that began before the window.
 pub(crate) const CLIPPED: (&str, &str) = ("clipped", "it began before this part of the trace");
 
-/// The notes of an end: what, and why. None if the call returned and nothing is in doubt.
+/// The notes of an end: what happened, and why. None if the call returned and nothing is in doubt.
 pub(crate) fn notes(end: &End) -> impl Iterator<Item = (&'static str, &'static str)> {
     let how = match end.how {
         How::Returned => None,

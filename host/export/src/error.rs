@@ -1,29 +1,29 @@
-//! What can go wrong with an export.
+//! Errors of an export.
 
 use std::io;
 
 use crate::Shape;
 
-/// Why an export is not complete.
+/// Reason why an export is incomplete.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// The destination is not of the format's shape.
+    /// The destination does not have the format's shape.
     #[error("{format} is {expected}, but was to be written to {found}")]
     Shape {
         /// The format.
         format: &'static str,
         /// Its shape.
         expected: Shape,
-        /// That of the destination.
+        /// The destination's shape.
         found: Shape,
     },
-    /// The format lists events, and was asked to select by calls.
+    /// The format lists events, and the selection is by calls.
     #[error("{format} lists events, which cannot be selected by {option}")]
     Selection {
         /// The format.
         format: &'static str,
-        /// What of the selection asks for calls.
+        /// The option that applies only to calls.
         option: &'static str,
     },
     /// Writing failed.

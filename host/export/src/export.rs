@@ -13,18 +13,17 @@ use crate::{Context, Destination, ExportError, Format, Sink, Summary, Takes};
 /// What the user can choose beside the format.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the traced program is called: the name of the process in a timeline, the title of a
-    /// flame graph.
+    /// Name of the traced program: the process name in a timeline, the title of a flame graph.
     pub program: String,
-    /// Whether stacks begin with their thread in the formats that add up stacks; else what all
-    /// threads did is one sum.
+    /// Whether stacks begin with their thread in the formats that add up stacks; otherwise the stacks of all threads
+    /// are added.
     pub thread_roots: bool,
-    /// Which part of the trace: window and selection; and whether to take off what recording took.
+    /// Part of the trace: window and selection; and whether to subtract recording overhead.
     pub replay: replay::Options,
 }
 
 impl Default for Options {
-    /// A program without a name, stacks by thread, and all of the trace.
+    /// Defaults to an unnamed program, stacks by thread, and the whole trace.
     fn default() -> Self {
         Self {
             program: "program".to_owned(),
@@ -34,15 +33,16 @@ impl Default for Options {
     }
 }
 
-/// A trace on its way into another format: [`batch`](Self::batch) by batch, then [`finish`](Self::finish).
+/// Conversion of a trace to another format: [`batch`](Self::batch) by batch, then [`finish`](Self::finish).
 ///
-/// An export that is finished early (because its source failed, say) is a whole file of what came before.
+/// An export that is finished early (for example because its source failed) is a complete file of the events before
+/// that.
 pub struct Export<'a> {
     sink: Box<dyn Sink + 'a>,
     arrange: Arrange,
-    /// What leaves out events that the sink does not look at.
+    /// Drops events that the sink does not process.
     cut: Option<Cut>,
-    /// Events that were not left out.
+    /// Events that were not dropped.
     kept: Batch,
     window: Window,
     summary: Summary,
@@ -58,12 +58,11 @@ impl std::fmt::Debug for Export<'_> {
 }
 
 impl<'a> Export<'a> {
-    /// Begins an export; `info` is what is known of the trace before its first event.
+    /// Begins an export; `info` is the trace's metadata before its first event.
     ///
-    /// # Errors
-    /// [`ExportError::Shape`] if the destination is a file and the format a directory or the other way
-    /// round, [`ExportError::Selection`] if the format lists events and the selection asks for calls,
-    /// [`ExportError::Write`] if the destination can't be written.
+    /// # Errors [`ExportError::Shape`] if the destination is a file and the format a directory or vice versa,
+    /// [`ExportError::Selection`] if the format lists events and the selection is by calls, [`ExportError::Write`] if
+    /// the destination can't be written.
     pub fn new(
         format: &Format,
         info: &TraceInfo,
@@ -81,7 +80,7 @@ impl<'a> Export<'a> {
         let (in_order, cut) = match format.takes {
             Takes::Calls => (true, None),
             Takes::Events { in_order } => {
-                // What can't go back in time is a trace.
+                // A format that can't go back in time can be read as a trace.
                 let cut = Cut::new((format.name, in_order), info, &options.replay, symbols)?;
                 (in_order, Some(cut).filter(|cut| !cut.keeps_all()))
             }
@@ -89,7 +88,7 @@ impl<'a> Export<'a> {
         let context = Context { symbols, options };
         let window = options.replay.window;
         let repairs = in_order && options.replay.repair_clock;
-        // Who rebuilds calls cuts by itself.
+        // Sinks that reconstruct calls apply the window themselves.
         let cuts = match format.takes {
             Takes::Calls => Window::default(),
             Takes::Events { .. } => window,
@@ -104,8 +103,8 @@ impl<'a> Export<'a> {
         })
     }
 
-    /// Takes the next events, in the order of time; `info` is what is known of the trace by now. `false` when
-    /// the window is over: no more events are needed.
+    /// Processes the next events, in time order; `info` is the current metadata. Returns `false` when the window is
+    /// over: no more events are needed.
     ///
     /// # Errors
     /// [`ExportError::Write`] if writing failed.
@@ -117,7 +116,7 @@ impl<'a> Export<'a> {
         Ok(!self.sink.is_complete())
     }
 
-    /// Takes events whose times are right.
+    /// Processes events with corrected times.
     fn take(&mut self, info: &TraceInfo, batch: &Batch) -> Result<(), ExportError> {
         let Some(cut) = &mut self.cut else {
             self.summary.take(batch, self.window);

@@ -1,9 +1,9 @@
-//! What an export is: a [`Format`] says what it is called and opens a [`Sink`], and a sink takes
-//! events batch by batch until it is finished.
+//! Interface of output formats: a [`Format`] names the format and opens a [`Sink`], which receives events batch by
+//! batch until it is finished.
 //!
-//! A format is a value and not a type, so that a command line can list all of them, choose one by
-//! name or by the ending of a file's name, and stay as it is when one is added. Events are pushed into a
-//! sink, so that no format needs to know where they come from or what can go wrong there.
+//! A format is a value and not a type, so that a command line can list all formats and choose one by name or file
+//! extension without a change when one is added. Events are pushed into a sink, so that no format depends on their
+//! source or its errors.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,33 +16,32 @@ use kymo_symbols::Symbols;
 
 use crate::{Options, Summary};
 
-/// One kind of file (or directory) that a trace can be exported to.
+/// An output format: one kind of file (or directory).
 #[derive(Clone, Copy)]
 pub struct Format {
-    /// What the command line calls it.
+    /// Name on the command line.
     pub name: &'static str,
-    /// The endings of its files' names, without the dot, the usual one first; empty where none
-    /// tells the format from others.
+    /// File extensions without the dot, the usual one first; empty if no extension identifies the format.
     pub extensions: &'static [&'static str],
-    /// What it is and what opens it, in a line.
+    /// One-line description: the format and the tool that opens it.
     pub about: &'static str,
-    /// Whether it is one file or a directory of several.
+    /// Whether the output is one file or a directory.
     pub shape: Shape,
-    /// Whether it is for programs alone, and nothing to be shown on a terminal.
+    /// Whether the output is binary and must not be written to a terminal.
     pub binary: bool,
-    /// What a source has to tell of each event.
+    /// Which information a source has to provide for each event.
     pub wanted: Wanted,
-    /// What it makes its file of.
+    /// The input of its sink.
     pub takes: Takes,
-    /// Whether it shows [`Options::program`].
+    /// Whether it uses [`Options::program`].
     pub names_program: bool,
-    /// Whether it heeds [`Options::thread_roots`].
+    /// Whether it uses [`Options::thread_roots`].
     pub merges_threads: bool,
-    /// Begins an export. The trace is what is known of it before the first event.
+    /// Begins an export, with the trace's metadata before the first event.
     pub open: Open,
 }
 
-/// How a [`Format`] begins an export.
+/// Function with which a [`Format`] begins an export.
 pub type Open =
     for<'a> fn(&TraceInfo, Context<'a>, Destination<'a>) -> io::Result<Box<dyn Sink + 'a>>;
 
@@ -56,27 +55,26 @@ impl fmt::Debug for Format {
     }
 }
 
-/// What a [`Format`] makes its file of.
+/// Input of a [`Format`]'s sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Takes {
-    /// Calls: its sink hands all events to a [`Replay`] ([`Context::replay`]), which clips calls at the
-    /// window and leaves out what is not selected. Events that were recorded while a clock was ahead are
-    /// put where they happened before they come to the sink.
+    /// Calls: the sink passes all events to a [`Replay`] ([`Context::replay`]), which clips calls at the window and
+    /// applies the selection. Events that were recorded while a clock was ahead get corrected times before they reach
+    /// the sink.
     Calls,
-    /// Events one by one: its sink gets those that lie in the window and are selected, and no others. A
-    /// selection by what only calls have (functions, depth, duration) is refused.
+    /// Single events: the sink gets those that are selected and in the window, and no others. A selection by properties
+    /// of calls (functions, depth, duration) is refused.
     Events {
-        /// Whether it can't go back in time: then events that were recorded while a clock was ahead are put
-        /// where they happened ([`kymo_analysis::clock_repair`]). Else they have the times that were
-        /// recorded.
+        /// Whether the format requires increasing times: then events that were recorded while a clock was ahead get
+        /// corrected times ([`kymo_analysis::clock_repair`]). Otherwise they keep the recorded times.
         in_order: bool,
     },
 }
 
-/// Whether an export is one file or several.
+/// Whether an export is one file or a directory of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// One file, written from front to end: it may be a pipe.
+    /// One file, written sequentially: it may be a pipe.
     File,
     /// A directory of several files.
     Directory,
@@ -91,12 +89,11 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Where an export goes.
+/// Destination of an export.
 pub enum Destination<'a> {
-    /// Into this; for formats of [`Shape::File`]. It needs no buffer of its own.
+    /// A writer, for formats of [`Shape::File`]. It needs no buffer.
     Writer(Box<dyn Write + 'a>),
-    /// Into files in this directory, which is made if it is not there; for formats of
-    /// [`Shape::Directory`].
+    /// A directory, which is created if missing, for formats of [`Shape::Directory`].
     Directory(&'a Path),
 }
 
@@ -110,7 +107,7 @@ impl fmt::Debug for Destination<'_> {
 }
 
 impl<'a> Destination<'a> {
-    /// What fits here.
+    /// The shape of formats that can be written here.
     pub fn shape(&self) -> Shape {
         match self {
             Self::Writer(_) => Shape::File,
@@ -118,7 +115,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// The writer, where a format of [`Shape::File`] writes. It may cost a system call each time.
+    /// Returns the writer, for a format of [`Shape::File`]. Each write may be a system call.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for a directory.
@@ -129,7 +126,7 @@ impl<'a> Destination<'a> {
         }
     }
 
-    /// The directory, where a format of [`Shape::Directory`] writes.
+    /// Returns the directory, for a format of [`Shape::Directory`].
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for a writer.
@@ -141,7 +138,7 @@ impl<'a> Destination<'a> {
     }
 }
 
-/// The error of a destination that is not of the format's shape.
+/// The error of a destination that does not have the format's shape.
 fn mismatch(expected: Shape) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
@@ -149,20 +146,20 @@ fn mismatch(expected: Shape) -> io::Error {
     )
 }
 
-/// What every sink may look at, beside the trace.
+/// Input of every sink beside the trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The names of functions.
     pub symbols: &'a Arc<Symbols>,
-    /// What the user wants.
+    /// The user's options.
     pub options: &'a Options,
 }
 
 impl Context<'_> {
-    /// The replay that the user asks for, for a sink that takes [calls](Takes::Calls).
+    /// Creates the replay according to the options, for a sink that takes [calls](Takes::Calls).
     pub fn replay(&self, info: &TraceInfo) -> Replay {
         let options = replay::Options {
-            // An export does that before its sink sees anything.
+            // The export does this before the sink gets events.
             repair_clock: false,
             ..self.options.replay.clone()
         };
@@ -170,20 +167,20 @@ impl Context<'_> {
     }
 }
 
-/// An export that is being written.
+/// Writer of an export in one format.
 pub trait Sink {
-    /// Takes the next events; `info` is what is known of the trace by now.
+    /// Processes the next events; `info` is the current metadata.
     ///
     /// # Errors
     /// Those of writing.
     fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()>;
 
-    /// Whether it needs no more events: the window is over.
+    /// Whether it needs no more events, because the window is over.
     fn is_complete(&self) -> bool {
         false
     }
 
-    /// Completes the export, and adds to the summary what only this format can tell.
+    /// Completes the export, and adds the counts that only this format knows to the summary.
     ///
     /// # Errors
     /// Those of writing.

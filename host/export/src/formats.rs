@@ -50,8 +50,8 @@ impl Formats {
         }
     }
 
-    /// These and another one. It takes the place of one of the same name; an ending of files' names that it
-    /// shares with one before is that one's.
+    /// Adds a format. It replaces one of the same name; a file extension that two formats share belongs to the earlier
+    /// one.
     #[must_use]
     pub fn with(mut self, format: &'static Format) -> Self {
         match self.list.iter_mut().find(|known| known.name == format.name) {
@@ -71,7 +71,7 @@ impl Formats {
         self.iter().find(|format| format.name == name)
     }
 
-    /// The format whose files end so. A format whose ending says nothing is found by its name only.
+    /// The format with this file extension. A format without extensions is found only by its name.
     pub fn by_path(&self, path: &Path) -> Option<&'static Format> {
         let extension = path.extension()?.to_str()?;
         self.iter()

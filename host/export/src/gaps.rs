@@ -1,8 +1,8 @@
-//! How long gaps last in a timeline.
+//! Duration of gaps in a timeline.
 //!
-//! A [`Gap`] has the time of the last event before a loss and no length; a viewer shows the stretch of time
-//! about which nothing is known. It ends at the next event of the stream. Several gaps can begin at one
-//! event. A selection of calls does not change gaps, so they are found in the events themselves.
+//! A [`Gap`] has the time of the last event before a loss and no length; a viewer shows the whole interval without
+//! information. It ends at the next event of the stream. Several gaps can begin at one event. A selection of calls does
+//! not change gaps, so they are found in the events themselves.
 
 use kymo_analysis::replay::Window;
 use kymo_event::{
@@ -11,7 +11,7 @@ use kymo_event::{
 
 use crate::cut::within;
 
-/// So many gaps before the window are kept at most that may reach into it.
+/// Greatest number of stored gaps that began before the window and may extend into it.
 const KEPT: usize = 64;
 
 /// The gaps of a trace.
@@ -19,35 +19,35 @@ pub(crate) struct Gaps {
     window: Window,
     /// Which gaps are shown, by stream and processor.
     filter: Filter,
-    /// How many gaps each stream is in that is in any.
+    /// Number of open gaps of each stream that has any.
     open: Vec<(StreamId, usize)>,
     /// Gaps before the window that have not ended.
     before: Vec<Event>,
     /// The time of the last event.
     last: Time,
-    /// How many gaps that may reach into the window had no place.
+    /// Number of gaps that may extend into the window and were dropped because `before` was full.
     pub left_out: u64,
 }
 
-/// What a gap means for a timeline.
+/// A gap's effect on a timeline.
 pub(crate) enum GapStep<'a> {
-    /// It begins, or is an instant if nothing is lost in it.
+    /// A gap begins, or is an instant if nothing is lost in it.
     Gap {
         /// The event.
         event: &'a Event,
-        /// What it is.
+        /// Its gap.
         gap: &'a Gap,
-        /// When it begins: the window may begin later than the gap.
+        /// Beginning of the interval: the window may begin later than the gap.
         time: Time,
         /// Whether it has a length, because something is lost in it.
         lost: bool,
     },
-    /// The latest one of a stream ends.
+    /// The latest gap of a stream ends.
     End(StreamId, Time),
 }
 
 impl Gaps {
-    /// Of those in a window, the ones that a filter wants.
+    /// Creates the tracker for the gaps in a window that a filter selects.
     pub fn new(window: Window, filter: &Filter) -> Self {
         Self {
             window,
@@ -59,7 +59,7 @@ impl Gaps {
         }
     }
 
-    /// Looks for gaps, and for what ends them.
+    /// Finds gaps and the events that end them.
     pub fn take(&mut self, info: &TraceInfo, batch: &Batch, out: &mut impl FnMut(GapStep<'_>)) {
         // Most batches have no gap, and this runs for every event.
         let none = self.open.is_empty() && self.before.is_empty();
@@ -69,7 +69,7 @@ impl Gaps {
         }
         for row in batch.rows() {
             if row.time > self.window.end {
-                // What is open then is open to the end of the window.
+                // Gaps that are open then extend to the end of the window.
                 self.last = self.window.end;
                 break;
             }
@@ -126,7 +126,7 @@ impl Gaps {
         }
     }
 
-    /// An event that is no gap ends those of its stream.
+    /// Ends the gaps of a stream at an event that is not a gap.
     fn other(&mut self, stream: StreamId, time: Time, out: &mut impl FnMut(GapStep<'_>)) {
         if time < self.window.begin {
             return self.before.retain(|gap| gap.stream != stream);
@@ -140,7 +140,7 @@ impl Gaps {
         }
     }
 
-    /// Shows the gaps from before the window that reach into it.
+    /// Emits the gaps from before the window that extend into it.
     fn begin_window(&mut self, out: &mut impl FnMut(GapStep<'_>)) {
         for event in std::mem::take(&mut self.before) {
             if let EventKind::Gap(gap) = &event.kind {
@@ -155,7 +155,7 @@ impl Gaps {
         }
     }
 
-    /// Ends the gaps that nothing has ended: with the last event.
+    /// Ends open gaps at the last event.
     pub fn finish(&mut self, out: &mut impl FnMut(GapStep<'_>)) {
         self.open.sort_unstable();
         for (stream, count) in std::mem::take(&mut self.open) {

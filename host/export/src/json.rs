@@ -1,11 +1,11 @@
-//! JSON, written member by member to the end of a buffer: the one writer of all that Kymo writes in JSON.
+//! Streaming JSON writer: appends members to a buffer. Everything that Kymo writes in JSON uses it.
 //!
-//! Kymo's objects are many and written once, so there is no tree of values: an [`Object`] appends to a
-//! `Vec<u8>`, which cannot fail and which its owner hands on when it is full. Members keep the order of the code,
-//! so the same trace always gives the same bytes. What can be a value is [`Json`].
+//! Kymo writes many objects, each once, so there is no tree of values: an [`Object`] appends to a `Vec<u8>`, which
+//! cannot fail and which its owner flushes when it is full. Members keep the order of the code, so the same trace
+//! always gives the same bytes. [`Json`] is the trait of values.
 //!
-//! Text is escaped as JSON demands, and so are the control characters that JSON allows (DEL and
-//! U+0080 to U+009F): no name out of a trace reaches a terminal as a command to it.
+//! Text is escaped as JSON requires, and so are the control characters that JSON allows (DEL and U+0080 to U+009F), so
+//! that no name from a trace can send control sequences to a terminal.
 //!
 //! ```
 //! use kymo_export::json::{Object, list};
@@ -28,7 +28,7 @@
 
 use kymo_event::{Addr, Cpu, Duration, Field, Irq, StreamId, Tid, Time, Value};
 
-/// An object that is being written. [`end`](Self::end) closes it.
+/// An object being written. [`end`](Self::end) closes it.
 #[derive(Debug)]
 pub struct Object<'a> {
     out: &'a mut Vec<u8>,
@@ -66,7 +66,7 @@ impl<'a> Object<'a> {
         self
     }
 
-    /// Adds a member whose value is what `write` appends: one whole JSON value.
+    /// Adds a member whose value `write` appends: one complete JSON value.
     pub fn with(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         self.name(name);
         write(self.out);
@@ -91,7 +91,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// What can be written as a JSON value.
+/// Types that can be written as a JSON value.
 pub trait Json {
     /// Appends the value.
     fn write(&self, out: &mut Vec<u8>);
@@ -104,7 +104,7 @@ impl<T: Json + ?Sized> Json for &T {
     }
 }
 
-/// `null` for nothing.
+/// `null` for `None`.
 impl<T: Json> Json for Option<T> {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
@@ -162,7 +162,7 @@ impl Json for i64 {
     }
 }
 
-/// Numbers that are written as a wider one is.
+/// Implements [`Json`] by conversion to a wider number.
 macro_rules! as_wider {
     ($($type:ty as $wider:ty),*) => {$(
         impl Json for $type {
@@ -176,7 +176,7 @@ macro_rules! as_wider {
 
 as_wider!(u8 as u64, u16 as u64, u32 as u64, usize as u64, i32 as i64);
 
-/// The numbers of the event model, as numbers: addresses too.
+/// Writes the numbers of the event model as numbers, including addresses.
 macro_rules! as_inner {
     ($($type:ty),*) => {$(
         impl Json for $type {
@@ -190,16 +190,16 @@ macro_rules! as_inner {
 
 as_inner!(Time, Duration, Cpu, Tid, Irq, Addr, StreamId);
 
-/// `null` for what is not a number, as JSON has none for it.
+/// `null` for NaN and infinities, which JSON cannot represent.
 impl Json for f64 {
     fn write(&self, out: &mut Vec<u8>) {
-        // Neither a `Vec` nor a number can fail here.
+        // Writing a number to a `Vec` cannot fail.
         let _ = serde_json::to_writer(out, self);
     }
 }
 
-/// Numbers as numbers, bytes as a string of hexadecimal digits, and the real numbers that JSON does
-/// not have as text (`"NaN"`, `"inf"`): nothing of an event is lost.
+/// Numbers as numbers, bytes as a string of hexadecimal digits, and the real numbers that JSON does not have as text
+/// (`"NaN"`, `"inf"`), so that no information is lost.
 impl Json for Value {
     fn write(&self, out: &mut Vec<u8>) {
         match self {
@@ -262,7 +262,7 @@ const PAIRS: [u8; 200] = {
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Appends a number in decimal. The formatting of the standard library takes several times as long.
+/// Appends a number in decimal, several times as fast as the standard library's formatting.
 #[inline]
 pub fn number(out: &mut Vec<u8>, mut number: u64) {
     if number < 10 {
@@ -287,7 +287,7 @@ pub fn number(out: &mut Vec<u8>, mut number: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// What a byte of a text becomes: itself for 0, [`LONG`] for `\u00xx`, else a backslash and this.
+/// Escape of each byte: 0 for none, [`LONG`] for `\u00xx`, else the character after the backslash.
 const ESCAPES: [u8; 256] = {
     let mut escapes = [0; 256];
     let mut control = 0;
@@ -307,14 +307,13 @@ const ESCAPES: [u8; 256] = {
     escapes
 };
 
-/// In [`ESCAPES`]: by its number.
+/// In [`ESCAPES`]: escaped as `\u00xx`.
 const LONG: u8 = b'u';
 
-/// In [`ESCAPES`]: the first of the two bytes of U+0080 to U+00BF, of which the lower half are control
-/// characters.
+/// In [`ESCAPES`]: the first of the two bytes of U+0080 to U+00BF, whose lower half are control characters.
 const LEAD: u8 = 1;
 
-/// Appends a text in quotes.
+/// Appends a quoted text.
 #[inline]
 pub fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
@@ -327,7 +326,7 @@ pub fn string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
 }
 
-/// Appends a text some of which has to be escaped.
+/// Appends a text that needs escapes.
 #[cold]
 fn escaped(out: &mut Vec<u8>, bytes: &[u8]) {
     let mut bytes = bytes.iter().copied().peekable();

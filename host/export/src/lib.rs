@@ -1,13 +1,13 @@
-//! Kymo's events as files for other tools.
+//! Exports of Kymo's traces to other tools' file formats.
 //!
-//! A trace is worth more in the tool that one knows: a timeline in Perfetto, a flame graph in a
-//! browser, a spreadsheet, or any reader of CTF. Each [`Format`] is one module here and one line
-//! of [`Formats`]; an [`Export`] takes a trace batch by batch and writes it in one.
+//! Users can view a trace in a tool that they know: a timeline in Perfetto, a flame graph in a browser, a spreadsheet,
+//! or any reader of CTF. Each [`Format`] is one module and one line of [`Formats`]; an [`Export`] writes a trace batch
+//! by batch in one of them.
 //!
-//! All of them stream: memory grows with the traced program (its threads, depth and functions;
-//! for the two that add up stacks, with the number of different stacks), never with the trace.
-//! What a format can't say is not dropped in silence: it is annotated in the file where the format
-//! has room for that, and counted in the [`Summary`] in any case.
+//! All of them stream: memory grows with the traced program (its threads, depth and functions; for the two that add up
+//! stacks, with the number of different stacks), never with the length of the trace. Information that a format can't
+//! represent is never dropped silently: it is annotated in the file where the format allows that, and always counted in
+//! the [`Summary`].
 //!
 //! ```
 //! use std::sync::Arc;
@@ -16,7 +16,7 @@
 //! use kymo_export::{Destination, Export, Formats, Options};
 //! use kymo_symbols::Symbols;
 //!
-//! // What a source tells.
+//! // The metadata and events of a source.
 //! let mut info = TraceInfo::default();
 //! let space = info.identities.add_space(Space::default());
 //! let function = info.identities.function_at(space, Addr(0x1000));
@@ -45,7 +45,7 @@
 //! ```
 //!
 //! # Formats of other crates
-//! A format is a value: another crate makes one of its own [`Sink`] and adds it to the list that it gives its
+//! A format is a value: another crate defines one with its own [`Sink`] and adds it to the list that it offers its
 //! users. This one writes how often each function is called:
 //!
 //! ```

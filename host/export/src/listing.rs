@@ -12,14 +12,14 @@ use kymo_event::{
 use crate::format::Context;
 use crate::names::Names;
 
-/// Makes records of events.
+/// Builds records of events.
 pub(crate) struct Listing<'a> {
     names: Names<'a>,
-    /// The fields of the event at hand that its source does not have.
+    /// Fields of the current event that its source does not have.
     more: Vec<Field>,
 }
 
-/// An event with all that its source says, and where that is missing, with what it means.
+/// The event with all of its source's fields, or, without those, with its meaning.
 pub(crate) fn whole(seen: EventRef<'_>) -> Cow<'_, Event> {
     match seen.event {
         Some(event) => Cow::Borrowed(event),
@@ -28,7 +28,7 @@ pub(crate) fn whole(seen: EventRef<'_>) -> Cow<'_, Event> {
 }
 
 impl<'a> Listing<'a> {
-    /// Knows the names that are known beforehand.
+    /// Creates the builder, with the names that are known beforehand.
     pub fn new(context: Context<'a>) -> Self {
         Self {
             names: Names::new(context),
@@ -36,15 +36,14 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// The name of the function that an event enters or leaves.
+    /// The name of the function that an event enters or exits.
     pub fn function(&mut self, info: &TraceInfo, event: &Event) -> Option<&str> {
         let function = event.kind.function()?;
         Some(self.names.name(info, Callee::Function(function)))
     }
 
-    /// What an event says: the fields of its source as they stand there, then what else it is known to
-    /// mean, and where there are several spaces, which it is of. The names of functions and markers are not
-    /// among them.
+    /// The event's fields: first those of its source, unchanged, then its further meaning, and its spaces if the trace
+    /// has several. The names of functions and markers are not among them.
     pub fn fields<'e>(
         &'e mut self,
         info: &TraceInfo,
@@ -58,13 +57,13 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// The name of the event's thread, as far as the trace has recorded it by now.
+/// The name of the event's thread, as recorded so far.
 pub(crate) fn thread_name<'i>(info: &'i TraceInfo, event: &Event) -> Option<&'i str> {
     info.identities.thread_name(event.thread?)
 }
 
-/// The names of the spaces that an event is of, where the trace has several: `space` is that of the
-/// function or interrupt that it names, `thread_space` that of its thread if it is another one.
+/// Adds the names of the event's spaces, if the trace has several: `space` is that of the function or interrupt that it
+/// names, `thread_space` that of its thread if it is another one.
 fn spaces(info: &TraceInfo, event: &Event, fields: &mut Vec<Field>) {
     let identities = &info.identities;
     if identities.spaces().len() < 2 {
@@ -90,7 +89,7 @@ fn spaces(info: &TraceInfo, event: &Event, fields: &mut Vec<Field>) {
     }
 }
 
-/// What an event means, as fields.
+/// Adds an event's meaning as fields.
 fn meaning(identities: &Identities, kind: &EventKind, fields: &mut Vec<Field>) {
     let hex = |name: &'static str, value| Field::new(name, Value::Hex(value));
     let address = |function: FunctionId| {
@@ -150,7 +149,7 @@ fn meaning(identities: &Identities, kind: &EventKind, fields: &mut Vec<Field>) {
     }
 }
 
-/// What a gap says, in numbers as far as there are any, and in words.
+/// A gap's content as fields: numbers, where known, and text.
 pub(crate) fn gap_fields(info: &TraceInfo, event: &Event, gap: &Gap) -> Vec<Field> {
     let mut fields = Vec::new();
     let number = |name: &'static str, value: Option<u64>| {

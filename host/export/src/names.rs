@@ -1,7 +1,7 @@
-//! What the called functions and interrupts are called in an export.
+//! Table of the names of called functions and interrupts in an export.
 //!
-//! A name is looked up once and numbered: exports that intern names need a number anyway, and the
-//! others save the lookup in the symbols for every call. What is called indexes a table.
+//! Each name is looked up once and numbered: exports that intern names need a number anyway, and the others save the
+//! symbol lookup for every call. The tables are indexed by callee.
 
 use std::collections::HashMap;
 
@@ -12,24 +12,24 @@ use kymo_symbols::{Location, Symbols};
 
 use crate::format::Context;
 
-/// The number of a name; counted from 0 in the order of first use.
+/// The number of a name, from 0 in the order of first use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct NameId(pub u32);
 
 impl NameId {
-    /// No name has been asked for.
+    /// Not looked up yet.
     const NONE: Self = Self(u32::MAX);
 
-    /// As an index into a table by names.
+    /// The index in a table by names.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// The names of what is called.
+/// Names of callees.
 pub(crate) struct Names<'a> {
     symbols: &'a Symbols,
-    /// Whether to look up where functions stand in the source.
+    /// Whether to look up source locations of functions.
     with_sources: bool,
     /// By [`FunctionId`].
     functions: Vec<NameId>,
@@ -37,18 +37,18 @@ pub(crate) struct Names<'a> {
     interrupts: Vec<NameId>,
     unknown: NameId,
     names: Vec<Name>,
-    /// The names of functions, each with the space of the first function that has it.
+    /// The names of functions, each with the space of the first function of this name.
     spaces: HashMap<Box<str>, SpaceId>,
 }
 
-/// What is known of something that is called.
+/// Name and source location of a callee.
 struct Name {
     text: Box<str>,
     source: Option<Location>,
 }
 
 impl<'a> Names<'a> {
-    /// No names yet; `context` tells where they come from.
+    /// Creates an empty table; `context` provides the symbols.
     pub fn new(context: Context<'a>) -> Self {
         Self {
             symbols: context.symbols,
@@ -61,7 +61,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The same for formats that tell where functions stand in the source.
+    /// As [`new`](Self::new), for formats that show source locations of functions.
     pub fn with_sources(context: Context<'a>) -> Self {
         Self {
             with_sources: true,
@@ -120,13 +120,13 @@ impl<'a> Names<'a> {
         self.get(id)
     }
 
-    /// Where the function of this number begins in the source, if that was asked for and is known.
+    /// The source location of the function with this number, if requested and known.
     #[inline]
     pub fn source(&self, id: NameId) -> Option<&Location> {
         self.names.get(id.index())?.source.as_ref()
     }
 
-    /// Looks whether an interrupt has another name by now, which holds for activations from here on.
+    /// Updates the name of an interrupt, for activations from here on.
     pub fn update_interrupt(&mut self, info: &TraceInfo, id: InterruptId) {
         let known = self.interrupts.get(id.0 as usize).copied();
         let known = known.filter(|known| *known != NameId::NONE);
@@ -136,8 +136,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The symbols know best, then the trace itself; where neither does, the address stands for
-    /// the name. A function of another space than that of the first one of its name has its space beside it.
+    /// Name from the symbols, else from the trace, else the address. A function of another space than the first one of
+    /// this name is shown with its space.
     fn function(&mut self, info: &TraceInfo, id: FunctionId) -> String {
         let Some(function) = info.identities.function(id) else {
             return "(unknown function)".to_owned();
@@ -157,7 +157,7 @@ impl<'a> Names<'a> {
     }
 
     fn add(&mut self, text: String, source: Option<Location>) -> NameId {
-        // As many names as a u32 counts would need more memory than a machine has.
+        // More names than a `u32` counts would need more memory than a machine has.
         let id = NameId(u32::try_from(self.names.len()).unwrap_or(u32::MAX));
         self.names.push(Name {
             text: text.into(),
@@ -167,7 +167,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Puts a name into a table.
+/// Stores a name in a table.
 fn put(table: &mut Vec<NameId>, index: u32, name: NameId) {
     let index = index as usize;
     if table.len() <= index {

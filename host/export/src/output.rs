@@ -1,19 +1,19 @@
-//! Bytes on their way to a file.
+//! Output buffer of file formats.
 
 use std::io::{self, Write};
 
-/// Bytes are handed on when so many wait.
+/// Number of buffered bytes from which on they are written.
 pub(crate) const FULL: usize = 1 << 16;
 
-/// A buffer in front of a writer: a format appends to it, and it is handed on when it is full.
+/// Buffer before a writer: a format appends to it, and it is written when it is full.
 pub(crate) struct Output<'a> {
     out: Box<dyn Write + 'a>,
-    /// What waits.
+    /// Buffered bytes.
     pub bytes: Vec<u8>,
 }
 
 impl<'a> Output<'a> {
-    /// An empty buffer in front of `out`.
+    /// Creates an empty buffer before `out`.
     pub fn new(out: Box<dyn Write + 'a>) -> Self {
         Self {
             out,
@@ -21,7 +21,7 @@ impl<'a> Output<'a> {
         }
     }
 
-    /// Hands on what waits if it is enough.
+    /// Writes the buffered bytes if there are enough.
     #[inline]
     pub fn check(&mut self) -> io::Result<()> {
         if self.bytes.len() >= FULL {
@@ -36,7 +36,7 @@ impl<'a> Output<'a> {
         Ok(())
     }
 
-    /// Hands on everything.
+    /// Writes all buffered bytes.
     pub fn finish(&mut self) -> io::Result<()> {
         self.write()?;
         self.out.flush()

@@ -1,5 +1,4 @@
-//! The processes into which timeline formats group tracks: one for each space that threads or
-//! interrupts are of.
+//! Processes into which timeline formats group tracks: one for each space of threads or interrupts.
 
 use std::collections::{HashMap, HashSet};
 
@@ -7,33 +6,33 @@ use kymo_event::{SpaceId, Tid, TraceInfo};
 
 use kymo_analysis::titles::{self, LARGEST_OWN};
 
-/// The first number of those that no thread is given.
+/// First of the process numbers that no thread has.
 const FIRST_BEYOND: u32 = 1 << 30;
 
-/// The processes that are shown.
+/// The displayed processes.
 #[derive(Debug, Default)]
 pub(crate) struct Processes {
-    /// The number of each, by [`SpaceId`]; 0 for those that are not shown.
+    /// Process number of each space, by [`SpaceId`]; 0 if not displayed.
     numbers: Vec<u32>,
-    /// The number of each process that only counters are of, by its machine and its number there.
+    /// Process number of each process that has only counters, by its machine and its number there.
     counted: HashMap<(SpaceId, u64), u32>,
     taken: HashSet<u32>,
-    /// The number from which on those that no thread is given are looked for.
+    /// Next candidate for a process number that no thread has.
     beyond: u32,
     first: Option<u32>,
 }
 
-/// A process that is shown for the first time.
+/// A process that is displayed for the first time.
 pub(crate) struct New {
     /// Its name.
     pub name: String,
-    /// Whether it is the first of all.
+    /// Whether it is the first process.
     pub first: bool,
 }
 
 impl Processes {
-    /// The number of the process of a space, and what it is if it is new. `program` is its name where there is
-    /// one space.
+    /// Returns the process number of a space, and the process if it is new. `program` is its name if there is only one
+    /// space.
     pub fn show(&mut self, info: &TraceInfo, program: &str, space: SpaceId) -> (u32, Option<New>) {
         if let Some(number) = self.get(space) {
             return (number, None);
@@ -61,8 +60,9 @@ impl Processes {
         (number, Some(New { name, first }))
     }
 
-    /// The number of a process that counters are of, as its machine numbers it, and what it is if it is new. `own`: it is that
-    /// number, if it is free; else no number that a thread could have: Perfetto would take the thread for one of this process.
+    /// Returns the number of a process with counters, given by its number on its machine, and the process if it is new.
+    /// `own`: it gets that number if it is free; else a number that no thread can have, because Perfetto would assign
+    /// the thread to this process.
     pub fn show_counted(
         &mut self,
         info: &TraceInfo,
@@ -82,7 +82,8 @@ impl Processes {
         self.counted.insert((machine, pid), number);
         self.first.get_or_insert(number);
         let threads = &info.identities.threads();
-        // Threads of processes have spaces of their own; of several machines, which one those are of is not known here.
+        // Threads of processes have spaces of their own; with several machines, it is unknown here to which one such a
+        // space belongs.
         let is_here = |space| space == machine || !info.has_machines();
         let main = threads
             .iter()
@@ -95,14 +96,14 @@ impl Processes {
         (number, Some(New { name, first: false }))
     }
 
-    /// A number from `least` on that is free.
+    /// A free number from `least` on.
     fn free(&mut self, least: u32) -> u32 {
         // There are fewer processes than numbers.
         let free = (least..=u32::MAX).find(|number| self.taken.insert(*number));
         free.unwrap_or(u32::MAX)
     }
 
-    /// The number of the process of a space, if it is shown.
+    /// The process number of a space, if it is displayed.
     #[inline]
     pub fn get(&self, space: SpaceId) -> Option<u32> {
         let number = *self.numbers.get(space.0 as usize)?;
@@ -110,7 +111,7 @@ impl Processes {
     }
 }
 
-/// Whether the threads and interrupts that are known by now are of several spaces.
+/// Whether the threads and interrupts known so far belong to several spaces.
 fn has_several(info: &TraceInfo) -> bool {
     let threads = info.identities.threads().iter().map(|it| it.space);
     let interrupts = info.identities.interrupts().iter().map(|it| it.space);

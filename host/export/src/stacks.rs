@@ -1,7 +1,7 @@
-//! Stacks of calls, added up: what flame graphs and folded files are made of.
+//! Summed call stacks, for flame graphs and folded files.
 //!
-//! They are those of the [call tree](kymo_analysis::call_tree), with the time that their innermost call itself took.
-//! Names are looked up at the end, so one that comes late holds for all.
+//! The stacks are those of the [call tree](kymo_analysis::call_tree), with the self time of their innermost call. Names
+//! are looked up at the end, so a name that arrives late applies to all stacks.
 
 use std::io;
 
@@ -16,10 +16,10 @@ use crate::format::Context;
 use crate::names::Names;
 use crate::tracks::Tracks;
 
-/// What stands for all calls that are deeper than the tree.
+/// Frame for all calls that are deeper than the tree.
 const DEEPER: &str = "(deeper calls)";
 
-/// The tree of stacks, while events come in.
+/// The tree of stacks while it is built.
 pub(crate) struct Stacks<'a> {
     replay: Replay,
     complete: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Stacks<'a> {
 }
 
 impl<'a> Stacks<'a> {
-    /// No stacks yet.
+    /// Creates an empty tree.
     pub fn new(info: &TraceInfo, context: Context<'a>) -> Self {
         Self {
             replay: context.replay(info),
@@ -40,7 +40,7 @@ impl<'a> Stacks<'a> {
         }
     }
 
-    /// Takes the next events.
+    /// Processes the next events.
     pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) {
         let mut growing = Growing {
             tree: &mut self.tree,
@@ -55,7 +55,7 @@ impl<'a> Stacks<'a> {
         self.complete
     }
 
-    /// Takes the end of the trace.
+    /// Processes the end of the trace.
     pub fn finish(&mut self, info: &TraceInfo, summary: &mut Summary) {
         let mut growing = Growing {
             tree: &mut self.tree,
@@ -66,12 +66,12 @@ impl<'a> Stacks<'a> {
         summary.count_calls(&self.replay);
     }
 
-    /// Gives every stack that took time to `line`: its frames, outermost first, separated by
-    /// semicolons, and its nanoseconds. Stacks with the same beginning come together, and the order
-    /// is that of the names, whatever the order in the trace.
+    /// Passes every stack with a time to `line`: its frames, outermost first, separated by semicolons, and its
+    /// nanoseconds. Stacks with a common prefix are adjacent, in the order of the names, whatever the order in the
+    /// trace.
     ///
-    /// A call that with all that it called took less than one part in `parts` of the whole is not
-    /// given, and its time is that of its caller, if it has one; with 0, all are given.
+    /// A call whose total time is less than one part in `parts` of the whole is omitted, and its time is added to its
+    /// caller's, if it has one; 0 omits none.
     ///
     /// # Errors
     /// Those of `line`.
@@ -88,8 +88,7 @@ impl<'a> Stacks<'a> {
         let total = |id: NodeId| totals.get(id as usize).map_or(0, |total| total.0);
         let smallest = total(ROOT).checked_div(parts).unwrap_or(0);
         let mut path = String::new();
-        // Not by recursion: stacks can be deeper than ours. Each entry is a node and how much of
-        // the path stands above it.
+        // Iterative, because stacks can be deeper than ours. Each entry is a node and the length of the path above it.
         let mut rest = vec![(ROOT, 0)];
         while let Some((id, above)) = rest.pop() {
             let node = tree.node(id);
@@ -101,7 +100,7 @@ impl<'a> Stacks<'a> {
                 }
                 path.push_str(frame);
             }
-            // An outermost call has no caller that could take its time.
+            // An outermost call has no caller to which its time could be added.
             let above_all = matches!(node.frame, Frame::Root | Frame::Space(_));
             let keep = |id: &&NodeId| total(**id) >= smallest || above_all;
             let (mut children, small): (Vec<NodeId>, Vec<NodeId>) =
@@ -118,7 +117,7 @@ impl<'a> Stacks<'a> {
         Ok(())
     }
 
-    /// How every node is shown, by [`NodeId`]; with nothing for those that are not.
+    /// The label of every node, by [`NodeId`]; empty for omitted ones.
     fn frame_names(&mut self, info: &TraceInfo) -> Vec<String> {
         let (nodes, tracks, names) = (self.tree.nodes(), &mut self.tracks, &mut self.names);
         let spaces = nodes
@@ -134,8 +133,8 @@ impl<'a> Stacks<'a> {
             Frame::Call(callee) => names.name(info, callee).to_owned(),
             Frame::Deeper => DEEPER.to_owned(),
         });
-        // Semicolons and line feeds mean something in the format; other control characters are a danger to
-        // terminals, and no XML.
+        // Semicolons and line feeds are syntax of the format; other control characters are dangerous to terminals and
+        // invalid in XML.
         let special = |c: char| c == ';' || c.is_control();
         let plain = |c: char| match c {
             ';' => ':',
@@ -151,7 +150,7 @@ impl<'a> Stacks<'a> {
     }
 }
 
-/// A tree that takes steps, and the tracks that it has.
+/// Builds a tree from steps, with its tracks.
 struct Growing<'t> {
     tree: &'t mut CallTree,
     tracks: &'t mut Tracks,

@@ -1,7 +1,7 @@
-//! What became of a trace on its way into another tool's file.
+//! Counts of what an export wrote, changed and omitted.
 //!
-//! Another tool's file can seldom say all that a trace says, and a viewer shows a repaired call
-//! much like a whole one. So every export also returns numbers, for the command line to show.
+//! Other tools' formats can rarely represent everything in a trace, and a viewer shows a repaired call much like a
+//! complete one. Every export therefore also returns counts, for the command line to show.
 
 use kymo_analysis::clock_repair::ClockRepairCounts;
 use kymo_analysis::replay::{Replay, Window};
@@ -9,53 +9,53 @@ use kymo_event::{Batch, Cut, EventKind, RowKind};
 
 use crate::cut::within;
 
-/// What an export took, and what it had to leave out or change.
+/// Counts of events exported, omitted or changed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
-    /// Records of the input taken: those in the window that are selected. What the reader added to them, gaps and the
-    /// second halves of switches, is not counted, as in what `kymo info` counts.
+    /// Exported records of the input: those that are selected and in the window. What the reader added to them (gaps
+    /// and the second halves of switches) is not counted, as in `kymo info`.
     pub events: u64,
-    /// Events that were added for what was open when the window began: of a format that is read as a trace again.
+    /// Events added for what was open when the window began, in a format that can be read as a trace again.
     pub opened: u64,
-    /// Where the trace that was taken goes on before and behind the window, of such a format.
+    /// Nearest times of the exported trace before and after the window, in such a format.
     pub cut: Cut,
-    /// Events that were not asked for, as far as they were looked at.
+    /// Events that were processed but not selected.
     pub excluded: u64,
-    /// Gaps taken.
+    /// Exported gaps.
     pub gaps: u64,
-    /// Events that the gaps say are missing, as far as they say so.
+    /// Number of events missing according to the gaps that report it.
     pub lost_events: u64,
-    /// Gaps that hide an unknown number of events.
+    /// Gaps with an unknown number of lost events.
     pub unknown_losses: u64,
-    /// Calls that were closed by inference.
+    /// Calls whose end was inferred.
     pub repaired: u64,
-    /// Exits of calls whose beginning is not in the trace.
+    /// Exits of calls whose entry is not in the trace.
     pub orphans: u64,
-    /// Calls that had not ended when the trace did.
+    /// Calls still open at the end of the trace.
     pub open: u64,
-    /// Calls that had not ended when recording was turned off.
+    /// Calls still open when recording was turned off.
     pub recording_off: u64,
-    /// Calls that may be shorter than what was asked for: their ends could not be waited for.
+    /// Calls that may be shorter than the selection requires, because their ends were not awaited.
     pub undecided: u64,
-    /// Calls so deep that they were not followed; their time is their caller's.
+    /// Calls too deep to be followed; their time is added to their caller's.
     pub too_deep: u64,
-    /// Things that were put later than they were recorded, because the format can't go back in time.
+    /// Elements with a later time than recorded, because the format can't go back in time.
     pub held: u64,
-    /// Things that were put earlier than they were recorded, because the clock was ahead then.
+    /// Elements with an earlier time than recorded, because the clock was ahead.
     pub moved: u64,
     /// Nanoseconds added to every time, because the format has no time before its origin.
     pub shifted_ns: u64,
-    /// Events that the format has no place for: switches of threads on no known processor, mostly.
+    /// Events that the format cannot represent: mostly thread switches without a known processor.
     pub left_out: u64,
-    /// Events of the input that are not in the output as events: they tell names and facts, which stand elsewhere in it.
+    /// Input events that are not events of the output: they carry names and facts, which the output has elsewhere.
     pub names: u64,
-    /// Fields of events that the format has no place for; the events are there.
+    /// Fields that the format cannot represent; their events are in the output.
     pub fields_left_out: u64,
 }
 
 impl Summary {
-    /// Counts the events of a batch: those in the window as taken.
+    /// Counts the events of a batch that are in the window.
     pub(crate) fn take(&mut self, batch: &Batch, window: Window) {
         let whole = window == Window::default();
         if whole && !batch.has_events() {
@@ -83,7 +83,7 @@ impl Summary {
         }
     }
 
-    /// Counts as not asked for what of a batch was not kept.
+    /// Counts the events of a batch that were not kept as excluded.
     pub(crate) fn exclude(&mut self, batch: &Batch, kept: &Batch) {
         let events = |batch: &Batch| {
             let mut all = Self::default();
@@ -93,12 +93,12 @@ impl Summary {
         self.excluded += events(batch).saturating_sub(events(kept));
     }
 
-    /// Takes over what was done to the times of a clock that stepped back.
+    /// Copies the counts of time corrections for a clock that stepped back.
     pub(crate) fn count_steps(&mut self, counts: &ClockRepairCounts) {
         self.moved = counts.moved;
     }
 
-    /// Takes over what was counted while calls were rebuilt.
+    /// Copies the counts of call reconstruction.
     pub(crate) fn count_calls(&mut self, replay: &Replay) {
         let counts = replay.counts();
         self.repaired = counts.unwound + counts.lost;
@@ -114,7 +114,7 @@ impl Summary {
     }
 }
 
-/// One line for people: only what there is.
+/// One line of text: only the counts that are not 0.
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let count = |n: u64, one: &str, more: &str| {

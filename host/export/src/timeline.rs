@@ -1,5 +1,5 @@
-//! What all formats that draw a line of time do with the steps of the calls: the same things get a
-//! place in all of them, and the same are counted as left out.
+//! Timeline rendering shared by all timeline formats: they represent the same elements, and count the same ones as left
+//! out.
 
 use kymo_analysis::calls::{Begin, End, Step, TrackId, TrackKind};
 use kymo_analysis::replay::{Observer, Origin, Replay};
@@ -12,23 +12,23 @@ use crate::names::Names;
 use crate::processes::{New, Processes};
 use crate::tracks::Tracks;
 
-/// What is known of what a timeline shows.
+/// State of a timeline.
 pub(crate) struct View<'a> {
     pub context: Context<'a>,
     pub names: Names<'a>,
     pub tracks: Tracks,
     pub processes: Processes,
     gaps: Option<Gaps>,
-    /// The processor of what names none, if the source has just one.
+    /// The processor of events that name none, if the source has only one.
     only_cpu: Option<Cpu>,
     /// The latest time of an event so far.
     latest: Time,
-    /// How many things had no place.
+    /// Number of elements that the format cannot represent.
     pub left_out: u64,
 }
 
 impl<'a> View<'a> {
-    /// Nothing is shown yet.
+    /// Creates an empty timeline.
     pub fn new(context: Context<'a>, names: Names<'a>) -> Self {
         let options = &context.options.replay;
         Self {
@@ -43,11 +43,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The number of a space's process, and what it is if it is new.
+    /// The process number of a space, and the process if it is new.
     pub fn process(&mut self, info: &TraceInfo, space: SpaceId) -> (u32, Option<New>) {
         let program = &self.context.options.program;
         let (pid, mut new) = self.processes.show(info, program, space);
-        // A picture shows times as if they were some.
+        // Timelines show times even if the trace has none.
         if let Some(new) = new.as_mut().filter(|_| info.untimed) {
             new.name
                 .push_str(" (times are made of durations, for each thread by itself)");
@@ -55,7 +55,8 @@ impl<'a> View<'a> {
         (pid, new)
     }
 
-    /// The space of a counter that names no process: that of its event's thread, or else that of its machine, if that is shown.
+    /// The space of a counter that names no process: that of its event's thread, else that of its machine, if that is
+    /// displayed.
     pub fn space_of_counter(&self, info: &TraceInfo, event: &Event) -> Option<SpaceId> {
         let threads = info.identities.threads();
         let thread = event.thread.and_then(|id| threads.get(id.0 as usize));
@@ -65,7 +66,7 @@ impl<'a> View<'a> {
         of_thread.or_else(|| machine().filter(is_shown))
     }
 
-    /// The number of the process that counters of a stream are of, and what it is if it is new.
+    /// The process number for the counters of a stream, and the process if it is new.
     pub fn process_of_counter(
         &mut self,
         info: &TraceInfo,
@@ -77,7 +78,7 @@ impl<'a> View<'a> {
         self.processes.show_counted(info, process, own)
     }
 
-    /// When something was recorded that is shown at `time`, if that is another time.
+    /// The recorded time of an element that is shown at `time`, if it differs.
     #[inline]
     fn recorded(&mut self, origin: Option<Origin>, time: Time) -> Option<Time> {
         let moved = origin?.moved;
@@ -90,19 +91,19 @@ impl<'a> View<'a> {
     }
 }
 
-/// A file of such a format.
+/// Output file of a timeline format.
 pub(crate) trait Timeline<'a> {
-    /// What is known of what it shows.
+    /// The state of the timeline.
     fn view(&mut self) -> &mut View<'a>;
-    /// The title of a track that is shown already is another one from here on.
+    /// Changes the title of a track that is already displayed.
     fn retitle(&mut self, info: &TraceInfo, track: TrackId);
-    /// A call begins, and `recorded` is when, if that was another time.
+    /// A call begins; `recorded` is its recorded time, if that differs.
     fn begin(&mut self, info: &TraceInfo, begin: &Begin, recorded: Option<Time>);
     /// A call ends.
     fn end(&mut self, info: &TraceInfo, end: &End, recorded: Option<Time>);
     /// A thread gets a CPU, or loses it.
     fn state(&mut self, info: &TraceInfo, track: TrackId, time: Time, cpu: Cpu, running: bool);
-    /// Anything else happens.
+    /// Any other event.
     fn event(
         &mut self,
         info: &TraceInfo,
@@ -113,14 +114,14 @@ pub(crate) trait Timeline<'a> {
     /// A gap begins or ends.
     fn gap(&mut self, info: &TraceInfo, step: GapStep<'_>);
 
-    /// Takes the next events. `false` when no more are needed.
+    /// Processes the next events. Returns `false` when no more are needed.
     fn batch(&mut self, info: &TraceInfo, replay: &mut Replay, batch: &Batch) -> bool {
         self.view().only_cpu = only_cpu(&info.streams);
         self.gaps(|gaps, file| gaps.take(info, batch, &mut |step| file.gap(info, step)));
         replay.batch_to(info, batch, &mut Drawing { file: self, info })
     }
 
-    /// Takes the end of the trace.
+    /// Processes the end of the trace.
     fn finish_steps(&mut self, info: &TraceInfo, replay: &mut Replay, summary: &mut Summary) {
         replay.finish_to(info, &mut Drawing { file: self, info });
         self.gaps(|gaps, file| gaps.finish(&mut |step| file.gap(info, step)));
@@ -129,7 +130,7 @@ pub(crate) trait Timeline<'a> {
         summary.left_out += self.view().gaps.as_ref().map_or(0, |gaps| gaps.left_out);
     }
 
-    /// Does something with the gaps, which lets them be shown meanwhile.
+    /// Calls `act` with the gaps and the file, which it may modify.
     fn gaps(&mut self, act: impl FnOnce(&mut Gaps, &mut Self)) {
         if let Some(mut gaps) = self.view().gaps.take() {
             act(&mut gaps, self);
@@ -137,7 +138,7 @@ pub(crate) trait Timeline<'a> {
         }
     }
 
-    /// Takes a step of the calls.
+    /// Processes a step of the calls.
     #[inline(always)]
     fn step(&mut self, info: &TraceInfo, origin: Option<Origin>, step: &Step<'_>) {
         match step {
@@ -168,8 +169,8 @@ pub(crate) trait Timeline<'a> {
                 let only = self.view().only_cpu.filter(|_| of_thread.is_none());
                 match cpu.or(only) {
                     Some(cpu) => self.state(info, *track, *time, cpu, *running),
-                    // A switch needs a CPU to be shown on. Threads of a Linux process have none, and
-                    // what is only inferred of them then is nothing that is missed.
+                    // A switch needs a CPU to be shown on. Threads of a Linux process have none, and switches that are
+                    // only inferred for them are not counted as left out.
                     None => self.view().left_out += u64::from(*recorded),
                 }
             }
@@ -177,13 +178,13 @@ pub(crate) trait Timeline<'a> {
                 let recorded = self.view().recorded(origin, event.row.time);
                 self.event(info, *track, *event, recorded);
             }
-            // There may be more kinds of steps one day; what has no place here is counted.
+            // Other steps may be added in the future; those without a representation are counted.
             _ => self.view().left_out += 1,
         }
     }
 }
 
-/// A file that takes steps.
+/// Receiver of steps for a file.
 struct Drawing<'f, T: ?Sized> {
     file: &'f mut T,
     info: &'f TraceInfo,
@@ -196,8 +197,8 @@ impl<'a, T: Timeline<'a> + ?Sized> Observer for Drawing<'_, T> {
     }
 }
 
-/// The processor of all events, where a source names none and has just one stream in which threads can
-/// run: then it has one processor.
+/// The processor of all events, if the source names none and has just one stream in which threads can run: then it has
+/// one processor.
 fn only_cpu(streams: &[StreamInfo]) -> Option<Cpu> {
     let with_calls = |stream: &&StreamInfo| !stream.timeless && !stream.without_calls;
     let mut with_calls = streams.iter().filter(with_calls);

@@ -1,9 +1,9 @@
-//! How tracks of calls are numbered and titled in the formats of trace viewers.
+//! Numbers and titles of call tracks in the formats of trace viewers.
 //!
-//! Viewers think in Linux's terms: a thread has a small number, and two threads of one name are
-//! told apart by it. A target's thread is often the address of its control block, and an interrupt
-//! has no such number at all. So every track gets a number that no other track has, which is the
-//! thread's own where that is one that Linux could have given, and a title that no other track has.
+//! Viewers use Linux's model: a thread has a small number, which distinguishes two threads of one name. A target's
+//! thread is often identified by the address of its control block, and an interrupt has no such number at all.
+//! Therefore every track gets a unique number, which is the thread's own if Linux could have assigned it, and a unique
+//! title.
 
 use std::collections::HashSet;
 
@@ -11,18 +11,18 @@ use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
 use kymo_analysis::titles::{self, LARGEST_OWN, Number};
 use kymo_event::{SpaceId, StreamId, Tid, TraceInfo};
 
-/// A track as a viewer shows it.
+/// A displayed track.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    /// Its number: like no other's, and from 1, or behind all that a thread can have where these have numbers.
+    /// Unique number, from 1, or beyond all numbers that a thread can have if the threads have numbers.
     pub number: u32,
-    /// Its title, like no other's.
+    /// Unique title.
     pub title: String,
     /// Whether it is a thread, rather than an interrupt.
     pub thread: bool,
-    /// What it is on the target, where the number does not tell.
+    /// The identifier on the target, if `number` differs from it.
     pub origin: Option<Tid>,
-    /// The space that its thread or interrupt is of.
+    /// The space of its thread or interrupt.
     pub space: SpaceId,
 }
 
@@ -32,12 +32,11 @@ pub(crate) struct Tracks {
     tracks: Vec<Option<Track>>,
     numbers: HashSet<u32>,
     titles: HashSet<String>,
-    /// The last number that was given to what has none of its own.
+    /// The last number assigned to a track without a usable number of its own.
     next: u32,
 }
 
-/// What is known of a track, and how it is shown once something stands on it: an empty one would be
-/// in the way.
+/// A track, and its displayed form once it has content: an empty track is not displayed.
 #[derive(Debug)]
 struct Track {
     title: String,
@@ -49,15 +48,14 @@ struct Track {
 }
 
 impl Tracks {
-    /// Takes note of what a track is; called again when more is known. Says whether it is
-    /// shown already, under another title.
+    /// Updates a track's metadata. Returns whether the track is already displayed, under another title.
     pub fn update(&mut self, trace: &TraceInfo, track: TrackId, info: &TrackInfo) -> bool {
         let at = track.0 as usize;
         if self.tracks.len() <= at {
             self.tracks.resize_with(at + 1, || None);
         }
         if trace.numbered_threads {
-            // Small numbers are those of threads, also of such as come later.
+            // Small numbers belong to threads, including later ones.
             self.next = self.next.max(LARGEST_OWN as u32);
         }
         let wanted = titles::track(trace, info);
@@ -91,8 +89,7 @@ impl Tracks {
         known.shown.is_some()
     }
 
-    /// A track on which something is to be shown, and whether that is the first time.
-    /// `None` for a track that nothing is known of.
+    /// Displays a track, and returns whether it is displayed for the first time. `None` for an unknown track.
     pub fn show(&mut self, track: TrackId) -> Option<(&Shown, bool)> {
         let at = track.0 as usize;
         let known = self.tracks.get(at)?.as_ref()?;
@@ -119,24 +116,24 @@ impl Tracks {
         Some((self.tracks.get(at)?.as_ref()?.shown.as_ref()?, new))
     }
 
-    /// A track, if something has been shown on it.
+    /// A track, if it is displayed.
     #[inline]
     pub fn get(&self, track: TrackId) -> Option<&Shown> {
         self.tracks.get(track.0 as usize)?.as_ref()?.shown.as_ref()
     }
 
-    /// The machine that a track is of.
+    /// The machine of a track.
     pub fn machine(&self, track: TrackId) -> SpaceId {
         let known = self.tracks.get(track.0 as usize).and_then(Option::as_ref);
         known.map(|known| known.machine).unwrap_or_default()
     }
 
-    /// A number for something that is no track.
+    /// A number for something that is not a track.
     pub fn extra(&mut self) -> u32 {
         self.number(None)
     }
 
-    /// A number that is free: the thread's own if possible.
+    /// Chooses a free number: the thread's own if possible.
     fn number(&mut self, tid: Option<Tid>) -> u32 {
         let own = tid
             .filter(|tid| (1..=LARGEST_OWN).contains(&tid.0))
@@ -155,7 +152,7 @@ impl Tracks {
     }
 }
 
-/// A title, with what tells it from others where there is the same already.
+/// The title, with a distinguishing suffix if it is already in use.
 fn distinct(titles: &mut HashSet<String>, wanted: &str, number: u32, tid: Option<Tid>) -> String {
     if titles.insert(wanted.to_owned()) {
         return wanted.to_owned();
@@ -164,7 +161,7 @@ fn distinct(titles: &mut HashSet<String>, wanted: &str, number: u32, tid: Option
         Some(tid) => format!("{wanted} ({})", Number(tid)),
         None => format!("{wanted} ({number})"),
     };
-    // A thread can have any name, that one too; and threads of two spaces one number.
+    // A thread can also be named like the result, and threads of two spaces can have the same number.
     while !titles.insert(title.clone()) {
         title.push('*');
     }

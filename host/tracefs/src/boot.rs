@@ -1,4 +1,4 @@
-//! Tracing a boot: the kernel command line that does it, and the buffer afterwards.
+//! Tracing of a boot: the kernel command line for it, and access to the buffer afterwards.
 //!
 //! Sources: `admin-guide/kernel-parameters.txt` (`ftrace`, `ftrace_filter`, `trace_buf_size`, `trace_clock`,
 //! `trace_event`, `tracing_thresh`) and `trace/boottime-trace.rst` (boot configurations).
@@ -12,21 +12,21 @@ use crate::recording::{Left, Recording, page_size};
 use crate::state::Restore;
 use crate::{Result, Tracefs, TracefsError};
 
-/// The tracer of some kernels that takes its stop function from the command line.
+/// Tracer of some kernels whose stop function can be set on the command line.
 const DURATION: &str = "function_duration";
 
-/// What is to be given to the kernel.
+/// Parameters for the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// The kernel command line.
     pub command_line: String,
-    /// The boot configuration, if the command line alone can't say all.
+    /// The boot configuration, if the command line alone is not sufficient.
     pub configuration: Option<String>,
 }
 
-/// What makes a kernel trace its boot as asked for. Its initcalls are recorded in any case.
+/// Returns the parameters with which a kernel traces its boot according to the request. Initcalls are always recorded.
 pub fn parameters(request: &Request) -> Parameters {
-    // The clock is global from the beginning: kernels that change to it later empty the buffer then.
+    // The global clock from the beginning: kernels empty the buffer when they change to it later.
     let mut words = vec!["trace_clock=global".to_owned()];
     if let Some(clock) = &request.clock {
         words = vec![format!("trace_clock={clock}")];
@@ -68,35 +68,36 @@ pub fn parameters(request: &Request) -> Parameters {
     }
 }
 
-/// Takes what the boot has recorded out of the top buffer, into a directory of pages beside `output`. Recording pauses meanwhile, and goes on as it was.
+/// Moves the recording of the boot from the top buffer to a directory of pages beside `output`. Recording pauses
+/// meanwhile, and then continues with the same settings.
 ///
-/// The second value is what could not be restored.
+///  The second value lists what could not be restored.
 ///
 /// # Errors
-/// When the buffer holds nothing, or it can't be read.
+/// When the buffer is empty, or can't be read.
 pub fn save(
     tracefs: &Tracefs,
     output: &Path,
     state: &Path,
 ) -> (Result<Recording>, Vec<TracefsError>) {
     let (restore, _) = Restore::begin(tracefs, state);
-    // Which events the boot has recorded nobody knows any more: the formats of all.
+    // Which events the boot has recorded is unknown by now: copy all formats.
     let systems = tracefs.names("events");
     let taken = take(tracefs, output, &systems, &restore);
     let failed = restore.restore();
     let recording = taken.and_then(|(entries, taken)| {
         let mut recording = Recording::explain(tracefs, &systems, taken)?;
-        // The kernel also counts those that were read before.
+        // The kernel's count includes those that were read before.
         recording.events = entries;
         Ok(recording)
     });
     (recording, failed)
 }
 
-/// The number of events that the buffer held, and what it held them in.
+/// The number of events that the buffer held, and its pages and texts.
 type Taken = (u64, (Vec<Pages>, Left, Directory));
 
-/// Takes the pages out of the buffer.
+/// Moves the pages out of the buffer.
 fn take(tracefs: &Tracefs, output: &Path, systems: &[String], restore: &Restore) -> Result<Taken> {
     let place = Place::Top;
     if plan::entries(tracefs, &place) == 0 {

@@ -1,4 +1,4 @@
-//! A command that waits until its recording begins, and whose number is known before.
+//! A stopped child process that becomes the traced command, so that its process ID is known before it runs.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -8,10 +8,10 @@ use crate::{Result, TracefsError};
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
-/// A shell that stops, and becomes the command when it is continued.
+/// Shell script that stops, and becomes the command when it is continued.
 const SCRIPT: &str = r#"kill -STOP $$; exec "$@""#;
 
-/// A command that has not begun.
+/// A command that has not started yet.
 #[derive(Debug)]
 pub struct Stopped {
     child: Child,
@@ -19,10 +19,10 @@ pub struct Stopped {
 }
 
 impl Stopped {
-    /// Starts a process that will be the command.
+    /// Starts a stopped process that will become the command.
     ///
     /// # Errors
-    /// When there is no such program, or no shell.
+    /// When the program or the shell does not exist.
     pub fn new(command: &[OsString]) -> io::Result<Self> {
         let program = command.first().map_or(OsStr::new(""), OsString::as_os_str);
         if !is_there(program) {
@@ -43,42 +43,42 @@ impl Stopped {
         }
     }
 
-    /// Its process.
+    /// Its process ID.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets it begin.
+    /// Starts the command.
     ///
     /// # Errors
-    /// When it is gone.
+    /// When the process no longer exists.
     pub fn resume(&self) -> io::Result<()> {
         Ok(kill_process(self.pid, Signal::CONT)?)
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     ///
     /// # Errors
-    /// When the system doesn't say.
+    /// When the system call fails.
     pub fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.child.try_wait()
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     ///
     /// # Errors
-    /// When the system doesn't say.
+    /// When the system call fails.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         // It may have ended already.
         let _ = kill_process(self.pid, Signal::TERM);
     }
 
-    /// Ends it before it has begun.
+    /// Kills the process before the command has started.
     pub fn abandon(&mut self) {
         // It may have ended already.
         let _ = self.child.kill();
@@ -89,7 +89,7 @@ impl Stopped {
 /// The threads of a process.
 ///
 /// # Errors
-/// When there is no such process.
+/// When the process does not exist.
 pub fn threads(pid: u32) -> Result<Vec<u32>> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
     let tasks = tasks.map_err(|_| TracefsError::NoProcess { pid })?;
@@ -98,7 +98,7 @@ pub fn threads(pid: u32) -> Result<Vec<u32>> {
     Ok(threads.collect())
 }
 
-/// Whether a shell would find a program.
+/// Whether a shell would find the program.
 fn is_there(program: &OsStr) -> bool {
     if program.as_encoded_bytes().contains(&b'/') {
         return std::path::Path::new(program).is_file();

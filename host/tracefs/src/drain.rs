@@ -20,48 +20,49 @@ use crate::pages::Directory;
 use crate::plan::Place;
 use crate::{Result, Tracefs, TracefsError};
 
-/// A thread looks at least so often whether it is to end.
+/// Interval at which a thread checks whether it has to end.
 const LOOK: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 100_000_000,
 };
 
-/// Older kernels wake a reader for a single event, which is no whole page yet: so long is waited for more.
+/// How long to wait for more events after a wakeup: older kernels wake a reader for a single event, which is no full
+/// page yet.
 const BREATH: Duration = Duration::from_millis(5);
 
-/// Where no page gets full for so long, what is on the last one is read as well: that is the most that a recording which is
-/// killed loses of a quiet CPU.
+/// Time without a full page after which the partial page is read as well. This is the most that a killed recording
+/// loses of a quiet CPU.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// The bytes that a pipe can hold, if the system lets it.
+/// Requested capacity of a pipe in bytes.
 const PIPE: usize = 1 << 20;
 
-/// Bytes of the disk that are kept for the texts of the kernel, mostly the names of its functions: a recording that fills the
-/// disk can be written all the same.
+/// Disk space in bytes reserved for the kernel's texts, mostly the names of its functions, so that a recording that
+/// fills the disk can still be completed.
 const ROOM: u64 = 8 << 20;
 
-/// The threads that copy.
+/// The copying threads.
 #[derive(Debug)]
 pub(crate) struct Drain {
     threads: Vec<JoinHandle<Pages>>,
-    /// Holds [`ROOM`]; `None` where the disk doesn't have it, or can't promise it.
+    /// Reserves [`ROOM`]; `None` if the disk lacks the space, or its file system can't reserve it.
     _room: Option<File>,
     ending: Arc<AtomicBool>,
     bytes: Arc<AtomicU64>,
 }
 
-/// What one CPU recorded.
+/// The recording of one CPU.
 #[derive(Debug)]
 pub(crate) struct Pages {
     pub(crate) cpu: u32,
     pub(crate) file: File,
     pub(crate) bytes: u64,
-    /// Why there are no more, where that is not because it was over.
+    /// The error that ended the copying early, if any.
     pub(crate) cut: Option<TracefsError>,
 }
 
 impl Drain {
-    /// Begins to copy into files of `directory`.
+    /// Starts to copy into files of `directory`.
     pub(crate) fn start(
         tracefs: &Tracefs,
         place: &Place,
@@ -78,7 +79,7 @@ impl Drain {
         for cpu in tracefs.cpus() {
             let name = place.file(&format!("per_cpu/cpu{cpu}/trace_pipe_raw"));
             let path = tracefs.path(&name);
-            // O_NONBLOCK: what is not there is not waited for.
+            // O_NONBLOCK: a read returns at once when there is no data.
             let nonblocking = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
             let raw = OpenOptions::new()
                 .read(true)
@@ -108,21 +109,21 @@ impl Drain {
         Ok(drain)
     }
 
-    /// Bytes of pages so far.
+    /// Bytes of pages copied so far.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether a thread has ended without a request to end: its disk may be full.
+    /// Whether a thread has ended early: its disk may be full.
     pub(crate) fn has_failed(&self) -> bool {
         self.threads.iter().any(JoinHandle::is_finished)
     }
 
-    /// Copies what is left, when recording is off.
+    /// Copies the remaining pages, when recording is off.
     pub(crate) fn finish(mut self) -> Vec<Pages> {
         self.ending.store(true, Ordering::Relaxed);
         let threads = self.threads.drain(..);
-        // A thread does not panic; if it does, so does this.
+        // A thread does not panic; if it does, so does this one.
         let pages = threads.map(|thread| {
             let ended = thread.join();
             ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -131,7 +132,7 @@ impl Drain {
     }
 }
 
-/// Dropping it ends the threads: they hold files that keep an instance from being removed.
+/// Ends the threads: they hold files that prevent the removal of an instance.
 impl Drop for Drain {
     fn drop(&mut self) {
         self.ending.store(true, Ordering::Relaxed);
@@ -141,14 +142,14 @@ impl Drop for Drain {
     }
 }
 
-/// A file without a name that holds [`ROOM`] until it is closed.
+/// An unnamed file that reserves [`ROOM`] until it is closed.
 fn room(folder: &Path) -> Option<File> {
     let file = tempfile::tempfile_in(folder).ok()?;
     fallocate(&file, FallocateFlags::empty(), 0, ROOM).ok()?;
     Some(file)
 }
 
-/// Copies the pages of one CPU.
+/// Copying thread of one CPU.
 struct Copy {
     raw: File,
     path: PathBuf,
@@ -162,7 +163,7 @@ struct Copy {
 impl Copy {
     fn run(mut self) -> Pages {
         if let Err(error) = self.copy() {
-            // What is there is kept, but for a part of a page.
+            // Complete pages are kept; a partial one is truncated.
             let size = self.page_size.max(1) as u64;
             self.pages.bytes -= self.pages.bytes % size;
             self.pages.cut = Some(error);
@@ -173,7 +174,7 @@ impl Copy {
     fn copy(&mut self) -> Result<()> {
         let pipe = pipe_with(PipeFlags::CLOEXEC)
             .map_err(|error| TracefsError::io("make a pipe for", &self.path, error.into()))?;
-        // A smaller one does, too.
+        // A smaller pipe works, too.
         let _ = fcntl_setpipe_size(&pipe.1, PIPE);
         let mut full = Instant::now();
         while !self.ending.load(Ordering::Relaxed) {
@@ -211,7 +212,7 @@ impl Copy {
         TracefsError::io("write into", &self.folder, error.into())
     }
 
-    /// Moves pages that are full, as many as the pipe takes. Gives how many bytes that were.
+    /// Moves full pages, as many as fit into the pipe. Returns the number of bytes.
     fn whole_pages(
         &mut self,
         (out, into): &(impl std::os::fd::AsFd, impl std::os::fd::AsFd),
@@ -238,14 +239,14 @@ impl Copy {
         Ok(moved)
     }
 
-    /// Reads the pages that are not full.
+    /// Reads the partial pages.
     fn rest(&mut self) -> Result<()> {
         let mut page = vec![0; self.page_size];
         loop {
             match self.raw.read(&mut page) {
                 Ok(0) => return Ok(()),
                 Ok(read) => {
-                    // Pages have one size in the file, however little is on them.
+                    // All pages have the same size in the file, whatever their fill level.
                     page.get_mut(read..).unwrap_or_default().fill(0);
                     let written = self.pages.file.write_all(&page);
                     written.map_err(|error| self.unwritten(error))?;

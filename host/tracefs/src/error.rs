@@ -1,101 +1,101 @@
-//! Why a kernel can't be traced as asked for, and what to do about it.
+//! Reasons why a kernel can't be traced as requested, and the next step for the user.
 
 use std::io;
 use std::path::PathBuf;
 
-/// What went wrong with tracefs. [`TracefsError::help`] is the next step.
+/// Error of a tracefs operation. [`TracefsError::help`] is the next step.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TracefsError {
-    /// The kernel knows no tracefs.
+    /// The kernel has no tracefs.
     #[error("this kernel has no tracefs: it was built without tracing (CONFIG_FTRACE)")]
     NoTracefs,
-    /// The kernel has tracefs, and it is mounted nowhere.
+    /// The kernel has tracefs, but it is not mounted.
     #[error("tracefs is not mounted")]
     NotMounted,
-    /// This user may not use it.
+    /// This user has no permission.
     #[error("no permission to use {}", path.display())]
     PermissionDenied {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The kernel was built without a tracer.
+    /// The kernel was built without the tracer.
     #[error("this kernel has no tracer {tracer}; it has: {available}")]
     NoTracer {
-        /// What was needed.
+        /// The required tracer.
         tracer: String,
-        /// Those that it has.
+        /// The available tracers.
         available: String,
     },
-    /// The kernel was built without a part of a tracer.
+    /// The kernel was built without a feature of a tracer.
     #[error("this kernel cannot {what}: it has no {}", path.display())]
     Missing {
-        /// What was asked for.
+        /// The requested feature.
         what: &'static str,
-        /// The file that would do it.
+        /// The missing file.
         path: PathBuf,
     },
     /// Another program uses the top buffer.
     #[error("the kernel's top buffer, which {tracer} needs here, is in use: {by}")]
     InUse {
-        /// The tracer that was to be used.
+        /// The requested tracer.
         tracer: String,
-        /// By what.
+        /// What uses it.
         by: String,
     },
-    /// No function has such a name.
+    /// No function matches.
     #[error("no function that this kernel can trace matches {name}")]
     NoFunction {
         /// The name or pattern.
         name: String,
     },
-    /// The kernel has such a function, and has no place for a hook in it.
+    /// The kernel has the function, but can't hook it.
     #[error("this kernel has a function {name} that cannot be traced")]
     NotTraceable {
         /// The name.
         name: String,
     },
-    /// No event has such a name.
+    /// No event matches.
     #[error("this kernel has no event {name}")]
     NoEvent {
         /// The name or pattern.
         name: String,
     },
-    /// A thread or process that is to be traced isn't there.
+    /// A thread or process to be traced does not exist.
     #[error("there is no process {pid}")]
     NoProcess {
-        /// Its number.
+        /// Its ID.
         pid: u32,
     },
-    /// The kernel doesn't take a value.
+    /// The kernel rejects a value.
     #[error("the kernel refuses {value:?} in {}", path.display())]
     Refused {
         /// The file of tracefs.
         path: PathBuf,
-        /// What was written to it.
+        /// The value written.
         value: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The buffer that was to be saved holds nothing.
+    /// The buffer to be saved is empty.
     #[error("the kernel's top buffer holds no event")]
     Empty,
     /// Another failure.
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// With what.
+        /// Its file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
 
 impl TracefsError {
-    /// The error of doing something with a file.
+    /// Wraps the error of a file operation.
     pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, source: io::Error) -> Self {
         let path = path.into();
         match source.kind() {
@@ -108,7 +108,7 @@ impl TracefsError {
         }
     }
 
-    /// What to do next, if anything is known to help.
+    /// The next step for the user, if known.
     pub fn help(&self) -> Option<String> {
         Some(match self {
             Self::NoTracefs => "boot a kernel with CONFIG_FTRACE and CONFIG_FUNCTION_GRAPH_TRACER".into(),
@@ -158,7 +158,7 @@ impl TracefsError {
     }
 }
 
-/// Whether a disk has no room, or the user none on it.
+/// Whether the disk is full, or the user's quota exceeded.
 fn is_full(error: &io::Error) -> bool {
     matches!(
         error.kind(),

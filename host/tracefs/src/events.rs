@@ -1,10 +1,10 @@
-//! Events as users name them: `SYSTEM:NAME`, with `*` and `?`.
+//! Event names as users write them: `SYSTEM:NAME`, with `*` and `?`.
 
 use std::str::FromStr;
 
 use crate::Tracefs;
 
-/// A name of events: of one, of all of a system, or of all that match.
+/// Name of one event, of all events of a system, or of all that match a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventName {
     system: String,
@@ -12,7 +12,7 @@ pub struct EventName {
 }
 
 impl EventName {
-    /// Whether it is of this system, or of all.
+    /// Whether it selects events of this system only, or of all.
     pub fn is_of(&self, system: &str) -> bool {
         self.system == system || self.system == "*"
     }
@@ -47,8 +47,8 @@ impl std::fmt::Display for EventName {
 }
 
 impl EventName {
-    /// The events of this kernel that the name means: system and name of each. Those of the tracers themselves cannot be
-    /// switched on and off.
+    /// The matching events of this kernel: system and name of each. Those of the tracers themselves cannot be switched
+    /// on and off, and are excluded.
     pub(crate) fn of(&self, tracefs: &Tracefs) -> Vec<(String, String)> {
         let mut found = Vec::new();
         for system in tracefs.names("events") {
@@ -67,11 +67,11 @@ impl EventName {
     }
 }
 
-/// Whether a pattern with `*` and `?` is the whole of a text.
+/// Whether a pattern with `*` and `?` matches the whole text.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t) = (0, 0);
-    // Behind the last star, and what it takes so far.
+    // Position after the last star, and the end of the text that it matches so far.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {

@@ -1,4 +1,4 @@
-//! The directory of tracefs, and its files: small texts, each written at once.
+//! The tracefs directory and its files: small texts, each written with one system call.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -7,20 +7,20 @@ use std::path::{Path, PathBuf};
 
 use crate::{Result, TracefsError};
 
-/// So much is read at once: more than any text that the kernel gives in one piece.
+/// Bytes per read: more than any text that the kernel returns in one piece.
 const PIECE: usize = 1 << 16;
 
-/// Where the kernel's tracing is.
+/// The tracefs directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracefs {
     root: PathBuf,
 }
 
 impl Tracefs {
-    /// Finds it by its mount.
+    /// Finds it in the list of mounts.
     ///
     /// # Errors
-    /// When the kernel has none, it is not mounted, or this user may not read it.
+    /// When the kernel has none, it is not mounted, or this user has no permission to read it.
     pub fn find() -> Result<Self> {
         let path = Path::new("/proc/mounts");
         let mounts = fs::read(path).map_err(|error| TracefsError::io("read", path, error))?;
@@ -36,7 +36,7 @@ impl Tracefs {
         Ok(found)
     }
 
-    /// A directory that is known.
+    /// Uses a known directory.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -46,7 +46,7 @@ impl Tracefs {
         &self.root
     }
 
-    /// The tracers that the kernel has.
+    /// The kernel's tracers.
     ///
     /// # Errors
     /// When they can't be read.
@@ -65,24 +65,24 @@ impl Tracefs {
         self.path(name).exists()
     }
 
-    /// The text of a file. What is no UTF-8 is replaced: texts are of the kernel's symbols, and names of tasks.
+    /// Reads a text file. Invalid UTF-8 is replaced: texts contain the kernel's symbols and names of tasks.
     pub(crate) fn read(&self, name: &str) -> Result<String> {
         self.bytes(name)
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The bytes of a file.
+    /// Reads a file.
     pub(crate) fn bytes(&self, name: &str) -> Result<Vec<u8>> {
         let path = self.path(name);
         read_whole(&path).map_err(|error| TracefsError::io("read", path, error))
     }
 
-    /// Replaces what a setting is.
+    /// Replaces the value of a setting.
     pub(crate) fn write(&self, name: &str, value: &str) -> Result<()> {
         self.put(name, value, OpenOptions::new().write(true).truncate(true))
     }
 
-    /// Adds to what a setting is.
+    /// Appends to the value of a setting.
     pub(crate) fn append(&self, name: &str, value: &str) -> Result<()> {
         self.put(name, value, OpenOptions::new().append(true))
     }
@@ -93,12 +93,12 @@ impl Tracefs {
             Ok(file) => file,
             Err(error) => return Err(TracefsError::io("open", path, error)),
         };
-        // Opening for writing has cleared a list; an empty value is no item of it.
+        // Opening for writing has cleared a list; an empty value is not one of its elements.
         if value.is_empty() {
             return Ok(());
         }
-        // The kernel takes the last word of a list when something follows it, and else when the file is closed, which
-        // tells of no error.
+        // The kernel processes the last word of a list when something follows it, and otherwise when the file is
+        // closed, which reports no error.
         let line = match value.ends_with('\n') {
             true => value.to_owned(),
             false => format!("{value}\n"),
@@ -127,7 +127,7 @@ impl Tracefs {
         names
     }
 
-    /// The CPUs that have buffers.
+    /// The CPUs with buffers.
     pub(crate) fn cpus(&self) -> Vec<u32> {
         let names = self.names("per_cpu");
         let mut cpus: Vec<u32> = names
@@ -139,8 +139,8 @@ impl Tracefs {
     }
 }
 
-/// Reads a file in large pieces. The kernel makes some texts anew for each piece (`stats`), and gives of others the first
-/// piece alone (`events/header_page`); [`fs::read`] begins with a small one.
+/// Reads a file in large pieces. The kernel regenerates some texts for each piece (`stats`), and returns only the first
+/// piece of others (`events/header_page`); [`fs::read`] begins with a small one.
 fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let (mut bytes, mut end) = (Vec::new(), 0);
@@ -158,7 +158,7 @@ fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Where tracefs is mounted: by itself, or by debugfs, which mounts it when it is looked at.
+/// Finds the mount point of tracefs: its own, or that in debugfs, which mounts it on access.
 fn mounted(mounts: &[u8]) -> Option<PathBuf> {
     let lines = mounts.split(|byte| *byte == b'\n');
     let of_type = |wanted: &'static [u8]| {
@@ -174,7 +174,8 @@ fn mounted(mounts: &[u8]) -> Option<PathBuf> {
     })
 }
 
-/// A path as the kernel lists mounts: blanks and the like are a backslash and three octal digits.
+/// Decodes a path from the kernel's list of mounts, in which blanks and some other characters are a backslash and three
+/// octal digits.
 fn unescaped(path: &[u8]) -> PathBuf {
     let (mut bytes, mut rest) = (Vec::new(), path);
     while let Some((first, behind)) = rest.split_first() {
@@ -204,7 +205,7 @@ mod tests {
         let elsewhere = b"nodev /mnt/my\\040traces tracefs rw 0 0\n";
         assert_eq!(mounted(elsewhere), Some("/mnt/my traces".into()));
         assert_eq!(mounted(b"proc /proc proc rw 0 0\nx"), None);
-        // What looks like tracefs inside a mounted debugfs is one.
+        // A directory inside a mounted debugfs that looks like tracefs.
         let folder = tempfile::tempdir().unwrap();
         let line = format!("debugfs {} debugfs rw 0 0\n", folder.path().display());
         assert_eq!(mounted(line.as_bytes()), None);

@@ -36,5 +36,5 @@ pub use recording::{Loss, Recording};
 pub use session::{Figures, Session};
 pub use state::{Recovery, Restore, STATE_DIRECTORY, recover};
 
-/// What is done with tracefs, or why it can't be.
+/// Result of a tracefs operation.
 pub type Result<T> = std::result::Result<T, TracefsError>;

@@ -1,8 +1,8 @@
-//! Directory of raw pages that a recording fills, with the texts that explain them.
+//! Directory of raw pages of a recording, with the texts that describe them.
 //!
-//! Pages go from the kernel into files with names: a process that is killed, or whose disk is full, leaves what it had
-//! recorded. The directory is laid out as tracefs itself (`events/SYSTEM/NAME/format`, `header_page`, `kallsyms`, ...), with
-//! the pages of a CPU in `cpuN.raw`, and `kymo` reads it as it is.
+//!  Pages go from the kernel into named files, so a process that is killed, or whose disk is full, leaves what it had
+//! recorded. The directory has the layout of tracefs itself (`events/SYSTEM/NAME/format`, `header_page`, `kallsyms`,
+//! ...), with the pages of a CPU in `cpuN.raw`, and `kymo` can read it directly.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -13,13 +13,13 @@ use crate::plan::Place;
 use crate::recording::comms;
 use crate::{Result, Tracefs, TracefsError};
 
-/// What its name ends with, behind that of the finished file.
+/// Suffix of the directory's name, after that of the finished file.
 const SUFFIX: &str = ".pages";
 
-/// Number of names that are tried: killed recordings are kept.
+/// Number of names to try: directories of killed recordings are kept.
 const NAMES: u32 = 1000;
 
-/// The directory. It is removed when it is dropped, unless there are pages in it.
+/// A directory of pages. Dropping it removes the directory, unless there are pages in it.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
@@ -27,7 +27,7 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Makes one beside the file that the recording becomes.
+    /// Creates one beside the output file of the recording.
     pub(crate) fn create(output: &Path) -> Result<Self> {
         let name = |number: u32| {
             let mut name = OsString::from(output);
@@ -53,12 +53,12 @@ impl Directory {
         Err(TracefsError::io("make", path, error))
     }
 
-    /// Where it is.
+    /// Its path.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The file for the pages of a CPU.
+    /// Creates the file for the pages of a CPU.
     pub(crate) fn file(&mut self, cpu: u32) -> Result<File> {
         let path = self.path.join(format!("cpu{cpu}.raw"));
         let file = OpenOptions::new()
@@ -71,7 +71,7 @@ impl Directory {
         Ok(file)
     }
 
-    /// Copies the texts without which pages can't be read, as they are before anything is recorded.
+    /// Copies the texts without which pages can't be decoded, before recording begins.
     pub(crate) fn explain(
         &self,
         tracefs: &Tracefs,
@@ -83,7 +83,7 @@ impl Directory {
         self.put("saved_cmdlines", &comms(tracefs))?;
         let formats = tracefs.bytes("printk_formats").unwrap_or_default();
         self.put("printk_formats", &formats)?;
-        // Where it can't be read, addresses stay without names.
+        // Without it, addresses have no names.
         self.put("kallsyms", &fs::read("/proc/kallsyms").unwrap_or_default())?;
         let ftrace = "ftrace".to_owned();
         for system in systems.iter().chain([&ftrace]) {
@@ -104,7 +104,7 @@ impl Directory {
         made.map_err(|error| TracefsError::io("write", path, error))
     }
 
-    /// Removes it with all that is in it.
+    /// Removes the directory with its contents.
     pub(crate) fn remove(mut self) -> io::Result<()> {
         self.files.clear();
         fs::remove_dir_all(&self.path)
@@ -115,7 +115,7 @@ impl Drop for Directory {
     fn drop(&mut self) {
         let holds = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() > 0);
         if !self.files.iter().any(holds) {
-            // What can't be removed harms nobody.
+            // Files that can't be removed do no harm.
             let _ = fs::remove_dir_all(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! From what is asked for to settings: which tracer, in which buffer, with which filters.
+//! Translates a request to tracefs settings: tracer, buffer and filters.
 
 use std::fmt;
 
@@ -14,42 +14,42 @@ const DURATION: &str = "function_duration";
 /// No tracer.
 const NOP: &str = "nop";
 
-/// So many names of tasks the kernel shall remember. It remembers 128 otherwise.
+/// Requested number of remembered task names. The kernel's default is 128.
 const NAMES: u32 = 16_384;
 
-/// The system of [`NAMING`].
+/// Event system of [`NAMING`].
 pub(crate) const NAMING_SYSTEM: &str = "task";
 
-/// The events with the names of new tasks, and of those that execute another file. The kernel's own list of names
-/// (`saved_cmdlines`) has them as of the last switch of a task that it noticed, which may be before either.
+/// Events with the names of new tasks, and of tasks that execute another file. The kernel's own list of names
+/// (`saved_cmdlines`) has a task's name as of its last switch, which may be before either.
 const NAMING: [&str; 2] = ["task_newtask", "task_rename"];
 
-/// What is to be recorded.
+/// Request for a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
-    /// The tracer. Without it: one of functions, unless events alone are asked for.
+    /// The tracer. Defaults to a function tracer, unless only events are requested.
     pub tracer: Option<String>,
-    /// Calls of at least so many microseconds alone.
+    /// Minimum duration of recorded calls in microseconds.
     pub threshold_us: Option<u64>,
-    /// Recording stops where this function is entered.
+    /// Function whose entry stops recording.
     pub stop_at: Option<String>,
-    /// Functions to record, as the kernel matches them (`vfs_*`); all if there are none.
+    /// Functions to record, as patterns of the kernel (`vfs_*`); empty for all.
     pub functions: Vec<String>,
     /// Events to record.
     pub events: Vec<EventName>,
-    /// Threads to record, with the threads and processes that they start; all if there are none.
+    /// Threads to record, with the threads and processes that they start; empty for all.
     pub tasks: Vec<u32>,
     /// The size of each CPU's buffer in KiB.
     pub buffer_kb: u64,
-    /// The clock of the trace; without it the kernel's own choice.
+    /// The clock of the trace; defaults to the kernel's choice.
     pub clock: Option<String>,
 }
 
 impl Request {
-    /// The tracer for this, of those that a buffer can have; `None` if events alone are asked for.
+    /// The tracer for this request, out of those available in a buffer; `None` if only events are requested.
     ///
     /// # Errors
-    /// When the kernel has no such tracer.
+    /// When the kernel does not have the tracer.
     pub(crate) fn tracer(&self, available: &str) -> Result<Option<String>> {
         let has = |name: &str| available.split_whitespace().any(|it| it == name);
         let wants_functions =
@@ -71,18 +71,18 @@ impl Request {
     }
 }
 
-/// Which of the kernel's buffers records.
+/// The kernel buffer of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// An instance that was made for this, of this name. Its settings are its own, and nobody else's tracing is
+    /// An instance of this name that was created for the recording. Its settings are separate, so other tracing is not
     /// disturbed.
     Instance(String),
-    /// The kernel's first buffer, which is there always, and which alone some tracers can use.
+    /// The kernel's first buffer, which always exists, and which is the only one that some tracers can use.
     Top,
 }
 
 impl Place {
-    /// The name of one of its files.
+    /// The path of one of its files.
     pub(crate) fn file(&self, name: &str) -> String {
         match self {
             Self::Instance(instance) => format!("instances/{instance}/{name}"),
@@ -90,7 +90,8 @@ impl Place {
         }
     }
 
-    /// Chooses: an instance if the tracer works in one. Gives how many events the top buffer held, which are lost.
+    /// Chooses an instance if the tracer works in one. Also returns the number of events in the top buffer, which will
+    /// be lost.
     pub(crate) fn choose(
         tracefs: &Tracefs,
         tracer: Option<&str>,
@@ -100,7 +101,7 @@ impl Place {
             let name = format!("kymo-{}", std::process::id());
             restore.make_instance(&name)?;
             let place = Self::Instance(name.clone());
-            // A directory that the kernel has filled.
+            // The kernel has filled the directory.
             if let Ok(available) = tracefs.read(&place.file("available_tracers"))
                 && tracer.is_none_or(|tracer| available.split_whitespace().any(|it| it == tracer))
             {
@@ -136,13 +137,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// How many events a buffer holds.
+/// Number of events in a buffer.
 pub(crate) fn entries(tracefs: &Tracefs, place: &Place) -> u64 {
     let of_cpu = |cpu: &u32| stat(tracefs, place, *cpu, "entries:");
     tracefs.cpus().iter().filter_map(of_cpu).sum()
 }
 
-/// A number of `per_cpu/cpuN/stats`.
+/// A count from `per_cpu/cpuN/stats`.
 pub(crate) fn stat(tracefs: &Tracefs, place: &Place, cpu: u32, name: &str) -> Option<u64> {
     let text = tracefs
         .read(&place.file(&format!("per_cpu/cpu{cpu}/stats")))
@@ -150,16 +151,16 @@ pub(crate) fn stat(tracefs: &Tracefs, place: &Place, cpu: u32, name: &str) -> Op
     number(&text, name)
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number after a name at the beginning of a line.
 pub(crate) fn number(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.trim().parse().ok()
 }
 
-/// Makes all settings. The buffer does not record yet.
+/// Applies all settings. The buffer does not record yet.
 ///
 /// # Errors
-/// When the kernel lacks something or refuses a value. What was changed until then is for `restore` to undo.
+/// When the kernel lacks a feature or rejects a value. `restore` then undoes the changes made before.
 pub(crate) fn apply(
     tracefs: &Tracefs,
     request: &Request,
@@ -168,7 +169,7 @@ pub(crate) fn apply(
     restore: &Restore,
 ) -> Result<()> {
     let set = |name: &str, value: &str| match place {
-        // It goes with all its settings.
+        // Its settings disappear together with the instance.
         Place::Instance(_) => tracefs.write(&place.file(name), value),
         Place::Top => restore.set(name, value),
     };
@@ -215,7 +216,7 @@ pub(crate) fn apply(
             set(option, "1")?;
             set(file, &tasks.join(" "))?;
         } else if tracefs.has(&place.file(without)) && tracefs.has(&place.file(option)) {
-            // The recorder is excluded from the recording: this process and the threads that it starts.
+            // Excludes the recorder from the recording: this process and the threads that it starts.
             set(option, "1")?;
             set(without, &std::process::id().to_string())?;
         }
@@ -242,13 +243,14 @@ pub(crate) fn apply(
         }
     }
     if *place == Place::Top {
-        // Truncated, it is emptied.
+        // Truncating the file clears the buffer.
         tracefs.write("trace", "")?;
     }
     Ok(())
 }
 
-/// What switches on the events that name tasks: none where the kernel lacks them, or can't record some tasks' alone.
+/// The switches of the events that name tasks: none if the kernel lacks the events, or can't restrict them to the
+/// requested tasks.
 fn naming(tracefs: &Tracefs, request: &Request, place: &Place) -> Vec<String> {
     let filters = ["options/event-fork", "set_event_pid"];
     let can_filter = filters.iter().all(|name| tracefs.has(&place.file(name)));
@@ -260,7 +262,7 @@ fn naming(tracefs: &Tracefs, request: &Request, place: &Place) -> Vec<String> {
     enables.collect()
 }
 
-/// The threshold and the filter of functions: those that the tracer takes when it begins.
+/// Sets threshold and function filter, which the tracer reads when it starts.
 fn functions(
     tracefs: &Tracefs,
     request: &Request,
@@ -277,7 +279,7 @@ fn functions(
                     path: tracefs.path(threshold),
                 });
             }
-            // There is one for all instances.
+            // All instances share it.
             restore.set(threshold, &microseconds.to_string())?;
         }
         None if tracer == GRAPH && tracefs.has(threshold) => restore.set(threshold, "0")?,
@@ -301,7 +303,7 @@ fn functions(
     Ok(())
 }
 
-/// The kernel refuses names of functions that it doesn't have, or can't trace.
+/// Converts the kernel's rejection of a function that does not exist, or can't be traced.
 fn unknown(error: TracefsError, name: &str) -> TracefsError {
     let TracefsError::Refused { .. } = error else {
         return error;
@@ -314,7 +316,7 @@ fn unknown(error: TracefsError, name: &str) -> TracefsError {
     }
 }
 
-/// Whether a list of symbols (`ADDRESS TYPE NAME [MODULE]` a line) has a function of that name.
+/// Whether a list of symbols (`ADDRESS TYPE NAME [MODULE]` per line) has a function of that name.
 pub(crate) fn has_symbol(kallsyms: &[u8], name: &str) -> bool {
     kallsyms.split(|byte| *byte == b'\n').any(|line| {
         let mut words = line.split(|byte| matches!(byte, b' ' | b'\t'));
@@ -323,7 +325,8 @@ pub(crate) fn has_symbol(kallsyms: &[u8], name: &str) -> bool {
     })
 }
 
-/// Functions that someone has excluded from the top buffer, which stay so: a buffer of a recording's own has no such list.
+/// Functions that are excluded from the top buffer by earlier settings, which are kept; an instance has its own lists,
+/// which are empty.
 pub(crate) fn excluded(tracefs: &Tracefs, place: &Place) -> Vec<String> {
     if *place != Place::Top {
         return Vec::new();
@@ -336,9 +339,9 @@ pub(crate) fn excluded(tracefs: &Tracefs, place: &Place) -> Vec<String> {
     names.map(str::to_owned).collect()
 }
 
-/// Stops recording where a function is entered.
+/// Stops recording at the entry of a function.
 fn stop_at(tracefs: &Tracefs, function: &str, place: &Place, restore: &Restore) -> Result<()> {
-    // That of kernels with the tracer function_duration.
+    // Setting of kernels with the tracer function_duration.
     let own = "trace_stop_fn";
     let filter = place.file("set_ftrace_filter");
     if !tracefs.has(&filter) && tracefs.has(own) {

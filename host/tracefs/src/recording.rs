@@ -1,4 +1,4 @@
-//! What came of a recording: pages, the texts that explain them, and what was lost.
+//! A finished recording: pages, the texts that describe them, and counts of lost events.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
@@ -12,38 +12,38 @@ use crate::pages::Directory;
 use crate::plan::{Place, number};
 use crate::{Result, Tracefs, TracefsError};
 
-/// Events that one CPU has lost.
+/// Events lost by one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// The CPU.
     pub cpu: u32,
-    /// Events that were overwritten, or refused, because they were not read in time.
+    /// Events that were overwritten, or rejected, because they were not read in time.
     pub events: u64,
 }
 
-/// A recording that is over. Its pages are in a directory that stays until [`Self::remove_pages`].
+/// A finished recording. Its pages are in a directory that exists until [`Self::remove_pages`].
 #[derive(Debug)]
 pub struct Recording {
     dat: DatFile,
     files: Vec<File>,
     directory: Directory,
-    /// The events that were recorded, without lost ones.
+    /// Number of recorded events, without lost ones.
     pub events: u64,
     /// The CPUs that lost events.
     pub losses: Vec<Loss>,
-    /// Why it ended early: its disk was full, or the kernel's pages could not be read. What was copied before is there.
+    /// Why it ended early: its disk was full, or the kernel's pages could not be read. Pages copied before are kept.
     pub cut: Option<TracefsError>,
-    /// Whether the kernel shows no addresses of its symbols, so that functions have no names.
+    /// Whether the kernel hides the addresses of its symbols, so that functions have no names.
     pub is_nameless: bool,
 }
 
-/// The bytes of a page, as the kernel describes it.
+/// The size of a page according to the kernel, in bytes.
 pub(crate) fn page_size(tracefs: &Tracefs) -> Result<usize> {
     let text = tracefs.read("events/header_page")?;
     Ok(PageLayout::page_size(&text).unwrap_or(4096))
 }
 
-/// What of a buffer is gone when its settings are as before.
+/// Properties of a buffer that are lost when its settings are restored.
 #[derive(Debug)]
 pub(crate) struct Left {
     clocks: String,
@@ -52,7 +52,7 @@ pub(crate) struct Left {
 }
 
 impl Left {
-    /// Reads it.
+    /// Reads them.
     pub(crate) fn of(tracefs: &Tracefs, place: &Place) -> Result<Self> {
         let stats = |cpu: u32| {
             let text = tracefs.read(&place.file(&format!("per_cpu/cpu{cpu}/stats")))?;
@@ -70,10 +70,10 @@ impl Left {
     }
 }
 
-/// What the kernel counts of a CPU's buffer: `per_cpu/cpuN/stats`.
+/// The kernel's counts of a CPU's buffer: `per_cpu/cpuN/stats`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
-    /// Events that were recorded, and are not lost.
+    /// Recorded events, without lost ones.
     pub(crate) events: u64,
     pub(crate) lost: u64,
 }
@@ -89,8 +89,8 @@ impl Counts {
 }
 
 impl Recording {
-    /// Adds what explains the pages: texts that nothing changes, so that the kernel may be as it was already.
-    /// `systems` are those whose events were recorded.
+    /// Adds the texts that describe the pages. They don't change, so that the kernel's settings may already be
+    /// restored. `systems` are those with recorded events.
     pub(crate) fn explain(
         tracefs: &Tracefs,
         systems: &[String],
@@ -103,7 +103,7 @@ impl Recording {
             false => Order::Little,
         };
         let text = String::from_utf8_lossy(&header_page);
-        // A program of 32 bits may run on a kernel of 64.
+        // A 32-bit program may run on a 64-bit kernel.
         let long_size = PageLayout::parse(order, size_of::<usize>(), &text).commit_size;
         let path = "/proc/kallsyms";
         let kallsyms = fs::read(path).map_err(|error| TracefsError::io("read", path, error))?;
@@ -167,7 +167,7 @@ impl Recording {
         self.dat.pages.iter().map(|(_, bytes)| bytes).sum()
     }
 
-    /// Writes the trace.dat. Pages are given back to the disk, which may be full, as they are written.
+    /// Writes the trace.dat. Frees the disk space of pages as they are written, because the disk may be full.
     ///
     /// # Errors
     /// Those of reading and writing.
@@ -181,12 +181,12 @@ impl Recording {
         })
     }
 
-    /// The directory with the pages, which can be read as it is: what [`Self::write`] did not take.
+    /// The directory with the pages not yet written, which can be read directly.
     pub fn pages(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Removes the pages, once the trace.dat is in its place.
+    /// Removes the pages, once the trace.dat is complete.
     ///
     /// # Errors
     /// If they can't be removed.
@@ -195,9 +195,9 @@ impl Recording {
     }
 }
 
-/// Moves so many bytes of a file, part by part.
+/// Moves `bytes` of a file in parts.
 fn pour(mut file: &File, bytes: u64, out: &mut impl Write) -> io::Result<()> {
-    /// Bytes of a part.
+    /// Bytes per part.
     const PART: u64 = 1 << 20;
     file.rewind()?;
     let mut at = 0;
@@ -206,7 +206,7 @@ fn pour(mut file: &File, bytes: u64, out: &mut impl Write) -> io::Result<()> {
         if moved == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        // Where the file system can't do that, the whole file is given back at the end.
+        // If the file system doesn't support this, the space is freed at the end.
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let _ = fallocate(file, flags, at, moved);
         at += moved;
@@ -225,7 +225,7 @@ fn formats(tracefs: &Tracefs, system: &str) -> Vec<Vec<u8>> {
     names.iter().filter_map(format).collect()
 }
 
-/// The names of tasks: those that the kernel has met while it recorded, and all that live.
+/// The names of tasks: those that the kernel saved during the recording, and all current ones.
 pub(crate) fn comms(tracefs: &Tracefs) -> Vec<u8> {
     let mut comms = tracefs.bytes("saved_cmdlines").unwrap_or_default();
     let known: std::collections::HashSet<Vec<u8>> = comms

@@ -1,4 +1,4 @@
-//! A recording from its first setting to its last page.
+//! Recording session, from the first setting to the last page.
 
 use std::io;
 use std::path::Path;
@@ -10,22 +10,22 @@ use crate::recording::{Counts, Left, Recording, page_size};
 use crate::state::Restore;
 use crate::{Result, Tracefs, TracefsError};
 
-/// How far a recording is.
+/// Progress of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Events that were recorded.
+    /// Number of recorded events.
     pub events: u64,
-    /// Bytes of pages that have been copied.
+    /// Bytes of copied pages.
     pub bytes: u64,
-    /// Events that were lost.
+    /// Number of lost events.
     pub lost: u64,
-    /// Whether the kernel has stopped recording: at the function that was named.
+    /// Whether the kernel has stopped recording at the requested function.
     pub has_stopped: bool,
-    /// Whether pages can't be copied any more; [`Session::finish`] says why.
+    /// Whether copying has failed; [`Session::finish`] returns the reason.
     pub has_failed: bool,
 }
 
-/// A recording that goes on. Settings are restored when it is dropped.
+/// A running recording. Dropping it restores the settings.
 #[derive(Debug)]
 pub struct Session {
     tracefs: Tracefs,
@@ -35,19 +35,19 @@ pub struct Session {
     restore: Restore,
     drain: Option<Drain>,
     directory: Option<Directory>,
-    /// Events that the top buffer held, which this recording has cleared.
+    /// Number of events in the top buffer that this recording has cleared.
     pub cleared: u64,
-    /// Functions that are not recorded because someone has excluded them (`set_ftrace_notrace`, `set_graph_notrace`).
+    /// Functions that are not recorded because of earlier settings (`set_ftrace_notrace`, `set_graph_notrace`).
     pub excluded: Vec<String>,
-    /// Why there is no state file, so that a killed process leaves its settings.
+    /// Why there is no state file; without one, a killed process leaves its settings in place.
     pub unguarded: Option<io::Error>,
 }
 
 impl Session {
-    /// Makes all settings, and does not record yet. State files are in `state`.
+    /// Applies all settings without starting to record. State files are in `state`.
     ///
     /// # Errors
-    /// When the kernel lacks something or refuses a value. Everything is as before, then.
+    /// When the kernel lacks a feature or rejects a value. All settings are restored then.
     pub fn prepare(tracefs: Tracefs, request: &Request, state: &Path) -> Result<Self> {
         let tracer = request.tracer(&tracefs.read("available_tracers")?)?;
         let (restore, unguarded) = Restore::begin(&tracefs, state);
@@ -87,25 +87,25 @@ impl Session {
         })
     }
 
-    /// Which buffer records.
+    /// The buffer of the recording.
     pub const fn place(&self) -> &Place {
         &self.place
     }
 
-    /// The tracer; `None` if events alone are recorded.
+    /// The tracer; `None` if only events are recorded.
     pub fn tracer(&self) -> Option<&str> {
         self.tracer.as_deref()
     }
 
-    /// What undoes the changes, for a handler of signals.
+    /// The handle that undoes the changes, for a signal handler.
     pub fn restorer(&self) -> Restore {
         self.restore.clone()
     }
 
-    /// Begins to record. Pages go to a directory beside `output`, the file that the recording becomes.
+    /// Starts to record. Pages go to a directory beside `output`, the final file.
     ///
     /// # Errors
-    /// When they can't be written, or the kernel refuses.
+    /// When they can't be written, or the kernel rejects it.
     pub fn start(&mut self, output: &Path) -> Result<()> {
         let size = page_size(&self.tracefs)?;
         let directory = self.directory.insert(Directory::create(output)?);
@@ -115,13 +115,13 @@ impl Session {
         self.tracefs.write(&self.place.file("tracing_on"), "1")
     }
 
-    /// The directory that pages are copied into, once some have come.
+    /// The directory of the copied pages, once recording has started.
     pub fn pages(&self) -> Option<&Path> {
         let any = self.drain.as_ref().is_some_and(|drain| drain.bytes() > 0);
         self.directory.as_ref().filter(|_| any).map(Directory::path)
     }
 
-    /// How far it is.
+    /// The current progress.
     pub fn figures(&self) -> Figures {
         let mut figures = Figures::default();
         for cpu in self.tracefs.cpus() {
@@ -139,13 +139,15 @@ impl Session {
         figures
     }
 
-    /// Stops recording, copies what is left, and restores all settings. The second value is what could not be restored.
+    /// Stops recording, copies the remaining pages, and restores all settings. The second value lists what could not be
+    /// restored.
     ///
     /// # Errors
-    /// When pages could not be copied, or texts not be read. Settings are restored then, too.
+    /// When pages could not be copied, or texts not be read. Settings are restored in this case as well.
     pub fn finish(mut self) -> (Result<Recording>, Vec<TracefsError>) {
         let taken = self.take();
-        // Reading texts takes a while, longer than anything else where every function of the kernel is traced.
+        // Before reading texts, which takes longer than anything else, and even longer while every function of the
+        // kernel is traced.
         let failed = self.restore.restore();
         let recording =
             taken.and_then(|taken| Recording::explain(&self.tracefs, &self.systems, taken));
@@ -161,12 +163,12 @@ impl Session {
     }
 }
 
-/// Threads hold files that keep an instance from being removed.
+/// Ends the threads first: they hold files that prevent the removal of an instance.
 impl Drop for Session {
     fn drop(&mut self) {
         // An instance with open files can't be removed.
         self.drain = None;
-        // What fails is in the state file, for the next process.
+        // Failed changes stay in the state file, for the next process.
         self.restore.restore();
     }
 }

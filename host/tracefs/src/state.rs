@@ -1,6 +1,7 @@
-//! What was changed in tracefs, and how it becomes as it was: at the end, on a signal, or by the next process.
+//! Journal of changed tracefs settings, which restores them at the end, on a signal, or from the next process.
 //!
-//! Before a setting is changed, a line with its old value goes to a state file, which its process holds locked. A state
+//!  Before a setting is changed, a line with its old value is written to a state file, which its process holds locked.
+//! An unlocked state file belongs to a process that was killed.
 //! file that nobody holds is that of a process that was killed.
 
 use std::fs::{self, File, OpenOptions};
@@ -14,23 +15,23 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::{Result, Tracefs, TracefsError};
 
-/// Where state files are: as settings of the kernel, they are gone after a boot. Only root can put files there.
+/// Directory of state files. Like settings of the kernel, they disappear at a reboot. Only root can create files there.
 pub const STATE_DIRECTORY: &str = "/run/kymo";
 
-/// Begins the line of a state file that names the directory of pages.
+/// Begins the line of a state file with the directory of pages.
 const PAGES: &str = "pages";
 
-/// What the names of state files end with.
+/// Suffix of state files.
 const SUFFIX: &str = ".state";
 
-/// A change, as what undoes it.
+/// Operation that undoes a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Undo {
-    /// Write this into a file.
+    /// Writes the value to a file.
     Write { file: String, value: String },
-    /// Append this to a file: a command that takes back another.
+    /// Appends the value to a file: a command that reverts another.
     Append { file: String, value: String },
-    /// Remove an instance.
+    /// Removes an instance.
     Instance { name: String },
 }
 
@@ -44,7 +45,7 @@ impl Undo {
         serde_json::json!(words).to_string()
     }
 
-    /// `None` for what is no such line, or leaves tracefs.
+    /// `None` for an invalid line, or a path outside tracefs.
     fn parse(line: &str) -> Option<Self> {
         let [kind, name, value]: [String; 3] = serde_json::from_str(line).ok()?;
         let parts = Path::new(&name).components();
@@ -72,7 +73,7 @@ impl Undo {
                 if !tracefs.has(&instance) {
                     return Ok(());
                 }
-                // While something reads it, it can't be removed; then it shall at least cost no time.
+                // An instance can't be removed while one of its files is open; at least stop its overhead.
                 for (file, value) in [
                     ("tracing_on", "0"),
                     ("events/enable", "0"),
@@ -90,7 +91,7 @@ impl Undo {
     }
 }
 
-/// Undoes all, the last change first. What fails doesn't keep the rest from being undone.
+/// Undoes all changes, the last one first. A failure doesn't stop the others.
 fn run_all(undo: &mut Vec<Undo>, tracefs: &Tracefs) -> Vec<TracefsError> {
     let mut failed = Vec::new();
     let mut kept = Vec::new();
@@ -105,7 +106,7 @@ fn run_all(undo: &mut Vec<Undo>, tracefs: &Tracefs) -> Vec<TracefsError> {
     failed
 }
 
-/// Changes settings, and undoes that. Clones undo the same changes.
+/// Changes settings and restores them. Clones share the same changes.
 #[derive(Clone, Debug)]
 pub struct Restore {
     inner: Arc<Mutex<Inner>>,
@@ -116,13 +117,13 @@ struct Inner {
     tracefs: Tracefs,
     undo: Vec<Undo>,
     state: Option<(PathBuf, File)>,
-    /// Whether all has been undone, so that nothing may be changed any more.
+    /// Whether all changes have been undone, after which no more are allowed.
     is_over: bool,
 }
 
 impl Restore {
-    /// Begins, with a state file in this directory. Without one (it can't be written) changes outlive this process when
-    /// it is killed: the second value says why.
+    /// Creates a journal with a state file in this directory. If the file can't be written, the second value is the
+    /// reason, and changes outlive this process when it is killed.
     pub(crate) fn begin(tracefs: &Tracefs, directory: &Path) -> (Self, Option<io::Error>) {
         let (state, error) = match create(directory, tracefs) {
             Ok(state) => (Some(state), None),
@@ -138,12 +139,12 @@ impl Restore {
         (Self { inner }, error)
     }
 
-    /// The changes, also if a thread failed that held them.
+    /// Locks the changes, even if a thread panicked while it held the lock.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets a setting that has one value, or is a list that `value` replaces.
+    /// Sets a setting with one value, or replaces a list by `value`.
     pub(crate) fn set(&self, file: &str, value: &str) -> Result<()> {
         let mut inner = self.lock();
         let old = inner.tracefs.read(file)?;
@@ -158,7 +159,7 @@ impl Restore {
         inner.tracefs.write(file, value)
     }
 
-    /// Appends a command to a file, which another command takes back.
+    /// Appends a command to a file; `back` is the command that reverts it.
     pub(crate) fn command(&self, file: &str, command: &str, back: &str) -> Result<()> {
         let mut inner = self.lock();
         inner.note(Undo::Append {
@@ -167,13 +168,13 @@ impl Restore {
         })?;
         let done = inner.tracefs.append(file, command);
         if done.is_err() {
-            // There is nothing to take back. The state file still says so, which does no harm.
+            // There is nothing to revert. The state file still has the line, which does no harm.
             inner.undo.pop();
         }
         done
     }
 
-    /// Makes an instance.
+    /// Creates an instance.
     pub(crate) fn make_instance(&self, name: &str) -> Result<()> {
         let mut inner = self.lock();
         let path = inner.tracefs.path(&format!("instances/{name}"));
@@ -197,18 +198,18 @@ impl Restore {
         Ok(())
     }
 
-    /// Notes where pages are copied to, for the process that finds this one killed.
+    /// Writes the directory of pages to the state file, for the process that recovers from a kill of this one.
     pub(crate) fn note_pages(&self, directory: &Path) {
         let mut inner = self.lock();
         let whole = std::path::absolute(directory);
         let path = whole.as_deref().unwrap_or(directory).to_string_lossy();
         if let Some((_, file)) = &mut inner.state {
-            // Without the line the recording is there all the same.
+            // The recording works without the line.
             let _ = writeln!(file, "{}", serde_json::json!([PAGES, path, ""]));
         }
     }
 
-    /// Undoes all changes. Gives what could not be undone; the next process tries that again.
+    /// Undoes all changes. Returns the failures, which the next process tries again.
     pub fn restore(&self) -> Vec<TracefsError> {
         let mut inner = self.lock();
         let Inner {
@@ -222,7 +223,7 @@ impl Restore {
         if failed.is_empty()
             && let Some((path, _)) = state.take()
         {
-            // A file that stays is recognised as done: its values are there already.
+            // A file that can't be removed does no harm: its values are already set.
             let _ = fs::remove_file(path);
         }
         failed
@@ -230,7 +231,7 @@ impl Restore {
 }
 
 impl Inner {
-    /// Notes how a change is undone, before it is made.
+    /// Records how to undo a change, before the change is made.
     fn note(&mut self, undo: Undo) -> Result<()> {
         if self.is_over {
             let source = io::Error::from(io::ErrorKind::Interrupted);
@@ -246,16 +247,16 @@ impl Inner {
     }
 }
 
-/// What is to be written so that a file has the value that was read from it.
+/// The value to write so that a file has the content that was read from it.
 fn value_of(file: &str, text: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     match name {
-        // Comments stand for all functions, and commands are not part of the list.
+        // Comments mean all functions, and commands are not part of the list.
         "set_ftrace_filter" | "set_ftrace_notrace" => {
             let functions = text
                 .lines()
                 .filter(|line| !line.starts_with('#') && !line.contains(':'));
-            // Behind the name of a module's function stands the module.
+            // A module function's name is followed by the module.
             let names = functions.filter_map(|line| line.split_whitespace().next());
             let names: String = names.flat_map(|name| [name, "\n"]).collect();
             names
@@ -266,7 +267,7 @@ fn value_of(file: &str, text: &str) -> String {
                 .filter(|word| word.bytes().all(|it| it.is_ascii_digit()));
             pids.collect::<Vec<_>>().join(" ")
         }
-        // `[local] global`: the chosen one.
+        // `[local] global`: the selected one is in brackets.
         "trace_clock" => {
             let chosen = text
                 .split_once('[')
@@ -279,13 +280,13 @@ fn value_of(file: &str, text: &str) -> String {
             .next()
             .unwrap_or_default()
             .to_owned(),
-        // `0*`: on for the sake of a trigger.
+        // `0*`: active for a trigger.
         "enable" => text.trim().trim_end_matches('*').to_owned(),
         _ => text.trim_end().to_owned(),
     }
 }
 
-/// Makes a state file, locked before it has its name.
+/// Creates a state file and locks it before it gets its name.
 fn create(directory: &Path, tracefs: &Tracefs) -> io::Result<(PathBuf, File)> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     fs::DirBuilder::new()
@@ -310,7 +311,7 @@ fn create(directory: &Path, tracefs: &Tracefs) -> io::Result<(PathBuf, File)> {
     Ok((path, file))
 }
 
-/// Fails unless the directory is this user's alone: what its files say is done with this user's rights.
+/// Fails unless the directory belongs to this user alone: its files cause writes with this user's rights.
 fn check_owner(directory: &Path) -> io::Result<()> {
     let metadata = fs::symlink_metadata(directory)?;
     let mine = metadata.uid() == rustix::process::geteuid().as_raw();
@@ -321,18 +322,18 @@ fn check_owner(directory: &Path) -> io::Result<()> {
     Err(io::Error::other(message))
 }
 
-/// What was left of a process that was killed.
+/// Result of recovering from a killed process.
 #[derive(Debug)]
 pub struct Recovery {
-    /// How many changes were undone.
+    /// Number of undone changes.
     pub changes: usize,
-    /// What could not be undone.
+    /// Changes that could not be undone.
     pub failed: Vec<TracefsError>,
-    /// What had been recorded: a directory of raw pages, if it is there.
+    /// The recording of that process: a directory of raw pages, if it exists.
     pub pages: Option<PathBuf>,
 }
 
-/// Undoes what processes changed that were killed. Gives one recovery for each.
+/// Undoes the changes of killed processes. Returns one recovery for each.
 pub fn recover(directory: &Path) -> Vec<Recovery> {
     let mut all = Vec::new();
     if check_owner(directory).is_err() {
@@ -348,7 +349,7 @@ pub fn recover(directory: &Path) -> Vec<Recovery> {
     all
 }
 
-/// `None` for the file of a process that lives.
+/// `None` for the file of a live process.
 fn recover_one(path: &Path) -> Option<Recovery> {
     let file = File::open(path).ok()?;
     flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
@@ -356,7 +357,7 @@ fn recover_one(path: &Path) -> Option<Recovery> {
     let root: Option<String> = lines
         .next()
         .and_then(|line| serde_json::from_str(&line).ok());
-    // The last line need not be whole: its change was not made.
+    // The last line may be incomplete: its change was not made.
     let (mut undo, mut pages) = (Vec::new(), None);
     for line in lines {
         undo.extend(Undo::parse(&line));
@@ -371,7 +372,7 @@ fn recover_one(path: &Path) -> Option<Recovery> {
         Some(root) => run_all(&mut undo, &Tracefs::at(root)),
         None => Vec::new(),
     };
-    // What fails now fails the next time, too.
+    // A failure now would fail the next time, too.
     let _ = fs::remove_file(path);
     Some(Recovery {
         changes,
@@ -439,12 +440,12 @@ mod tests {
             "vfs_*\npanic:traceoff\n"
         );
         assert_eq!(fs::read_dir(&state).unwrap().count(), 1);
-        // While its process lives, nobody else undoes its changes.
+        // While its process lives, no other process undoes its changes.
         assert!(recover(&state).is_empty());
         assert!(restore.restore().is_empty());
         check_restored(&tracefs);
         assert_eq!(fs::read_dir(&state).unwrap().count(), 0);
-        // A thread that still wants to change something is too late.
+        // A thread that still tries to change something is rejected.
         assert!(restore.set("tracing_on", "0").is_err());
         check_restored(&tracefs);
     }
@@ -459,7 +460,7 @@ mod tests {
         let pages = state.parent().unwrap().join("x.dat.pages");
         fs::create_dir(&pages).unwrap();
         restore.note_pages(&pages);
-        // Killed: the file loses its lock, and nothing is undone.
+        // As when killed: the file is unlocked, and nothing is undone.
         drop(restore);
         assert_eq!(tracefs.read("tracing_on").unwrap(), "0\n");
         let [recovery] = &recover(&state)[..] else {
