@@ -1,10 +1,10 @@
-//! `cargo xtask bench recorder`: what recording costs on the target.
+//! `cargo xtask bench recorder`: recording overhead on targets.
 //!
-//! Small programs (folder `bench`) call each thing that has a cost from a function of its own, a
-//! *row*; an emulator logs every instruction that they execute, and the row's figures are counted
-//! from that log, held against the disassembly. So nothing here depends on how fast or how busy
-//! this machine is, and a budget that is kept once is kept always: CI checks them. In the same log no
-//! instruction of ours may lock memory: a recorder needs no atomic read-modify-write.
+//!  Small programs (folder `bench`) call each operation with a cost from a function of its own, a *row*. An emulator
+//! logs every instruction that they execute; the row's figures are counted in that log, which is checked against the
+//! disassembly. Results therefore don't depend on the speed or load of this machine, and a budget that is met once is
+//! always met: CI checks them. In the same log no instruction of the recorder may lock memory: a recorder needs no
+//! atomic read-modify-write.
 
 use crate::bench::listing::{Instruction, Listing};
 use crate::bench::machine::{MACHINES, Machine};
@@ -32,8 +32,8 @@ pub mod sizes;
 pub mod table;
 pub mod walk;
 
-/// Measures everything on every processor, or on `only` one, prints the table, and only then says what is wrong. With
-/// `tighten` what has become better may not become worse again.
+/// Measures everything on every processor, or on `only` one, prints the table, and then reports what is wrong.
+/// `tighten` lowers the limits to improved figures.
 ///
 /// # Errors
 /// When something can't be built or run, is missing in the table, or exceeds what it may be.
@@ -107,7 +107,7 @@ pub fn measure(machine: &'static Machine) -> Result<Vec<Line>> {
     Ok(lines)
 }
 
-/// Whether the rows are those that there must be: each of them once, and no other.
+/// Checks that every required row is present once, and no other.
 fn complete(target: &str, lines: &[Line]) -> Result<()> {
     let mut wrong = Vec::new();
     for row in ROWS {
@@ -134,14 +134,13 @@ fn line(
 ) -> Result<Line> {
     let locks = events.iter().find_map(|event| event.locks(listing));
     match locks {
-        // Which also shows that they are seen.
+        // It also shows that such instructions are detected.
         None if row.name == "rtems_smp" => {
             return Err(Error::new(
                 "RTEMS's head is not moved by a read-modify-write",
             ));
         }
-        // A program's thread that begins a packet while the time of day is due takes that upon itself
-        // for all of them.
+        // A program's thread that begins a packet while a wall-clock record is due writes it for all threads.
         Some(_) if machine.hosted() && row.pick == Pick::Longest => {}
         Some(lock) if !row.peer => {
             let (title, Instruction { name, operands }) = (row.title, lock);
@@ -157,11 +156,11 @@ fn line(
     let event = pick.ok_or_else(|| Error::new(format!("{} called nothing", row.name)))?;
     let most = events.iter().map(Call::instructions).max();
     let most = most.filter(|most| row.pick == Pick::Shortest && *most > event.instructions());
-    // Here no path is too rare to count.
+    // Rare paths count here as well.
     let masked = events.iter().map(|call| call.masked(listing, machine));
     let masked = masked.max().unwrap_or(0);
     let demand = row.demand_on(machine.target);
-    // What Kymo does where it has to ask the kernel for the time is not what was reached elsewhere.
+    // Where Kymo has to ask the kernel for the time, figures differ from the limits.
     let usual = !machine.hosted() || linux::has_steady_counter();
     let figure = |found: u64, demand: Option<u64>| Figure {
         found,
@@ -188,7 +187,7 @@ fn line(
                 let demand = demand.and_then(|demand| demand.bytes);
                 figure(hundredths(bytes.of_an_event()), demand.map(hundredths))
             }),
-            // Of whole recorders there are rows that are watched.
+            // Only some rows of whole recorders are checked against limits.
             Some(Figure {
                 watched: false,
                 ..figure(event.code(listing), None)

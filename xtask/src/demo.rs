@@ -1,7 +1,7 @@
-//! `cargo xtask demo`: the first thing that somebody who has just cloned the repository sees.
+//! `cargo xtask demo`: a demonstration for users who have just cloned the repository.
 //!
-//! Builds the demonstration program and `kymo`, runs the program, and looks at it with the command
-//! lines that a user would type, which are printed. What they leave is in `target/demo`.
+//!  Builds the demonstration program and `kymo`, runs the program, and examines it with command lines that a user would
+//! type, which are printed. Output files are in `target/demo`.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -18,10 +18,10 @@ use kymo_targets::tools::Need;
 
 use crate::setup;
 
-/// Where the demonstration runs.
+/// Target of the demonstration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// On a Cortex-M3 in QEMU; on this machine if that can't be had.
+    /// On a Cortex-M3 in QEMU; on this machine if the tools are unavailable.
     Firmware,
     /// On this machine.
     Native,
@@ -29,14 +29,14 @@ pub enum Target {
     Cpus,
 }
 
-/// How much of the text trace is shown.
+/// How many lines of the text trace are shown.
 const LINES_SHOWN: usize = 60;
 
 /// Runs the demonstration.
 pub fn demo(target: Target) -> Result<()> {
     heading("The tool");
     let kymo = kymo::build(Profile::Release)?;
-    // The verbs run at the top of the checkout and are given paths from there, as a user types them.
+    // The subcommands run in the root of the checkout and get relative paths, as a user types them.
     let out = Path::new("target/demo");
     let folder = run::root().join(out);
     if folder.exists() {
@@ -77,7 +77,7 @@ pub fn demo(target: Target) -> Result<()> {
     Ok(())
 }
 
-/// What the firmware needs to be built and run; `None`, and loudly, if this machine can't have it.
+/// The compiler for the firmware; `None`, with a message, if this machine lacks the tools.
 fn firmware_tools() -> Option<BareRust> {
     match setup::packages(&[Need::Firmware]).and_then(|()| setup::rust_for(FIRMWARE_TARGET)) {
         Ok(rust) => Some(rust),
@@ -93,7 +93,7 @@ fn heading(text: &str) {
     println!("\n== {text}");
 }
 
-/// The same path from the top of the checkout, if it is in there.
+/// The path relative to the root of the checkout, if it is inside.
 fn from_root(path: &Path) -> PathBuf {
     path.strip_prefix(run::root()).unwrap_or(path).to_owned()
 }
@@ -123,7 +123,7 @@ fn eight_cpus(kymo: &Path, out: &Path) -> Result<()> {
     explain(&shown, kymo, out)
 }
 
-/// Looks at a running target as a user would, and leaves what that gives in `out`.
+/// Examines a running target as a user would, with output in `out`.
 fn look(kymo: &Path, target: &str, elf: &Path, out: &Path) -> Result<()> {
     get(kymo, target, elf, out)?;
 
@@ -140,7 +140,7 @@ fn look(kymo: &Path, target: &str, elf: &Path, out: &Path) -> Result<()> {
     explain(elf, kymo, out)
 }
 
-/// Gets the trace of a running target.
+/// Fetches the trace of a running target.
 fn get(kymo: &Path, target: &str, elf: &Path, out: &Path) -> Result<()> {
     let kymo = |name: &str| verb(kymo, name);
 
@@ -153,7 +153,7 @@ fn get(kymo: &Path, target: &str, elf: &Path, out: &Path) -> Result<()> {
     run::run(command.arg("--output").arg(out.join("trace")))
 }
 
-/// Shows the trace, and makes pictures of it.
+/// Shows the trace, and exports it to pictures.
 fn show_trace(kymo: &Path, elf: &Path, out: &Path) -> Result<()> {
     let kymo = |name: &str| verb(kymo, name);
     let trace = out.join("trace");
@@ -175,7 +175,7 @@ fn show_trace(kymo: &Path, elf: &Path, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Records what a running target does, until so many events have come.
+/// Records a running target until `events` have arrived.
 fn record(kymo: &Path, target: &str, events: u32, elf: &Path, out: &Path) -> Result<()> {
     let live = out.join("live");
     let mut command = verb(kymo, "record");
@@ -185,7 +185,7 @@ fn record(kymo: &Path, target: &str, events: u32, elf: &Path, out: &Path) -> Res
     run::run(verb(kymo, "info").arg("--elf").arg(elf).arg(&live))
 }
 
-/// Runs a command, prints the beginning of its output, and leaves the rest.
+/// Runs a command, prints the beginning of its output, and drops the rest.
 fn show(command: &mut Command) -> Result<()> {
     println!("$ {} | head -n {LINES_SHOWN}", run::line(command));
     let mut process = Background::spawn(command.stdout(Stdio::piped()))?;
@@ -197,7 +197,7 @@ fn show(command: &mut Command) -> Result<()> {
         println!("{}", line.context(run::line(command))?);
         lines += 1;
     }
-    // A closed pipe is how a reader says that it has seen enough.
+    // By closing the pipe a reader shows that it needs no more.
     let status = process.wait(run::PATIENCE)?;
     if lines == 0 || !status.success() {
         let shown = run::line(command);
@@ -212,7 +212,7 @@ fn explain(elf: &Path, kymo: &Path, out: &Path) -> Result<()> {
     fs::write(&readme, explanation(elf, kymo)).context(readme.display())
 }
 
-/// `README.txt`.
+/// Content of `README.txt`.
 fn explanation(elf: &Path, kymo: &Path) -> String {
     let kymo = run::relative(kymo.display());
     let elf = run::relative(elf.display());

@@ -49,28 +49,28 @@ Usage: cargo xtask <task>
   lib [TARGET] --sysview  libkymo_sysview.a, which sends SEGGER SystemView's stream
 ";
 
-/// What was asked for on the command line.
+/// Task of the command line.
 #[derive(Debug, PartialEq, Eq)]
 enum Task {
     Setup,
     Demo(Target),
     Test(test::Options),
-    /// For this target, or all.
+    /// On this target, or all.
     Bench {
         tighten: bool,
         only: Option<String>,
     },
-    /// Times on traces of so many events.
+    /// Times on traces with this number of events.
     BenchCtf(u64),
     /// Instructions.
     CountCtf,
-    /// Whether instructions are counted.
+    /// Whether to count instructions.
     BenchCoresight {
         count: bool,
     },
     BenchAnalyze(bench::analyze::Options),
     BenchDuration,
-    /// Whether instructions are counted, and the row if it is one.
+    /// Whether to count instructions, and the row if only one is requested.
     BenchImport {
         count: bool,
         only: Option<String>,

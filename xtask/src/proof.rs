@@ -1,8 +1,7 @@
-//! What `cargo xtask test` does about the recorder's `unsafe` and its memory ordering, beside ordinary
-//! tests: models in which threads meet in every order, and the tests once more under sanitizers and
-//! Miri, which need a nightly compiler. Where there is none rustup is asked for one; if it has none either
-//! that is said, and once more at the end of the run. It is a failure in CI alone, because no other test
-//! needs one.
+//! Checks of the recorder's `unsafe` and memory ordering in `cargo xtask test`, beside ordinary tests: models in which
+//! threads interleave in every order, and the tests under sanitizers and Miri, which need a nightly compiler. If there
+//! is none, rustup is asked to install one; if that fails too the checks are skipped with a message, repeated at the
+//! end of the run. Only in CI this is a failure, because no other test needs a nightly compiler.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,29 +11,28 @@ use kymo_targets::run::{self, Error, Result};
 
 use crate::test::report::Done;
 
-/// For how long rustup may look for a compiler.
+/// Time-out for rustup to install a compiler.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// The tests that run in one process and build nothing. (A sanitizer's flags would go into whatever
-/// they built.)
+/// Tests that run in one process and build nothing. (A sanitizer's flags would affect whatever they built.)
 const TESTS: [&str; 8] = [
     "cpus", "encode", "items", "link", "profile", "single", "stream", "threads",
 ];
 
-/// Those that Miri interprets: threads, and rings that are read while they are written.
+/// Tests that run in Miri: threads, and rings that are read while they are written.
 const INTERPRETED: [&str; 2] = ["items", "threads"];
 
-/// Why sanitizers and Miri are left out.
+/// Why sanitizers and Miri are skipped.
 const NO_NIGHTLY: &str = "there is no nightly compiler: rustup toolchain install nightly";
 
-/// Why Miri is.
+/// Why Miri is skipped.
 const NO_MIRI: &str = "Miri is not installed: rustup +nightly component add miri rust-src";
 
-/// Why the thread sanitizer is.
+/// Why the thread sanitizer is skipped.
 const NO_SOURCE: &str =
     "the standard library's source is not installed: rustup +nightly component add rust-src";
 
-/// Leaves something out, unless that is a failure.
+/// Skips a check, unless that is a failure.
 fn leave_out(why: &'static str) -> Result<Done> {
     match std::env::var("CI").as_deref() {
         Ok("true") => Err(Error::new(why)),
@@ -42,24 +40,24 @@ fn leave_out(why: &'static str) -> Result<Done> {
     }
 }
 
-/// Asks rustup for something, and waits for it.
+/// Runs rustup and waits for it.
 fn rustup(words: &[&str]) {
     let mut rustup = Command::new("rustup");
     println!("$ {}", run::line(rustup.args(words)));
     if let Ok(mut child) = rustup.spawn() {
-        // What has come of it is looked at afterwards.
+        // The caller checks the result.
         let _ = run::wait(&mut child, PATIENCE);
     }
 }
 
-/// Plays the models of the buffer and the threads through; with more preemptions if it may take
-/// `long`. `cargo` is `cargo test` in the device's workspace.
+/// Runs the models of the buffer and the threads, with more preemptions if `long`. `cargo` is `cargo test` in the
+/// device's workspace.
 pub fn models(cargo: &mut Command, long: bool) -> Result<()> {
     cargo.args(["-p", "kymo-recorder", "--lib"]);
     cargo.arg("--target-dir").arg(folder("models"));
     cargo.env("RUSTFLAGS", "--cfg loom");
     cargo.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
-    // The name of the module, for the harness.
+    // The name of the module, as a filter for the harness.
     cargo.args(["--", "model::"]);
     if long {
         cargo.env("LOOM_MAX_PREEMPTIONS", "4");
@@ -67,12 +65,12 @@ pub fn models(cargo: &mut Command, long: bool) -> Result<()> {
     run::run(cargo)
 }
 
-/// A sanitizer of the compiler's.
+/// A sanitizer of the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sanitizer {
-    /// Memory that is not there, or not there any more.
+    /// Invalid memory accesses, also after a free.
     Address,
-    /// Data that two threads use at once.
+    /// Data races.
     Thread,
 }
 
@@ -81,7 +79,7 @@ pub fn sanitized(nightly: &mut Command, sanitizer: Sanitizer) -> Result<Done> {
     if !ensure(nightly) {
         return leave_out(NO_NIGHTLY);
     }
-    // A target that is named keeps the flags from what runs while compiling.
+    // With an explicit target the flags don't apply to build scripts and procedural macros.
     nightly.args(["test", "--target", &host()?, "-p", "kymo-device-tests"]);
     for test in TESTS {
         nightly.args(["--test", test]);
@@ -93,7 +91,7 @@ pub fn sanitized(nightly: &mut Command, sanitizer: Sanitizer) -> Result<Done> {
                 "RUSTFLAGS",
                 "-Zsanitizer=address -Cunsafe-allow-abi-mismatch=sanitizer",
             );
-            // Tests leak on purpose: what they record into must live as long as a program.
+            // Tests leak on purpose: their buffers must live as long as the program.
             nightly.env("ASAN_OPTIONS", "detect_leaks=0");
         }
         Sanitizer::Thread => {
@@ -103,9 +101,8 @@ pub fn sanitized(nightly: &mut Command, sanitizer: Sanitizer) -> Result<Done> {
             if !has_source()? {
                 return leave_out(NO_SOURCE);
             }
-            // It has to see how the standard library hands things from thread to thread, or it takes
-            // what lies in order for a race, now and then: the library is built with it, once, with
-            // the way to panic that tests have.
+            // The sanitizer has to see the synchronization inside the standard library, or it sometimes reports ordered
+            // accesses as a race. Therefore the library is built with it, once, with the panic strategy of tests.
             nightly.args(["-Zbuild-std", "--target-dir"]);
             nightly.arg(folder("thread"));
             nightly.env("RUSTFLAGS", "-Zsanitizer=thread");
@@ -124,18 +121,18 @@ fn has_source() -> Result<bool> {
     Ok(Path::new(sysroot.trim()).join(manifest).is_file())
 }
 
-/// Asks rustup for a component of the nightly toolchain.
+/// Installs a component of the nightly toolchain with rustup.
 fn add_component(name: &str) {
     rustup(&["component", "add", "--toolchain", "nightly", name]);
 }
 
-/// Runs tests in Miri, which knows what a program may do at all, and lets a load see
-/// every value that memory ordering allows.
+/// Runs tests in Miri, which checks for undefined behaviour and lets a load return every value that memory ordering
+/// permits.
 pub fn interpreted(nightly: &mut Command) -> Result<Done> {
     if !ensure(nightly) {
         return leave_out(NO_NIGHTLY);
     }
-    // It builds its own standard library first, of which the source may be missing.
+    // Miri first builds its own standard library, whose source may be missing.
     let mut set_up = Command::new(nightly.get_program());
     set_up.args(nightly.get_args()).args(["miri", "setup"]);
     set_up.current_dir(run::root());
@@ -157,7 +154,7 @@ pub fn interpreted(nightly: &mut Command) -> Result<Done> {
     run::run(nightly).map(|()| Done::Whole)
 }
 
-/// Whether there is a nightly compiler, after rustup was asked for one if there was none.
+/// Whether there is a nightly compiler, after an attempt to install one.
 fn ensure(nightly: &Command) -> bool {
     if !is_there(nightly) {
         rustup(&["toolchain", "install", "nightly", "--profile", "minimal"]);
@@ -172,7 +169,7 @@ fn is_there(nightly: &Command) -> bool {
     run::succeeds(&mut version)
 }
 
-/// This machine, as Rust calls it.
+/// This machine's target triple.
 fn host() -> Result<String> {
     let version = run::output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
@@ -180,7 +177,7 @@ fn host() -> Result<String> {
     Ok(host.to_owned())
 }
 
-/// Where something is built that other builds must not be mixed with.
+/// Separate folder for a build that other builds must not mix with.
 fn folder(name: &str) -> std::path::PathBuf {
     run::target_dir().join("proof").join(name)
 }

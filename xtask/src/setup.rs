@@ -1,11 +1,11 @@
-//! `cargo xtask setup`: installs what builds and tests need besides Rust, on Debian and Ubuntu.
+//! `cargo xtask setup`: installs the requirements of builds and tests besides Rust, on Debian and Ubuntu.
 //!
-//! Whatever is missing is named with its reason before it is installed with apt. Where installing fails
-//! (no network, no root, another distribution) the error says what to install by hand.
+//!  Every missing package is printed with its reason before it is installed with apt. If the installation fails (no
+//! network, no root, another distribution), the error names the packages to install by hand.
 //!
-//! Rust for other machines comes from rustup. Where rustup can't deliver, Debian's `rustc-web` with
-//! `rust-web-src` (its compiler for building web browsers: recent, and with the sources of `core`) is
-//! unpacked into a folder of its own, because installed it would replace the system's `rustc`.
+//!  Rust for other targets comes from rustup. If rustup fails, Debian's `rustc-web` with `rust-web-src` (its compiler
+//! for building web browsers: recent, and with the sources of `core`) is unpacked into a separate folder, because an
+//! installation would replace the system's `rustc`.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -19,7 +19,7 @@ use kymo_targets::rust::{BareRust, FIRMWARE_TARGET, installed, recent, tools_dir
 use kymo_targets::tools::{self, Need, answers};
 use kymo_targets::{cpus, guest};
 
-/// The machines that tests build for, beside this one.
+/// Targets that tests build for, beside this machine.
 const RUST_TARGETS: [&str; 8] = [
     FIRMWARE_TARGET,
     "thumbv6m-none-eabi",
@@ -41,7 +41,7 @@ pub fn everything() -> Result<()> {
     guest()
 }
 
-/// Installs the packages that are missing for these needs.
+/// Installs the missing packages for these needs.
 pub fn packages(needs: &[Need]) -> Result<()> {
     let missing = tools::missing(needs);
     if missing.is_empty() {
@@ -63,7 +63,7 @@ pub fn packages(needs: &[Need]) -> Result<()> {
     }
 }
 
-/// Gets a Rust compiler for a machine.
+/// Provides a Rust compiler for a target.
 pub fn rust_for(target: &str) -> Result<BareRust> {
     if let Ok(rust) = BareRust::find_for(target) {
         return Ok(rust);
@@ -81,8 +81,8 @@ pub fn rust_for(target: &str) -> Result<BareRust> {
     BareRust::find_for(target)
 }
 
-/// Fetches a second babeltrace2, which reads CTF 2: Debian's next one, unpacked beside the system, where
-/// tests look for it. Without it those tests say so.
+/// Downloads a second babeltrace2, which reads CTF 2, from Debian's next release, and unpacks it into a separate
+/// folder, where tests look for it. Without it those tests are skipped with a message.
 fn babeltrace21() -> Result<()> {
     let Some(home) = std::env::home_dir() else {
         return Ok(());
@@ -101,8 +101,8 @@ fn babeltrace21() -> Result<()> {
     Ok(())
 }
 
-/// Fetches a Linux kernel for QEMU, with a shell, and unpacks both beside the system. Without them the tests that boot
-/// it say so.
+/// Downloads a Linux kernel for QEMU and a shell, and unpacks both into a separate folder. Without them the tests that
+/// boot it are skipped with a message.
 fn guest() -> Result<()> {
     let Some(folder) = guest::folder().filter(|_| guest::Kernel::find().is_none()) else {
         return Ok(());
@@ -115,7 +115,7 @@ fn guest() -> Result<()> {
     Ok(())
 }
 
-/// Downloads the packages of the guest, and unpacks them.
+/// Downloads and unpacks the packages of the guest.
 fn fetch_guest(folder: &Path) -> Result<()> {
     let [metapackage, shell] = guest::PACKAGES;
     let depends = run::output(Command::new("apt-cache").args(["depends", metapackage]))?;
@@ -148,8 +148,8 @@ fn apt_install(packages: &[&str]) -> Result<()> {
             "there is no apt-get: packages can be installed on Debian and Ubuntu only",
         ));
     }
-    // The lists may be absent (a container) or old, so that a download fails; refreshing them takes
-    // a while and is not always possible, so it comes second.
+    // The package lists may be missing (in a container) or outdated, so that a download fails. Refreshing them takes
+    // time and is not always possible, so it is the second attempt.
     if run::run(as_root(apt_get("install").args(packages))?.stdin(Stdio::null())).is_ok() {
         return Ok(());
     }
@@ -158,7 +158,7 @@ fn apt_install(packages: &[&str]) -> Result<()> {
         .map_err(|error| Error::new(format!("apt could not install what is missing: {error}")))
 }
 
-/// An apt-get command that never asks and gives up when the network is silent.
+/// An apt-get command that is not interactive and has a network time-out.
 fn apt_get(verb: &str) -> Command {
     let mut command = Command::new("apt-get");
     command.args([verb, "-y", "-q", "--no-install-recommends"]);
@@ -172,7 +172,7 @@ fn apt_get(verb: &str) -> Command {
     command
 }
 
-/// The same command with root's rights.
+/// The same command with root privileges.
 fn as_root(command: &Command) -> Result<Command> {
     let frontend = "DEBIAN_FRONTEND=noninteractive";
     let root = run::output(Command::new("id").arg("-u"))?.trim() == "0";
@@ -194,7 +194,7 @@ fn as_root(command: &Command) -> Result<Command> {
     Ok(wrapped)
 }
 
-/// Asks rustup for the target; whether it worked.
+/// Installs the target with rustup; returns whether that succeeded.
 fn rustup(target: &str) -> bool {
     if !answers("rustup") {
         return false;
@@ -202,25 +202,25 @@ fn rustup(target: &str) -> bool {
     let mut rustup = Command::new("rustup");
     rustup.args(["target", "add", target]);
     println!("$ {}", run::line(&rustup));
-    // Without a network rustup tries for longer than a person would wait.
+    // Without a network rustup retries for longer than a user would wait.
     let limit = Duration::from_secs(240);
     let child = rustup.current_dir(run::root()).spawn();
     let done = child.and_then(|mut child| run::wait(&mut child, limit));
     done.is_ok_and(|status| status.success()) && installed(target)
 }
 
-/// Downloads Debian's compiler with what it needs that is not installed, unpacks it below `dir`,
-/// and leaves a script `dir/rustc` that runs it.
+/// Downloads Debian's compiler with its missing dependencies, unpacks it below `dir`, and creates a script `dir/rustc`
+/// that runs it.
 fn unpack(dir: &Path) -> Result<()> {
     let debs = dir.join("debs");
     let prefix = dir.join("rustc-web");
-    // Nothing of an older version may be left.
+    // Files of an older version must not remain.
     for old in [&debs, &prefix] {
         let _ = fs::remove_dir_all(old);
     }
     fs::create_dir_all(&debs).context(debs.display())?;
     let wanted = ["rustc-web", "rust-web-src"];
-    // Old lists name an old compiler. Where they can't be refreshed it may still be recent enough.
+    // Outdated lists name an old compiler, which may be recent enough if they can't be refreshed.
     let refreshed = as_root(&apt_get("update")).and_then(|mut update| run::run(&mut update));
     if let Err(error) = refreshed {
         println!("xtask: the lists of packages could not be refreshed: {error}");
@@ -249,7 +249,7 @@ fn unpack(dir: &Path) -> Result<()> {
             run::run(Command::new("dpkg").arg("-x").arg(&deb).arg(&prefix))?;
         }
     }
-    // A Debian architecture has its libraries in a folder of its own; there is one below the prefix.
+    // Libraries of a Debian architecture are in a folder of their own; it also exists below the prefix.
     let multiarch = run::output(Command::new("gcc").arg("-print-multiarch"))?;
     let libraries = prefix.join("usr/lib").join(multiarch.trim());
     let script = format!(

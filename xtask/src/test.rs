@@ -1,8 +1,8 @@
-//! `cargo xtask test`: everything that must hold before a change is offered, in one command.
+//! `cargo xtask test`: all checks that must pass before a change is submitted.
 //!
-//! Formatting, lints and documentation of every workspace, all tests, benchmarks with limits, models and
-//! sanitizers. Every step runs even when an earlier one failed, so that one run tells everything; each says
-//! how long it took, and how much processor time, which depends less on what else the machine does.
+//!  Formatting, lints and documentation of every workspace, all tests, benchmarks with limits, models and sanitizers.
+//! Every step runs even after an earlier failure, so that one run reports everything. Each step reports its elapsed
+//! time and its processor time, which depends less on the load of the machine.
 
 use std::process::Command;
 use std::time::Instant;
@@ -20,24 +20,24 @@ pub mod report;
 use executables::Executable;
 use report::{Done, Report};
 
-/// What to test.
+/// Options of a test run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Also what takes longer than a person waits before offering a change.
+    /// Includes the checks that take longer than an author waits before submitting a change.
     pub long: bool,
     /// Only one side of the link.
     pub side: Option<Side>,
-    /// Only the steps with this in their names; if there are none, the tests of this package; if there is
-    /// none, the tests with this in their names.
+    /// Filter: the steps whose names contain this; if there are none, the tests of this package; else the tests whose
+    /// names contain it.
     pub only: Option<String>,
 }
 
 /// A side of the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// What runs on the host, without product tests.
+    /// Code that runs on the host, without product tests.
     Host,
-    /// What runs on targets, and the product tests, which run targets.
+    /// Code that runs on targets, and the product tests, which run targets.
     Device,
 }
 
@@ -50,18 +50,18 @@ const WORKSPACES: [(&str, &str, Side); 2] = [
 /// The packages whose tests run targets.
 const PRODUCT_TESTS: [&str; 2] = ["kymo-tests", "kymo-targets"];
 
-/// For how long each fuzz target runs in a long test, in seconds.
+/// How long each fuzz target runs in a long test, in seconds.
 const FUZZ_SECONDS: u32 = 120;
 
-/// What a step does.
+/// Function that runs a step.
 type Check = Box<dyn FnOnce() -> Result<Done>>;
 
-/// One thing to check.
+/// One check.
 struct Step {
     name: String,
     side: Side,
     check: Check,
-    /// Whether it keeps one core busy only, and so runs beside others of the kind.
+    /// Whether it uses only one core, and therefore runs in parallel with other such steps.
     beside: bool,
 }
 
@@ -70,7 +70,7 @@ impl Step {
         Self::may_skip(name, side, || check().map(|()| Done::Whole))
     }
 
-    /// A step that this machine may lack something for.
+    /// A step that is skipped if this machine lacks something.
     fn may_skip(name: &str, side: Side, check: impl FnOnce() -> Result<Done> + 'static) -> Self {
         Self {
             name: name.to_owned(),
@@ -80,7 +80,7 @@ impl Step {
         }
     }
 
-    /// The same, to be run beside others.
+    /// Marks the step to run in parallel with others.
     fn beside(self) -> Self {
         Self {
             beside: true,
@@ -147,7 +147,7 @@ fn steps(options: &Options) -> Vec<Step> {
             },
         ));
     }
-    // Built for another machine, so that it has no tests of its own: `tests/it/cpus.rs` has.
+    // Built for another target, so it has no tests of its own: `tests/it/cpus.rs` tests it.
     steps.push(Step::new("demos lints", Side::Device, || {
         let mut clippy = cargo("demos/cpus", "clippy");
         clippy.args(["--target", cpus::TARGET, "--", "-D", "warnings"]);
@@ -171,9 +171,9 @@ fn steps(options: &Options) -> Vec<Step> {
     steps
 }
 
-/// What is counted in instructions, and held against limits; what takes longest first.
+/// Instruction counts with limits, the longest first.
 fn counts(long: bool) -> impl Iterator<Item = Step> {
-    // Beside the peers it takes minutes: `cargo xtask bench analyze`.
+    // With the peers it takes minutes: `cargo xtask bench analyze`.
     let analyze = bench::analyze::Options {
         quick: true,
         long,
@@ -213,7 +213,7 @@ fn proofs(long: bool) -> impl Iterator<Item = Step> {
     steps.into_iter().map(Step::beside)
 }
 
-/// What takes longer than a person waits before offering a change.
+/// Steps that take longer than an author waits before submitting a change.
 fn long_steps(side: Option<Side>) -> [Step; 2] {
     [
         Step::new("ignored tests", Side::Device, move || {
@@ -223,7 +223,7 @@ fn long_steps(side: Option<Side>) -> [Step; 2] {
     ]
 }
 
-/// Runs each fuzz target for a while.
+/// Runs each fuzz target for [`FUZZ_SECONDS`].
 fn fuzzing() -> Result<()> {
     let fuzz = |arguments: &[&str]| {
         let mut cargo = cargo("fuzz", "+nightly");
@@ -234,7 +234,7 @@ fn fuzzing() -> Result<()> {
         run::run(cargo(".", "install").args(["--locked", "cargo-fuzz"]))?;
     }
     let targets = run::output(&mut fuzz(&["list", "--fuzz-dir", "."]))?;
-    // One that fails does not keep the others from being tried.
+    // A failure does not stop the other targets.
     let failed = targets.lines().filter_map(|target| {
         let mut fuzz = fuzz(&["run", "--fuzz-dir", ".", target, "--"]);
         run::run(fuzz.arg(format!("-max_total_time={FUZZ_SECONDS}"))).err()
@@ -246,7 +246,7 @@ fn fuzzing() -> Result<()> {
     }
 }
 
-/// Builds the tests of all workspaces of a side, and runs them side by side.
+/// Builds the tests of all workspaces of a side, and runs them in parallel.
 fn all_tests(side: Option<Side>, arguments: &[&str]) -> Result<()> {
     let mut executables = Vec::new();
     for (name, folder, of) in WORKSPACES {
@@ -261,7 +261,7 @@ fn all_tests(side: Option<Side>, arguments: &[&str]) -> Result<()> {
     executables::run(executables, arguments)
 }
 
-/// Whether the tests of an executable are on this side.
+/// Whether an executable's tests belong to this side.
 fn belongs(executable: &Executable, side: Option<Side>) -> bool {
     let device = executable.folder.starts_with(run::root().join("device"))
         || PRODUCT_TESTS.contains(&&*executable.package);
@@ -272,7 +272,7 @@ fn belongs(executable: &Executable, side: Option<Side>) -> bool {
     }
 }
 
-/// Runs the tests of one package, or those with this in their names.
+/// Runs the tests of one package, or those whose names contain `only`.
 fn matching(only: &str, side: Option<Side>) -> Result<()> {
     for (_, folder, _) in WORKSPACES {
         for package in [only.to_owned(), format!("kymo-{only}")] {
@@ -290,7 +290,7 @@ fn matching(only: &str, side: Option<Side>) -> Result<()> {
 
 /// `cargo SUBCOMMAND` in a workspace.
 fn cargo(workspace: &str, subcommand: &str) -> Command {
-    // Through rustup's proxy where there is one: a toolchain's own cargo does not know `+nightly`.
+    // Through rustup's proxy if there is one: a toolchain's own cargo does not know `+nightly`.
     let mut cargo = Command::new("cargo");
     cargo
         .arg(subcommand)
@@ -335,7 +335,7 @@ mod tests {
         for (n, name) in names.iter().enumerate() {
             assert!(!names[..n].contains(name), "{name}");
         }
-        // One that runs beside others is asked for by its name.
+        // Steps that run in parallel are selected by their name.
         for step in steps.iter().filter(|step| step.beside) {
             let found = names.iter().filter(|name| name.contains(&step.name));
             assert_eq!(found.count(), 1, "{}", step.name);

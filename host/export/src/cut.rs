@@ -58,7 +58,8 @@ struct Before {
 impl Cut {
     /// Creates the filter for `options`. `is_trace`: the format can be read as a trace again.
     ///
-    /// # Errors [`ExportError::Selection`] if the options select by a property that only calls have.
+    /// # Errors
+    /// [`ExportError::Selection`] if the options select by a property that only calls have.
     pub fn new(
         (format, is_trace): (&'static str, bool),
         info: &TraceInfo,

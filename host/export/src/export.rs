@@ -60,7 +60,8 @@ impl std::fmt::Debug for Export<'_> {
 impl<'a> Export<'a> {
     /// Begins an export; `info` is the trace's metadata before its first event.
     ///
-    /// # Errors [`ExportError::Shape`] if the destination is a file and the format a directory or vice versa,
+    /// # Errors
+    /// [`ExportError::Shape`] if the destination is a file and the format a directory or vice versa,
     /// [`ExportError::Selection`] if the format lists events and the selection is by calls, [`ExportError::Write`] if
     /// the destination can't be written.
     pub fn new(

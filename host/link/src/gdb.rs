@@ -141,8 +141,9 @@ impl Debugger {
 
     /// Reads `length` bytes of memory from `address` on, or fewer if the server returns fewer.
     ///
-    /// # Errors [`GdbError`] if the server doesn't answer, or its answer is invalid. A refused address is no error: the
-    /// result is what was read before it.
+    /// # Errors
+    /// [`GdbError`] if the server doesn't answer, or its answer is invalid. A refused address is no error: the result
+    /// is what was read before it.
     pub fn read(&mut self, address: u64, length: usize) -> Result<Vec<u8>, GdbError> {
         let mut bytes = Vec::new();
         while bytes.len() < length {

@@ -143,7 +143,8 @@ pub struct Session {
 impl Session {
     /// Connects, greets, and tells the target to record. Waits for an incoming connection until `cancel` is set.
     ///
-    /// # Errors [`LinkError`] if nothing answers, or the connection breaks.
+    /// # Errors
+    /// [`LinkError`] if nothing answers, or the connection breaks.
     pub fn start(
         address: &SystemViewAddress,
         timeout: Duration,

@@ -143,7 +143,8 @@ enum Incoming {
 impl Target {
     /// Opens the connection to a target. Nothing is sent yet.
     ///
-    /// # Errors Those of opening the port or connection.
+    /// # Errors
+    /// Those of opening the port or connection.
     pub fn open(address: &Address, timeouts: Timeouts) -> Result<Self, LinkError> {
         let transport = transport::open(address, timeouts.connect)?;
         Ok(Self::over(transport, address.clone(), timeouts))

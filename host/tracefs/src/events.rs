@@ -12,7 +12,7 @@ pub struct EventName {
 }
 
 impl EventName {
-    /// Whether it selects events of this system only, or of all.
+    /// Whether its system is this one, or all.
     pub fn is_of(&self, system: &str) -> bool {
         self.system == system || self.system == "*"
     }

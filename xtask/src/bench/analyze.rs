@@ -1,11 +1,11 @@
-//! `cargo xtask bench analyze`: what the subcommands of `kymo` cost a record, beside uftrace and babeltrace2 on the
-//! same calls.
+//! `cargo xtask bench analyze`: cost per record of `kymo`'s subcommands, beside uftrace and babeltrace2 on the same
+//! calls.
 //!
-//! Figures are instructions, counted by Valgrind's callgrind: they are the same on any machine and under any load.
-//! Each is the difference between two recordings of the same program, divided by the records that one has more,
-//! so that it is free of what a process costs however long its input (symbols, debug information, start and end).
-//! The gates are in `xtask/analyze-limits.txt`. Memory is measured too (module `memory`), and how threads share the work
-//! (module `threads`).
+//!  Figures are instructions, counted by Valgrind's callgrind: they are the same on any machine and under any load.
+//! Each is the difference between two recordings of the same program, divided by the difference in records, which
+//! excludes the fixed cost of a process (symbols, debug information, start and end). The gates are in
+//! `xtask/analyze-limits.txt`. Memory (module `memory`) and the speedup by threads (module `threads`) are measured as
+//! well.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,12 +22,12 @@ mod threads;
 
 use recordings::{Lttng, Pair, Recordings, Trace};
 
-/// What a row reads.
+/// Input of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Input {
     /// Kymo's own trace of a program for x86-64.
     Kymo,
-    /// The CTF export of the same.
+    /// The CTF export of the same trace.
     Ctf,
     /// A trace of LTTng's user-space tracer with calls.
     Lttng,
@@ -35,20 +35,20 @@ enum Input {
 
 /// One figure.
 struct Row {
-    /// What it is called in the file of limits.
+    /// Its name in the file of limits.
     name: &'static str,
     input: Input,
-    /// What stands before the trace on the command line of `kymo`.
+    /// Arguments of `kymo` before the trace.
     arguments: &'static [&'static str],
     peer: Option<Peer>,
-    /// How many times as fast as one processor two have to be, where that is held.
+    /// Required speedup with two processors over one, if there is such a gate.
     shared: Option<f64>,
 }
 
 /// Another program that does the same with the same calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
-    /// `uftrace`, with these words before the recording.
+    /// `uftrace`, with these arguments before the recording.
     Uftrace(&'static [&'static str]),
     /// babeltrace2 counting the events of the same trace.
     Babeltrace,
@@ -132,23 +132,23 @@ const ROWS: [Row; 9] = [
 /// The file of gates.
 const LIMITS: &str = "analyze-limits.txt";
 
-/// What of it is measured.
+/// Options of the benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Nothing is held against gates.
+    /// Doesn't check gates.
     pub print_only: bool,
     /// Without the peers, which take most of the time, and so without the gates that are ratios.
     pub quick: bool,
-    /// Memory is that of 100 million events, not of 10 million.
+    /// Measures memory with 100 million events instead of 10 million.
     pub long: bool,
-    /// The row, if it is one.
+    /// The row, if only one is requested.
     pub only: Option<String>,
 }
 
 /// Measures all rows, or the one of this name, and prints them beside their gates.
 ///
 /// # Errors
-/// When something can't be built or run, or, unless they are only printed, a gate is exceeded.
+/// When something can't be built or run, or, unless gates are not checked, one is exceeded.
 pub fn analyze(options: &Options) -> Result<()> {
     let limits = Limits::load(LIMITS)?;
     let asked = |name: &str| options.only.as_ref().is_none_or(|only| name == only);
@@ -224,7 +224,7 @@ pub fn analyze(options: &Options) -> Result<()> {
     }
 }
 
-/// A recording of uftrace's, and how many records it has.
+/// Makes a recording of uftrace; returns its path and the number of records.
 ///
 /// # Errors
 /// When it can't be made.
@@ -235,7 +235,7 @@ pub fn uftrace(kymo: &Path) -> Result<(std::path::PathBuf, u64)> {
     Ok((many.path, many.records))
 }
 
-/// The command of a row, and where its output goes.
+/// The command of a row, and its output file.
 fn command(kymo: &Path, row: &Row, trace: &Trace) -> (Command, PathBuf) {
     let mut command = Command::new(kymo);
     command.args(row.arguments);
@@ -252,7 +252,7 @@ fn command(kymo: &Path, row: &Row, trace: &Trace) -> (Command, PathBuf) {
 
 /// Measures one row.
 fn measure(kymo: &Path, row: &Row, pair: &Pair, uftrace: Option<&Pair>) -> Result<Found> {
-    // What it takes to share the work is apart.
+    // The cost of sharing the work is measured separately.
     let command = |trace: &Trace| {
         let (mut command, output) = command(kymo, row, trace);
         command.args(["--threads", "1"]);
@@ -275,7 +275,7 @@ fn measure(kymo: &Path, row: &Row, pair: &Pair, uftrace: Option<&Pair>) -> Resul
             })
             .map(Some),
     };
-    // Counting takes long, and the count is the same beside another.
+    // Counting takes long, and counts don't change when two runs share the machine.
     let (found, peer) = std::thread::scope(|scope| {
         let peer = scope.spawn(peer);
         let found = pair.each(|trace| instructions(&command(trace).0));

@@ -1,9 +1,9 @@
-//! `cargo xtask bench coresight`: how quickly `kymo-coresight` decodes, beside Debian's libopencsd in the same run.
+//! `cargo xtask bench coresight`: decoding speed of `kymo-coresight`, beside Debian's libopencsd in the same run.
 //!
-//! Both begin with the bytes of a trace buffer in memory, split its frames, and count: packets, or ranges and instructions
-//! through the code. *Times* are for people: processor time of one thread, the least of several rounds; and time on the
-//! wall of one thread against two. *Instructions* are for CI: of one pass, the difference between runs of one pass and of
-//! four, so that opening the files does not count.
+//!  Both start with the bytes of a trace buffer in memory, split its frames, and count: packets, or ranges and
+//! instructions through the code. *Times* are for people: processor time of one thread, the minimum of several rounds;
+//! and elapsed time of one thread against two. *Instructions* are for CI: those of one pass, as the difference between
+//! runs of one pass and of four, which excludes opening the files.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,15 +13,15 @@ use kymo_targets::run::{self, Context, Error, Result};
 
 use super::ctf::process::{instructions, measure};
 
-/// A snapshot that is measured.
+/// A measured snapshot.
 struct Row {
     snapshot: &'static str,
-    /// Gates of `--count`; the longest is only timed.
+    /// Gates of `--count`; without gates, as for the longest one, it is only timed.
     gates: Option<Gates>,
 }
 
-/// The most instructions of ours, and how many times more the library's have to be at least. A pass begins with no code
-/// known; in traces as short as these, finding blocks is a good part of it.
+/// Greatest number of our instructions, and minimum ratio of the library's instructions to ours. A pass begins without
+/// known code; in traces as short as these, finding blocks is a considerable part of it.
 struct Gates {
     packet: (u64, f64),
     range: (u64, f64),
@@ -62,13 +62,13 @@ const ROWS: [Row; 6] = [
         snapshot: "r5f-freertos",
         gates: Some(Gates {
             packet: (84, 3.8),
-            // Counting trace that is skipped behind a loss takes some tenths.
+            // Counting trace that is skipped after a loss takes some tenths.
             range: (69, 10.1),
         }),
     },
 ];
 
-/// The programs, built, and where the captures are.
+/// The built programs, and the folder of the captures.
 struct Bench {
     ours: PathBuf,
     /// `None` where the library's headers are not installed.
@@ -77,7 +77,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, said aloud, where there are no captures.
+    /// `None`, with a message, if there are no captures.
     fn build() -> Result<Option<Self>> {
         let named = std::env::var_os("KYMO_DATA").map(PathBuf::from);
         let data = named.unwrap_or_else(|| run::root().join("../shared/data"));
@@ -86,7 +86,7 @@ impl Bench {
             println!("SKIPPED: no captures at {}", folder.display());
             return Ok(None);
         }
-        // The package for C has the same example, and no dependencies of tests.
+        // The C package has the same example, without test dependencies.
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--release", "-p", "kymo-coresight-c"]);
         cargo.args(["--example", "coresight-speed"]);
@@ -210,7 +210,7 @@ pub fn time() -> Result<()> {
     text(&bench)
 }
 
-/// Listings as text, by whole programs.
+/// Times the listing as text, with whole programs.
 fn text(bench: &Bench) -> Result<()> {
     let snapshot = bench.folder.join(ROWS[0].snapshot);
     let kymo = kymo::build(Profile::Shipping)?;
@@ -232,11 +232,12 @@ fn text(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The snapshot whose instructions are listed as text, of which a line each is counted: code with symbols and lines.
+/// Snapshot for the instructions per line of the listing as text: code with symbols and lines.
 const LISTED: &str = "r5f-freertos";
 
-/// Most instructions of this machine for a line of `kymo disasm`, opening and symbols included: at five in a nanosecond, 2.5
-/// million lines a second are 2,000. What is shipped takes 434; perf's script takes some 45 microseconds a line.
+/// Greatest number of this machine's instructions per line of `kymo disasm`, including opening and symbols: at five per
+/// nanosecond, 2.5 million lines a second are 2,000. The shipped version takes 434; perf's script takes some 45
+/// microseconds a line.
 const DISASM_LINE: u64 = 480;
 
 /// `kymo disasm`, with functions, and files and lines of the source.
@@ -248,7 +249,7 @@ fn disasm(bench: &Bench) -> Result<(Command, f64)> {
     Ok((command, lines as f64))
 }
 
-/// Instructions of a pass, without what opening the files takes.
+/// Instructions of a pass, without opening the files.
 fn pass(command: impl Fn(u32) -> Result<Option<Command>>) -> Result<Option<f64>> {
     let (Some(one), Some(four)) = (command(1)?, command(4)?) else {
         return Ok(None);
@@ -257,7 +258,7 @@ fn pass(command: impl Fn(u32) -> Result<Option<Command>>) -> Result<Option<f64>>
     Ok(Some(four.saturating_sub(one) as f64 / 3.0))
 }
 
-/// Counts the instructions of all rows with gates, and holds them against these.
+/// Counts the instructions of all rows with gates, and checks them.
 ///
 /// # Errors
 /// When something cannot be built or run, or exceeds its gate.

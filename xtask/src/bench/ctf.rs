@@ -1,8 +1,9 @@
-//! `cargo xtask bench ctf`: how quickly `kymo-ctf` reads, beside babeltrace2 in the same run.
+//! `cargo xtask bench ctf`: reading speed of `kymo-ctf`, beside babeltrace2 in the same run.
 //!
-//! Two kinds of figures. *Times* are for people: processor time of whole processes, the least of several rounds taken in
-//! turns, so that what else the machine does falls on both. *Instructions* are for CI: they are the same on any machine
-//! and under any load, so that a budget once kept is kept always, and the ratio to babeltrace2 is one of counts.
+//!  There are two kinds of figures. *Times* are for people: processor time of whole processes, the minimum of several
+//! rounds in which the programs alternate, so that other load affects both. *Instructions* are for CI: they are the
+//! same on any machine and under any load, so that a budget that is met once is always met, and the ratio to
+//! babeltrace2 is one of counts.
 
 pub mod process;
 pub mod traces;
@@ -15,25 +16,25 @@ use self::process::{Cost, instructions, measure};
 use self::traces::Kind;
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// Events of a trace that is timed, as long as nobody says otherwise.
+/// Default number of events in a timed trace.
 pub const EVENTS: u64 = 4_000_000;
-/// Rounds of which the quickest counts.
+/// Number of rounds; the fastest one counts.
 const ROUNDS: usize = 3;
-/// Events of the two traces whose instructions are counted: the difference is free of what a process costs.
+/// Events of the two traces whose instructions are counted: the difference excludes the fixed cost of a process.
 const COUNTED: [u64; 2] = [4_000, 12_000];
 
-/// A way of going through a trace.
+/// A way of reading a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The bytes alone are read and added up.
+    /// Reads and sums the bytes only.
     Bytes,
-    /// Time and class of every event.
+    /// Reads time and class of every event.
     Count,
-    /// Every field of every event.
+    /// Reads every field of every event.
     Visit,
-    /// One field of every event: a projection.
+    /// Reads one field of every event: a projection.
     Field,
-    /// Every event as a line of text.
+    /// Formats every event as a line of text.
     Text,
 }
 
@@ -56,7 +57,7 @@ impl Way {
         }
     }
 
-    /// The arguments for babeltrace2 to do the same, or as little more as it can.
+    /// Arguments for babeltrace2 to do the same, or as little more as possible.
     const fn babeltrace(self) -> Option<&'static [&'static str]> {
         match self {
             Self::Bytes => None,
@@ -65,7 +66,7 @@ impl Way {
         }
     }
 
-    /// The most instructions that an event may take.
+    /// Greatest number of instructions per event.
     const fn budget(self, kind: Kind) -> Option<u64> {
         Some(match (self, kind) {
             (Self::Count, Kind::Mixed) => 255,
@@ -86,7 +87,7 @@ impl Way {
         })
     }
 
-    /// How many times fewer instructions than babeltrace2's an event over a mixed trace has to take.
+    /// Minimum ratio of babeltrace2's instructions per event to ours, over a mixed trace.
     const fn least_ratio(self) -> Option<f64> {
         match self {
             Self::Count => Some(36.0),
@@ -98,7 +99,7 @@ impl Way {
     }
 }
 
-/// Times everything on traces of so many events, and prints the table.
+/// Times everything on traces with this number of events, and prints the table.
 ///
 /// # Errors
 /// When something cannot be built or run.
@@ -156,8 +157,8 @@ pub fn time(events: u64) -> Result<()> {
     Ok(())
 }
 
-/// Measures what two threads gain, where there are two streams: in processor time of the one that works most, which is
-/// what a machine with processors to spare takes from start to end.
+/// Measures the speedup by two threads, where there are two streams: in processor time of the busiest thread, which is
+/// the elapsed time on a machine with idle processors.
 fn threads(program: &Path, events: u64) -> Result<()> {
     println!(
         "\n{:8} {:6} {:>17} {:>17} {:>12} {:>9}",
@@ -190,7 +191,7 @@ fn threads(program: &Path, events: u64) -> Result<()> {
     Ok(())
 }
 
-/// Counts instructions, prints them and holds them against the budgets; beside babeltrace2's if it is there.
+/// Counts instructions, prints them and checks the budgets, beside babeltrace2's if it is installed.
 ///
 /// # Errors
 /// When something cannot be built or run, or a budget is exceeded.
@@ -247,7 +248,7 @@ pub fn count() -> Result<()> {
     Err(Error::new(excesses.join("\n")))
 }
 
-/// Builds the program that reads.
+/// Builds the reading program.
 fn build() -> Result<PathBuf> {
     let mut cargo = Command::new(env!("CARGO"));
     cargo.args(["build", "--profile", "shipping"]);
@@ -256,16 +257,16 @@ fn build() -> Result<PathBuf> {
     Ok(run::target_dir().join("shipping/examples/ctf_speed"))
 }
 
-/// The directory of a trace, which is written unless it is there.
+/// The directory of a trace, which is written if missing.
 fn trace(kind: Kind, events: u64) -> Result<PathBuf> {
     let folder = run::target_dir().join("bench-ctf");
     let trace = folder.join(format!("{}-{events}", kind.name()));
     if !trace.exists() {
-        // Whole or not at all.
+        // Complete or not at all.
         let new = folder.join(format!("{}-{events}.{}", kind.name(), std::process::id()));
         kind.write(&new, events)?;
         if fs::rename(&new, &trace).is_err() {
-            // Somebody else was quicker.
+            // Another process was faster.
             fs::remove_dir_all(&new).context(new.display())?;
         }
     }
@@ -300,7 +301,7 @@ fn theirs(way: Way, trace: &Path) -> Option<Command> {
     Some(command)
 }
 
-/// The least that each of two programs takes, in turns.
+/// The minimum costs of two programs that alternate.
 fn least(mut ours: Command, mut theirs: Option<Command>) -> Result<(Cost, Option<Cost>)> {
     let (mut our, mut their) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
@@ -325,7 +326,7 @@ fn least(mut ours: Command, mut theirs: Option<Command>) -> Result<(Cost, Option
     Ok((least(our).unwrap_or_default(), least(their)))
 }
 
-/// What our program says of itself, which is exact to the nanosecond: processor time, and the largest memory in KiB.
+/// Our program's own measurement, which is exact to the nanosecond: processor time, and the largest memory in KiB.
 fn told(command: &mut Command) -> Result<(u64, u64)> {
     let told = run::output(command)?;
     let word = |index: usize| told.split(' ').nth(index)?.parse().ok();
@@ -335,7 +336,7 @@ fn told(command: &mut Command) -> Result<(u64, u64)> {
     }
 }
 
-/// Instructions for one event, out of two traces.
+/// Instructions per event, from two traces.
 fn each(traces: &[PathBuf; 2], command: impl Fn(&Path) -> Result<Command>) -> Result<u64> {
     let [few, many] = traces;
     let (few, many) = (

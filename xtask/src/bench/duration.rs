@@ -1,8 +1,9 @@
-//! `cargo xtask bench duration`: how much time a buffer holds in duration mode, on the demonstration firmware.
+//! `cargo xtask bench duration`: how much time a buffer covers in duration mode, on the demonstration firmware.
 //!
-//! The table of Tim Bird's "Measuring Function Duration with Ftrace" for our own recorder: how much time the same
-//! buffer holds at rising thresholds. Both threads of the firmware run Lua in an emulator
-//! that counts instructions (16 ns each, as of a processor with 62 MHz). What a call costs then are rows of `cargo xtask bench recorder`.
+//!  The table of Tim Bird's "Measuring Function Duration with Ftrace" for our own recorder: the time that the same
+//! buffer covers at rising thresholds. Both threads of the firmware run Lua in an emulator that counts instructions (16
+//! ns each, as for a processor with 62 MHz). The cost of a call in this mode is in rows of `cargo xtask bench
+//! recorder`.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +17,7 @@ use kymo_targets::rust::BareRust;
 /// Bytes of the firmware's buffer (`demos/firmware/main.c`).
 const BUFFER: u64 = 1536 * 1024;
 
-/// The thresholds, and for how many seconds of this machine recording goes on.
+/// Thresholds, each with the recording time in seconds of this machine.
 const THRESHOLDS: [(&str, u32); 7] = [
     ("0", 2),
     ("1us", 2),
@@ -27,7 +28,7 @@ const THRESHOLDS: [(&str, u32); 7] = [
     ("1s", 40),
 ];
 
-/// What one threshold came to.
+/// Result for one threshold.
 struct Coverage {
     span_ns: u64,
     bytes: u64,
@@ -79,7 +80,7 @@ pub fn duration() -> Result<()> {
     Ok(())
 }
 
-/// The seconds that the buffer holds: what it held, or would hold if more came.
+/// Seconds that the buffer covers, extrapolated if it was not full.
 fn held(row: &Coverage) -> f64 {
     let seconds = row.span_ns as f64 / 1e9;
     match row.bytes {

@@ -1,12 +1,12 @@
-//! `cargo xtask bench import`: how quickly the formats of others are read, beside their own tools.
+//! `cargo xtask bench import`: reading speed of foreign formats, beside their own tools.
 //!
-//! *Times* are for people: items or events a second of processor time, the best of several rounds taken in turns, and
-//! the largest memory without mapped files. *Instructions* (`--count`) are for CI: those of a record, the difference
-//! between a short input and a long one, so that they are free of what a process costs however long its input. The gates
-//! are in `xtask/import-limits.txt`.
+//!  *Times* are for people: items or events per second of processor time, the best of several alternating rounds, and
+//! the largest memory without mapped files. *Instructions* (`--count`) are for CI: those of a record, as the difference
+//! between a short input and a long one, which excludes the fixed cost of a process. The gates are in
+//! `xtask/import-limits.txt`.
 //!
-//! RTEMS's converter is not installed anywhere; what it does for each item is done again by a program of the bench
-//! (`host/rtems-record/examples/rtems_speed.rs`), which gives the scale in the same run: see `PEER_WHOLE`.
+//!  RTEMS's converter is not installed anywhere; a program of the bench (`host/rtems-record/examples/rtems_speed.rs`)
+//! repeats its work for each item, which gives the scale in the same run: see `PEER_WHOLE`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,55 +22,55 @@ mod captures;
 
 use captures::{Input, Pair};
 
-/// Rounds of which the quickest counts.
+/// Number of rounds; the fastest one counts.
 const ROUNDS: usize = 3;
 
-/// A program is run again until it took so long, in nanoseconds: its time is known in steps of 10 ms.
+/// A program is run repeatedly for at least this time, in nanoseconds: its time has a resolution of 10 ms.
 const LONG_ENOUGH: u64 = 500_000_000;
 
-/// Items of the streams of RTEMS's: of the two whose instructions are counted, and of the one that is timed.
+/// Items of the RTEMS streams: of the two whose instructions are counted, and of the timed one.
 const COUNTED: [u64; 2] = [100_000, 300_000];
 const TIMED: u64 = 8_000_000;
 
-/// Parts of a trace.dat: the two whose instructions are counted. It is timed whole.
+/// Parts of a trace.dat whose instructions are counted. The whole file is timed.
 const PARTS: [(u64, u64); 2] = [(1, 8), (3, 8)];
 
-/// How often the packets of SystemView's recording come.
+/// How often the packets of the SystemView recording are repeated.
 const REPEATED: [usize; 2] = [1, 4];
 
-/// How much longer RTEMS's converter takes for an item than the arithmetic that is done again here, 130 million items a
-/// second: it read 21.5 million a second of processor time on a machine as quick as that (`trace-cmd report` wrote
-/// 0.72 million lines a second on both).
+/// How much longer RTEMS's converter takes for an item than the arithmetic repeated here, which processes 130 million
+/// items a second: the converter read 21.5 million a second of processor time on a machine of the same speed
+/// (`trace-cmd report` wrote 0.72 million lines a second on both).
 const PEER_WHOLE: f64 = 130.0 / 21.5;
 
-/// The same of its base64, of which it read 6 million items a second.
+/// The same for base64, of which it read 6 million items a second.
 const PEER_BASE64: f64 = 130.0 / 6.0;
 
-/// By how many KiB the heap of a report may grow from an eighth of a trace to all of it, which meets more functions (1,756
-/// KiB). The rows alone of all records would be 9 MiB.
+/// Greatest growth in KiB of a report's heap from an eighth of a trace to all of it, which has more functions (1,756
+/// KiB). The rows of all records alone would be 9 MiB.
 const GROWTH: u64 = 4 << 10;
 
 /// The file of gates.
 const LIMITS: &str = "import-limits.txt";
 
-/// What reads.
+/// A reading program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reader {
     /// The program of `kymo-rtems-record`, on a stream of this layout.
     Rtems(&'static str),
-    /// `kymo` with these words before a trace.dat.
+    /// `kymo` with these arguments before a trace.dat.
     Dat(&'static str, &'static [&'static str]),
-    /// `kymo` with these words before a recording of SystemView.
+    /// `kymo` with these arguments before a SystemView recording.
     SystemView(&'static [&'static str]),
 }
 
 /// Another program that does the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Peer {
-    /// What RTEMS's converter does for each item of 64 bits.
+    /// The work of RTEMS's converter for each 64-bit item.
     Arithmetic,
     TraceCmd,
-    /// `uftrace report` of as many records of its own. Timed only.
+    /// `uftrace report` on the same number of its own records. Only timed.
     Uftrace,
 }
 
@@ -146,7 +146,7 @@ impl Programs {
         })
     }
 
-    /// What a row runs on an input.
+    /// The command of a row on an input.
     fn ours(&self, reader: Reader, input: &Path) -> Command {
         let (program, words): (_, &[&str]) = match reader {
             Reader::Rtems(_) => (&self.rtems, &["read"]),
@@ -157,7 +157,7 @@ impl Programs {
         command
     }
 
-    /// What the peer runs; `None` where it is not here.
+    /// The peer's command; `None` if it is not installed.
     fn theirs(&self, peer: Option<Peer>, input: &Path) -> Option<Command> {
         match peer? {
             Peer::Arithmetic => {
@@ -175,7 +175,7 @@ impl Programs {
     }
 }
 
-/// The rows that were asked for.
+/// The requested rows.
 fn chosen(only: Option<&str>) -> Result<Vec<&'static Row>> {
     let rows: Vec<&Row> = ROWS
         .iter()
@@ -188,12 +188,12 @@ fn chosen(only: Option<&str>) -> Result<Vec<&'static Row>> {
     Ok(rows)
 }
 
-/// Says that a capture is not here.
+/// Reports that a capture is missing.
 fn skipped(row: &Row) {
     println!("{:14} SKIPPED: no capture at KYMO_DATA", row.name);
 }
 
-/// Counts instructions a record, and holds them against the gates.
+/// Counts instructions per record, and checks the gates.
 ///
 /// # Errors
 /// When something can't be built or run, or a gate is exceeded.
@@ -224,7 +224,7 @@ pub fn count(only: Option<&str>) -> Result<()> {
     Err(Error::new(exceeded.join("\n")))
 }
 
-/// The inputs of a row whose instructions are counted; `None` where the capture is not here.
+/// The inputs of a row whose instructions are counted; `None` if the capture is missing.
 fn pair(row: &Row, programs: &Programs) -> Result<Option<Pair>> {
     let [few, many] = match row.reader {
         Reader::Rtems(layout) => {
@@ -247,7 +247,7 @@ fn pair(row: &Row, programs: &Programs) -> Result<Option<Pair>> {
 fn count_row(row: &Row, pair: &Pair, programs: &Programs) -> Result<Found> {
     let peer = || -> Result<Option<f64>> {
         let input = match row.reader {
-            // The peer's arithmetic is on the stream itself.
+            // The peer's arithmetic works on the stream itself.
             Reader::Rtems(_) => {
                 let [few, many] =
                     COUNTED.map(|items| captures::rtems(&programs.rtems, "le64", items));
@@ -261,7 +261,7 @@ fn count_row(row: &Row, pair: &Pair, programs: &Programs) -> Result<Found> {
         })?;
         Ok((each > 0.0).then_some(each))
     };
-    // Counting takes long, and the count is the same beside another.
+    // Counting takes long, and counts don't change when two runs share the machine.
     let (ours, peer) = std::thread::scope(|scope| {
         let peer = scope.spawn(peer);
         let ours = pair.each(|path| instructions(&programs.ours(row.reader, path)));
@@ -275,7 +275,7 @@ fn count_row(row: &Row, pair: &Pair, programs: &Programs) -> Result<Found> {
     })
 }
 
-/// How much slower the peer is with this input than with the one that stands for it.
+/// How much slower the peer is with this input than with its stand-in.
 fn slower(row: &Row) -> f64 {
     match row.reader {
         Reader::Rtems("base64") => PEER_BASE64,
@@ -295,7 +295,7 @@ fn growth(row: &Row, programs: &Programs) -> Result<Option<String>> {
     let peak = |part| -> Result<u64> {
         let input = captures::part(&capture, part)?;
         let mut report = programs.ours(row.reader, &input.path);
-        // What threads hold for each other hangs on how busy the machine is.
+        // With more threads, the amount of buffered data depends on the load of the machine.
         Ok(heap(report.args(["--threads", "1"]))? >> 10)
     };
     let (few, many) = (peak((1, 8))?, peak((1, 1))?);
@@ -428,7 +428,7 @@ fn time_row(row: &Row, input: &Input, programs: &Programs) -> Result<()> {
     Ok(())
 }
 
-/// What a run takes, of as many as make its time exact.
+/// The cost of a run, averaged over enough runs for an exact time.
 fn long_enough(command: &mut Command) -> Result<Cost> {
     let (mut runs, mut all) = (0, Cost::default());
     while all.processor < LONG_ENOUGH {

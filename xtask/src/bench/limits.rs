@@ -1,21 +1,22 @@
-//! The gates of a bench that counts instructions, out of a file in `xtask`: a line a row, with the most instructions a
-//! record, how many times fewer than the peer's they must be, and the most bytes an event; `-` for what has no gate.
+//! Gates of a benchmark that counts instructions, read from a file in `xtask`: one line per row, with the greatest
+//! number of instructions per record, the minimum ratio of the peer's instructions to ours, and the greatest number of
+//! bytes per event; `-` for no gate.
 
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// What was found of a row.
+/// Measured figures of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Found {
-    /// Instructions a record.
+    /// Instructions per record.
     pub instructions: f64,
-    /// Those of the peer.
+    /// The peer's instructions per record.
     pub peer: Option<f64>,
-    /// Bytes of the output an event, of an export.
+    /// Output bytes per event, of an export.
     pub bytes: Option<f64>,
 }
 
 impl Found {
-    /// How many times fewer instructions than the peer.
+    /// The ratio of the peer's instructions to ours.
     pub fn ratio(self) -> Option<f64> {
         self.peer.map(|peer| peer / self.instructions.max(1.0))
     }
@@ -27,11 +28,11 @@ pub struct Limits(Vec<(String, Limit)>);
 /// The gates of one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limit {
-    /// The most instructions a record.
+    /// Greatest number of instructions per record.
     pub instructions: Option<f64>,
-    /// How many times fewer than the peer's they must be.
+    /// Minimum ratio of the peer's instructions to ours.
     pub ratio: Option<f64>,
-    /// The most bytes an event of the output.
+    /// Greatest number of output bytes per event.
     pub bytes: Option<f64>,
 }
 
@@ -39,7 +40,7 @@ impl Limits {
     /// Reads a file of `xtask`.
     ///
     /// # Errors
-    /// When it can't be read, or a line can't.
+    /// When the file can't be read, or a line is invalid.
     pub fn load(name: &str) -> Result<Self> {
         let path = run::root().join("xtask").join(name);
         Self::parse(&std::fs::read_to_string(&path).context(path.display())?)
@@ -101,7 +102,7 @@ impl Limits {
 }
 
 impl Limit {
-    /// What is beyond a gate.
+    /// Reports the gates that the figures exceed.
     pub fn exceeded(&self, row: &str, found: Found) -> Vec<String> {
         let mut exceeded = Vec::new();
         let mut at_most = |what: &str, found: Option<f64>, most: Option<f64>| {

@@ -1,11 +1,10 @@
-//! What a recorded call costs on this machine: nanoseconds, beside what it must cost.
+//! Cost of a recorded call on this machine in nanoseconds, beside the floor.
 //!
-//! The floor is to read the counter and store 16 bytes, at entry and at exit (`device/bench/linux.c`). Times
-//! depend on the machine and on what else it does; so floor and recorder run in turns in one process,
-//! of each the quickest round counts, and what is judged is their ratio. Even that says little of a
-//! machine that is busy, or whose counter is emulated; so it is printed, and an error only where no
-//! machine can be the reason. (What never varies are the instructions, which have budgets.) Where uftrace is installed
-//! the same calls are measured under it too.
+//!  The floor reads the counter and stores 16 bytes, at entry and at exit (`device/bench/linux.c`). Times depend on the
+//! machine and its load, so floor and recorder alternate in one process, the fastest round of each counts, and the
+//! result is their ratio. Even that is unreliable on a machine that is busy, or whose counter is emulated; it is
+//! therefore printed, and an error only if no machine can be the reason. (Instruction counts never vary; they have
+//! budgets.) If uftrace is installed the same calls are measured under it too.
 
 use std::fs;
 use std::path::Path;
@@ -14,34 +13,34 @@ use std::process::Command;
 use kymo_targets::library;
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// What a recorded call may cost, as a multiple of the floor.
+/// Budget of a recorded call, as a multiple of the floor.
 const BUDGET: f64 = 1.15;
 
-/// What no busy machine makes of the budget, time and again: only this is an error.
+/// Ratio that a busy machine does not reach repeatedly: only this is an error.
 const LIMIT: f64 = 5.0;
 
-/// How often the whole is measured at most, until it is within the budget.
+/// Greatest number of measurements until one is within the budget.
 const TRIES: u32 = 5;
 
-/// How often floor and recorder take turns.
+/// Number of alternations of floor and recorder.
 const ROUNDS: &str = "400";
 
-/// Nanoseconds a call.
+/// Nanoseconds per call.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Figures {
-    /// Of hooks that do nothing.
+    /// With hooks that do nothing.
     nothing: f64,
-    /// Of the floor.
+    /// With the floor.
     floor: f64,
-    /// Of Kymo's.
+    /// With Kymo's hooks.
     kymo: f64,
 }
 
 /// Measures, prints, and compares with the budget.
 ///
 /// # Errors
-/// When something can't be built or run, or a call costs far more than the budget allows, where times
-/// mean something.
+/// When something can't be built or run, or a call costs far more than the budget allows on a machine with reliable
+/// times.
 pub fn measure() -> Result<()> {
     let folder = run::target_dir().join("bench/linux");
     fs::create_dir_all(&folder).context(folder.display())?;
@@ -83,8 +82,8 @@ pub fn measure() -> Result<()> {
     }
 }
 
-/// Whether the processor has a counter that Kymo reads by one instruction: elsewhere it asks the kernel
-/// for the time, which takes as long as it takes.
+/// Whether the processor has a counter that Kymo reads with one instruction; otherwise it asks the kernel for the time,
+/// whose cost varies.
 pub fn has_steady_counter() -> bool {
     let about = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = about.lines().find(|line| line.starts_with("flags"));
@@ -104,7 +103,7 @@ fn gcc(program: &Path) -> Command {
     gcc
 }
 
-/// What the same calls cost under uftrace, where it is installed.
+/// The cost of the same calls under uftrace, if it is installed.
 fn uftrace(folder: &Path) -> Result<Option<f64>> {
     if !run::succeeds(Command::new("uftrace").arg("--version")) {
         return Ok(None);
@@ -140,7 +139,7 @@ impl Figures {
         self.kymo / self.floor
     }
 
-    /// The least of both.
+    /// The minimum of both.
     fn best(self, other: Self) -> Self {
         Self {
             nothing: self.nothing.min(other.nothing),

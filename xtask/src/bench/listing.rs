@@ -1,8 +1,7 @@
-//! A disassembly (`objdump -d`), against which an execution is checked.
+//! Disassembly (`objdump -d`) against which an execution is checked.
 //!
-//! What is counted comes from an emulator's log; that the log is whole is not taken on trust. Every
-//! instruction in it must be one of the program's, and must be followed by the next one or by where
-//! it branches to.
+//!  The counts come from an emulator's log, whose completeness is checked: every instruction in it must belong to the
+//! program, and must be followed by the next one or by a branch target.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +32,7 @@ pub struct Function {
 pub struct Listing {
     instructions: BTreeMap<u64, Instruction>,
     functions: BTreeMap<u64, Function>,
-    /// There is code besides: Linux lends programs a page of its own (the vDSO).
+    /// There is code outside the listing: Linux maps a page of its own into programs (the vDSO).
     hosted: bool,
 }
 
@@ -62,13 +61,13 @@ impl Listing {
         self.functions.values().find(|it| it.name == name)
     }
 
-    /// The functions whose names begin like this.
+    /// The functions whose names begin with `prefix`.
     pub fn functions<'a>(&'a self, prefix: &'a str) -> impl Iterator<Item = &'a Function> {
         let all = self.functions.values();
         all.filter(move |function| function.name.starts_with(prefix))
     }
 
-    /// The function that this address belongs to.
+    /// The function that contains this address.
     pub fn function_at(&self, address: u64) -> Option<&Function> {
         let (_, function) = self.functions.range(..=address).next_back()?;
         (address < function.address + function.size).then_some(function)
@@ -79,7 +78,7 @@ impl Listing {
         self.instructions.get(&address)
     }
 
-    /// The address of the instruction behind this one.
+    /// The address of the next instruction.
     pub fn after(&self, address: u64) -> Option<u64> {
         let (next, _) = self.instructions.range(address + 1..).next()?;
         Some(*next)
@@ -116,26 +115,26 @@ impl Listing {
     }
 }
 
-/// Where an instruction leads to, besides the next one.
+/// Branch targets of an instruction, besides the next instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
-    /// Nowhere else.
+    /// None.
     None,
-    /// Maybe to this address.
+    /// This address, possibly conditionally.
     To(u64),
-    /// To what a register or memory says.
+    /// An address in a register or memory.
     Anywhere,
 }
 
-/// How the names of instructions begin that lock memory, on all the processors: exclusive loads and
-/// stores, AArch64's and RISC-V's atomic ones, x86's prefix, and its exchange, which needs none.
+/// Prefixes of the names of instructions that lock memory, on all processors: exclusive loads and stores, the atomic
+/// ones of AArch64 and RISC-V, x86's prefix, and its exchange, which locks without it.
 const LOCKS: [&str; 18] = [
     "ldrex", "strex", "ldxr", "ldxp", "ldaxr", "ldaxp", "stxr", "stlxr", "stxp", "cas", "swp",
     "ldadd", "ldset", "ldclr", "ldeor", "lr.", "sc.", "amo",
 ];
 
 impl Instruction {
-    /// Whether it locks memory against other processors, or does two accesses as one.
+    /// Whether it locks memory against other processors, or performs two accesses as one.
     pub fn locks(&self) -> bool {
         let begins = |name: &&str| self.name.starts_with(name);
         LOCKS.iter().any(begins)
@@ -143,8 +142,8 @@ impl Instruction {
             || self.name.starts_with("xchg") && self.operands.contains('(')
     }
 
-    /// Where it leads to. The names are those of all the processors at once: none is a branch here
-    /// and something else there.
+    /// Its branch targets. The names are those of all processors at once: no name is a branch on one and something else
+    /// on another.
     fn control(&self) -> Control {
         let name = self.name.split('.').next().unwrap_or("");
         let loads_pc = (name.starts_with("pop") || name.starts_with("ldm"))
@@ -160,7 +159,7 @@ impl Instruction {
             [b'j', ..] | [b'c', b'a', b'l', b'l', ..] | [b't', b'b', b'z' | b'n', ..] => true,
             [b'c', b'b', b'z' | b'n', ..] => true,
             b"b" | b"bl" => true,
-            // beq, bne, bgeu, beqz; not bic, bfi.
+            // Includes beq, bne, bgeu, beqz; not bic, bfi.
             [b'b', rest @ ..] => !matches!(rest, [b'i' | b'f', ..] | b"kpt"),
             _ => false,
         };
@@ -181,7 +180,7 @@ fn instruction(line: &str) -> Option<(u64, Instruction)> {
     let address = u64::from_str_radix(address.trim(), 16).ok()?;
     let text = text.split(['@', ';']).next()?;
     let text = text.split("//").next()?;
-    // The name of the target, in angle brackets, and x86's comments.
+    // Remove the name of the target, in angle brackets, and x86's comments.
     let text = text
         .split(['<', '#'])
         .next()

@@ -1,9 +1,8 @@
 //! QEMU's execution log: the instructions that a processor executed, in order.
 //!
-//! With `-singlestep -d exec,nochain` QEMU writes a line before every instruction. An instruction
-//! that turns out to touch a device, or is put off because something else has to be done first, is
-//! written again; the log says so in a line of its own, and here it counts once. `device/bench/step.c` writes
-//! such a log too.
+//! With `-singlestep -d exec,nochain` QEMU writes a line before every instruction. An instruction that turns out to
+//! access a device, or is deferred because of other work, is logged again; the log reports that in a separate line, and
+//! the instruction counts once here. `device/bench/step.c` writes such a log too.
 
 /// The addresses of the executed instructions, in order.
 pub fn executed(log: &str) -> Vec<u64> {

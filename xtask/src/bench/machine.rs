@@ -1,4 +1,4 @@
-//! The processors that the recorder is measured on.
+//! Processors on which the recorder is measured.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,42 +9,42 @@ use crate::bench::marks::Bytes;
 use kymo_targets::compile::Compiler;
 use kymo_targets::run::{self, Context, Result};
 
-/// A processor: how programs are built for it, and run instruction by instruction. Options are given
-/// as in a shell.
+/// A processor: how to build programs for it, and how to run them instruction by instruction. Options have the syntax
+/// of a shell.
 #[derive(Debug)]
 pub struct Machine {
-    /// The Rust target, which names it in the table.
+    /// The Rust target, also its name in the table.
     pub target: &'static str,
-    /// What the names of its compiler and its other tools begin with.
+    /// Prefix of the names of its compiler and its other tools.
     tools: &'static str,
     options: &'static str,
-    /// The linker script in `bench`, and its options; none for a program of the system.
+    /// The linker script in `bench`, and its options; none for a hosted program.
     script: Option<(&'static str, &'static str)>,
-    /// The emulator; none for a program of the system, which the processor itself executes.
+    /// The emulator; none for a hosted program, which the processor itself executes.
     qemu: &'static str,
-    /// What masks interrupts: an instruction's name, and what stands in its operands.
+    /// The instruction that masks interrupts: name, and a part of its operands.
     mask: (&'static str, &'static str),
-    /// What unmasks them.
+    /// The instruction that unmasks them.
     unmask: (&'static str, &'static str),
 }
 
 /// A program's execution.
 #[derive(Debug)]
 pub struct Run {
-    /// The addresses of the instructions that were executed, in order.
+    /// The addresses of the executed instructions, in order.
     pub executed: Vec<u64>,
-    /// What the events of its rows took.
+    /// Bytes recorded by its rows.
     pub bytes: Vec<Bytes>,
 }
 
 /// Options of every emulator.
 const QEMU: &str = "-display none -monitor none -serial stdio -singlestep -d exec,nochain";
 
-/// How long a log may become: forty times as long as the longest is. A program that hangs in there would fill the disk.
+/// Greatest size of a log in bytes: forty times that of the longest. A program that hangs would fill the disk.
 const LOG_BYTES: u64 = 4 << 30;
 
-/// All of them. `-icount` says how many nanoseconds an instruction takes, as a power of two: so that
-/// the clock runs about as fast as the core, as a core's own does.
+/// All processors. `-icount` is the duration of an instruction in nanoseconds, as a power of two, so that the clock
+/// runs about as fast as the core, as a core's own does.
 pub const MACHINES: [Machine; 6] = [
     Machine {
         target: "thumbv7em-none-eabihf",
@@ -54,8 +54,8 @@ pub const MACHINES: [Machine; 6] = [
         ..CORTEX_M
     },
     CORTEX_M,
-    // Code for a Cortex-M0, run by a Cortex-M3, which has all of its instructions: QEMU's boards
-    // with a Cortex-M0 have no counter that need not be asked first.
+    // Code for a Cortex-M0, run by a Cortex-M3, which has all of its instructions: QEMU's boards with a Cortex-M0 have
+    // no counter that can be read directly.
     Machine {
         target: "thumbv6m-none-eabi",
         options: "-mcpu=cortex-m0 -mthumb",
@@ -76,7 +76,7 @@ pub const MACHINES: [Machine; 6] = [
     Machine {
         target: "aarch64-unknown-none",
         tools: "aarch64-linux-gnu-",
-        // The compiler is meant for Linux; the program is not.
+        // The compiler is made for Linux; the program is not.
         options: "-mcpu=cortex-a72 -mno-outline-atomics -fno-pic -U__linux__",
         script: Some((
             "virt.ld",
@@ -92,7 +92,7 @@ pub const MACHINES: [Machine; 6] = [
         options: "-fno-pie",
         script: None,
         qemu: "",
-        // A program masks nothing.
+        // A hosted program masks nothing.
         mask: ("", ""),
         unmask: ("", ""),
     },
@@ -114,7 +114,7 @@ impl Machine {
         self.script.is_none()
     }
 
-    /// The compiler, with the options that say what processor it is.
+    /// The compiler, with the options for the processor.
     pub fn gcc(&self) -> Command {
         let mut gcc = Command::new(format!("{}gcc", self.tools));
         gcc.args(self.options.split_whitespace());
@@ -126,7 +126,7 @@ impl Machine {
         Command::new(format!("{}{name}", self.tools))
     }
 
-    /// Builds a program of `sources`, files in `bench`, with `options` more, and `libraries`.
+    /// Builds a program from `sources`, files in `bench`, with additional `options`, and `libraries`.
     pub fn build(
         &self,
         name: &str,
@@ -154,7 +154,7 @@ impl Machine {
                 let script = bench.join(script);
                 compiler
                     .args(["-ffreestanding", "-nostdlib", "-Wl,--build-id=none"])
-                    // There is no loader to care about it.
+                    // No loader uses that information.
                     .args(["-Wl,--no-warn-execstack"])
                     .args(options.split_whitespace())
                     .args([format!("-Wl,-T,{}", script.display())])
@@ -170,7 +170,7 @@ impl Machine {
         Ok(elf)
     }
 
-    /// Runs a program instruction by instruction; at least `rows`, which are functions of it.
+    /// Runs a program instruction by instruction, at least its functions `rows`.
     ///
     /// # Errors
     /// When it can't be run, or its logs can't be read.
@@ -228,18 +228,18 @@ impl Machine {
         Ok(Listing::read(&disassembly, &symbols, self.hosted()))
     }
 
-    /// Whether interrupts are masked from behind this instruction on.
+    /// Whether interrupts are masked after this instruction.
     pub fn masks(&self, instruction: &Instruction) -> bool {
         is(instruction, self.mask)
     }
 
-    /// Whether interrupts may come again behind this instruction.
+    /// Whether interrupts may occur again after this instruction.
     pub fn unmasks(&self, instruction: &Instruction) -> bool {
         is(instruction, self.unmask)
     }
 }
 
-/// Whether an instruction has this name, and this among its operands.
+/// Whether an instruction has this name, and its operands contain this text.
 fn is(instruction: &Instruction, (name, operands): (&str, &str)) -> bool {
     instruction.name == name && instruction.operands.contains(operands)
 }

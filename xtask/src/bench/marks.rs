@@ -1,12 +1,13 @@
-//! How many bytes the events of a row took.
+//! Bytes that the events of a row take.
 //!
-//! On bare metal a program looks into its buffer and says so itself, in a line `bytes NAME TOTAL COUNT`.
-//! Under Linux the buffers are the recorder's own; there the file that is saved at the end is looked
+//!  On bare metal a program examines its buffer and prints the result in a line `bytes NAME TOTAL COUNT`. Under Linux
+//! the recorder owns the buffers; there the file that is saved at the end is searched for the markers around the row's
+//! events.
 //! through for the markers between which the row's events are.
 
 use kymo_targets::run::{Error, Result};
 
-/// What a row's events came to.
+/// Bytes of a row's events.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Bytes {
     /// The row.
@@ -18,16 +19,16 @@ pub struct Bytes {
 /// The value of the markers around a row.
 const MARK: [u8; 4] = [0xFF; 4];
 
-/// How many there are: one, one right before the row, one behind it.
+/// Number of markers per row: one, one right before the row, one after it.
 const MARKS: usize = 3;
 
 impl Bytes {
-    /// The bytes of an event, on average.
+    /// The bytes per event, on average.
     pub fn of_an_event(&self) -> f64 {
         f64::from(self.total) / f64::from(self.count.max(1))
     }
 
-    /// What a program printed.
+    /// Parses a program's output.
     pub fn printed(text: &str) -> Vec<Self> {
         let lines = text.lines().filter_map(Self::line);
         lines.filter(|bytes| bytes.total != 0).collect()
@@ -41,14 +42,13 @@ impl Bytes {
         Some(Self { row, total, count })
     }
 
-    /// What a program's recording says of the rows whose names it printed: the first marks are
-    /// around nothing.
+    /// Reads a program's recording for the rows whose names it printed: the first markers enclose nothing.
     ///
     /// # Errors
-    /// When there are not as many marks as there must be, or two of them are not in order.
+    /// When the number of markers is wrong, or two of them are not in order.
     pub fn saved(text: &str, recording: &[u8]) -> Result<Vec<Self>> {
         let mut rows: Vec<Self> = text.lines().filter_map(Self::line).collect();
-        // A program without a recorder has no marks, and has said what its rows took.
+        // A program without a recorder has no markers, and has printed the bytes of its rows.
         if rows.is_empty() || rows.iter().any(|row| row.total != 0) {
             return Ok(Self::printed(text));
         }

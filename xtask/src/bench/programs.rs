@@ -1,4 +1,4 @@
-//! The programs whose rows are counted.
+//! Builds of the programs with rows.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
     let shapes = ["shapes.c", "rtems.c", "empty.c"];
     let mut programs = vec![machine.build("shapes", &shapes, &[], &[])?];
     let library = [library(machine)?];
-    // Several processors have no items, and no table.
+    // With several processors there are no items, and no table.
     let several = machine.target.starts_with("aarch64");
     if !several {
         let counter: &[&str] = match machine.hosted() {
@@ -30,7 +30,7 @@ pub fn build_all(machine: &Machine) -> Result<Vec<PathBuf>> {
         programs.push(machine.build("least", &["kymo.c"], &["-DLEAST"], &least)?);
     }
     if machine.target.starts_with("thumbv7") {
-        // Last, because they take the place of the other library.
+        // Last, because they overwrite the other library.
         let rust = BareRust::find_for(machine.target)?;
         let parts = library::parts(Some(library::WITH_DURATION))?;
         let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

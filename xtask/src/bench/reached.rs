@@ -1,7 +1,6 @@
-//! What has been reached where more is demanded, or nothing is: `device/bench/limits.txt`, a line
-//! `TARGET ROW KIND FIGURE` each. Figures may not grow beyond it; `cargo xtask bench recorder
-//! --tighten` writes those that became smaller, and new ones. Those that became larger are for
-//! a person to write, where a reviewer sees it.
+//! Regression limits for figures without a demand, or whose demand is not met: `device/bench/limits.txt`, with lines
+//! `TARGET ROW KIND FIGURE`. Figures may not exceed them. `cargo xtask bench recorder --tighten` lowers them to smaller
+//! figures, and adds new ones; larger figures have to be entered by hand, where a reviewer sees them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +9,7 @@ use std::path::PathBuf;
 use crate::bench::table::{Kind, Line};
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// What was reached, of all figures that have no demand which is kept.
+/// Limits of all figures without a demand that is met.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Reached(BTreeMap<(String, String, Kind), u64>);
 
@@ -57,13 +56,13 @@ impl Reached {
         Ok(reached)
     }
 
-    /// What was reached.
+    /// The limit of a figure.
     pub fn get(&self, target: &str, row: &str, kind: Kind) -> Option<u64> {
         let key = (target.to_owned(), row.to_owned(), kind);
         self.0.get(&key).copied()
     }
 
-    /// The same with what is smaller now or new, and without what keeps its demand, or is no more.
+    /// Returns the limits with smaller and new figures, without those that meet their demand or no longer exist.
     #[must_use]
     pub fn tightened(&self, lines: &[Line]) -> Self {
         let mut tightened = Self::default();

@@ -1,67 +1,67 @@
-//! The rows of the table: what they are called, where they can be, and what is demanded of them.
+//! Rows of the table: names, processors, and demands.
 
-/// Which of a row's calls stands for it.
+/// Which of a row's calls represents it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pick {
-    /// The one with the fewest instructions: the straight path.
+    /// The one with the fewest instructions: the fast path.
     Shortest,
-    /// The one with the most: where what is meant happens once in many calls.
+    /// The one with the most: for an event that occurs once in many calls.
     Longest,
 }
 
-/// On which processors a row can be.
+/// Processors of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum On {
-    /// On all of them.
+    /// All.
     All,
-    /// Not on an Armv6-M, which has no exclusive loads and stores.
+    /// All but Armv6-M, which has no exclusive loads and stores.
     NotArmv6,
-    /// On Armv7-M alone: the assembly is its.
+    /// Armv7-M only: the assembly is written for it.
     Armv7,
-    /// On any Cortex-M.
+    /// Any Cortex-M.
     CortexM,
-    /// Where one processor records for itself, without a system.
+    /// Bare metal with one processor.
     Bare,
-    /// Not on bare AArch64, whose recorder is made for several processors.
+    /// All but bare AArch64, whose recorder is made for several processors.
     NotSeveral,
 }
 
-/// What is demanded of a row; `None`: nothing.
+/// Demands on a row; `None`: no demand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
     /// Instructions, on an Armv7-M.
     pub instructions: Option<u64>,
-    /// Of them with interrupts masked, wherever some are.
+    /// Instructions with interrupts masked, on all processors that mask them.
     pub masked: Option<u64>,
-    /// Bytes of an event on average.
+    /// Average bytes per event.
     pub bytes: Option<f64>,
 }
 
 /// A row.
 #[derive(Debug)]
 pub struct Row {
-    /// What the programs in `bench` call it.
+    /// Its name in the programs in `bench`.
     pub name: &'static str,
-    /// What the table calls it.
+    /// Its name in the table.
     pub title: &'static str,
-    /// Which call counts.
+    /// The call that counts.
     pub pick: Pick,
-    /// How many calls, one behind the other, are one event.
+    /// Number of consecutive calls that make one event.
     pub calls: usize,
-    /// Where it must be.
+    /// Processors on which it is required.
     pub on: On,
-    /// What it may cost.
+    /// Its demands.
     pub demand: Demand,
-    /// Not ours: it stands there to be compared with, and has no limit.
+    /// For comparison with another recorder; it has no limit.
     pub peer: bool,
 }
 
-/// The most instructions that may pass with interrupts masked while one event is recorded. (It was 20, which
-/// made a thread switch take 500 instructions, and an interrupt 240: a short masked encode costs the
-/// interrupts that wait for it less than that costs all others.)
+/// Greatest number of instructions with interrupts masked while one event is recorded. (It was 20, which made a thread
+/// switch take 500 instructions, and an interrupt 240: a short masked encode delays waiting interrupts by less than it
+/// saves elsewhere.)
 const MASKED: u64 = 100;
 
-/// And while a packet is closed and another begun (it was 80).
+/// The same while a packet is closed and another begun (it was 80).
 const MASKED_PACKET: u64 = 170;
 
 const NOTHING: Demand = Demand {
@@ -70,7 +70,7 @@ const NOTHING: Demand = Demand {
     bytes: None,
 };
 
-/// A row to compare with.
+/// A row for comparison.
 const fn peer(name: &'static str, title: &'static str) -> Row {
     Row {
         name,
@@ -83,7 +83,7 @@ const fn peer(name: &'static str, title: &'static str) -> Row {
     }
 }
 
-/// One event that is recorded.
+/// A row for one recorded event.
 const fn event(name: &'static str, title: &'static str) -> Row {
     Row {
         demand: Demand {
@@ -96,13 +96,13 @@ const fn event(name: &'static str, title: &'static str) -> Row {
 }
 
 impl Row {
-    /// With at most so many instructions.
+    /// With at most this number of instructions.
     const fn within(mut self, instructions: u64) -> Self {
         self.demand.instructions = Some(instructions);
         self
     }
 
-    /// In at most so many bytes.
+    /// With at most this number of bytes.
     const fn bytes(mut self, bytes: f64) -> Self {
         self.demand.bytes = Some(bytes);
         self
@@ -118,14 +118,14 @@ impl Row {
         self
     }
 
-    /// Where a packet is begun: of many calls one is meant.
+    /// For beginning a packet, which occurs in one of many calls.
     const fn packet(mut self) -> Self {
         self.pick = Pick::Longest;
         self.demand.masked = Some(MASKED_PACKET);
         self
     }
 
-    /// Whether it must be in the table of this processor, and what is demanded of it there.
+    /// Its demand on this processor; `None` if the row is not required there.
     pub fn demand_on(&self, target: &str) -> Option<Demand> {
         let armv6 = target.starts_with("thumbv6m");
         let cortex_m = target.starts_with("thumb");

@@ -1,4 +1,4 @@
-//! The recorder's size in a program: code and RAM, linked, with what the program does not use left out.
+//! Size of the recorder in a program: code and RAM after linking, without the parts that the program does not use.
 
 use std::path::PathBuf;
 
@@ -8,41 +8,41 @@ use kymo_targets::library;
 use kymo_targets::run::{self, Context, Result};
 use kymo_targets::rust::BareRust;
 
-/// One way to build and use the library.
+/// A way to build and use the library.
 #[derive(Debug)]
 struct Build {
-    /// What the file of what is reached calls it.
+    /// Its name in the file of limits.
     name: &'static str,
-    /// What the table calls it.
+    /// Its name in the table.
     title: &'static str,
     library: Library,
     /// Options for the C compiler.
     options: &'static [&'static str],
-    /// Bytes of code and constants that it shall not exceed on a 32-bit processor, if there is a demand.
+    /// Greatest number of bytes of code and constants on a 32-bit processor, if there is a demand.
     code: Option<u64>,
-    /// The same of RAM, beside buffers and tables.
+    /// The same for RAM, beside buffers and tables.
     ram: Option<u64>,
-    /// Where that is done.
+    /// Processors of this build.
     place: Place,
 }
 
-/// On which processors something is weighed.
+/// Set of processors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// On all.
+    /// All.
     Anywhere,
-    /// Where there is no system.
+    /// Bare metal.
     Bare,
-    /// Not where a recorder for several processors lacks it.
+    /// All but those whose recorder for several processors lacks the feature.
     Single,
-    /// It can only be built for a Cortex-M.
+    /// Cortex-M only.
     CortexM,
-    /// On one, to see what parts make of the whole.
+    /// One processor only, to see the share of each part.
     One,
 }
 
 impl Place {
-    /// Whether that is on this one.
+    /// Whether the set contains this processor.
     fn has(self, target: &str) -> bool {
         match self {
             Self::Anywhere => true,
@@ -54,12 +54,12 @@ impl Place {
     }
 }
 
-/// Which library is weighed.
+/// The library of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Library {
     /// With all its parts.
     Whole,
-    /// Built with these alone, as cargo takes them.
+    /// Built with these parts only, in cargo's syntax.
     Parts(&'static str),
     /// The smallest one.
     Minimal,
@@ -75,12 +75,12 @@ enum Library {
 // call sites, 5 % for other events), and one masked run for any event without tries, which on paper masks 200
 // instructions where 100 are allowed, because a record's bytes are made in it.
 
-/// The parts of the library but for the one that measures what recording costs.
+/// All parts of the library except the one that measures recording overhead.
 const ALL_BUT_COST: &str = "kymo-rust/depth,kymo-rust/items,kymo-rust/metadata,kymo-rust/profile,\
                             kymo-rust/promotions,kymo-rust/retained";
 
-/// What is measured: everything that is linked, but for the code of the program's own functions. Its
-/// configuration and its names, which it would not have without a recorder, are counted.
+/// All builds. Everything that is linked counts, except the code of the program's own functions. Configuration and
+/// names count, because a program without a recorder would not have them.
 const BUILDS: [Build; 10] = [
     Build {
         name: "size_all",
@@ -154,7 +154,7 @@ const BUILDS: [Build; 10] = [
     },
 ];
 
-/// All functions are used, and these parts are there.
+/// A build that uses all functions, with these parts.
 const fn part(name: &'static str, title: &'static str, parts: &'static str) -> Build {
     Build {
         name,
@@ -174,7 +174,7 @@ struct Size {
     ram: u64,
 }
 
-/// Measures what there is for a processor.
+/// Measures all builds for a processor.
 ///
 /// # Errors
 /// When something can't be built.
@@ -209,7 +209,7 @@ impl Build {
         if !machine.hosted() {
             return Ok(size);
         }
-        // What the system puts into every program is not the recorder's.
+        // Code that the system links into every program is not the recorder's.
         let without = weigh(machine, "size_nothing", &["-DNOTHING"], None)?;
         Ok(Size {
             code: size.code.saturating_sub(without.code),
@@ -275,7 +275,7 @@ fn weigh(
             .arg("-T")
             .arg(bench.join("sizes.ld"));
         if machine.target.starts_with("thumb") {
-            // The C library's part, where a program has one, is not the recorder's.
+            // The C library's code, if a program has any, is not the recorder's.
             compiler.arg("-lc");
         }
         compiler.args(library);
@@ -289,7 +289,7 @@ fn weigh(
     })
 }
 
-/// How large the functions are, by the output of `size -A` of an object that has a section for each.
+/// Total size of the functions in the output of `size -A` for an object with a section for each.
 fn functions(listing: &str) -> u64 {
     let sections = listing.lines().map(str::split_whitespace);
     let sizes = sections.filter_map(|mut words| {

@@ -1,24 +1,24 @@
-//! The table: a line for each row on each processor, its figures, and how they are judged.
+//! Result table: a line for each row on each processor, its figures, and their checks.
 //!
-//! A figure is held against what is demanded of it. Where that is not reached (or nothing is
-//! demanded) it is held against what has been reached (`device/bench/limits.txt`), so that it gets no
-//! worse; the table shows the demand beside it all the same, and says once more at its end what is
+//!  A figure is compared with its demand. If it has none, or does not meet it, the figure is compared with the limit
+//! reached before (`device/bench/limits.txt`), so that it can't get worse; the table still shows the demand beside it,
+//! and lists unmet demands again at its end.
 //! beyond it.
 
 use std::fmt::Write as _;
 
 use crate::bench::reached::Reached;
 
-/// What can be counted.
+/// Kind of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// Instructions executed on the straight path, return included.
+    /// Executed instructions on the fast path, including the return.
     Instructions,
-    /// The longest run of them with interrupts masked.
+    /// The longest run of instructions with interrupts masked.
     Masked,
-    /// Hundredths of a byte in the buffer, for an event on average.
+    /// Average bytes per event in the buffer, in hundredths.
     Bytes,
-    /// Bytes of code and constants: of the functions on the way, or of a whole recorder.
+    /// Bytes of code and constants: of the executed functions, or of a whole recorder.
     Code,
     /// Bytes of RAM beside buffers and tables.
     Ram,
@@ -34,7 +34,7 @@ impl Kind {
         Self::Ram,
     ];
 
-    /// What the table and the file of what is reached call it.
+    /// Its name in the table and the file of limits.
     pub fn name(self) -> &'static str {
         match self {
             Self::Instructions => "instructions",
@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// A figure as people read it.
+    /// Formats a figure.
     pub fn show(self, figure: u64) -> String {
         match self {
             Self::Bytes => format!("{}.{:02}", figure / 100, figure % 100),
@@ -54,14 +54,14 @@ impl Kind {
     }
 }
 
-/// A figure, and how it is judged.
+/// A figure and its checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// What was counted.
+    /// The measured value.
     pub found: u64,
     /// What is demanded.
     pub demand: Option<u64>,
-    /// Whether it may not grow beyond what was reached once.
+    /// Whether it must not exceed its previous limit.
     pub watched: bool,
 }
 
@@ -70,17 +70,17 @@ pub struct Figure {
 pub struct Line {
     /// The processor.
     pub target: &'static str,
-    /// What the file of what is reached calls the row.
+    /// The row's name in the file of limits.
     pub name: &'static str,
-    /// What the table calls it.
+    /// The row's name in the table.
     pub title: &'static str,
-    /// The most that one of the row's calls took, where they differ.
+    /// The most expensive of the row's calls, if they differ.
     pub most: Option<u64>,
     /// The figures, by [`Kind::ALL`].
     pub figures: [Option<Figure>; 5],
 }
 
-/// What a figure that is beyond the demand is to be compared with.
+/// Tolerance of a limit: a figure may exceed it by this fraction (one part in 32), plus one.
 const SLACK: u64 = 32;
 
 impl Line {
@@ -89,8 +89,8 @@ impl Line {
         self.figures[kind as usize]
     }
 
-    /// What is wrong with the line: more than the demand, and more than was reached. Another
-    /// compiler makes other code, so 3 % (and one) are not told.
+    /// Reports figures that exceed both the demand and the limit. Another compiler generates other code, so an excess
+    /// of up to 3 % (plus one) is tolerated.
     pub fn excesses(&self, reached: &Reached) -> Vec<String> {
         let excess = |kind: Kind| {
             let figure = self.figure(kind)?;
@@ -110,7 +110,7 @@ impl Line {
         Kind::ALL.into_iter().filter_map(excess).collect()
     }
 
-    /// What is demanded of it and not reached.
+    /// Reports demands that are not met.
     pub fn wanting(&self) -> Vec<String> {
         let beyond = |kind: Kind| {
             let figure = self.figure(kind)?;

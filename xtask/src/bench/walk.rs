@@ -1,19 +1,19 @@
-//! What a row of the table cost: the instructions of each call that its function made.
+//! Cost of a row: the instructions of each call that its function made.
 
 use crate::bench::listing::{Function, Instruction, Listing};
 use crate::bench::machine::Machine;
 use kymo_targets::run::{Error, Result};
 
-/// A call: the addresses of its instructions, from the first one of what was called to its return.
+/// A call: the addresses of its instructions, from the first one of the callee to its return.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call(pub Vec<u64>);
 
-/// The calls that `row` made, each checked against the listing. What is not in that is not of the program: the
-/// kernel's clock, which Linux lays into every process, takes a loop for each second that the counter of
-/// `device/bench/step.c` is away from the real one.
+/// The calls that `row` made, each checked against the listing. Instructions outside the listing are not the program's:
+/// the kernel's clock, which Linux maps into every process, runs a loop for each second by which the counter of
+/// `device/bench/step.c` differs from the real one.
 ///
 /// # Errors
-/// When the log holds something that can't have been executed like that.
+/// When the log has a sequence that can't have been executed.
 pub fn calls(executed: &[u64], listing: &Listing, row: &Function) -> Result<Vec<Call>> {
     let inside = |address: u64| (row.address..row.address + row.size).contains(&address);
     let mut calls = Vec::new();
@@ -24,7 +24,7 @@ pub fn calls(executed: &[u64], listing: &Listing, row: &Function) -> Result<Vec<
         match &mut outside {
             None if inside(from) && !inside(to) => {
                 listing.check(from, to)?;
-                // The row's own end leads out of it too, to where it was called.
+                // The row's own return leaves it too, to its caller.
                 let name = listing.instruction(from).map_or("", |it| it.name.as_str());
                 if name.starts_with("bl") || name.starts_with("call") || name.starts_with("jal") {
                     returns_to = listing.after(from);
@@ -49,10 +49,10 @@ pub fn calls(executed: &[u64], listing: &Listing, row: &Function) -> Result<Vec<
     Ok(calls)
 }
 
-/// Puts so many calls, one behind the other, together to one event.
+/// Joins consecutive calls into events of `together` calls.
 ///
 /// # Errors
-/// When some are left over.
+/// When some calls are left over.
 pub fn events(calls: Vec<Call>, together: usize) -> Result<Vec<Call>> {
     if !calls.len().is_multiple_of(together.max(1)) {
         let what = format!("{} calls, {together} an event", calls.len());
@@ -63,13 +63,13 @@ pub fn events(calls: Vec<Call>, together: usize) -> Result<Vec<Call>> {
 }
 
 impl Call {
-    /// How many instructions.
+    /// The number of instructions.
     pub fn instructions(&self) -> usize {
         self.0.len()
     }
 
-    /// The longest run of instructions with interrupts masked: from behind the one that masks to
-    /// the one that unmasks, that one included.
+    /// The longest run of instructions with interrupts masked: from the one after the masking instruction to the
+    /// unmasking one, inclusive.
     pub fn masked(&self, listing: &Listing, machine: &Machine) -> usize {
         let (mut longest, mut since) = (0, None);
         for (n, address) in self.0.iter().enumerate() {
@@ -87,14 +87,13 @@ impl Call {
         longest
     }
 
-    /// The first of its instructions that locks memory: an exclusive access, or one that reads, changes
-    /// and writes as one.
+    /// The first of its instructions that locks memory: an exclusive access, or an atomic read-modify-write.
     pub fn locks<'a>(&self, listing: &'a Listing) -> Option<&'a Instruction> {
         let instructions = self.0.iter().filter_map(|at| listing.instruction(*at));
         instructions.into_iter().find(|it| it.locks())
     }
 
-    /// The bytes of the functions that it went through.
+    /// The total size in bytes of the functions that it executed.
     pub fn code(&self, listing: &Listing) -> u64 {
         let mut functions: Vec<_> = self
             .0

@@ -1,7 +1,8 @@
-//! Test executables side by side: built by cargo, run over all cores, the longest first.
+//! Parallel runs of test executables: built by cargo, run over all cores, the longest first.
 //!
-//! `cargo test` runs one executable after the other, so that the last test of each leaves a core idle, and a
-//! wait leaves both. Here one more runs than there are cores, and tests that wait run many at once; what each
+//!  `cargo test` runs one executable after the other, so that cores are idle during the last test of each and during
+//! waits. Here one more executable runs than there are cores, and tests that wait run many at once. The output of each
+//! executable is shown when it has ended.
 //! executable prints is kept and shown when it has ended.
 
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::time::Instant;
 use kymo_targets::kymo;
 use kymo_targets::run::{self, Context, Error, Result};
 
-/// The packages whose tests take longest, in this order; the others follow.
+/// Packages with the longest tests, in this order; the others follow.
 const LONGEST: [&str; 7] = [
     "kymo-fuzz",
     "kymo-tests",
@@ -24,10 +25,10 @@ const LONGEST: [&str; 7] = [
     "kymo-link",
 ];
 
-/// Those whose tests spend most of their time waiting for a target that does not answer.
+/// Packages whose tests spend most of their time waiting for a target that does not answer.
 const WAITING: [&str; 2] = ["kymo-link", "kymo"];
 
-/// How many tests of such a package run at once, for each core.
+/// How many tests of such a package run at once, per core.
 const WAITING_TESTS: usize = 6;
 
 /// A test executable.
@@ -54,8 +55,8 @@ pub fn build(cargo_test: &mut Command) -> Result<Vec<Executable>> {
     Ok(messages.lines().filter_map(executable).collect())
 }
 
-/// The executable in one of cargo's messages, if it is a test's. A message is a line of JSON, but all
-/// that is needed of it are these texts.
+/// The executable in one of cargo's messages, if it is a test. A message is a line of JSON, of which only these texts
+/// are needed.
 fn executable(message: &str) -> Option<Executable> {
     let (_, profile) = message.split_once(r#""profile":{"#)?;
     if !profile.split_once('}')?.0.contains(r#""test":true"#) {
@@ -66,7 +67,7 @@ fn executable(message: &str) -> Option<Executable> {
         Some(rest.split_once('"')?.0)
     };
     let folder = Path::new(text("manifest_path")?).parent()?;
-    // path+file:///.../host/link#kymo-link@0.1.0, without the name where the folder has the same.
+    // path+file:///.../host/link#kymo-link@0.1.0, without the name if the folder has the same.
     let id = text("package_id")?.rsplit('#').next()?;
     let package = match id.split_once('@') {
         Some((name, _)) => name.to_owned(),
@@ -82,7 +83,7 @@ fn executable(message: &str) -> Option<Executable> {
     })
 }
 
-/// How an executable ended.
+/// Result of an executable.
 struct Ended {
     who: String,
     seconds: f64,
@@ -132,14 +133,14 @@ pub fn run(mut executables: Vec<Executable>, arguments: &[&str]) -> Result<()> {
     Err(Error::new(format!("failed: {}", failed.join(", "))))
 }
 
-/// Runs one and prints what it said, which is kept in the file `log` meanwhile.
+/// Runs one and prints its output, which is buffered in the file `log`.
 fn run_one(executable: &Executable, arguments: &[&str], log: &Path) -> Ended {
     let started = Instant::now();
     let who = format!("{} ({})", executable.package, executable.name);
     let result = attempt(executable, arguments, log);
     let said = std::fs::read(log).unwrap_or_default();
     let seconds = started.elapsed().as_secs_f64();
-    // At once, so that what runs beside it stays apart.
+    // In one write, so that parallel outputs don't mix.
     let said = String::from_utf8_lossy(&said);
     let outcome = match &result {
         Ok(()) => String::new(),

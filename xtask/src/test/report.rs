@@ -1,4 +1,4 @@
-//! What the steps found, and how long each took.
+//! Results of the steps, and their times.
 
 use std::io::Read;
 use std::process::{Output, Stdio};
@@ -9,26 +9,26 @@ use kymo_targets::run::{self, Context, Error, Result};
 
 use super::{cargo, executables};
 
-/// How a step that did not fail was done.
+/// Result of a step that did not fail.
 pub enum Done {
-    /// All of it.
+    /// It was completed.
     Whole,
-    /// Not at all, because this machine lacks something.
+    /// It was skipped, because this machine lacks something.
     Skipped(&'static str),
 }
 
-/// What has been found so far.
+/// Results so far.
 #[derive(Default)]
 pub struct Report {
     passed: u32,
     skipped: Vec<String>,
     failed: Vec<String>,
-    /// Seconds, those of processor time, and the step.
+    /// Elapsed seconds, seconds of processor time, and the step.
     times: Vec<(f64, Option<f64>, String)>,
 }
 
 impl Report {
-    /// Runs a step and remembers how it ended.
+    /// Runs a step and records its result.
     pub fn step(&mut self, name: &str, check: impl FnOnce() -> Result<Done>) {
         println!("\n==> {name}");
         let (started, before) = (Instant::now(), children_seconds());
@@ -53,9 +53,9 @@ impl Report {
         self.times.push((seconds, cpu, name.to_owned()));
     }
 
-    /// Runs steps of these names side by side, one for each core, and remembers how they ended.
+    /// Runs the steps of these names in parallel, one for each core, and records their results.
     ///
-    /// Each is a process of its own, `cargo xtask test --only NAME`, so that what they print stays apart.
+    ///  Each is a separate process, `cargo xtask test --only NAME`, so that their outputs don't mix.
     pub fn side_by_side(&mut self, names: Vec<String>, long: bool) {
         let waiting = Mutex::new(names.into_iter());
         let ended = Mutex::new(self);
@@ -75,12 +75,12 @@ impl Report {
         });
     }
 
-    /// Prints what such a process has printed, and remembers how it ended.
+    /// Prints the output of such a process, and records its result.
     fn process(&mut self, name: String, seconds: f64, result: Result<Output>) {
         match result {
             Ok(output) => {
                 let said = String::from_utf8_lossy(&output.stdout);
-                // Setting up, and what a single step adds up to, are not told once more.
+                // Without the output of the set-up, and the totals of a single step.
                 let step = said.find(&format!("\n==> {name}\n")).unwrap_or(0);
                 let step = &said[step..];
                 let end = step.find("\nAll steps: ").unwrap_or(step.len());
@@ -98,7 +98,7 @@ impl Report {
         self.times.push((seconds, None, name));
     }
 
-    /// Prints what was found.
+    /// Prints the results.
     ///
     /// # Errors
     /// When a step failed.
@@ -109,7 +109,7 @@ impl Report {
         for (seconds, cpu, name) in &self.times {
             println!("  {name}: {}", took(*seconds, *cpu));
         }
-        // Once more, where it is seen.
+        // Repeated at the end, where users see it.
         for skipped in &self.skipped {
             println!("SKIPPED: {skipped}");
         }
@@ -129,7 +129,7 @@ impl Report {
     }
 }
 
-/// Runs one step in a process of its own, and keeps all that it prints, in order, as its standard output.
+/// Runs one step in a process of its own; its standard output contains all of its output, in order.
 fn process(name: &str, long: bool) -> Result<Output> {
     let mut step = cargo(".", "xtask");
     step.args(["test", "--only", name]);
@@ -141,7 +141,7 @@ fn process(name: &str, long: bool) -> Result<Output> {
     step.stderr(writer).stdin(Stdio::null());
     let shown = run::line(&step);
     let mut child = step.spawn().context(&shown)?;
-    // The writing end is closed with it.
+    // Closes the writing end as well.
     drop(step);
     let mut stdout = Vec::new();
     reader.read_to_end(&mut stdout).context(&shown)?;
@@ -153,7 +153,7 @@ fn process(name: &str, long: bool) -> Result<Output> {
     })
 }
 
-/// Seconds, and seconds of processor time where they are known.
+/// Formats elapsed seconds, and seconds of processor time if known.
 pub fn took(seconds: f64, cpu: Option<f64>) -> String {
     match cpu {
         Some(cpu) => format!("{seconds:.0} s, {cpu:.0} s of processor time"),
@@ -161,11 +161,11 @@ pub fn took(seconds: f64, cpu: Option<f64>) -> String {
     }
 }
 
-/// The processor time that all processes which we have waited for took, in seconds, with those that they
-/// waited for; `None` where there is no `/proc`.
+/// The processor time in seconds of all child processes that were waited for, including those that they waited for;
+/// `None` if there is no `/proc`.
 fn children_seconds() -> Option<f64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // Behind the name, which may contain spaces: state, ..., utime, stime, cutime, cstime (fields 14 to 17).
+    // After the name, which may contain spaces: state, ..., utime, stime, cutime, cstime (fields 14 to 17).
     let (_, fields) = stat.rsplit_once(')')?;
     let mut ticks = fields.split_whitespace().skip(13);
     let ticks = ticks.next()?.parse::<f64>().ok()? + ticks.next()?.parse::<f64>().ok()?;

@@ -26,8 +26,9 @@ impl Target {
     /// once. Only if there is no answer, a second question follows, `instr_ping`, which newer Zephyr targets answer
     /// when all other lines belong to a shell.
     ///
-    /// # Errors As [`identify`](Self::identify), when it is neither; [`LinkError::TimedOut`] when it answered as a
-    /// Zephyr target and then stopped answering.
+    /// # Errors
+    /// As [`identify`](Self::identify), when it is neither; [`LinkError::TimedOut`] when it answered as a Zephyr target
+    /// and then stopped answering.
     pub fn recognise(mut self) -> Result<Device, LinkError> {
         // Text can be told from other bytes only when the protocol is known.
         let console = self.text.console.take();

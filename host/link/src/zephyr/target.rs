@@ -156,7 +156,8 @@ impl Target {
     /// Detects whether the target accepts commands plain or with the prefix of newer firmware: for callers that know
     /// the protocol. [`recognise`](crate::Target::recognise) does the same.
     ///
-    /// # Errors [`LinkError::NoAnswer`], or the connection's.
+    /// # Errors
+    /// [`LinkError::NoAnswer`], or the connection's.
     pub fn greet(&mut self) -> Result<(), LinkError> {
         let started = Instant::now();
         if self.hello(false)? {
