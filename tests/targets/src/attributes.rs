@@ -1,12 +1,11 @@
-//! Attributes of single functions that Rust has no word for, on Arm's small processors.
+//! Function attributes for which Rust has no syntax, on Arm's small processors.
 //!
-//! Rust's targets for them keep a frame pointer in every function, whatever options say: that is a
-//! register that nobody reads, some instructions at every beginning and end, and 6 % of the recorder's
-//! code. And what hooks in Rust do not go through may well be slower if only it is smaller (`minsize`, another 2 %),
-//! which the compiler can be told for a whole program alone: that makes an Armv6-M's hooks half as fast.
-//! LLVM takes attributes of single functions from a file, by their names. So the library is
-//! built twice: as it is, for the names, and with these in such a file. Where that does not work (an
-//! older compiler, no `nm`) it stays as it is, which does the same.
+//!  Rust's targets for these processors keep a frame pointer in every function, whatever the options: that wastes a
+//! register, some instructions at every function's beginning and end, and 6 % of the recorder's code. Code outside the
+//! hooks' path may be slower if it gets smaller (`minsize`, another 2 %), but the compiler has an option only for a
+//! whole program, which makes the hooks of an Armv6-M half as fast. LLVM reads attributes of single functions from a
+//! file, by their names. Therefore the library is built twice: first without the file, to get the names, then with it.
+//! If that fails (an older compiler, no `nm`), the first build is used, which is functionally the same.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,9 +14,8 @@ use std::process::Command;
 
 use crate::run::{Context, Result};
 
-/// What the names of functions have in them that most events go through, or whose copies of structures would be
-/// made by a call of `memcpy`, which is larger than all that is saved: as compilers write it, with its
-/// length.
+/// Parts of the mangled names, with their lengths, of functions on the path of most events, or with copies of
+/// structures for which `minsize` would generate a call of `memcpy`, which costs more than all that it saves.
 const OFTEN: [&str; 10] = [
     "10close_full",
     "10usual_call",
@@ -31,19 +29,19 @@ const OFTEN: [&str; 10] = [
     "9put_items",
 ];
 
-/// Whether functions for this target are given attributes.
+/// Whether functions for this target get attributes.
 pub fn are_given(target: &str) -> bool {
     target.starts_with("thumb")
 }
 
-/// The option for Rust's compiler that gives the functions in `library` theirs; `None` if these are
-/// not known.
+/// The option of Rust's compiler that gives the functions in `library` their attributes; `None` if their names are
+/// unknown.
 ///
 /// # Errors
 /// When its file cannot be written.
 pub fn option(library: &Path) -> Result<Option<String>> {
     let mut nm = Command::new("arm-none-eabi-nm");
-    // It says of every part of an archive that has no symbols that it has none.
+    // nm prints a message for every member of an archive without symbols.
     let Ok(output) = nm.arg("--defined-only").arg(library).output() else {
         return Ok(None);
     };
@@ -51,7 +49,7 @@ pub fn option(library: &Path) -> Result<Option<String>> {
     if table.is_empty() {
         return Ok(None);
     }
-    // Another file for other functions: cargo looks at what the option says, not at the file.
+    // The file name depends on the content: cargo tracks the option, not the file.
     let mut hasher = DefaultHasher::new();
     table.hash(&mut hasher);
     let name = format!("attributes-{:016x}.csv", hasher.finish());
@@ -65,14 +63,14 @@ pub fn option(library: &Path) -> Result<Option<String>> {
     Ok(Some(option))
 }
 
-/// A name beside this one that no other process uses.
+/// A temporary name beside `file` that no other process uses.
 fn new_name(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(format!(".{}", std::process::id()));
     name.into()
 }
 
-/// A line for each attribute of each function that `nm` lists, in a certain order.
+/// One line per attribute of each function that `nm` lists, in a stable order.
 fn table(symbols: &str) -> String {
     let mut lines: Vec<String> = symbols
         .lines()

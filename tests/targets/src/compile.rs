@@ -1,5 +1,4 @@
-//! Compiling the demonstrations: a list of C files, the same options for all, as many at a time as
-//! there are processors.
+//! Compilation of the demonstrations: a list of C files with the same options, in parallel on all processors.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,17 +17,17 @@ pub struct Compiler {
     options: Vec<OsString>,
 }
 
-/// What to compile, and whether with hooks.
+/// A C file, and whether it is instrumented.
 #[derive(Debug)]
 pub struct Source {
     /// The file.
     pub file: PathBuf,
-    /// Whether the compiler puts calls of the hooks in.
+    /// Whether the compiler inserts calls of the hooks.
     pub instrumented: bool,
 }
 
 impl Source {
-    /// A file whose functions are recorded.
+    /// An instrumented file.
     pub fn instrumented(file: PathBuf) -> Self {
         Self {
             file,
@@ -36,7 +35,7 @@ impl Source {
         }
     }
 
-    /// A file whose functions are not: Kymo calls them, or nothing works yet when they run.
+    /// A file without instrumentation: Kymo calls its functions, or they run before anything is set up.
     pub fn plain(file: PathBuf) -> Self {
         Self {
             file,
@@ -46,7 +45,7 @@ impl Source {
 }
 
 impl Compiler {
-    /// A compiler without options.
+    /// Creates a compiler without options.
     pub fn new(program: impl Into<OsString>) -> Self {
         Self {
             program: program.into(),
@@ -67,14 +66,14 @@ impl Compiler {
         self.args([option])
     }
 
-    /// A command with the program and its options.
+    /// The command line: the program and its options.
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.program);
         command.args(&self.options).current_dir(run::root());
         command
     }
 
-    /// Compiles every file into an object file in `folder`, and returns those in the same order.
+    /// Compiles every file to an object file in `folder`, and returns those in the same order.
     pub fn compile(&self, sources: &[Source], folder: &Path) -> Result<Vec<PathBuf>> {
         fs::create_dir_all(folder).context(folder.display())?;
         let shown = run::line(self.command().args(["-c", "FILE"]));
@@ -119,8 +118,7 @@ impl Compiler {
     }
 }
 
-/// A copy of libkymo.a whose hooks have other names, so that a recorder of our own can stand
-/// before them (`demos/naive`).
+/// Makes a copy of libkymo.a with renamed hooks, so that another recorder can wrap them (`demos/naive`).
 pub fn rename_hooks(objcopy: &str, library: &Path, copy: &Path) -> Result<()> {
     let mut command = Command::new(objcopy);
     for (hook, renamed) in [
@@ -135,7 +133,7 @@ pub fn rename_hooks(objcopy: &str, library: &Path, copy: &Path) -> Result<()> {
 const NAIVE_KYMO_ENTER: &str = "kymo_hook_enter";
 const NAIVE_KYMO_EXIT: &str = "kymo_hook_exit";
 
-/// Linker options that put Kymo's wrappers before these functions, which jump (see `kymo.h`).
+/// Linker options that wrap these functions, which jump, in Kymo's wrappers (see `kymo.h`).
 pub fn wrap_options(functions: &[&str]) -> Vec<String> {
     let options = |function: &&str| {
         [
@@ -146,7 +144,7 @@ pub fn wrap_options(functions: &[&str]) -> Vec<String> {
     functions.iter().flat_map(options).collect()
 }
 
-/// The options that tell `demos/naive` of those names.
+/// Options that pass the new names to `demos/naive`.
 pub fn naive_options() -> [String; 3] {
     [
         "-DNAIVE".to_owned(),

@@ -1,4 +1,4 @@
-//! The demonstration on eight CPUs: built for AArch64, run by QEMU's machine `virt`.
+//! The eight-CPU demonstration: built for AArch64, run by QEMU's machine `virt`.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -12,20 +12,19 @@ use crate::port;
 use crate::run::{self, Background, Context, Error, Result};
 use crate::rust::BareRust;
 
-/// The machine, as Rust calls it.
+/// The Rust target.
 pub const TARGET: &str = "aarch64-unknown-none";
 
-/// What the demonstration prints when every CPU has done its work, and when all begin to work without
-/// end.
+/// Messages of the demonstration when every CPU has finished, and when all start to work endlessly.
 const READY: [&str; 2] = ["CPUs are done", "CPUs are at work"];
 
-/// How long a program that ends may take: eight CPUs are many for a machine that has one or two, and a
-/// hang is all that is to be noticed.
+/// Time-out of a program that ends by itself: emulating eight CPUs is slow on a machine with one or two, and the
+/// time-out only has to detect a hang.
 const PATIENCE: Duration = Duration::from_secs(8 * 3600);
 
-/// Builds the demonstration, with these of its features, and returns the path of its ELF file.
+/// Builds the demonstration with these features, and returns the path of its ELF file.
 pub fn build(rust: &BareRust, features: &[&str]) -> Result<PathBuf> {
-    // Tests run side by side, and would write the same files.
+    // Tests run in parallel, and would write the same files.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
     let name = features.first().unwrap_or(&"plain");
@@ -42,22 +41,22 @@ pub fn build(rust: &BareRust, features: &[&str]) -> Result<PathBuf> {
     Ok(target_dir.join(program))
 }
 
-/// What the program is asked to do.
+/// Task of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// To work, and then answer at its UART.
+    /// Works, and then answers at its UART.
     Demonstration,
-    /// To work without end, slowly, and answer at its UART meanwhile.
+    /// Works endlessly and slowly, and answers at its UART meanwhile.
     Live,
-    /// Stress: every CPU does so many rounds of three records, and waits where the look at them
-    /// falls behind, so that nothing may be lost.
+    /// Stress: every CPU does this many rounds of three records, and waits when the check falls behind, so that no
+    /// event may be lost.
     Whole(u32),
-    /// The same where nobody waits, so that what is lost must be counted.
+    /// The same without waiting, so that lost events must be counted.
     Lossy(u32),
 }
 
 impl Wish {
-    /// The words that the program finds in memory.
+    /// The value that the program reads from memory.
     fn words(self) -> u64 {
         match self {
             Self::Demonstration => 0,
@@ -84,11 +83,11 @@ fn qemu(elf: &Path, wish: Wish, serial: &str) -> Command {
     command
 }
 
-/// For how long the stress may say nothing: it tells how far it is, every fifty thousand rounds, which takes
-/// less than a minute where nothing else is to be done.
+/// Time-out without output during the stress: it reports its progress every fifty thousand rounds, which takes less
+/// than a minute on an idle machine.
 const SILENCE: Duration = Duration::from_secs(3600);
 
-/// Runs the stress for as long as it goes on; the line in which it says what it found.
+/// Runs the stress to its end, and returns the line with its result.
 pub fn stress(elf: &Path, wish: Wish) -> Result<String> {
     let mut command = qemu(elf, wish, "stdio");
     let mut process = Background::start(command.stdout(Stdio::piped()))?;
@@ -98,7 +97,7 @@ pub fn stress(elf: &Path, wish: Wish) -> Result<String> {
     let (said, lines) = mpsc::channel();
     thread::spawn(move || {
         let lines = BufReader::new(output).lines().map_while(|line| line.ok());
-        // Nobody listens any more: then it was silent for too long.
+        // The receiver is gone: there was no output for too long.
         lines.map(|line| said.send(line)).find(|sent| sent.is_err())
     });
     let mut last = None;
@@ -119,7 +118,7 @@ pub fn stress(elf: &Path, wish: Wish) -> Result<String> {
     last.ok_or_else(|| Error::new("the program said nothing"))
 }
 
-/// The demonstration, running in QEMU with its UART on a TCP port. It ends with this value.
+/// The demonstration, running in QEMU with its UART on a TCP port. Dropping it ends QEMU.
 #[derive(Debug)]
 pub struct Machine {
     process: Background,
@@ -127,13 +126,13 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Boots `elf`, and waits until all CPUs have done their work, or have begun it if it is without
-    /// end. After that the port is free for `kymo`.
+    /// Boots `elf`, and waits until all CPUs have finished, or have started if the task is endless. Afterwards the port
+    /// is free for `kymo`.
     pub fn boot(elf: &Path, wish: Wish) -> Result<Self> {
         Self::boot_with(elf, wish, &[])
     }
 
-    /// The same with more options for QEMU.
+    /// As [`boot`](Self::boot), with more options for QEMU.
     pub fn boot_with(elf: &Path, wish: Wish, options: &[&str]) -> Result<Self> {
         let port = port::free()?;
         let serial = format!("tcp:127.0.0.1:{port},server=on,wait=on,nodelay=on");
@@ -143,7 +142,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// The UART, as `kymo --target` takes it.
+    /// The UART's address for `kymo --target`.
     pub fn target(&self) -> String {
         format!("tcp:127.0.0.1:{}", self.port)
     }

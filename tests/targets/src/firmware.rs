@@ -15,25 +15,25 @@ use crate::run::{self, Background, Context, Error, Result};
 use crate::rust::BareRust;
 use crate::tools::FIRMWARE_CPU;
 
-/// Who defines the compiler's hooks.
+/// Provider of the compiler's hooks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hooks {
     /// Kymo.
     Kymo,
-    /// Kymo without the profile table and whatever else the fast hooks don't know of.
+    /// Kymo without the profile table and other features that the fast hooks don't support.
     Lean,
-    /// The same, and another program than Lua: that of `demos/kernels`.
+    /// As [`Lean`](Self::Lean), with another program than Lua: that of `demos/kernels`.
     LeanKernels,
-    /// As [`Lean`](Self::Lean), with duration mode: off until the host turns it on.
+    /// As [`Lean`](Self::Lean), with duration mode, which is off until the host turns it on.
     Duration,
-    /// The naive recorder of `demos/naive`, which writes everything down and then calls Kymo's.
+    /// The naive recorder of `demos/naive`, which logs everything and then calls Kymo's hooks.
     Naive,
-    /// Nobody, because nothing is instrumented.
+    /// None: nothing is instrumented.
     None,
 }
 
 impl Hooks {
-    /// The name of the folder that a build with these hooks goes to.
+    /// Name of the build folder with these hooks.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kymo => "kymo",
@@ -46,26 +46,26 @@ impl Hooks {
     }
 }
 
-/// The line that the program prints when its first round, which is recorded by default, is over.
+/// Line that the program prints at the end of its first round, which is recorded by default.
 pub const FIRST_ROUND_DONE: &str = "demo: the first round is done";
 
-/// How the same firmware is compiled.
+/// Optimization of the firmware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Optimized {
     /// gcc's option for the program.
     pub program: &'static str,
-    /// The level of optimization of `libkymo.a`; `None` for that of everybody's.
+    /// Optimization level of `libkymo.a`; `None` for the default.
     pub library: Option<&'static str>,
 }
 
 impl Optimized {
-    /// As for a microcontroller.
+    /// Typical options for a microcontroller.
     pub const USUAL: Self = Self {
         program: "-Os",
         library: None,
     };
 
-    /// Added to the name of the folder that a build goes to.
+    /// Suffix of the build folder's name.
     fn suffix(self) -> String {
         match self {
             Self::USUAL => String::new(),
@@ -74,15 +74,14 @@ impl Optimized {
     }
 }
 
-/// Builds the firmware, with this Rust compiler for its library, and returns the path of its ELF
-/// file.
+/// Builds the firmware, with this Rust compiler for its library, and returns the path of its ELF file.
 pub fn build(hooks: Hooks, rust: &BareRust) -> Result<PathBuf> {
     build_optimized(hooks, rust, Optimized::USUAL)
 }
 
-/// The same, compiled in this way.
+/// As [`build`], with this optimization.
 pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> Result<PathBuf> {
-    // Tests run side by side, and would write the same files.
+    // Tests run in parallel, and would write the same files.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
     let root = run::root();
@@ -126,8 +125,8 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
     }
     let switched = demos.join("firmware/switched.c");
     sources.push(match hooks {
-        // There these functions are no promoted ones, but tell of a switch themselves: a call that
-        // begins in one thread and ends in another would be none of either.
+        // In these builds the functions are not promoted, but record a switch themselves: a call that begins in one
+        // thread and ends in another would belong to neither.
         Hooks::Lean | Hooks::LeanKernels | Hooks::Duration => Source::plain(switched),
         _ => traced(switched),
     });
@@ -143,7 +142,7 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
     }
     if hooks == Hooks::Naive {
         compiler.args(compile::naive_options());
-        // Not firmware.c: an object of that name could be one of the firmware's own.
+        // Not firmware.c: the object's name could collide with one of the firmware's own.
         sources.push(Source::plain(demos.join("naive/naive_firmware.c")));
         fs::create_dir_all(&folder).context(folder.display())?;
         let copy = folder.join("libkymo.a");
@@ -157,13 +156,13 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
     linker
         .args(FIRMWARE_CPU)
         .args(["-nostartfiles", "-Wl,--gc-sections", "-Wl,--build-id"])
-        // newlib's assembly says nothing of its stack, which there is no loader to care about.
+        // newlib's assembly does not declare its stack, which matters only to a loader.
         .arg("-Wl,--no-warn-execstack")
         .args(compile::wrap_options(&["setjmp", "longjmp"]))
         .arg("-T")
         .arg(demos.join("firmware/firmware.ld"))
         .args(&objects)
-        // libkymo.a last: Rust's part of it also has some of libm's and libc's functions.
+        // libkymo.a last: its Rust part also has some of libm's and libc's functions.
         .args(["-lm", "-lc"])
         .arg(&library)
         .current_dir(&root);
@@ -173,7 +172,7 @@ pub fn build_optimized(hooks: Hooks, rust: &BareRust, optimized: Optimized) -> R
     Ok(elf)
 }
 
-/// The firmware, running in QEMU with its UART on a TCP port. It ends with this value.
+/// The firmware, running in QEMU with its UART on a TCP port. Dropping it ends QEMU.
 #[derive(Debug)]
 pub struct Qemu {
     process: Background,
@@ -181,13 +180,12 @@ pub struct Qemu {
 }
 
 impl Qemu {
-    /// Boots `elf` in the folder `working_dir`, where semihosting puts its files, and waits until
-    /// the program has printed [`FIRST_ROUND_DONE`].
+    /// Boots `elf` in the folder `working_dir`, where semihosting puts its files, and waits until the program has
+    /// printed [`FIRST_ROUND_DONE`].
     ///
-    /// QEMU starts the processor only when somebody listens at the UART, so that nothing is lost
-    /// of what the program prints; and it counts instructions instead of time (64 ns for each), so
-    /// that durations are those of the program, whatever else this machine has to do. (Two runs
-    /// still differ a little: when the virtual clock starts is not fixed.) After that the port is
+    ///  QEMU starts the processor only when a client is connected to the UART, so that no output is lost; and it counts
+    /// instructions instead of time (64 ns for each), so that durations are the program's, whatever the load of this
+    /// machine. (Two runs still differ a little: the start of the virtual clock is not fixed.) Afterwards the port is
     /// free for `kymo`.
     pub fn boot(elf: &Path, working_dir: &Path, semihosting: bool) -> Result<Self> {
         let semihosting_on = ["-semihosting-config", "enable=on,target=native"];
@@ -195,7 +193,7 @@ impl Qemu {
         Self::boot_with(elf, working_dir, options)
     }
 
-    /// The same with more options for QEMU.
+    /// As [`boot`](Self::boot), with more options for QEMU.
     pub fn boot_with(elf: &Path, working_dir: &Path, options: &[&str]) -> Result<Self> {
         let (mut command, port) = Self::command(elf, working_dir, options)?;
         let mut qemu = Self {
@@ -206,8 +204,8 @@ impl Qemu {
         Ok(qemu)
     }
 
-    /// The same with a plugin, for which `options` ask; `reader` gets what the plugin writes to
-    /// QEMU's standard output, and has to go on reading while QEMU runs.
+    /// The same with a plugin, which `options` select; `reader` gets the plugin's output from QEMU's standard output,
+    /// and has to keep reading while QEMU runs.
     pub fn boot_with_plugin(
         elf: &Path,
         working_dir: &Path,
@@ -225,7 +223,7 @@ impl Qemu {
         Ok(qemu)
     }
 
-    /// How to start it, and the port where its UART will be.
+    /// The command to start it, and the port of its UART.
     fn command(elf: &Path, working_dir: &Path, options: &[&str]) -> Result<(Command, u16)> {
         let port = port::free()?;
         let mut command = Command::new("qemu-system-arm");
@@ -242,7 +240,7 @@ impl Qemu {
         Ok((command, port))
     }
 
-    /// The UART, as `kymo --target` takes it.
+    /// The UART's address for `kymo --target`.
     pub fn target(&self) -> String {
         format!("tcp:127.0.0.1:{}", self.port)
     }

@@ -1,7 +1,7 @@
 //! A Linux machine in QEMU: Debian's kernel, a shell, and programs of this machine, all in an initramfs.
 //!
 //! The kernel is not installed: `cargo xtask setup` unpacks its package into a folder of the user's cache. The guest
-//! runs a script, and what the script leaves in `/out` comes back through a disk that holds one tar archive.
+//! runs a script; the files that the script leaves in `/out` are returned through a disk that contains one tar archive.
 
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use crate::run::{self, Background, Context, Error, Result};
 
-/// The packages that the guest is made of: a metapackage that depends on the kernel's own, and a shell.
+/// Packages of the guest: a metapackage that depends on the kernel's, and a shell.
 pub const PACKAGES: [&str; 2] = ["linux-image-cloud-amd64", "busybox-static"];
 
-/// The modules that a disk needs, in this order. A kernel may have some of them built in.
+/// Modules for a disk, in load order. A kernel may have some of them built in.
 const MODULES: [&str; 6] = [
     "virtio_ring",
     "virtio",
@@ -24,10 +24,10 @@ const MODULES: [&str; 6] = [
     "virtio_blk",
 ];
 
-/// The bytes of the disk.
+/// Size of the disk in bytes.
 const DISK: u64 = 64 << 20;
 
-/// What runs before the script, and after it.
+/// Shell commands before the script, and after it.
 const BEFORE: &str = "\
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
@@ -46,12 +46,12 @@ sync
 poweroff -f
 ";
 
-/// Where the packages are unpacked.
+/// Folder of the unpacked packages.
 pub fn folder() -> Option<PathBuf> {
     Some(std::env::home_dir()?.join(".cache/kymo/linux-guest"))
 }
 
-/// What a guest is made of.
+/// Kernel and shell of a guest.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     image: PathBuf,
@@ -60,7 +60,7 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// The one that was unpacked, if it was.
+    /// Finds the unpacked kernel, if there is one.
     pub fn find() -> Option<Self> {
         let folder = folder()?;
         let busybox = ["bin/busybox", "usr/bin/busybox"].map(|path| folder.join(path));
@@ -85,11 +85,11 @@ impl Kernel {
         })
     }
 
-    /// Boots the kernel with further words on its command line, runs a script as root, and gives the folder with what
-    /// the script left in `/out`. Programs are in `/bin`, with the libraries that they need.
+    /// Boots the kernel with additional command-line parameters, runs a script as root, and returns the folder with the
+    /// script's files from `/out`. Programs are in `/bin`, with their libraries.
     ///
     /// # Errors
-    /// When QEMU can't be run, or takes longer than `limit`; `console.log` in `folder` says what the guest printed.
+    /// When QEMU can't be run, or takes longer than `limit`; `console.log` in `folder` has the guest's output.
     pub fn run(
         &self,
         script: &str,
@@ -108,7 +108,7 @@ impl Kernel {
         file.set_len(DISK).context(disk.display())?;
         let console = File::create(folder.join("console.log")).context(folder.display())?;
         let mut qemu = Command::new("qemu-system-x86_64");
-        // One thread for all CPUs: what they do is in one order, however busy this machine is.
+        // One thread for all CPUs makes their operations sequential, whatever the load of this machine.
         qemu.args(["-accel", "tcg,thread=single", "-smp", "2", "-m", "512"])
             .args([
                 "-nodefaults",
@@ -176,7 +176,7 @@ impl Kernel {
     }
 }
 
-/// All files below a folder; none if there is no such folder.
+/// All files below a folder; none if it does not exist.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -196,7 +196,7 @@ struct Archive {
 }
 
 impl Archive {
-    /// A folder, with those that it is in.
+    /// Adds a folder and its parents.
     fn folder(&mut self, name: &str) {
         if let Some((above, _)) = name.rsplit_once('/') {
             self.folder(above);

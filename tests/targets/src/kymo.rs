@@ -1,19 +1,18 @@
-//! The binary `kymo`, as `cargo build` makes it.
+//! Builds of the binary `kymo`.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::run::{self, Result};
 
-/// The variable that names the binary of the debug profile, where it has just been built with all tests.
-/// (Built by itself it has other features of the crates that it shares with them, so that cargo builds those
-/// once more.)
+/// Environment variable with the path of the debug binary if it was just built together with all tests. (A separate
+/// build enables other features of shared crates, so that cargo would rebuild those.)
 pub const BUILT: &str = "KYMO_BUILT";
 
-/// How the binary `kymo` is built.
+/// Build profile of the binary `kymo`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// As it is shipped, optimized across all crates.
+    /// As shipped, optimized across all crates.
     Shipping,
     /// Optimized.
     Release,

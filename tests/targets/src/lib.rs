@@ -1,9 +1,8 @@
-//! Builds and runs the targets that demonstrations, benchmarks and product tests look at: the firmware in
-//! QEMU, the eight-CPU machine, the program on this machine, and the library that they link.
+//! Builds and runs the targets of demonstrations, benchmarks and product tests: the firmware in QEMU, the eight-CPU
+//! machine, the program on this machine, and the library that they link.
 //!
-//! Everything here drives other programs (cargo, compilers, QEMU, the binary `kymo`) the way a
-//! person at a shell would; nothing of it is part of the product. Each command line is printed
-//! before it runs, so that it can be repeated by hand.
+//!  This crate runs other programs (cargo, compilers, QEMU, the binary `kymo`) as a user in a shell would, and is not
+//! part of the product. It prints each command line before running it, so that users can repeat it by hand.
 #![forbid(unsafe_code)]
 
 pub mod attributes;

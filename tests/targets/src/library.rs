@@ -1,5 +1,5 @@
-//! `libkymo.a`, the recorder as C programs link it; the smallest one, `libkymo_minimal.a`; and the one that sends SystemView's
-//! stream, `libkymo_sysview.a`.
+//! Builds of `libkymo.a`, the recorder for C programs; `libkymo_minimal.a`, the smallest one; and `libkymo_sysview.a`,
+//! which sends SystemView's stream.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -11,7 +11,7 @@ use crate::attributes;
 use crate::run::{self, Context, Result};
 use crate::rust::BareRust;
 
-/// What can be left out of the library, as the features of the crate `kymo` are called.
+/// Optional parts of the library, by their feature names in the crate `kymo`.
 pub const PARTS: [&str; 7] = [
     "cost",
     "depth",
@@ -22,8 +22,8 @@ pub const PARTS: [&str; 7] = [
     "retained",
 ];
 
-/// What a library can have beside the parts, and has not unless it is asked for: duration mode, conditions of trigger and
-/// stopper, a look in every hook whether interrupts can be masked, and on AArch64 another register for the recorder.
+/// Features that a library has only on request: duration mode, conditions of trigger and stopper, a check in every hook
+/// whether interrupts can be masked, and on AArch64 another register for the recorder.
 pub const OPTIONS: [&str; 5] = [
     "checked",
     "conditions",
@@ -35,11 +35,10 @@ pub const OPTIONS: [&str; 5] = [
 /// All parts, and duration mode.
 pub const WITH_DURATION: &str = "cost,depth,duration,items,metadata,profile,promotions,retained";
 
-/// The options for cargo that make a library with these parts alone (`none`, or some with commas between them), or with
-/// all.
+/// Options for cargo to build a library with only these parts (`none`, or a comma-separated list), or with all.
 ///
 /// # Errors
-/// When one of them is no part.
+/// When the list has an unknown part.
 pub fn parts(wanted: Option<&str>) -> Result<Vec<String>> {
     let Some(wanted) = wanted else {
         return Ok(Vec::new());
@@ -65,22 +64,22 @@ pub fn for_this_machine() -> Result<PathBuf> {
     for_this_machine_with(&[])
 }
 
-/// What the library has on Linux, where flash is not short, if nothing is said of its parts: all of them, and duration mode.
+/// Default features on Linux, where flash is not scarce: all parts, and duration mode.
 const ON_LINUX: [&str; 2] = ["--features", "kymo-rust/duration"];
 
-/// The same with options for cargo, which name the parts that the library has.
+/// As [`for_this_machine`], with options for cargo that select the library's parts.
 pub fn for_this_machine_with(parts: &[&str]) -> Result<PathBuf> {
     let parts = if parts.is_empty() { &ON_LINUX } else { parts };
     let mut cargo = Command::new(env!("CARGO"));
     isolated(&build(cargo.arg("build").args(parts), "c", "release")?)
 }
 
-/// A copy of a library for this machine that has no symbols but Kymo's own. Rust's part of it also has functions of
-/// the C library's names (`floor`, `sqrt`): a program would take those if `-lm` stands behind the library, or not link,
-/// because some need more of Rust. What the recorder needs of them is linked to it, and hidden.
+/// Makes a copy of a library for this machine that exports only Kymo's own symbols. Its Rust part also has functions
+/// with names of the C library (`floor`, `sqrt`): a program would use those if `-lm` follows the library, or fail to
+/// link, because some need more of Rust. The functions that the recorder needs are linked into the copy, and hidden.
 fn isolated(library: &Path) -> Result<PathBuf> {
     let folder = library.with_file_name("isolated");
-    // Several tests may be at it, in one process and in others.
+    // Several tests may do this at once, in one process and in others.
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
     let work = folder.join(format!("{}-{number}", std::process::id()));
@@ -98,7 +97,7 @@ fn isolated(library: &Path) -> Result<PathBuf> {
     let mut nm = Command::new("nm");
     nm.args(["-g", "--defined-only", "-P", ours]);
     let symbols = run::output(nm.current_dir(&work))?;
-    // Those that Rust has mangled are for the object itself.
+    // Mangled Rust names are internal to the object.
     let names = symbols.lines().filter_map(|line| line.split(' ').next());
     let public = names.filter(|name| !name.starts_with("_ZN") && !name.starts_with("_R"));
     let public: Vec<&str> = public.collect();
@@ -106,7 +105,7 @@ fn isolated(library: &Path) -> Result<PathBuf> {
     fs::write(&list, public.join("\n")).context(list.display())?;
     run::output(&mut tool("ld", &["-r", "-o", "whole.o", ours]))?;
     let mut objcopy = Command::new("objcopy");
-    // (Bitcode would make the tools take it for an object that is still to be compiled.)
+    // (Because of bitcode the tools would treat it as an uncompiled object.)
     objcopy.args(["-R", ".llvmbc", "-R", ".llvmcmd"]).args([
         "--keep-global-symbols=public",
         "whole.o",
@@ -125,9 +124,9 @@ fn isolated(library: &Path) -> Result<PathBuf> {
     Ok(made)
 }
 
-/// What GCC reads with `-specs=`: that programs are linked with the library so that its hooks win over the empty ones of
-/// the C library, whatever stands where on the command line, with link-time optimization too. Shared libraries take the
-/// hooks of the program, and its other functions (`kymo_marker`, ...) before those of a copy that they bring themselves.
+/// Specs file for GCC's `-specs=`: links programs with the library so that its hooks take precedence over the empty
+/// ones of the C library, in any order of the command line, and with link-time optimization. Shared libraries use the
+/// program's hooks, and its other functions (`kymo_marker`, ...) rather than those of a copy that they contain.
 fn gcc_specs(library: &Path) -> String {
     let library = library.display();
     format!(
@@ -143,12 +142,12 @@ fn gcc_specs(library: &Path) -> String {
     )
 }
 
-/// Builds the library for the machine that `rust` compiles for, small, and returns its path.
+/// Builds the size-optimized library for the target of `rust` and returns its path.
 pub fn for_bare_metal(rust: &BareRust) -> Result<PathBuf> {
     for_bare_metal_with(rust, &[])
 }
 
-/// The same, optimized in another way: other code that does the same.
+/// The same with another optimization level: different code with the same function.
 pub fn for_bare_metal_optimized(rust: &BareRust, level: &str) -> Result<PathBuf> {
     let mut cargo = rust.cargo_build();
     cargo.env("CARGO_PROFILE_SMALL_OPT_LEVEL", level);
@@ -156,10 +155,10 @@ pub fn for_bare_metal_optimized(rust: &BareRust, level: &str) -> Result<PathBuf>
     build_in(&format!("device-{level}"), &mut cargo, "c", &place)
 }
 
-/// The same with options for cargo, which name the parts that the library has.
+/// As [`for_bare_metal`], with options for cargo that select the library's parts.
 pub fn for_bare_metal_with(rust: &BareRust, parts: &[&str]) -> Result<PathBuf> {
     let mut cargo = rust.cargo_build();
-    // Tests run side by side: libraries with other parts are not built over one another.
+    // Tests run in parallel: libraries with different parts get different folders.
     let folder = match parts {
         [] => "device".to_owned(),
         parts => {
@@ -172,13 +171,13 @@ pub fn for_bare_metal_with(rust: &BareRust, parts: &[&str]) -> Result<PathBuf> {
     build_in(&folder, cargo.args(parts), "c", &place)
 }
 
-/// Builds the smallest library for the machine that `rust` compiles for, and returns its path.
+/// Builds the smallest library for the target of `rust`, and returns its path.
 pub fn minimal(rust: &BareRust) -> Result<PathBuf> {
     let place = format!("{}/small", rust.target());
     build(&mut rust.cargo_build(), "minimal", &place)
 }
 
-/// Builds the library that sends SystemView's stream, for the machine that `rust` compiles for or for this one, and returns its
+/// Builds the library that sends SystemView's stream, for the target of `rust` or for this machine, and returns its
 /// path.
 pub fn sysview(rust: Option<&BareRust>) -> Result<PathBuf> {
     let part = "sysview-c";
@@ -191,7 +190,7 @@ pub fn sysview(rust: Option<&BareRust>) -> Result<PathBuf> {
     }
 }
 
-/// Builds the library for another machine under Linux and returns its path.
+/// Builds the library for another Linux target and returns its path.
 pub fn for_linux(rust: &BareRust) -> Result<PathBuf> {
     build(
         rust.cargo_build().args(ON_LINUX),
@@ -200,12 +199,13 @@ pub fn for_linux(rust: &BareRust) -> Result<PathBuf> {
     )
 }
 
-/// `part`: what `kymo-` stands before in the package's name. `place`: where below cargo's target directory it goes; the last part is the profile.
+/// `part`: the package name after `kymo-`. `place`: the path below cargo's target directory, which ends with the
+/// profile.
 fn build(cargo: &mut Command, part: &str, place: &str) -> Result<PathBuf> {
     build_in("device", cargo, part, place)
 }
 
-/// The same in another folder of ours.
+/// As [`build`], in another target folder.
 fn build_in(folder: &str, cargo: &mut Command, part: &str, place: &str) -> Result<PathBuf> {
     let (target, profile) = place.rsplit_once('/').unwrap_or(("", place));
     let name = match part {
@@ -232,11 +232,11 @@ fn build_in(folder: &str, cargo: &mut Command, part: &str, place: &str) -> Resul
     let Some(option) = attributes::option(&library)? else {
         return Ok(library);
     };
-    // In a folder of its own, so that neither is built over the other.
+    // In a separate folder, so that neither build overwrites the other.
     let (mut cargo, smaller) = command(&format!("{folder}-small"));
     let options = std::env::var("RUSTFLAGS").unwrap_or_default();
     cargo.env("RUSTFLAGS", format!("{options} {option}"));
-    // It says of every crate which functions are not in it.
+    // The compiler reports, for every crate, the functions that it does not contain.
     cargo.stderr(Stdio::null());
     Ok(match run::quietly(&mut cargo) {
         Ok(()) => smaller,
@@ -244,7 +244,7 @@ fn build_in(folder: &str, cargo: &mut Command, part: &str, place: &str) -> Resul
     })
 }
 
-/// A command as it is, to be gone on with.
+/// A copy of a command, to be extended.
 fn again(command: &Command) -> Command {
     let mut other = Command::new(command.get_program());
     other.args(command.get_args());

@@ -1,5 +1,4 @@
-//! Where Lua's sources are: in the crate `lua-src`, which `demos/lua/Cargo.toml` pins and cargo
-//! fetches.
+//! Location of Lua's sources: the crate `lua-src`, which `demos/lua/Cargo.toml` pins and cargo downloads.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,11 +6,11 @@ use std::process::Command;
 
 use crate::run::{self, Context, Error, Result};
 
-/// The version that the demonstrations use, as the crate names its folder.
+/// Version used by the demonstrations, as a prefix of the crate's folder.
 const FOLDER: &str = "lua-5.4.";
 
-/// What the interpreter can do without: the demonstrations have no files, no operating system and
-/// no shared libraries, and open the other libraries by themselves.
+/// Files of the interpreter that are excluded: the demonstrations have no files, no operating system and no shared
+/// libraries, and open the other libraries themselves.
 const LEFT_OUT: [&str; 6] = [
     "linit.c",
     "liolib.c",
@@ -21,7 +20,7 @@ const LEFT_OUT: [&str; 6] = [
     "lutf8lib.c",
 ];
 
-/// Makes a run repeat: Lua takes the seed of its hashes from addresses otherwise.
+/// Makes runs reproducible: otherwise Lua derives the seed of its hashes from addresses.
 pub const FIXED_SEED: &str = "-Dluai_makeseed(L)=42";
 
 /// Lua's sources.
@@ -33,7 +32,7 @@ pub struct Lua {
     pub files: Vec<PathBuf>,
 }
 
-/// Fetches Lua's sources and tells where they are.
+/// Downloads Lua's sources and returns their location.
 pub fn sources() -> Result<Lua> {
     let manifest = run::root().join("demos/lua/Cargo.toml");
     let metadata = run::output(
@@ -55,8 +54,8 @@ pub fn sources() -> Result<Lua> {
     Ok(Lua { include, files })
 }
 
-/// The folder of Lua's sources, from the output of `cargo metadata`: JSON, but all that is needed
-/// of it is where the manifest of lua-src lies, and that is the only path that ends like this.
+/// Finds the folder of Lua's sources in the output of `cargo metadata`. It is JSON, of which only the path of lua-src's
+/// manifest is needed, and no other path ends in the same way.
 fn folder(metadata: &str) -> Result<PathBuf> {
     let lost = || Error::new("cargo metadata does not say where lua-src is");
     let package = metadata

@@ -13,7 +13,7 @@ use crate::library;
 use crate::lua;
 use crate::run::{self, Background, Context, Error, Result};
 
-/// The compilers that instrument functions.
+/// Compilers with function instrumentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompilerKind {
     /// GCC.
@@ -23,7 +23,7 @@ pub enum CompilerKind {
 }
 
 impl CompilerKind {
-    /// The program's name.
+    /// The name of the program.
     pub const fn program(self) -> &'static str {
         match self {
             Self::Gcc => "gcc",
@@ -34,7 +34,7 @@ impl CompilerKind {
 
 /// Builds the program with this compiler and returns its path.
 pub fn build(compiler: CompilerKind, hooks: Hooks) -> Result<PathBuf> {
-    // Tests run side by side, and would write the same files.
+    // Tests run in parallel, and would write the same files.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock();
     let root = run::root();
@@ -80,7 +80,7 @@ pub fn build(compiler: CompilerKind, hooks: Hooks) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// The program, running, with Kymo's link on a TCP port. It ends with this value.
+/// The running program, with Kymo's link on a TCP port. Dropping it ends the program.
 #[derive(Debug)]
 pub struct Running {
     _process: Background,
@@ -114,7 +114,7 @@ impl Running {
                 break;
             }
         }
-        // The program must be able to go on printing; what it prints is no news any more.
+        // The program must be able to keep printing; its further output is not needed.
         thread::spawn(move || io::copy(&mut output, &mut io::sink()));
         Ok(Self {
             _process: process,
@@ -122,7 +122,7 @@ impl Running {
         })
     }
 
-    /// The link, as `kymo --target` takes it.
+    /// The link's address for `kymo --target`.
     pub fn target(&self) -> String {
         format!("tcp:{}", self.address)
     }

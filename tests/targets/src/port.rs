@@ -1,4 +1,4 @@
-//! The TCP ports at which emulated UARTs listen.
+//! TCP ports for emulated UARTs.
 
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,21 +7,20 @@ use std::time::{Duration, Instant};
 
 use crate::run::{Background, Context, Error, Result};
 
-/// The first port that is given, and how many there are: below those from which the system takes one
-/// for code that asks for any.
+/// First port, below the range from which the system assigns ports, and number of ports.
 const FIRST: u32 = 16_384;
 const COUNT: u32 = 16_384;
 
-/// How many ports lie between the first one of a process and that of the next.
+/// Distance between the first ports of two processes.
 const APART: u32 = 16;
 
-/// A TCP port of this machine at which nobody listens.
+/// Returns a TCP port of this machine at which nothing listens.
 ///
-/// An emulator takes it only later. So it is none that the system may give to somebody else until
-/// then, none that was given before, and processes that run side by side are given different ones.
+///  An emulator binds it only later. Therefore the port is outside the range that the system assigns, was not returned
+/// before, and differs from those of parallel processes.
 ///
 /// # Errors
-/// When every port is taken.
+/// When every port is in use.
 pub fn free() -> Result<u16> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id().wrapping_mul(APART);
@@ -38,8 +37,7 @@ pub fn free() -> Result<u16> {
     )))
 }
 
-/// Connects to a port as soon as a process listens there, and from then on reads for at most
-/// `patience`.
+/// Connects to a port as soon as a process listens there; later reads wait for at most `patience`.
 ///
 /// # Errors
 /// When the process ends, or does not listen within `patience`.

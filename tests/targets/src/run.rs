@@ -1,4 +1,4 @@
-//! Running other programs: printed first, checked afterwards, never for longer than allowed.
+//! Runs other programs: prints the command line, checks the result, and enforces a time-out.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Why a chore could not be done: one message for the person who started it.
+/// Error of a task: one message for the user.
 #[derive(Debug)]
 pub struct Error(String);
 
 impl Error {
-    /// An error with this message.
+    /// Creates an error with this message.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
@@ -28,12 +28,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The result of a chore.
+/// Result of a task.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Says what was being done when an error came up.
+/// Adds the failed operation to an error.
 pub trait Context<T> {
-    /// The value, or an error that begins with `what`.
+    /// Returns the value, or an error that begins with `what`.
     fn context(self, what: impl fmt::Display) -> Result<T>;
 }
 
@@ -43,10 +43,10 @@ impl<T, E: fmt::Display> Context<T> for std::result::Result<T, E> {
     }
 }
 
-/// The top of the checkout.
+/// The root of the checkout.
 pub fn root() -> PathBuf {
-    // Cargo says it when it runs something: where checkouts share a target directory, this crate may have been built in
-    // another one.
+    // Cargo sets it at run time: where checkouts share a target directory, this crate may have been built in another
+    // one.
     let built = Path::new(env!("CARGO_MANIFEST_DIR"));
     let run = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let here = run.as_deref().unwrap_or(built);
@@ -55,7 +55,7 @@ pub fn root() -> PathBuf {
     top.unwrap_or(built).to_path_buf()
 }
 
-/// Where cargo puts what it builds of the host's workspace.
+/// Cargo's target directory for the host's workspace.
 pub fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => root().join(dir),
@@ -63,17 +63,16 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// How long a program may run when nothing says otherwise: longer than all tests of a
-/// workspace need on a slow machine; it is there so that a hang ends at all.
+/// Default time-out: longer than all tests of a workspace need on a slow machine; it only has to end a hang.
 pub const PATIENCE: Duration = Duration::from_secs(6 * 3600);
 
-/// Text with paths in the checkout made relative to it.
+/// Replaces paths in the checkout by relative ones.
 pub fn relative(text: impl fmt::Display) -> String {
     text.to_string()
         .replace(&format!("{}/", root().display()), "")
 }
 
-/// The command line as one would type it, with paths in the checkout shown relative to it.
+/// The command line as a user would type it, with relative paths in the checkout.
 pub fn line(command: &Command) -> String {
     let program = match command.get_program() {
         program if program == env!("CARGO") => OsStr::new("cargo"),
@@ -92,14 +91,14 @@ pub fn line(command: &Command) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Prints the command line and runs it with our own output; an error if it fails or takes longer
-/// than [`PATIENCE`].
+/// Prints the command line and runs it with inherited output; fails if the command fails or takes longer than
+/// [`PATIENCE`].
 pub fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", line(command));
     quietly(command)
 }
 
-/// The same without printing it.
+/// As [`run`], without printing the command line.
 pub fn quietly(command: &mut Command) -> Result<()> {
     let shown = line(command);
     let mut child = command.spawn().context(&shown)?;
@@ -111,8 +110,8 @@ pub fn quietly(command: &mut Command) -> Result<()> {
     }
 }
 
-/// Runs a compiler or linker that makes `file`, which is there whole or not at all: another test
-/// may be reading what an earlier run has made.
+/// Runs a compiler or linker that makes `file`, and replaces the file atomically: another test may be reading an
+/// earlier version.
 pub fn make(command: &mut Command, file: &Path) -> Result<()> {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let number = MADE.fetch_add(1, Ordering::Relaxed);
@@ -122,18 +121,18 @@ pub fn make(command: &mut Command, file: &Path) -> Result<()> {
     std::fs::rename(&new, file).context(file.display())
 }
 
-/// The bytes of a file.
+/// The size of a file in bytes.
 ///
 /// # Errors
-/// When it is not there.
+/// When it does not exist.
 pub fn size(file: &Path) -> Result<u64> {
     let metadata = std::fs::metadata(file).context(file.display())?;
     Ok(metadata.len())
 }
 
-/// A program that is ended when a file that it writes becomes longer than that.
+/// A command that is killed when a file that it writes exceeds a size.
 pub fn limited(program: impl AsRef<OsStr>, file_bytes: u64) -> Command {
-    // (Where the limit is lower already, it stays so.)
+    // (A lower limit of the environment stays in force.)
     let blocks = file_bytes / 512;
     let script = format!(r#"ulimit -f {blocks} 2>/dev/null; exec "$0" "$@""#);
     let mut command = Command::new("sh");
@@ -141,7 +140,7 @@ pub fn limited(program: impl AsRef<OsStr>, file_bytes: u64) -> Command {
     command
 }
 
-/// Runs a command for its standard output, which is returned as text. Its errors go to ours.
+/// Runs a command and returns its standard output as text. Its standard error is inherited.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = line(command);
     let child = command
@@ -157,7 +156,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).context(&shown)
 }
 
-/// Whether a program can be started and succeeds; whatever it prints is thrown away.
+/// Whether a program can be started and succeeds; its output is discarded.
 pub fn succeeds(command: &mut Command) -> bool {
     let command = command
         .stdin(Stdio::null())
@@ -186,7 +185,7 @@ pub fn wait(child: &mut Child, limit: Duration) -> io::Result<std::process::Exit
     }
 }
 
-/// Waits for a process whose standard output is a pipe, reading it meanwhile.
+/// Reads a process's standard output, which is a pipe, until it ends.
 fn collect(mut child: Child, limit: Duration) -> io::Result<Output> {
     let pipe = child.stdout.take();
     let reader = thread::spawn(move || {
@@ -207,7 +206,7 @@ fn collect(mut child: Child, limit: Duration) -> io::Result<Output> {
     })
 }
 
-/// A process that is killed when this goes out of scope, however that comes about.
+/// A process that is killed on drop.
 #[derive(Debug)]
 pub struct Background(Child);
 
@@ -223,12 +222,12 @@ impl Background {
         command.spawn().map(Self).context(line(command))
     }
 
-    /// The process's standard output, if that is a pipe and was not taken yet.
+    /// The process's standard output, if it is a pipe and was not taken before.
     pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.0.stdout.take()
     }
 
-    /// How the process ended, if it did.
+    /// The exit status, if it has ended.
     pub fn ended(&mut self) -> Result<Option<std::process::ExitStatus>> {
         self.0.try_wait().context("waiting for a process")
     }
@@ -241,7 +240,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // It may have ended already, and then there is nothing to kill.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,8 +1,7 @@
-//! Rust compilers for other machines.
+//! Rust compilers for other targets.
 //!
-//! The recorder needs `core` for the target. As a rule rustup has it installed; where rustup can't
-//! deliver, `cargo xtask setup` unpacks Debian's compiler with the sources of `core` into a folder of its
-//! own, and that one is used here.
+//!  The recorder needs `core` for the target. Usually rustup has installed it; if rustup can't, `cargo xtask setup`
+//! unpacks Debian's compiler with the sources of `core` into a separate folder, which is used here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,13 +12,12 @@ use crate::run::{self, Error, Result};
 /// The Rust target of the demonstration firmware: a Cortex-M3.
 pub const FIRMWARE_TARGET: &str = "thumbv7m-none-eabi";
 
-/// A Rust compiler for a machine other than this, which needs no more than `core`.
+/// A Rust compiler for another target, for which it needs only `core`.
 #[derive(Debug)]
 pub struct BareRust {
-    /// The machine, as Rust calls it.
+    /// The Rust target.
     target: String,
-    /// A compiler that brings `core` as sources; `None` for the one that is installed, which has `core`
-    /// compiled.
+    /// A compiler with the sources of `core`; `None` for the installed one, which has `core` compiled.
     unpacked: Option<PathBuf>,
 }
 
@@ -52,7 +50,7 @@ impl BareRust {
         )))
     }
 
-    /// A compiler that brings `core` as sources.
+    /// Creates one from a compiler with the sources of `core`.
     pub fn with(target: &str, rustc: PathBuf) -> Self {
         Self {
             target: target.to_owned(),
@@ -60,7 +58,7 @@ impl BareRust {
         }
     }
 
-    /// The machine, as Rust calls it.
+    /// The Rust target.
     pub fn target(&self) -> &str {
         &self.target
     }
@@ -70,7 +68,7 @@ impl BareRust {
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--target", &self.target]);
         if let Some(rustc) = &self.unpacked {
-            // The compiler is a stable one; building `core` along is an unstable option of cargo.
+            // The compiler is a stable one; building `core` is an unstable option of cargo.
             cargo.env("RUSTC_BOOTSTRAP", "1").env("RUSTC", rustc);
             cargo.arg("-Zbuild-std=core,compiler_builtins");
         }
@@ -78,8 +76,8 @@ impl BareRust {
     }
 }
 
-/// Where things are unpacked that this repository needs and the system should not have: outside the
-/// checkout where that is possible, so that the next checkout finds them.
+/// Folder for tools that this repository needs and the system should not have: outside the checkout if possible, so
+/// that other checkouts share it.
 pub fn tools_dir() -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME")
         .map(PathBuf::from)

@@ -1,6 +1,6 @@
-//! The programs that builds and tests need besides Rust, and the Debian packages that have them.
+//! Programs that builds and tests need besides Rust, and the Debian packages that provide them.
 //!
-//! This module only looks. `cargo xtask setup` installs what is missing, and says what and why.
+//!  This module only checks. `cargo xtask setup` installs what is missing, and prints the reason.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::run::{self, Error, Result};
 /// The processor of the demonstration firmware, as GCC's options name it.
 pub const FIRMWARE_CPU: [&str; 2] = ["-mcpu=cortex-m3", "-mthumb"];
 
-/// What a task needs beside Rust.
+/// Requirements of a task besides Rust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// To build the demonstration firmware and run it in QEMU.
@@ -19,18 +19,18 @@ pub enum Need {
     Processors,
     /// To build the native demonstration with GCC.
     Native,
-    /// To build it with Clang too, and to hold what Kymo writes against babeltrace2.
+    /// To build it with Clang too, and to compare Kymo's output with babeltrace2's.
     Checks,
     /// To build the demonstration on eight processors and run it in QEMU.
     Cpus,
     /// To build programs for other processors under Linux and run them in QEMU.
     Foreign,
-    /// To record what a Linux kernel in QEMU does.
+    /// To record a Linux kernel in QEMU.
     Guest,
 }
 
 impl Need {
-    /// All of them.
+    /// All needs.
     pub const ALL: [Self; 7] = [
         Self::Firmware,
         Self::Processors,
@@ -42,12 +42,12 @@ impl Need {
     ];
 }
 
-/// One thing that a Debian package provides.
+/// A requirement that a Debian package provides.
 #[derive(Debug)]
 pub struct Tool {
     /// The Debian package.
     pub package: &'static str,
-    /// What it is for, as `cargo xtask setup` prints it.
+    /// Its purpose, as `cargo xtask setup` prints it.
     pub why: &'static str,
     need: Need,
     present: fn() -> bool,
@@ -237,15 +237,14 @@ pub fn answers(program: &str) -> bool {
     run::succeeds(Command::new(program).arg("--version"))
 }
 
-/// Whether a compiler has this file of its C library.
+/// Whether a compiler finds this file of its C library.
 fn finds(compiler: &str, file: &str) -> bool {
     let mut gcc = Command::new(compiler);
     let gcc = gcc.arg(format!("-print-file-name={file}"));
     answers(compiler) && run::output(gcc).is_ok_and(|path| Path::new(path.trim()).is_absolute())
 }
 
-/// Whether newlib is there for the firmware's processor. GCC prints the bare name of a file that it
-/// doesn't find.
+/// Whether newlib is installed for the firmware's processor. GCC prints just the name of a file that it doesn't find.
 fn newlib() -> bool {
     let mut gcc = Command::new("arm-none-eabi-gcc");
     let gcc = gcc.args(FIRMWARE_CPU).arg("-print-file-name=libc.a");
