@@ -1,13 +1,12 @@
 //! Comma-separated values: every record and every gap as one row, for spreadsheets and data frames.
 //!
-//! The columns are always the same: what most questions are about has a column of its own, and
-//! everything else an event says stands in the last one as `name=value`, separated by blanks. As
-//! RFC 4180 says, except that lines end in a line feed alone.
+//! The columns are fixed: common properties have columns of their own, and all other fields of an event are in the last
+//! one as `name=value`, separated by blanks. The format follows RFC 4180, except that lines end with a line feed only.
 //!
-//! Control characters in names are written as escapes (`\u{1b}`): a file can be shown on a terminal.
+//!  Control characters in names are written as escapes (`\u{1b}`), so that a file can be shown on a terminal.
 //!
-//! Where a trace has several spaces (processes, machines), `space` is among the fields, and `thread_space` where
-//! that of the thread is another one: a thread's number or a function's address means nothing without it.
+//!  If a trace has several spaces (processes, machines), `space` is among the fields, and `thread_space` if that of the
+//! thread is another one: a thread's number or a function's address is ambiguous without it.
 
 use std::io;
 
@@ -34,7 +33,7 @@ pub static FORMAT: Format = Format {
     open,
 };
 
-/// The first row, behind the time.
+/// The first row, after the time.
 const HEADER: &str = ",cpu,thread,thread_name,name,function,fields\n";
 
 fn open<'a>(
@@ -57,7 +56,7 @@ fn open<'a>(
 struct Csv<'a> {
     out: Output<'a>,
     listing: Listing<'a>,
-    /// The last cell of the row at hand.
+    /// The last cell of the current row.
     text: String,
 }
 
@@ -65,7 +64,7 @@ impl Sink for Csv<'_> {
     fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()> {
         for seen in batch.iter() {
             let event = &*whole(seen);
-            // What the reader added to the records says nothing that they don't say.
+            // Events that the reader added to the records carry no additional information.
             if event.record {
                 let rest = &mut self.text;
                 rest.clear();

@@ -1,17 +1,16 @@
 //! A CTF trace directory, 1.8 or 2, for `babeltrace2`, Trace Compass and any other reader of CTF.
 //!
-//! Each stream of the source is a stream of the export, with the same events; functions and
-//! interrupts are labels, so that readers show names without symbols. The layout is in [`schema`],
-//! what an event becomes in [`record`].
+//! Each stream of the source becomes a stream of the export, with the same events; functions and interrupts are labels,
+//! so that readers show names without symbols. The layout is in [`schema`], the conversion of events in [`record`].
 //!
-//! A trace of a Kymo target is CTF already. Exported it is longer, but it has the names in it, and
-//! nothing that is packed to the bit.
+//!  A trace of a Kymo target is already CTF. The export is longer, but contains the names, and has no bit-packed
+//! fields.
 //!
-//! Several [`machines`] become a trace each, in directories of their own.
+//!  Several [`machines`] become one trace each, in separate directories.
 //!
-//! Gaps become what CTF has for them, where it has something: discarded events are counted in the
-//! packets, missing packets leave a hole in their numbers. All other gaps are events. Time can't go
-//! back within a stream of CTF, so what would is held at the time before.
+//!  Gaps use CTF's own mechanisms where they exist: discarded events are counted in the packets, missing packets leave
+//! a hole in the sequence numbers. All other gaps are events. Time can't go back within a CTF stream, so earlier times
+//! are raised to the time of the event before.
 
 mod machines;
 mod numbers;
@@ -58,7 +57,7 @@ pub static FORMAT_2: Format = Format {
     ..FORMAT
 };
 
-/// So many events make a packet: readers find their way by packets, and hold one.
+/// Number of events per packet: readers seek by packets, and keep one in memory.
 const PACKET_EVENTS: u32 = 4096;
 
 fn open<'a>(
@@ -79,22 +78,22 @@ struct Ctf<'a> {
     context: Context<'a>,
     directory: PathBuf,
     version: Version,
-    /// Whose events these are, where the trace has several machines.
+    /// The machine of these events, if the trace has several.
     machine: Option<SpaceId>,
     numbers: Numbers,
     texts: Texts,
-    /// From the first event on, whose time decides on the origin of the clock.
+    /// Set with the first event, whose time determines the origin of the clock.
     trace: Option<Trace>,
     streams: BTreeMap<StreamId, Stream>,
-    /// The classes of streams that there are.
+    /// The stream classes in use.
     classes: BTreeSet<usize>,
     held: u64,
     fields_left_out: u64,
 }
 
-/// What all streams follow.
+/// State shared by all streams.
 struct Trace {
-    /// Its metadata is without labels at first: they don't change the layout.
+    /// Its metadata has no labels at first: they don't change the layout.
     writer: TraceWriter,
     /// The time of tick 0.
     base: Time,
@@ -168,8 +167,7 @@ impl Sink for Ctf<'_> {
                 let about = schema::about_thread(&info.identities, number, id);
                 metadata.environment.extend(about);
             }
-            // A class of which there is no stream is none to some readers of CTF 2: those that take
-            // one class at most.
+            // Some readers of CTF 2, which support at most one class, reject a class without streams.
             if !self.classes.is_empty() {
                 let mut position = 0;
                 metadata.streams.retain(|_| {
@@ -186,7 +184,7 @@ impl Sink for Ctf<'_> {
 }
 
 impl<'a> Ctf<'a> {
-    /// Nothing is written yet.
+    /// Creates the sink without writing anything.
     fn new(context: Context<'a>, directory: PathBuf, version: Version) -> Self {
         Self {
             context,
@@ -203,13 +201,13 @@ impl<'a> Ctf<'a> {
         }
     }
 
-    /// What all streams follow; made at the first event, whose time is `first`.
+    /// The shared state, which is created at the first event, whose time is `first`.
     fn trace(&mut self, info: &TraceInfo, first: Time) -> io::Result<&mut Trace> {
         let trace = match self.trace.take() {
             Some(trace) => trace,
             None => {
-                // Ticks are not negative, so a trace that begins before the origin of its clock
-                // begins at tick 0; one that doesn't keeps its times as ticks.
+                // Ticks are not negative, so a trace that begins before its clock's origin begins at tick 0; any other
+                // keeps its times as ticks.
                 let base = first.min(Time(0));
                 let of = (info, self.machine);
                 let metadata = schema::metadata(of, self.context, base, &Numbers::default());
@@ -223,13 +221,13 @@ impl<'a> Ctf<'a> {
         Ok(self.trace.insert(trace))
     }
 
-    /// Begins a stream.
+    /// Creates a stream.
     fn stream(&mut self, info: &TraceInfo, id: StreamId) -> io::Result<Stream> {
         let stream = info.stream(id);
         let name = stream.map(|stream| stream.name.as_str());
         let name = name.filter(|name| !name.is_empty());
         let name = name.map_or_else(|| format!("stream-{id}"), str::to_owned);
-        // The directory of a machine has its name already.
+        // The machine's name is already that of the directory.
         let machine = self.machine.and_then(|id| info.identities.space(id));
         let below = machine.and_then(|it| name.strip_prefix(&it.name)?.strip_prefix('/'));
         let name = below.unwrap_or(&name);
@@ -249,36 +247,35 @@ impl<'a> Ctf<'a> {
     }
 }
 
-/// A stream that is being written.
+/// A stream of the export.
 struct Stream {
     writer: StreamWriter<StreamFile>,
-    /// The CPU that its packets belong to; `None` where its events say where they happened.
+    /// The CPU of its packets; `None` if its events carry their CPU.
     cpu: Option<u32>,
     /// The tick of its last event.
     last: u64,
-    /// The time of its last event as the source has it; `None` where the source itself tells that it goes back.
+    /// The source's time of its last event; `None` if the source itself reports that time goes back.
     latest: Option<Time>,
-    /// How many events are in the packet that is open; `None` if none is.
+    /// Number of events in the open packet; `None` without one.
     events: Option<u32>,
-    /// How many events were lost so far.
+    /// Number of events lost so far.
     discarded: u64,
-    /// Whether a loss is counted that no packet has reported yet.
+    /// Whether there is a loss that no packet has reported yet.
     untold: bool,
 }
 
 impl Stream {
-    /// Takes a gap, and says whether that is all there is to do: CTF has a word for it. It stands
-    /// between two packets then.
+    /// Processes a gap; returns whether CTF can represent it completely, between two packets.
     fn gap(&mut self, gap: &Gap) -> io::Result<bool> {
         let (told, events, packets) = match gap {
-            // (Events that another stream's count has are none that this one's could tell.)
+            // (Events counted by another stream are not in this stream's count.)
             Gap::Discarded {
                 events: Some(events @ 1..),
             } => (true, *events, 0),
             Gap::LostPackets {
                 packets: Some(packets),
             } => (true, 0, *packets),
-            // A number that doesn't begin at 0 is all that CTF has for it, and few readers look.
+            // CTF can only represent it by a sequence number that doesn't begin at 0, which few readers check.
             Gap::Overwritten { packets } => (false, 0, *packets),
             _ => (false, 0, 0),
         };
@@ -291,7 +288,7 @@ impl Stream {
         Ok(told)
     }
 
-    /// By how much the time of an event lies before that of the one in front of it, if the source does not tell.
+    /// How far the event's time is before that of the event before, if the source does not report it.
     fn goes_back(&mut self, event: &Event) -> Option<Duration> {
         let is_told = matches!(event.kind, EventKind::Gap(Gap::TimeBackward { .. }));
         let before = match is_told {
@@ -316,7 +313,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Begins a packet at the last tick, if none is open.
+    /// Begins a packet at the last tick, unless one is open.
     fn begin_packet(&mut self) -> io::Result<()> {
         if self.events.is_none() {
             let cpu = self.cpu.map(Datum::from);
@@ -330,7 +327,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the packet that is open, if one is, at the last tick.
+    /// Closes the open packet, if there is one, at the last tick.
     fn end_packet(&mut self) -> io::Result<()> {
         if self.events.take().is_some() {
             self.writer
@@ -340,7 +337,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the stream. A loss behind its last event is reported by a packet without events.
+    /// Closes the stream. A loss after its last event is reported by a packet without events.
     fn finish(mut self) -> io::Result<()> {
         if self.untold {
             self.begin_packet()?;
@@ -351,7 +348,7 @@ impl Stream {
     }
 }
 
-/// What is wrong with a record is our mistake, and what is wrong with the file the file's.
+/// Converts a write error: an invalid record is our bug, any other error the file's.
 fn failed(error: WriteError) -> io::Error {
     match error {
         WriteError::Io(error) => error,
@@ -359,7 +356,7 @@ fn failed(error: WriteError) -> io::Error {
     }
 }
 
-/// Likewise of the directory.
+/// Converts an error of creating the directory in the same way.
 fn not_made(error: CreateError) -> io::Error {
     match error {
         CreateError::Io { source, .. } => source,

@@ -1,8 +1,7 @@
-//! A flame graph: one SVG file that a browser shows, with search and zoom.
+//! A flame graph: one SVG file for a browser, with search and zoom.
 //!
-//! Drawn by `inferno` from the same stacks that [`folded`](crate::formats::folded) writes. The width of a
-//! frame is time on the CPU. A function has the same colour in every graph, so that two graphs can
-//! be compared by eye.
+//!  `inferno` draws it from the same stacks that [`folded`](crate::formats::folded) writes. The width of a frame is
+//! time on the CPU. A function has the same colour in every graph, so that two graphs can be compared visually.
 
 use std::io::{self, BufWriter, Write};
 
@@ -27,8 +26,8 @@ pub static FORMAT: Format = Format {
     open,
 };
 
-/// Frames narrower than one of so many parts of the picture would be less than a pixel, so their
-/// stacks aren't drawn; they can be most of all stacks.
+/// Frames narrower than this fraction of the picture would be less than a pixel, so their stacks are not drawn; they
+/// can be the majority of all stacks.
 const PARTS: u64 = 10_000;
 
 fn open<'a>(
@@ -68,9 +67,9 @@ impl Sink for FlameGraph<'_> {
             Ok(())
         })?;
         let mut options = Options::default();
-        // XML has no control characters.
+        // XML allows no control characters.
         options.title = self.title.replace(char::is_control, " ");
-        // A picture travels without the command line that made it, so it says itself what is missing.
+        // The picture is used without the command line that made it, so it includes what is missing.
         let width = match info.unit {
             TimeUnit::Nanoseconds => "time on the CPU",
             unit => unit.suffix(),
@@ -84,7 +83,7 @@ impl Sink for FlameGraph<'_> {
             lines.iter().map(String::as_str),
             &mut self.out,
         ) {
-            // A trace without calls makes a picture that says so, and that is what it is.
+            // A trace without calls makes a picture with that message, which is the correct result.
             Err(error) if !(empty && error.kind() == io::ErrorKind::InvalidData) => {
                 return Err(error);
             }

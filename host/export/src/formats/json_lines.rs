@@ -1,13 +1,13 @@
 //! JSON Lines: every record and every gap as one object in one line, for scripts.
 //!
-//! `type` is `event` or `gap`. An event has `time_ns`, `cpu`, `thread` (a number) and
-//! `thread_name`, `name` (what the source calls it), `fields` and, where there is one, the name of
-//! the `function` that it enters or leaves or the `label` of a marker; what is not known is `null`.
-//! A gap has, beside its place, its kind as `gap`, how many events are `lost`, and a `message`.
-//! Where a trace has several spaces (processes, machines), `space` is among the fields, and `thread_space` where
-//! that of the thread is another one: a thread's number or a function's address means nothing without it.
+//! `type` is `event` or `gap`. An event has `time_ns`, `cpu`, `thread` (a number) and `thread_name`, `name` (the
+//! source's name for it), `fields` and, where there is one, the name of the `function` that it enters or exits or the
+//! `label` of a marker; unknown values are `null`. A gap has, beside its position, its kind as `gap`, how many events
+//! are `lost`, and a `message`. If a trace has several spaces (processes, machines), `space` is among the fields, and
+//! `thread_space` if that of the thread is another one: a thread's number or a function's address is ambiguous without
+//! it.
 //!
-//! These are the lines of `kymo show --format json`, without its repairs.
+//!  These are the lines of `kymo show --format json`, without its repairs.
 
 use std::io;
 
@@ -54,7 +54,7 @@ impl Sink for JsonLines<'_> {
     fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()> {
         for seen in batch.iter() {
             let event = &*whole(seen);
-            // What the reader added to the records says nothing that they don't say.
+            // Events that the reader added to the records carry no additional information.
             if event.record {
                 let mut object = begin(&mut self.out.bytes, "event", info, event);
                 object
@@ -87,7 +87,7 @@ impl Sink for JsonLines<'_> {
     }
 }
 
-/// Begins a line with what it is and where it happened.
+/// Begins a line with the type and position of the event.
 fn begin<'o>(out: &'o mut Vec<u8>, kind: &str, info: &TraceInfo, event: &Event) -> Object<'o> {
     let mut object = Object::begin(out);
     object
@@ -102,7 +102,7 @@ fn begin<'o>(out: &'o mut Vec<u8>, kind: &str, info: &TraceInfo, event: &Event) 
     object
 }
 
-/// The member that has the time.
+/// Name of the member with the time.
 const fn time_member(info: &TraceInfo) -> &'static str {
     match info.unit {
         TimeUnit::Nanoseconds => "time_ns",

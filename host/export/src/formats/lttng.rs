@@ -1,6 +1,7 @@
-//! A CTF 1.8 trace of the shape of LTTng's kernel traces: for Trace Compass, lttnganalyses and other tools that know those.
+//! A CTF 1.8 trace in the format of LTTng's kernel traces, for Trace Compass, lttnganalyses and other tools that
+//! support those.
 //!
-//! What a kernel does, whatever kernel it was, goes by the names that such tools look for:
+//!  Kernel events of any source get the names that such tools expect:
 //!
 //! | event | becomes |
 //! |---|---|
@@ -12,12 +13,12 @@
 //! | lost events | `events_discarded` of packets |
 //! | anything else | itself, by its name with its fields |
 //!
-//! A stream is a file `stream_N`, and there is none that holds nothing. Idle threads are thread 0, as on Linux.
+//! Each stream is a file `stream_N`; empty streams have no file. Idle threads are thread 0, as on Linux.
 //!
-//! `prev_state` of a switch is what the source says where it does (Linux). Elsewhere the trace shows it later: a thread
-//! that is woken before it runs again was blocked (`TASK_INTERRUPTIBLE`), one that runs again without that was
-//! preempted (0, runnable). The field is written as 0 and set when the wakeup comes. In a trace without wakeups, and
-//! behind losses, it stays 0.
+//!  `prev_state` of a switch is the source's value if it has one (Linux). Otherwise a later event determines it: a
+//! thread that is woken before it runs again was blocked (`TASK_INTERRUPTIBLE`), one that runs again without a wakeup
+//! was preempted (0, runnable). The field is written as 0 and updated at the wakeup. In a trace without wakeups, and
+//! after losses, it remains 0.
 
 mod about;
 mod classes;
@@ -53,7 +54,7 @@ use crate::format::{Context, Destination, Format, Shape, Sink, Takes};
 use crate::listing::whole;
 use crate::names::{NameId, Names};
 
-/// A trace like those of LTTng's kernel tracer.
+/// A trace in the format of LTTng's kernel tracer.
 pub static FORMAT: Format = Format {
     name: "lttng",
     extensions: &[],
@@ -91,70 +92,70 @@ fn open<'a>(
 struct Lttng<'a> {
     context: Context<'a>,
     directory: PathBuf,
-    /// What the machine is called, where the trace has several.
+    /// The machine's name, if the trace has several.
     host: Option<String>,
     names: Names<'a>,
     classes: Classes,
-    /// The time of tick 0, once there was an event.
+    /// The time of tick 0, once there has been an event.
     base: Option<Time>,
     /// Known with the first event.
     uuid: Uuid,
-    /// In the order in which they were met; one that an event is written for is not here.
+    /// In the order of their first events. The entry of a processor is empty while one of its events is written.
     processors: Vec<Option<Box<Processor>>>,
-    /// Where each is, and the one that was looked for last.
+    /// Index of each processor, and the last one that was looked up.
     places: HashMap<Key, usize>,
     recent: Option<(Key, usize)>,
-    /// What is known of functions, by the numbers of their names.
+    /// Functions, by the numbers of their names.
     calls: Vec<Option<Rc<Call>>>,
-    /// Room for those of an event.
+    /// Buffer for the fields of an event.
     fields: Vec<FieldOf>,
     /// The numbers of threads, by [`ThreadId`].
     tids: Vec<Option<i32>>,
     taken: HashSet<i32>,
     next_tid: i32,
     priorities: HashMap<ThreadId, i32>,
-    /// Whether one of the source's threads is idle by its name.
+    /// Whether the source has a thread named as idle.
     has_idle_threads: bool,
-    /// Of how many threads that is known; 0 once names have changed.
+    /// Number of threads checked for that; 0 after names have changed.
     threads_looked_at: usize,
-    /// Where the states are of threads that lost their processor, and have not got one or been woken since.
+    /// Positions of the states of threads that lost their processor, and have not got one or been woken since.
     waiting: HashMap<ThreadId, StateAt>,
-    /// Of those the ones that were woken, whose states are to be set.
+    /// Positions of the states of woken threads, which have to be updated.
     woken: Vec<StateAt>,
-    /// Whether the source tells of wakeups.
+    /// Whether the source records wakeups.
     has_wakeups: bool,
     payload: Vec<u8>,
     held: u64,
     left_out: u64,
-    /// Events that tell names and facts.
+    /// Events that carry names and facts.
     renamed: u64,
-    /// Fields that the events of LTTng don't have.
+    /// Fields that LTTng's events don't have.
     fields_left_out: u64,
 }
 
-/// Which streams there are: one for each of the source's, by processor where its own are of threads.
+/// Key of a stream: one for each stream of the source, or one per processor if the source's streams are per thread.
 type Key = (StreamId, u32);
 
-/// Where a `prev_state` was written: the place of the processor, and that in its stream.
+/// Position of a `prev_state`: index of the processor, and position in its stream.
 type StateAt = (usize, Position);
 
-/// A function as its calls are written.
+/// A function in the form in which its calls are written.
 struct Call {
     name: String,
-    /// What its entry and its exit are called, if it is a system call.
+    /// Names of its entry and its exit, if it is a system call.
     syscall: Option<[String; 2]>,
 }
 
-/// A stream, and what happens on its processor.
+/// A stream, and the state of its processor.
 struct Processor {
     place: usize,
     stream: Stream,
     cpu: u32,
-    /// Who runs.
+    /// The running thread.
     thread: Option<ThreadId>,
     /// Whether the source has recorded a switch.
     has_switched: bool,
-    /// Who lost the processor last, if nobody is known to have got it.
+    /// The last thread that lost the processor, while its successor is unknown.
     out: Option<Left>,
     interrupts: Vec<InterruptId>,
 }
@@ -208,7 +209,7 @@ impl Sink for Lttng<'_> {
             }
         }
         if self.has_wakeups {
-            // They wait still.
+            // They are still waiting.
             let waiting = std::mem::take(&mut self.waiting);
             self.woken.extend(waiting.into_values());
         }
@@ -231,8 +232,8 @@ impl Sink for Lttng<'_> {
 }
 
 impl Lttng<'_> {
-    /// Whether processors with nothing to do are given to idle threads. If not, one that nobody has is idle; else it is the
-    /// scheduler that runs from the record of one thread's switch to that of the next.
+    /// Whether idle threads run on processors without work. If not, a processor without a thread is idle; otherwise the
+    /// scheduler runs from the record of one thread's switch to that of the next.
     fn idles_in_threads(&mut self, info: &TraceInfo) -> bool {
         let threads = info.identities.threads();
         if self.threads_looked_at != threads.len() {
@@ -246,7 +247,7 @@ impl Lttng<'_> {
     fn event(&mut self, info: &TraceInfo, event: &Event) -> io::Result<()> {
         let of_stream = info.stream(event.stream).and_then(|stream| stream.cpu);
         let cpu = event.cpu.or(of_stream).unwrap_or(Cpu(0)).0;
-        // Streams of threads are put together by processor.
+        // Streams of threads are merged by processor.
         let key = match of_stream {
             Some(_) => (event.stream, cpu),
             None => (StreamId(u32::MAX), cpu),
@@ -271,7 +272,7 @@ impl Lttng<'_> {
         result.and_then(|()| self.set_states())
     }
 
-    /// Where a processor is; it begins here if it was not met before.
+    /// The index of a processor, which is created if missing.
     fn place(&mut self, key: Key) -> usize {
         if let Some((_, place)) = self.recent.filter(|(recent, _)| *recent == key) {
             return place;
@@ -298,7 +299,7 @@ impl Lttng<'_> {
         place
     }
 
-    /// Takes a processor, to be [given back](Self::give_back).
+    /// Takes a processor out, until [`give_back`](Self::give_back).
     fn take(&mut self, place: usize) -> Option<Box<Processor>> {
         self.processors.get_mut(place)?.take()
     }
@@ -358,7 +359,7 @@ impl Lttng<'_> {
                     recorded: false,
                     state: None,
                 });
-                // One record of Linux's is both.
+                // One record of Linux contains both.
                 before.state = before.state.or_else(|| state(event));
                 self.learn_priority(before.thread, event, "prev_prio");
                 self.learn_priority(event.thread, event, "next_prio");
@@ -404,7 +405,7 @@ impl Lttng<'_> {
                 self.marker(event, name, Value::from(*value), ticks, processor)
             }
             EventKind::Gap(gap) => self.gap(gap, ticks, processor),
-            // What is known once is in the metadata.
+            // Facts that apply to the whole trace are in the metadata.
             EventKind::ThreadName { .. } | EventKind::IsrName { .. } | EventKind::Fact => {
                 self.renamed += u64::from(event.record);
                 self.threads_looked_at = 0;
@@ -511,7 +512,7 @@ impl Lttng<'_> {
             });
         }
         self.write(entry, ticks, processor, |record| {
-            // Linux names its fields itself, as LTTng does.
+            // Linux names the fields itself, as LTTng does.
             if is_linux {
                 return syscalls::own_fields(event).for_each(|field| record.own_field(field));
             }
@@ -530,7 +531,7 @@ impl Lttng<'_> {
         })
     }
 
-    /// What calls of this name are written as.
+    /// The written form of calls with this name.
     fn known_call(&mut self, id: NameId, has_address: bool) -> Rc<Call> {
         if self.calls.len() <= id.index() {
             self.calls.resize(id.index() + 1, None);
@@ -571,7 +572,7 @@ impl Lttng<'_> {
         })
     }
 
-    /// An event that tools of Linux have no name for.
+    /// An event for which tools for Linux have no name.
     fn other(&mut self, event: &Event, ticks: u64, processor: &mut Processor) -> io::Result<()> {
         if event.name.is_empty() {
             self.left_out += u64::from(event.record);
@@ -583,7 +584,7 @@ impl Lttng<'_> {
                 match sched::tid_field(&field.name).filter(|_| is_sched) {
                     Some(name) => {
                         record.field(&Field::new(name, field.value.clone()));
-                        // The one event that has both.
+                        // The only event that has both.
                         if event.name == "sched_process_fork" {
                             record.field(field);
                         }
@@ -598,9 +599,9 @@ impl Lttng<'_> {
         if gap.is_loss() && !matches!(gap, Gap::Overwritten { .. }) {
             processor.thread = None;
             processor.interrupts.clear();
-            // A wakeup may be among them.
+            // A wakeup may be among the lost events.
             self.waiting.clear();
-            // Of what another stream has counted, or nobody has, one says at least that something is missing.
+            // A loss that another stream has counted, or that is not counted, is reported as at least one event.
             let lost = gap.lost_events().unwrap_or(1).max(1);
             processor.stream.lose(lost, ticks)?;
             if matches!(gap, Gap::Discarded { events: Some(_) }) {

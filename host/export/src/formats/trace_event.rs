@@ -1,16 +1,14 @@
 //! Trace-event JSON, for `chrome://tracing`, Perfetto, and many small viewers.
 //!
-//! The format is old and wordy (some 70 bytes an event) but everything reads it. What becomes what
-//! is as in [`perfetto`](crate::formats::perfetto), with two differences: the format has no states of
-//! threads, so each CPU is a row of its own that shows which thread ran; and tracks are rows (threads, to
-//! the format) of their process, threads or not.
+//! The format is old and verbose (some 70 bytes per event) but widely supported. The mapping is that of
+//! [`perfetto`](crate::formats::perfetto), with two differences: the format has no thread states, so each CPU is a row
+//! that shows which thread ran; and all tracks are rows (threads, in the format's terms) of their process.
 //!
-//! Times are microseconds. They are written as decimals with three digits behind the point, so
-//! that no nanosecond is lost here; a reader that holds them as a double loses some after 104 days.
-//! What was recorded at another time, while the clock was ahead or behind a step back, has that time in
-//! nanoseconds as `recorded_ns`.
-//! Calls are begin and end events rather than complete ones: those would have to wait for the end
-//! of the call, and viewers disagree on how complete events of equal time nest.
+//!  Times are microseconds, written as decimals with three digits after the point, so that no nanosecond is lost; a
+//! reader that stores them as a double loses some after 104 days. An element that was recorded at another time, because
+//! the clock was ahead or stepped back, has that time in nanoseconds as `recorded_ns`. Calls are begin and end events
+//! rather than complete ones: those would have to wait for the end of the call, and viewers disagree on the nesting of
+//! complete events with equal times.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -49,7 +47,7 @@ pub static FORMAT: Format = Format {
     open,
 };
 
-/// The row of what belongs to no track. No track has this number.
+/// Row of elements without a track. No track has this number.
 const TRACE_ROW: u32 = 0;
 
 fn open<'a>(
@@ -108,7 +106,7 @@ impl Json for Microseconds {
         }
         let ns = ns.unsigned_abs();
         number(out, ns / 1_000);
-        // The digit in front of the three is a point in the end.
+        // Four digits, of which the point replaces the first.
         let point = out.len();
         number(out, 1_000 + ns % 1_000);
         if let Some(first) = out.get_mut(point) {
@@ -117,18 +115,18 @@ impl Json for Microseconds {
     }
 }
 
-/// Where an entry stands: the numbers of its process and its row.
+/// Position of an entry: the numbers of its process and its row.
 #[derive(Clone, Copy)]
 struct Place {
     pid: u32,
     row: u32,
 }
 
-/// The text of the file, and what of it is not finished.
+/// The text of the file, and the state of its rows.
 struct File<'a> {
     view: View<'a>,
     text: Vec<u8>,
-    /// The number of the process of all rows that are no track's, once it is shown.
+    /// The process of all rows that are not tracks, once it is displayed.
     process: Option<u32>,
     /// The time of the last entry of every row, by its number.
     last: BTreeMap<u32, Time>,
@@ -148,7 +146,7 @@ struct File<'a> {
 /// The row of a CPU.
 struct CpuRow {
     place: Place,
-    /// The track of the thread that it shows as running.
+    /// The thread that it shows as running.
     running: Option<TrackId>,
 }
 
@@ -168,7 +166,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Ends what is still open, and the file.
+    /// Ends open elements, and the file.
     fn finish(&mut self, info: &TraceInfo, replay: &mut Replay, summary: &mut Summary) {
         self.finish_steps(info, replay, summary);
         let end = self.now.min(replay.window().end);
@@ -183,7 +181,7 @@ impl<'a> File<'a> {
         self.text.extend_from_slice(b"\n]}\n");
     }
 
-    /// The number of a space's process, which is named before something stands in it for the first time.
+    /// The process number of a space, which is named before its first entry.
     fn process(&mut self, info: &TraceInfo, space: SpaceId) -> u32 {
         let (pid, new) = self.view.process(info, space);
         let Some(new) = new else {
@@ -199,7 +197,7 @@ impl<'a> File<'a> {
     }
 
     fn name_process(&mut self, pid: u32, new: &New) {
-        // The first entry is the only one without a comma before it.
+        // Only the first entry has no comma before it.
         if new.first {
             let begin = b"{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";
             self.text.extend_from_slice(begin);
@@ -217,8 +215,8 @@ impl<'a> File<'a> {
         entry.end();
     }
 
-    /// Where a counter stands: in the process that its event names, or else in that which the event's thread is of. Viewers
-    /// look at the process of a counter alone.
+    /// The position of a counter: in the process that its event names, or else in that of the event's thread. Viewers
+    /// use only the process of a counter.
     fn place_of_counter(&mut self, info: &TraceInfo, event: &Event, process: Option<u64>) -> Place {
         let trace = self.place(info, TRACE_ROW);
         let pid = match process {
@@ -248,7 +246,7 @@ impl<'a> File<'a> {
         place
     }
 
-    /// A place in the process of what is no track's.
+    /// A row in the process of elements without a track.
     fn place(&mut self, info: &TraceInfo, row: u32) -> Place {
         let pid = match self.process {
             Some(pid) => pid,
@@ -262,7 +260,7 @@ impl<'a> File<'a> {
         Place { pid, row }
     }
 
-    /// An entry of a row. What would stand before the row's last entry is held at its time.
+    /// Writes an entry of a row. An entry before the row's last one gets the time of that.
     fn entry(
         &mut self,
         phase: &str,
@@ -290,7 +288,7 @@ impl<'a> File<'a> {
         entry.end();
     }
 
-    /// Something of no length: on its track, or for the whole process if it has none.
+    /// Writes an instant: on its track, or for the whole process if it has none.
     fn instant(
         &mut self,
         info: &TraceInfo,
@@ -317,8 +315,7 @@ impl<'a> File<'a> {
         });
     }
 
-    /// The row of a track, which is named before something stands on it for the first
-    /// time. What happens on tracks that were never announced is counted.
+    /// The row of a track, which is named before its first entry. Elements on unknown tracks are counted.
     fn track(&mut self, info: &TraceInfo, track: TrackId) -> Option<Place> {
         let index = track.0 as usize;
         if let Some(Some(place)) = self.tracks.get(index) {
@@ -422,7 +419,7 @@ impl<'a> Timeline<'a> for File<'a> {
             return;
         };
         let place = row.place;
-        // A switch in ends what ran before; a switch out only what it is about.
+        // A switch in ends the thread that ran before; a switch out only its own thread.
         let ends = row.running.is_some_and(|ran| running || ran == track);
         if ends || running {
             row.running = running.then_some(track);
@@ -446,25 +443,24 @@ impl<'a> Timeline<'a> for File<'a> {
         event: EventRef<'_>,
         recorded: Option<Time>,
     ) {
-        // What has no event beside it has no name and no meaning that could be shown.
+        // Without an event there is no name and no meaning to show.
         let Some(event) = event.event else {
             return;
         };
         match &event.kind {
-            // A gap stands on the row of its stream.
+            // A gap is on the row of its stream.
             EventKind::Gap(_) => {}
-            // Tracks tell the names; what recording costs, and what a target says of itself, happens at no
-            // moment.
+            // Names are shown by tracks; recording overhead, and a target's description of itself, have no time.
             EventKind::ThreadName { .. } | EventKind::IsrName { .. } => {}
             EventKind::Costs(_) | EventKind::Fact => {}
-            // A jump shows where it leads; times of day concern the clock.
+            // A jump shows its destination; times of day concern the clock.
             EventKind::SetJmp { .. } | EventKind::WallClock { .. } | EventKind::Time => {}
             EventKind::Marker { label, value } => {
                 let name = label.as_deref().unwrap_or("marker");
                 let fields = [Field::new("value", *value)];
                 self.instant(info, track, event, recorded, name, &fields);
             }
-            // JSON has no number for these.
+            // JSON can't represent these numbers.
             EventKind::Counter { value, .. } if !value.as_f64().is_finite() => {
                 self.view.left_out += 1;
             }
@@ -536,7 +532,7 @@ impl<'a> Timeline<'a> for File<'a> {
     }
 }
 
-/// Tells the name of a row; a later one replaces it.
+/// Writes the name of a row; a later one replaces it.
 fn name_row(text: &mut Vec<u8>, place: Place, name: &str) {
     text.extend_from_slice(b",\n");
     let mut entry = Object::begin(text);

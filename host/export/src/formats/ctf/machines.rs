@@ -1,5 +1,5 @@
-//! Several machines: the processors and threads of one have the numbers of another's, so each becomes a trace in a
-//! directory of its own.
+//! Traces of several machines, whose processors and threads have overlapping numbers: each becomes a trace in its own
+//! directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,7 +12,7 @@ use super::Ctf;
 use crate::Summary;
 use crate::format::{Context, Sink};
 
-/// The sink that shares events out by the machine whose they are.
+/// Sink that distributes events by machine.
 pub(super) struct Machines<'a> {
     context: Context<'a>,
     directory: &'a Path,
@@ -20,14 +20,14 @@ pub(super) struct Machines<'a> {
     machines: BTreeMap<SpaceId, Machine<'a>>,
 }
 
-/// A machine, and its share of the events at hand.
+/// A machine, and its events of the current batch.
 struct Machine<'a> {
     trace: Ctf<'a>,
     events: Batch,
 }
 
 impl<'a> Machines<'a> {
-    /// Writes below `directory`.
+    /// Creates the sink, which writes below `directory`.
     pub const fn new(context: Context<'a>, directory: &'a Path, version: Version) -> Self {
         Self {
             context,
@@ -37,7 +37,7 @@ impl<'a> Machines<'a> {
         }
     }
 
-    /// The machine, whose directory is chosen when it is met first.
+    /// Returns the machine, and chooses its directory at the first use.
     fn of(&mut self, info: &TraceInfo, id: SpaceId) -> &mut Machine<'a> {
         let machine = self.machines.remove(&id).unwrap_or_else(|| {
             let directory = self.folder(info, id);
@@ -51,7 +51,7 @@ impl<'a> Machines<'a> {
         self.machines.entry(id).or_insert(machine)
     }
 
-    /// The directory of a machine, which has its name as far as a file can.
+    /// The directory of a machine, named after it as far as the file system allows.
     fn folder(&self, info: &TraceInfo, id: SpaceId) -> PathBuf {
         let space = info.identities.space(id);
         let name = space.map_or("", |space| space.name.as_str());
@@ -68,7 +68,7 @@ impl<'a> Machines<'a> {
     }
 }
 
-/// A name as that of a directory in which readers look for a trace.
+/// Converts a name to a directory name that readers accept for a trace.
 fn folder_name(name: &str) -> String {
     let fits = |c: char| match c {
         '/' | '\\' | ':' => '_',
@@ -78,7 +78,7 @@ fn folder_name(name: &str) -> String {
     let name: String = name.chars().map(fits).take(64).collect();
     match name.as_str() {
         "" => "machine".to_owned(),
-        // Of LTTng's, which readers pass over; and what is hidden.
+        // Names of LTTng's, which readers skip; and hidden ones.
         "index" | "metadata" => format!("{name}_"),
         hidden if hidden.starts_with('.') => format!("_{hidden}"),
         _ => name,
@@ -101,7 +101,7 @@ impl Sink for Machines<'_> {
 
     fn finish(mut self: Box<Self>, info: &TraceInfo, summary: &mut Summary) -> io::Result<()> {
         if self.machines.is_empty() {
-            // Nothing happened: a trace without events is one, too.
+            // Without events there is still a trace.
             self.of(info, SpaceId::default());
         }
         for machine in self.machines.into_values() {

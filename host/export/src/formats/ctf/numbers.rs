@@ -1,21 +1,20 @@
-//! The numbers by which an export names functions, threads and interrupts.
+//! Numbers of functions, threads and interrupts in an export.
 //!
-//! The events of an export name a function by its address, and so on: what most readers expect. Where that number
-//! is another one's already (of another space, or of what was at that address before), or a function has no
-//! address, it gets a number that says that it is none.
+//!  Events refer to a function by its address, and so on, as most readers expect. If that number is already in use (in
+//! another space, or for an earlier function at that address), or a function has no address, it gets a substitute
+//! number that is recognisable as one.
 
 use std::collections::HashSet;
 
 use kymo_event::{FunctionId, Identities, InterruptId, InterruptKind, ThreadId};
 
-/// Numbers that stand for something that has none of its own begin with these letters: "kymo". No processor has
-/// code there, and no system threads.
+/// Upper half of substitute numbers: "kymo". No processor has code at such addresses, and no system has threads there.
 const INSTEAD: u64 = 0x6b79_6d6f;
 
-/// Of an interrupt, whose numbers are shorter: "k".
+/// The same for an interrupt, whose numbers are shorter: "k".
 const INSTEAD_OF_IRQ: u32 = 0x6b << 24;
 
-/// The numbers that were given.
+/// The assigned numbers.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     functions: Table,
@@ -23,7 +22,7 @@ pub(super) struct Numbers {
     interrupts: Table,
 }
 
-/// The numbers of one kind of thing.
+/// Numbers of one kind of object.
 #[derive(Debug, Default)]
 struct Table {
     by_id: Vec<Option<u64>>,
@@ -31,7 +30,7 @@ struct Table {
 }
 
 impl Table {
-    /// The number of something: `own`, if it has one and that is free, else one `instead`.
+    /// The number of an object: `own`, if it has one and that is free, else one based on `instead`.
     #[inline]
     fn number(&mut self, id: u32, own: impl FnOnce() -> Option<u64>, instead: u64) -> u64 {
         if let Some(Some(known)) = self.by_id.get(id as usize) {
@@ -50,7 +49,7 @@ impl Table {
         number
     }
 
-    /// What was given a number, in the order of the numbers.
+    /// Objects with numbers, in the order of the numbers.
     fn given(&self) -> Vec<(u64, u32)> {
         let numbers = (0..).zip(&self.by_id);
         let mut given: Vec<_> = numbers
@@ -62,24 +61,24 @@ impl Table {
 }
 
 impl Numbers {
-    /// That of a function.
+    /// The number of a function.
     pub fn function(&mut self, identities: &Identities, id: FunctionId) -> u64 {
         let own = || Some(identities.function(id)?.address?.0);
         let instead = INSTEAD << 32 | u64::from(id.0);
         self.functions.number(id.0, own, instead)
     }
 
-    /// That of a thread.
+    /// The number of a thread.
     pub fn thread(&mut self, identities: &Identities, id: ThreadId) -> u64 {
         let own = || Some(identities.tid(id).0);
         let instead = INSTEAD << 32 | u64::from(id.0);
         self.threads.number(id.0, own, instead)
     }
 
-    /// That of an interrupt.
+    /// The number of an interrupt.
     pub fn interrupt(&mut self, identities: &Identities, id: InterruptId) -> u64 {
         let own = || Some(identities.irq(id).0.into());
-        // There are fewer interrupts than that.
+        // There are fewer interrupts than this mask allows.
         let instead = u64::from(INSTEAD_OF_IRQ | id.0 & 0x00FF_FFFF);
         self.interrupts.number(id.0, own, instead)
     }
@@ -103,7 +102,7 @@ impl Numbers {
     }
 }
 
-/// Whether an interrupt's number is all that tells which one it is.
+/// Whether an interrupt's number identifies it.
 pub(super) fn is_plain(identities: &Identities, number: u64, id: InterruptId) -> bool {
     let found = identities.interrupts().get(id.0 as usize);
     found.is_none_or(|it| it.kind == InterruptKind::Hard && u64::from(it.irq.0) == number)

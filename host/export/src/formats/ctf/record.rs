@@ -1,4 +1,4 @@
-//! What an event becomes: a class of events of the [`schema`](super::schema), and its fields.
+//! Conversion of an event to an event class of the [`schema`](super::schema), and its fields.
 
 use kymo_analysis::clock_repair::RECORDED;
 use kymo_ctf::Datum;
@@ -8,8 +8,8 @@ use super::numbers::Numbers;
 use super::schema::{Class, UNKNOWN};
 use crate::json::Object;
 
-/// The fields of calls in all sources that say no more than what a call is. When a call was recorded that is
-/// elsewhere now follows from the gap that tells how many events were moved.
+/// Fields of calls, in all sources, that add nothing to the class of the event. The original time of a moved call
+/// follows from the gap that counts the moved events.
 const OF_CALLS: [&str; 6] = [
     "function",
     "address",
@@ -19,20 +19,20 @@ const OF_CALLS: [&str; 6] = [
     RECORDED,
 ];
 
-/// As many fields as an event has at most.
+/// Greatest number of fields of an event.
 const MOST: usize = 8;
 
-/// An event in words of the schema.
+/// An event in the schema's terms.
 pub(super) struct Record<'e> {
     pub class: Class,
-    /// The fields as they stand in a stream.
+    /// The fields in the order of the stream.
     data: [Datum<'e>; MOST],
     length: usize,
-    /// Whether something could not be said.
+    /// Whether something could not be represented.
     pub cut: bool,
 }
 
-/// Where texts of events are kept while these are written.
+/// Storage for an event's texts while it is written.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
     message: String,
@@ -40,8 +40,8 @@ pub(super) struct Texts {
 }
 
 impl<'e> Record<'e> {
-    /// What becomes of an event: where it happened, then what. A stream of a CPU tells the CPU in its packets.
-    /// The functions and interrupts that it mentions are given numbers, so that they become labels.
+    /// Converts an event: first its position, then its meaning. A stream of a CPU has the CPU in its packets. The
+    /// functions and interrupts of the event get numbers, which become labels.
     pub fn new(
         (event, row): (&'e Event, &Row),
         identities: &Identities,
@@ -58,7 +58,7 @@ impl<'e> Record<'e> {
         };
         if !of_cpu {
             let cpu = event.cpu.map_or(UNKNOWN, |cpu| i64::from(cpu.0));
-            // A CPU that doesn't fit is no CPU.
+            // A CPU number that doesn't fit is written as unknown.
             record.add(Datum::Signed(i32::try_from(cpu).map_or(UNKNOWN, i64::from)));
         }
         let thread = event.thread.map(|id| numbers.thread(identities, id));
@@ -99,7 +99,7 @@ impl<'e> Record<'e> {
         }
     }
 
-    /// Finds the class of an event, and adds the fields that the class has.
+    /// Chooses the class of an event, and adds the fields of the class.
     fn meaning(
         &mut self,
         (event, row): (&'e Event, &Row),
@@ -244,7 +244,7 @@ impl<'e> Record<'e> {
                 set(Class::Ready, &[thread.into(), (*event.name).into()]);
             }
             _ => match row.of_function() {
-                // What has another name is an event of its own.
+                // A call with another name becomes a separate event.
                 Some(function)
                     if row.kind == RowKind::Other && ["", "runs"].contains(&&*event.name) =>
                 {
@@ -258,7 +258,7 @@ impl<'e> Record<'e> {
 }
 
 impl Class {
-    /// Whether one of its fields is this one.
+    /// Whether the event has this field.
     fn says(self, field: &Field) -> bool {
         let own: &[&str] = match self {
             Self::IsrEnter | Self::IsrExit | Self::IsrName => &["irq"],
@@ -278,7 +278,7 @@ impl Class {
     }
 }
 
-/// How much is missing, in what the kind of gap counts, and for damage where.
+/// The size of the loss in the unit of the gap's kind, and the offset of damage.
 fn size(gap: &Gap) -> (Option<u64>, u64) {
     match gap {
         Gap::Discarded { events } => (*events, 0),
@@ -293,7 +293,7 @@ fn size(gap: &Gap) -> (Option<u64>, u64) {
     }
 }
 
-/// A text as far as a string of CTF can hold it, which ends at the first zero byte.
+/// A text up to its first zero byte, where a string of CTF ends.
 fn until_zero<'t>(text: &'t [u8], cut: &mut bool) -> &'t [u8] {
     match text.iter().position(|byte| *byte == 0) {
         Some(end) => {

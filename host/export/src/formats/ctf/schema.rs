@@ -1,9 +1,9 @@
-//! The layout of the CTF traces that we export: plain integers and strings on byte boundaries, so
-//! that any reader of CTF takes them, however simple.
+//! Layout of exported CTF traces: plain integers and strings on byte boundaries, so that even the simplest reader of
+//! CTF supports them.
 //!
-//! The classes of events are fixed, and there is one for each thing that the event model knows:
-//! what a stream holds is then known before its first event is, and only the names of functions and
-//! interrupts, which are labels of an enumeration, wait for the end of the trace.
+//!  The event classes are fixed, one for each kind in the event model. Thus a stream's content is known before its
+//! first event; only the names of functions and interrupts, which are labels of an enumeration, have to wait for the
+//! end of the trace.
 
 use kymo_analysis::calls::Callee;
 use kymo_analysis::titles;
@@ -18,13 +18,13 @@ use super::numbers::{Numbers, is_plain};
 use crate::format::Context;
 use crate::names::Names;
 
-/// The position of the class of streams of a CPU, which say so in every packet.
+/// Index of the class of streams of a CPU, which have the CPU in every packet.
 pub(super) const OF_CPU: usize = 0;
 
-/// The position of the class of all other streams, whose events say where they happened.
+/// Index of the class of all other streams, whose events carry their CPU.
 pub(super) const OTHER: usize = 1;
 
-/// Of a thread or CPU: not known.
+/// Value of an unknown thread or CPU.
 pub(super) const UNKNOWN: i64 = -1;
 
 /// The classes of events, numbered from 0 in this order.
@@ -36,7 +36,7 @@ pub(super) enum Class {
     EnterFrom,
     /// `function`.
     Exit,
-    /// An exit that leaves the function to nesting.
+    /// An exit whose function follows from nesting.
     ExitUnnamed,
     /// No fields of its own.
     SwitchedIn,
@@ -46,7 +46,7 @@ pub(super) enum Class {
     IsrEnter,
     /// `irq`.
     IsrExit,
-    /// The end of an interrupt that is not named.
+    /// The end of an unnamed interrupt.
     IsrExitUnnamed,
     /// `value`.
     Marker,
@@ -66,39 +66,40 @@ pub(super) enum Class {
     LongJmp,
     /// `ns` since 1970 in UTC.
     WallClock,
-    /// `kind`, `message`, `amount` (packets, nanoseconds or bytes; all ones if it is not known) and
-    /// for damage its `offset`: a gap that CTF itself has no word for.
+    /// `kind`, `message`, `amount` (packets, nanoseconds or bytes; all ones if unknown) and for damage its `offset`: a
+    /// gap that CTF itself can't represent.
     Gap,
     /// `name`.
     Other,
-    /// `ready_thread`, `name`: a thread can go on.
+    /// `ready_thread`, `name`: a thread becomes ready.
     Ready,
-    /// `function`, `duration`: an exit whose entry was not recorded, of a call that took so many nanoseconds by the wall.
+    /// `function`, `duration`: an exit whose entry was not recorded, of a call with a known duration in nanoseconds of
+    /// elapsed time.
     ExitStated,
-    /// `function`, `caller` (0 if it is not known): a call of which the source does not tell when it ended.
+    /// `function`, `caller` (0 if unknown): a call without a recorded end.
     Called,
-    /// `counter`, `process` (0 if it is of none), `value`: a real number.
+    /// `counter`, `process` (0 if none), `value`: a real number.
     Counter,
-    /// The same with an integer that may be below 0.
+    /// As `Counter`, with a signed integer.
     SignedCounter,
-    /// The same with an integer of 0 or more.
+    /// As `Counter`, with an unsigned integer.
     UnsignedCounter,
     /// `span`, `per_cpu`.
     SpanBegin,
     /// `span`, `per_cpu`.
     SpanEnd,
-    /// `function`, `call_site` (0 if it is not known), `found`: the call was found open, and began before.
+    /// `function`, `call_site` (0 if unknown), `found`: the call was already open when it was found.
     EnterFound,
-    /// `unseen`: the thread may run elsewhere meanwhile, of which nothing gives the order.
+    /// `unseen`: the thread may run elsewhere meanwhile, in an unknown order.
     SwitchedOutUnseen,
-    /// The last time that the source tells: others behind it are extrapolated.
+    /// The last time in the source: later ones are extrapolated.
     LastTime,
-    /// `function`: it is seen to run, behind a gap.
+    /// `function`: it was observed running, after a gap.
     Runs,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 32] = [
         Self::Enter,
         Self::EnterFrom,
@@ -134,12 +135,12 @@ impl Class {
         Self::Runs,
     ];
 
-    /// Its position among the classes of a stream, which is also its number in the file.
+    /// Its index among the classes of a stream, which is also its number in the file.
     pub const fn position(self) -> usize {
         self as usize
     }
 
-    /// The name of its events; two classes that differ in their fields alone share one.
+    /// The name of its events; two classes that differ only in their fields share one.
     const fn name(self) -> &'static str {
         match self {
             Self::Enter | Self::EnterFrom | Self::EnterFound => "enter",
@@ -168,8 +169,8 @@ impl Class {
         }
     }
 
-    /// Whether its events end with what else the source said of them, as a JSON object (empty if
-    /// it said nothing). Calls don't: there are too many of them.
+    /// Whether its events end with the source's other fields, as a JSON object (empty if there are none). Calls don't,
+    /// because they are too frequent.
     pub const fn has_more(self) -> bool {
         !matches!(
             self,
@@ -184,9 +185,8 @@ impl Class {
     }
 }
 
-/// The metadata of an export whose times begin at `base`; the names of functions and interrupts
-/// that have been given numbers are labels in it, and so are those of threads. It is that of one machine, if there are
-/// several.
+/// Metadata of an export whose times begin at `base`. The names of numbered functions and interrupts are labels in it,
+/// and so are those of threads. With several machines it is that of one.
 pub(super) fn metadata(
     (info, machine): (&TraceInfo, Option<SpaceId>),
     context: Context<'_>,
@@ -203,7 +203,7 @@ pub(super) fn metadata(
             .with("stream_id", word.role(Role::StreamId)),
     );
     let labels = Labels::new(info, context, numbers);
-    // As other tools show them: addresses of control blocks, or numbers.
+    // In the format of other tools: addresses of control blocks, or numbers.
     let base = match info.numbered_threads {
         true => Base::Decimal,
         false => Base::Hexadecimal,
@@ -215,7 +215,7 @@ pub(super) fn metadata(
     metadata
 }
 
-/// What is known of a thread besides its name, as facts of the environment.
+/// Properties of a thread besides its name, as environment entries.
 pub(super) fn about_thread(
     identities: &Identities,
     number: u64,
@@ -233,7 +233,7 @@ pub(super) fn about_thread(
     priority.into_iter().chain(stack).collect()
 }
 
-/// Where the trace comes from.
+/// Environment entries for the trace's origin.
 fn environment(
     (info, machine): (&TraceInfo, Option<SpaceId>),
     context: Context<'_>,
@@ -248,7 +248,7 @@ fn environment(
         text_base = space.and_then(|space| space.text_base);
     }
     let mut facts = vec![
-        // Not that of Kymo's targets, whose packets are laid out in another way.
+        // Not the name of Kymo's targets, whose packets have another layout.
         ("tracer_name", "kymo-export".to_owned()),
         ("kymo_program", context.options.program.clone()),
         ("kymo_format", info.format.clone()),
@@ -287,14 +287,14 @@ fn environment(
         .collect()
 }
 
-/// When time 0 of the trace was, in nanoseconds since 1970 in UTC, if it tells.
+/// The time 0 of the trace in nanoseconds since 1970 in UTC, if known.
 fn origin(info: &TraceInfo) -> Option<i64> {
     let wall = info.wall_clock.as_ref()?;
     let first = wall.moments().first()?;
     first.unix_ns.checked_sub(first.time.0)
 }
 
-/// Nanoseconds since `base`, with the date if it is known when time 0 was.
+/// A clock in nanoseconds since `base`, with the date if that of time 0 is known.
 fn clock(base: Time, origin: Option<i64>) -> Clock {
     const NANO: i64 = 1_000_000_000;
     let base = base.0.saturating_add(origin.unwrap_or(0));
@@ -307,7 +307,7 @@ fn clock(base: Time, origin: Option<i64>) -> Clock {
     }
 }
 
-/// The class of streams at this position.
+/// The stream class with this index.
 fn stream(position: usize, thread: &FieldClass, labels: &Labels) -> StreamClass {
     let order = ByteOrder::Little;
     let mut packet_context = standard::packet_context(order, ClockId(0));
@@ -335,7 +335,7 @@ fn stream(position: usize, thread: &FieldClass, labels: &Labels) -> StreamClass 
     }
 }
 
-/// The fields of a class of events.
+/// The fields of an event class.
 fn payload(class: Class, labels: &Labels) -> StructClass {
     let text = StringClass::default();
     let function = || labelled(unsigned(64).base(Base::Hexadecimal), &labels.functions);
@@ -407,17 +407,17 @@ fn payload(class: Class, labels: &Labels) -> StructClass {
     }
 }
 
-/// An unsigned integer of whole bytes.
+/// An unsigned byte-aligned integer.
 fn unsigned(bits: u32) -> IntegerClass {
     IntegerClass::unsigned(bits, ByteOrder::Little).align(8)
 }
 
-/// A signed integer of whole bytes.
+/// A signed byte-aligned integer.
 fn signed(bits: u32) -> IntegerClass {
     IntegerClass::signed(bits, ByteOrder::Little).align(8)
 }
 
-/// A real number of eight bytes.
+/// A floating-point number of eight bytes.
 const fn double() -> FloatClass {
     FloatClass {
         size: 64,
@@ -431,14 +431,14 @@ const fn double() -> FloatClass {
 /// The labels of functions, interrupts and threads.
 #[derive(Default)]
 struct Labels {
-    /// Those that have names.
+    /// Threads with names.
     threads: Vec<(String, Value64)>,
     functions: Vec<(String, Value64)>,
     interrupts: Vec<(String, Value64)>,
 }
 
 impl Labels {
-    /// Everything that has been given a number, in the order of addresses and numbers.
+    /// Creates the labels of all numbered objects, in the order of addresses and numbers.
     fn new(info: &TraceInfo, context: Context<'_>, numbers: &Numbers) -> Self {
         let mut names = Names::new(context);
         let functions = numbers.functions().map(|(number, id)| {
@@ -447,7 +447,7 @@ impl Labels {
         });
         let interrupts = numbers.interrupts().map(|(number, id)| {
             let identities = &info.identities;
-            // An interrupt is found by a label that begins with the number that it has in the file.
+            // An interrupt is identified by a label that begins with its number in the file.
             let is_unnamed = identities.interrupt_name(id).is_none();
             let label = match is_unnamed && is_plain(identities, number, id) {
                 true => format!("IRQ {number}"),
@@ -467,7 +467,7 @@ impl Labels {
     }
 }
 
-/// An integer with labels, or without where there are none: an enumeration can't be empty.
+/// An integer with labels; without any, a plain integer, because an enumeration can't be empty.
 fn labelled(integer: IntegerClass, labels: &[(String, Value64)]) -> FieldClass {
     if labels.is_empty() {
         return integer.into();

@@ -1,4 +1,4 @@
-//! What a trace says of itself: the facts by which tools know a kernel trace, and the clock.
+//! Environment and clock of a trace, including the facts by which tools recognise a kernel trace.
 
 use kymo_event::{Event, Time, TraceInfo};
 
@@ -6,7 +6,7 @@ use super::classes::{ClockOf, Env};
 use super::packets::Uuid;
 use crate::format::Context;
 
-/// What tools go by to know a kernel trace of LTTng's, then where this one comes from. `host`: what the machine is called.
+/// The facts by which tools recognise a kernel trace of LTTng, then the origin of this one. `host`: the machine's name.
 pub(super) fn environment(
     info: &TraceInfo,
     context: Context<'_>,
@@ -47,7 +47,7 @@ pub(super) fn environment(
     facts
 }
 
-/// When tick 0 was, with the date if it is known.
+/// The clock: the time of tick 0, with the date if known.
 pub(super) fn clock(info: &TraceInfo, base: Option<Time>) -> ClockOf {
     const NANO: i64 = 1_000_000_000;
     let origin = info.wall_clock.as_ref().and_then(|wall| {
@@ -66,7 +66,7 @@ pub(super) fn clock(info: &TraceInfo, base: Option<Time>) -> ClockOf {
     }
 }
 
-/// The UUID of a trace, by what it says of itself and how it begins: viewers take traces of one UUID for one trace.
+/// The UUID of a trace, from its description and its first event: viewers treat traces with the same UUID as one trace.
 pub(super) fn uuid(info: &TraceInfo, first: &Event) -> Uuid {
     let streams: Vec<_> = info.streams.iter().map(|it| (&it.name, it.start)).collect();
     let (format, clock, wall) = (&info.format, info.clock_hz, &info.wall_clock);

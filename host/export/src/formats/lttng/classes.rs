@@ -1,4 +1,4 @@
-//! The classes of events of an export, numbered as they are met, and the metadata that describes them.
+//! Event classes of an export, numbered in the order of first use, and the metadata that describes them.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use super::packets::Uuid;
 
-/// What a field is.
+/// Type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Type {
     /// 32 bits, signed.
@@ -17,16 +17,16 @@ pub(super) enum Type {
     Int64,
     /// 64 bits, unsigned.
     Uint64,
-    /// The same, shown in hexadecimal.
+    /// 64 bits, unsigned, displayed in hexadecimal.
     Hex64,
-    /// Text up to a zero.
+    /// Zero-terminated text.
     Text,
     /// 16 bytes of text: the name of a thread.
     Comm,
 }
 
 impl Type {
-    /// What it is called in the metadata, and what follows a field's name.
+    /// Its type in the metadata, and the suffix of the field's name.
     const fn tsdl(self) -> (&'static str, &'static str) {
         match self {
             Self::Int32 => ("int32_t", ""),
@@ -43,12 +43,12 @@ impl Type {
 /// A field of a class.
 pub(super) type FieldOf = (Cow<'static, str>, Type);
 
-/// The classes that were met, by name and fields.
+/// The classes in use, by name and fields.
 #[derive(Debug, Default)]
 pub(super) struct Classes {
     numbers: HashMap<(String, Vec<FieldOf>), u32>,
     list: Vec<(String, Vec<FieldOf>)>,
-    /// The ones that were met last, by a part of what they are.
+    /// Cache of recently used classes, by a hash of name and number of fields.
     recent: Vec<u32>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Classes {
 const RECENT: usize = 1 << 10;
 
 impl Classes {
-    /// The number of a class.
+    /// The number of a class, which is created if missing.
     pub fn number(&mut self, name: &str, fields: &[FieldOf]) -> u32 {
         self.recent.resize(RECENT, 0);
         let place = spread(name, fields.len());
@@ -123,20 +123,20 @@ impl Classes {
     }
 }
 
-/// A fact of the environment.
+/// Value of an environment entry.
 pub(super) enum Env {
     Text(String),
     Number(i64),
 }
 
-/// What is to be known of the clock: when its zero was.
+/// Description of the clock: the time of its zero.
 pub(super) struct ClockOf {
     pub description: String,
     pub seconds: i64,
     pub nanoseconds: i64,
 }
 
-/// A place among [`RECENT`] ones by the two ends of a name, and a number.
+/// Index in [`RECENT`] entries, from the two ends of a name, and a number.
 fn spread(name: &str, number: usize) -> usize {
     const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
     let bytes = name.as_bytes();
@@ -153,7 +153,7 @@ fn spread(name: &str, number: usize) -> usize {
     (all >> 32) as usize % RECENT
 }
 
-/// A name of a field as the metadata can have it.
+/// A field name that is valid in the metadata.
 pub(super) fn identifier(name: Cow<'static, str>) -> Cow<'static, str> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     if (1..=64).contains(&name.len()) && name.bytes().all(fits) {
@@ -167,7 +167,7 @@ pub(super) fn identifier(name: Cow<'static, str>) -> Cow<'static, str> {
     }
 }
 
-/// Text between quotes.
+/// Escapes text for quotes.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

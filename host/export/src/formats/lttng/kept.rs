@@ -1,11 +1,11 @@
-//! Fields of the source that the events of LTTng have, by whatever name, and those that they have not.
+//! Source fields that LTTng's events include, under any name, and the count of those that they don't.
 
 use kymo_event::Event;
 
 use super::Lttng;
 
-/// Fields of switches, wakeups, interrupts and calls that say nothing which the events of LTTng do not have, by whatever
-/// name the source has them.
+/// Fields of switches, wakeups, interrupts and calls whose information is in LTTng's events as well, under the source's
+/// names.
 pub(super) const KEPT: [&str; 23] = [
     "prev_comm",
     "prev_pid",

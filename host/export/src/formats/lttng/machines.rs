@@ -1,4 +1,5 @@
-//! Several machines: LTTng's kernel tracer records one, so each becomes a trace in a directory of its own.
+//! Traces of several machines: LTTng's kernel tracer records only one, so each machine becomes a trace in its own
+//! directory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -11,21 +12,21 @@ use super::classes::identifier;
 use crate::Summary;
 use crate::format::{Context, Sink};
 
-/// The sink that shares events out by the machine whose they are.
+/// Sink that distributes events by machine.
 pub(super) struct Machines<'a> {
     context: Context<'a>,
     directory: PathBuf,
     machines: BTreeMap<SpaceId, Machine<'a>>,
 }
 
-/// A machine, and its share of the events at hand.
+/// A machine, and its events of the current batch.
 struct Machine<'a> {
     trace: Lttng<'a>,
     events: Batch,
 }
 
 impl<'a> Machines<'a> {
-    /// Writes below `directory`.
+    /// Creates the sink, which writes below `directory`.
     pub const fn new(context: Context<'a>, directory: PathBuf) -> Self {
         Self {
             context,
@@ -34,7 +35,7 @@ impl<'a> Machines<'a> {
         }
     }
 
-    /// The machine, whose directory is made when it is met first.
+    /// Returns the machine, and creates its directory at the first use.
     fn of(&mut self, info: &TraceInfo, id: SpaceId) -> io::Result<&mut Machine<'a>> {
         let machine = match self.machines.remove(&id) {
             Some(machine) => machine,
@@ -45,7 +46,7 @@ impl<'a> Machines<'a> {
                     "" => "machine".to_owned(),
                     name => identifier(name.to_owned().into()).into_owned(),
                 };
-                // Two may have one name.
+                // Two machines may have the same name.
                 if self.directory.join(&folder).exists() {
                     folder = format!("{folder}{}", id.0);
                 }

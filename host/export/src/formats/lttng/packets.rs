@@ -1,7 +1,7 @@
-//! A stream of packets as LTTng's kernel tracer lays them out: all in whole bytes, little endian.
+//! Packet streams in the layout of LTTng's kernel tracer: byte-aligned, little endian.
 //!
-//! An event's header is 4 bytes where its number is below 31 and its time less than 2^27 ns (134 ms) behind the one
-//! before: 5 bits of number, 27 bits of time. Else it is 13 bytes.
+//!  An event's header takes 4 bytes if its number is below 31 and its time less than 2^27 ns (134 ms) after the event
+//! before: 5 bits of number, 27 bits of time. Otherwise it takes 13 bytes.
 
 use std::fmt;
 use std::fs::File;
@@ -13,8 +13,8 @@ use std::path::PathBuf;
 pub(super) struct Uuid([u8; 16]);
 
 impl Uuid {
-    /// The UUID of a trace that says this: the same trace has the same one, whenever it is written. It is a hash (FNV-1a),
-    /// marked as one that was made in a way of its own (version 8 of RFC 9562).
+    /// The UUID of a trace with this description: the same trace always gets the same one. It is a hash (FNV-1a) in the
+    /// form of version 8 of RFC 9562, for custom UUIDs.
     pub fn of(says: &str) -> Self {
         const BASIS: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
         const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -41,27 +41,27 @@ impl fmt::Display for Uuid {
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 
-/// Bytes of a packet's header and context.
+/// Size of a packet's header and context in bytes.
 const HEAD: usize = 4 + 16 + 4 + 8 + 6 * 8 + 4;
 
-/// Where in the head the fields are that are known at the packet's end.
+/// Offset of the header fields that are known at the packet's end.
 const END_AT: usize = 4 + 16 + 4 + 8 + 8;
 
-/// A packet ends when it is so long: readers hold one.
+/// Length in bytes at which a packet is closed: readers keep one packet in memory.
 const LONGEST: usize = 256 << 10;
 
-/// Numbers that fit a short header.
+/// Limit of event numbers in a short header.
 const SHORT_IDS: u32 = 31;
 
-/// The bits of time in a short header.
+/// Number of time bits in a short header.
 const SHORT_BITS: u32 = 27;
 
-/// A place in a stream's file, in bytes.
+/// Position in a stream's file, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position(u64);
 
 impl Position {
-    /// So many bytes behind it.
+    /// The position this many bytes after it.
     pub const fn behind(self, bytes: u64) -> Self {
         Self(self.0 + bytes)
     }
@@ -75,21 +75,21 @@ pub(super) struct Stream {
     instance: u64,
     cpu: u32,
     bytes: Vec<u8>,
-    /// The bytes of the packets before this one.
+    /// Bytes of the packets before the open one.
     written: u64,
-    /// Where the fields of the last event begin.
+    /// Position of the last event's fields.
     payload: u64,
     begin: u64,
     /// The time of the last event.
     pub last: u64,
     sequence: u64,
     discarded: u64,
-    /// Whether a loss is counted that no packet has reported.
+    /// Whether there is a loss that no packet has reported yet.
     untold: bool,
 }
 
 impl Stream {
-    /// A stream that makes its file once there is a packet.
+    /// Creates a stream; its file is created with the first packet.
     pub fn new(path: PathBuf, uuid: Uuid, instance: u64, cpu: u32) -> Self {
         Self {
             path,
@@ -108,7 +108,7 @@ impl Stream {
         }
     }
 
-    /// Writes an event of this number at a time, no earlier than the one before; `payload` adds its fields.
+    /// Writes an event with this number, not earlier than the one before; `payload` adds its fields.
     pub fn event(
         &mut self,
         id: u32,
@@ -136,12 +136,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Where the fields of the last event begin.
+    /// The position of the last event's fields.
     pub const fn payload(&self) -> Position {
         Position(self.payload)
     }
 
-    /// Replaces bytes that were written, in the packet that is open or an earlier one.
+    /// Overwrites bytes in the open packet or an earlier one.
     pub fn set(&mut self, position: Position, value: &[u8]) -> io::Result<()> {
         if let Some(place) = position.0.checked_sub(self.written) {
             let place = usize::try_from(place).unwrap_or(usize::MAX);
@@ -160,10 +160,10 @@ impl Stream {
         Ok(())
     }
 
-    /// Counts lost events: they stand between two packets.
+    /// Counts lost events, which are reported between two packets.
     pub fn lose(&mut self, events: u64, ticks: u64) -> io::Result<()> {
         if self.sequence == 0 && self.bytes.is_empty() {
-            // Readers tell how many were lost by the difference to the packet before.
+            // Readers determine the number of lost events from the difference to the packet before.
             self.begin_packet(ticks);
         }
         self.end_packet()?;
@@ -174,7 +174,7 @@ impl Stream {
 
     fn begin_packet(&mut self, ticks: u64) {
         self.begin = ticks;
-        // What a short header leaves out is that of the packet's begin.
+        // A short header's upper time bits refer to the beginning of the packet.
         self.last = ticks;
         self.bytes.extend(MAGIC.to_le_bytes());
         self.bytes.extend(self.uuid.0);
@@ -208,7 +208,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the stream. A loss behind its last event is reported by a packet without events.
+    /// Closes the stream. A loss after its last event is reported by a packet without events.
     pub fn finish(mut self) -> io::Result<()> {
         self.end_packet()?;
         if self.untold {

@@ -1,4 +1,4 @@
-//! The fields of an event of the export: their names for its class, their values for its bytes.
+//! Fields of an exported event: the names for its class, the values for its bytes.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use kymo_event::{Field, Value};
 use super::classes::{FieldOf, Type, identifier};
 use super::syscalls;
 
-/// The values of an event's fields, as they are added.
+/// Builder of an event's fields.
 pub(super) struct Record<'a> {
     pub fields: &'a mut Vec<FieldOf>,
     pub bytes: &'a mut Vec<u8>,
@@ -39,7 +39,7 @@ impl Record<'_> {
         self.bytes.extend(comm);
     }
 
-    /// A number as a field of a system call.
+    /// Adds a number as a field of a system call.
     pub fn number(&mut self, name: impl Into<Cow<'static, str>>, of_type: Type, value: u64) {
         match of_type {
             Type::Int32 | Type::Uint32 => {
@@ -51,7 +51,7 @@ impl Record<'_> {
         }
     }
 
-    /// A field of a system call of Linux's: where LTTng has a text, ftrace has its address.
+    /// Adds a field of a Linux system call: where LTTng has a text, ftrace has its address.
     pub fn own_field(&mut self, field: &Field) {
         match (syscalls::is_text(&field.name), &field.value) {
             (true, Value::Hex(address) | Value::Unsigned(address)) => {
@@ -61,10 +61,10 @@ impl Record<'_> {
         }
     }
 
-    /// A field of the source.
+    /// Adds a field of the source.
     pub fn field(&mut self, field: &Field) {
         let name = identifier(field.name.clone());
-        // Two of one name can't be told apart.
+        // Two fields of one name could not be distinguished.
         if self.fields.iter().any(|(known, _)| *known == name) {
             return;
         }

@@ -1,4 +1,4 @@
-//! Switches and wakeups: who runs, who waits, and for what.
+//! Scheduler events: switches and wakeups.
 
 use std::borrow::Cow;
 use std::io;
@@ -8,28 +8,28 @@ use kymo_event::{Event, EventKind, ThreadId, TraceInfo, Value};
 use super::classes::Type;
 use super::{Lttng, Processor};
 
-/// What a thread's priority is where nothing tells it: that of Linux's ordinary threads.
+/// Priority of a thread if the source does not record it: that of Linux's ordinary threads.
 const PRIORITY: i32 = 20;
 
-/// Numbers of threads whose own do not fit begin here.
+/// First of the thread numbers for threads whose own number does not fit.
 pub(super) const NUMBERED: i32 = 1 << 20;
 
-/// The state of a thread that waits (`TASK_INTERRUPTIBLE`).
+/// The state of a waiting thread (`TASK_INTERRUPTIBLE`).
 const BLOCKED: i64 = 1;
 
-/// Where `prev_state` is in a `sched_switch`: behind the name, the number and the priority.
+/// Offset of `prev_state` in a `sched_switch`: after name, number and priority.
 const STATE_AT: u64 = 16 + 4 + 4;
 
-/// The bits of Linux's `prev_state` that say what a thread waits for; those above say that it was preempted.
+/// The bits of Linux's `prev_state` for what a thread waits for; those above mean that it was preempted.
 const STATES: i64 = 0xFF;
 
 /// A thread that lost its processor.
 pub(super) struct Left {
     pub ticks: u64,
     pub thread: Option<ThreadId>,
-    /// Whether the trace has a record of it: one of a thread that waits when a window begins is made.
+    /// Whether the trace has a record of it: for a thread that waits when a window begins, the event is synthesized.
     pub recorded: bool,
-    /// Its state, if the source says it.
+    /// Its state, if the source records it.
     pub state: Option<i64>,
 }
 
@@ -40,7 +40,7 @@ struct Actor {
     comm: [u8; 16],
 }
 
-/// The number in a field of an event.
+/// The value of a numeric field of an event.
 pub(super) fn number(event: &Event, name: &str) -> Option<i64> {
     let field = event.fields.iter().find(|field| field.name == name)?;
     match field.value {
@@ -50,7 +50,7 @@ pub(super) fn number(event: &Event, name: &str) -> Option<i64> {
     }
 }
 
-/// The letters of states, as the print format of Linux's `sched_switch` has them from 4.14 on, each with its bit.
+/// Letters of states in the print format of Linux's `sched_switch` from 4.14 on, each with its bit.
 const LETTERS: [(&str, i64); 9] = [
     ("R", 0),
     ("S", 0x01),
@@ -63,10 +63,10 @@ const LETTERS: [(&str, i64); 9] = [
     ("I", 0x80),
 ];
 
-/// The bit that says that a thread was preempted, which is printed as `+`.
+/// The bit of a preempted thread, which is printed as `+`.
 const PREEMPTED: i64 = 0x100;
 
-/// What a switch says of the thread that lost its processor: a number, or its letters in a text (`S`, `R+`, `D|T`).
+/// The state of the thread that lost its processor, from a number or from letters (`S`, `R+`, `D|T`).
 pub(super) fn state(event: &Event) -> Option<i64> {
     const NAME: &str = "prev_state";
     let field = event.fields.iter().find(|field| field.name == NAME)?;
@@ -84,15 +84,15 @@ pub(super) fn state(event: &Event) -> Option<i64> {
     Some(state)
 }
 
-/// What LTTng calls a field in which Linux's own events of the scheduler have the number of a thread: `child_tid` of
-/// `child_pid`. `None` of other fields.
+/// LTTng's name for a field with a thread's number in Linux's own scheduler events: `child_tid` for `child_pid`. `None`
+/// for other fields.
 pub(super) fn tid_field(name: &str) -> Option<String> {
     let of = name.strip_suffix("pid")?;
     (of.is_empty() || of.ends_with('_')).then(|| format!("{of}tid"))
 }
 
 impl Lttng<'_> {
-    /// Writes that threads which were woken had been blocked.
+    /// Writes the state of woken threads: they were blocked.
     pub(super) fn set_states(&mut self) -> io::Result<()> {
         for (place, position) in self.woken.drain(..) {
             if let Some(Some(processor)) = self.processors.get_mut(place) {
@@ -102,7 +102,7 @@ impl Lttng<'_> {
         Ok(())
     }
 
-    /// Nobody got the processor that a thread lost.
+    /// Writes that the processor is idle after a thread lost it.
     pub(super) fn end_out(
         &mut self,
         info: &TraceInfo,
@@ -117,8 +117,8 @@ impl Lttng<'_> {
         }
     }
 
-    /// Where a source tells the thread of an event before any switch of its processor: that it has the processor, which the
-    /// events of LTTng say by switches alone.
+    /// Writes a switch for a thread whose source names it before any switch of its processor: LTTng's events identify
+    /// the running thread only by switches.
     pub(super) fn first_thread(
         &mut self,
         info: &TraceInfo,
@@ -142,7 +142,7 @@ impl Lttng<'_> {
         self.switch(info, &before, news, ticks, processor)
     }
 
-    /// The priority of a thread, where the source tells it with the event.
+    /// Records the priority of a thread, if the event has it.
     pub(super) fn learn_priority(&mut self, thread: Option<ThreadId>, event: &Event, field: &str) {
         let told = number(event, field).and_then(|told| i32::try_from(told).ok());
         if let (Some(thread), Some(told)) = (thread, told) {
@@ -174,7 +174,7 @@ impl Lttng<'_> {
         if let Some(thread) = entered {
             self.waiting.remove(&thread);
         }
-        // An idle thread can always go on.
+        // An idle thread is always runnable.
         if let Some(thread) = left.thread.filter(|_| before.tid != 0)
             && left.state.is_none()
         {
@@ -194,7 +194,7 @@ impl Lttng<'_> {
     ) -> io::Result<()> {
         let actor = self.actor(info, Some(thread), processor.cpu);
         if actor.tid == 0 {
-            // An idle thread needs nobody to wake it.
+            // An idle thread is never woken.
             return Ok(());
         }
         let target = target.and_then(|target| i32::try_from(target).ok());
@@ -207,7 +207,7 @@ impl Lttng<'_> {
         })
     }
 
-    /// A thread as events name it; nobody is the idle thread of the processor.
+    /// A thread as events describe it; `None` is the processor's idle thread.
     fn actor(&mut self, info: &TraceInfo, thread: Option<ThreadId>, cpu: u32) -> Actor {
         let name = thread.and_then(|thread| info.identities.thread_name(thread));
         let is_idle = thread.is_none_or(|thread| info.identities.is_idle(thread));
@@ -217,7 +217,7 @@ impl Lttng<'_> {
             (None, None) => format!("swapper/{cpu}").into(),
         };
         let mut comm = [0; 16];
-        // With a zero at its end, and no part of a character.
+        // Zero-terminated, without incomplete characters.
         let mut length = own.len().min(15);
         while !own.is_char_boundary(length) {
             length -= 1;
@@ -241,7 +241,7 @@ impl Lttng<'_> {
         }
     }
 
-    /// The number of a thread: its own, if that fits and is nobody else's.
+    /// The number of a thread: its own, if that fits and is unique.
     fn tid(&mut self, info: &TraceInfo, thread: ThreadId) -> i32 {
         let place = thread.0 as usize;
         if let Some(Some(known)) = self.tids.get(place) {

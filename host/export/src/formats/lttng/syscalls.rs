@@ -1,22 +1,22 @@
-//! The fields of system calls as LTTng names them, which analyses ask for.
+//! Fields of system calls with LTTng's names, which analyses use.
 //!
-//! A source has arguments by their places. For the calls that do input and output analyses want a file descriptor and
-//! a count, by name, and fail where there is none ([`unknown`]). What was not recorded is no field of the event else.
+//!  A source numbers the arguments. For calls that do input and output, analyses require a file descriptor and a count,
+//! by name, and fail without them ([`unknown`]). Other values that were not recorded are omitted.
 
 use kymo_event::{Event, Field, TraceInfo, Value};
 
 use super::classes::Type;
 
-/// The field by which Linux's events of system calls are known.
+/// Field that identifies Linux's events of system calls.
 pub(super) const NUMBER: &str = "__syscall_nr";
 
-/// The arguments in an event of Linux's: all but the number of the call, and what all events have.
+/// The arguments in a Linux event: all fields except the call's number, and those that all events have.
 pub(super) fn own_fields(event: &Event) -> impl Iterator<Item = &Field> {
     let is_argument = |field: &&Field| ![NUMBER, "context"].contains(&field.name.as_ref());
     event.fields.iter().filter(is_argument)
 }
 
-/// Whether LTTng has a text in the field of a system call of this name.
+/// Whether LTTng has a text in the system call field of this name.
 pub(super) fn is_text(name: &str) -> bool {
     matches!(
         name,
@@ -24,7 +24,7 @@ pub(super) fn is_text(name: &str) -> bool {
     )
 }
 
-/// The fields of a call's entry, in the order of its arguments; `None` for a call that has no names here.
+/// The fields of a call's entry, in the order of its arguments; `None` for a call that is not listed here.
 pub(super) fn fields(call: &str) -> Option<&'static [(&'static str, Type)]> {
     use Type::{Hex64, Int32, Int64, Text, Uint32, Uint64};
     Some(match call {
@@ -76,7 +76,7 @@ pub(super) fn fields(call: &str) -> Option<&'static [(&'static str, Type)]> {
     })
 }
 
-/// An argument or a return value that the source recorded, by its place.
+/// A recorded argument or return value, by its index.
 pub(super) fn argument(event: &Event, kind: &str, place: usize) -> Option<u64> {
     event.fields.iter().find_map(|field| match field.value {
         Value::Hex(value) | Value::Unsigned(value) => {
@@ -87,8 +87,8 @@ pub(super) fn argument(event: &Event, kind: &str, place: usize) -> Option<u64> {
     })
 }
 
-/// The value of a field that was not recorded, where lttnganalyses fails without one (`linuxautomaton/io.py`, `sv.py`): no
-/// file's descriptor, nothing read or written. `None` of all other fields, which need not be there.
+/// Default for a field that was not recorded, where lttnganalyses fails without one (`linuxautomaton/io.py`, `sv.py`):
+/// an invalid file descriptor, nothing read or written. `None` for all other fields, which are optional.
 pub(super) fn unknown(call: &str, field: &str) -> Option<u64> {
     const NONE: u64 = u64::MAX;
     let needs_file = matches!(
@@ -108,21 +108,20 @@ pub(super) fn unknown(call: &str, field: &str) -> Option<u64> {
         ("fcntl", "cmd") => Some(NONE),
         ("open", "filename" | "flags") | ("read" | "write", "count") => Some(0),
         ("readv" | "writev", "vlen") | ("recvfrom", "size") | ("sendto", "len") => Some(0),
-        // That of any call is compared with 0.
+        // lttnganalyses compares the return value of any call with 0.
         (_, "ret") => Some(0),
         _ => None,
     }
 }
 
-/// Whether the name of a function without an address is that of a call: what else stands for a span of time has words in
-/// it.
+/// Whether the name of a function without an address is that of a call: names of other spans contain blanks.
 pub(super) fn is_call(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_';
     !name.is_empty() && name.chars().all(fits)
 }
 
-/// Whether an event is of ftrace's function tracers, whose text has no addresses, or of a span that a program marks in its trace;
-/// of whole calls only the exits are records.
+/// Whether an event is from ftrace's function tracers, whose text has no addresses, or a span that a program marks in
+/// its trace; of complete calls only the exits are records.
 pub(super) fn is_graph(info: &TraceInfo, event: &Event) -> bool {
     match &*event.name {
         "" => info.format == "ftrace",

@@ -1,4 +1,4 @@
-//! What goes where in the file: steps and events to packets on the tracks they belong to.
+//! Mapping of steps and events to packets on Perfetto's tracks.
 
 use std::collections::BTreeMap;
 
@@ -21,14 +21,14 @@ use crate::names::{NameId, Names};
 use crate::timeline::{Timeline, View};
 use crate::tracks::gaps_title;
 
-/// The number of the sequence, and of the track, that stand for the first process.
+/// Number of the sequence, and of the track, of the first process.
 const PROCESS: u32 = 1;
 
-/// The packets of the file, and the sequences that write them.
+/// The packets of the file, and their sequences.
 pub(super) struct File<'a> {
     view: View<'a>,
     output: Output,
-    /// The first process: task states, and events that belong to no track.
+    /// The first process: task states, and events without a track.
     process: Sequence,
     /// The sequences of the processes, by their number.
     processes: BTreeMap<u32, u64>,
@@ -40,14 +40,14 @@ pub(super) struct File<'a> {
     counters: BTreeMap<(u64, String), Sequence>,
     /// The next number of a sequence.
     next: u32,
-    /// The begin of a call of each name, by [`NameId`]; empty where it has not been made.
+    /// The begin of a call of each name, by [`NameId`]; empty until it is first needed.
     begins: Vec<Option<Chunk>>,
     /// The end of any call.
     end: Option<Chunk>,
 }
 
 impl<'a> File<'a> {
-    /// A file that begins at this time.
+    /// Creates a file that begins at this time.
     pub fn new(context: Context<'a>, first: Time) -> Self {
         Self {
             view: View::new(context, Names::with_sources(context)),
@@ -63,12 +63,12 @@ impl<'a> File<'a> {
         }
     }
 
-    /// The packets that wait to be written.
+    /// The buffered packets.
     pub fn packets(&mut self) -> &mut Packets {
         &mut self.output.packets
     }
 
-    /// Ends what is open, and tells what could not be shown.
+    /// Ends open elements, and counts what could not be shown.
     pub fn finish(&mut self, info: &TraceInfo, replay: &mut Replay, summary: &mut Summary) {
         self.finish_steps(info, replay, summary);
         if self.processes.is_empty() {
@@ -78,8 +78,7 @@ impl<'a> File<'a> {
         summary.shifted_ns = self.output.shift;
     }
 
-    /// The number of a space's process and of its track. It is described before the first time that something
-    /// stands in it.
+    /// The number of a space's process and of its track, which is described before its first use.
     fn process(&mut self, info: &TraceInfo, space: SpaceId) -> (u32, u64) {
         let (pid, new) = self.view.process(info, space);
         if let Some(new) = new {
@@ -95,7 +94,7 @@ impl<'a> File<'a> {
         (pid, self.processes.get(&pid).copied().unwrap_or_default())
     }
 
-    /// The track of a process that counters of a stream are of.
+    /// The track of the process that counters of a stream belong to.
     fn process_of_counter(&mut self, info: &TraceInfo, stream: StreamId, pid: u64) -> u64 {
         self.any_process(info, stream);
         let (pid, new) = self.view.process_of_counter(info, (stream, pid), false);
@@ -107,7 +106,7 @@ impl<'a> File<'a> {
         self.processes.get(&pid).copied().unwrap_or_default()
     }
 
-    /// The process of what belongs to no track.
+    /// The process of elements without a track.
     fn any_process(&mut self, info: &TraceInfo, stream: StreamId) -> u64 {
         if self.processes.is_empty() {
             let stream = info.stream(stream);
@@ -119,7 +118,7 @@ impl<'a> File<'a> {
         u64::from(PROCESS)
     }
 
-    /// Describes a track before the first time that something stands on it.
+    /// Describes a track before its first use.
     #[inline]
     fn show(&mut self, info: &TraceInfo, track: TrackId) {
         if !matches!(self.tracks.get(track.0 as usize), Some(Some(_))) {
@@ -134,7 +133,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// Describes a track: its name and what it is.
+    /// Describes a track: its name and its kind.
     fn describe(&mut self, info: &TraceInfo, track: TrackId) {
         let Some(space) = self.view.tracks.get(track).map(|shown| shown.space) else {
             return;
@@ -169,7 +168,7 @@ impl<'a> File<'a> {
         });
     }
 
-    /// The begin of a call, with all that there is to say of it.
+    /// Writes the begin of a call with annotations.
     #[inline(never)]
     fn begin_noted(
         &mut self,
@@ -224,7 +223,7 @@ impl<'a> File<'a> {
         });
     }
 
-    /// The end of a call, with all that there is to say of it.
+    /// Writes the end of a call with annotations.
     #[inline(never)]
     fn end_noted(&mut self, info: &TraceInfo, end: End, recorded: Option<Time>) {
         self.show(info, end.track);
@@ -253,7 +252,7 @@ impl<'a> File<'a> {
         });
     }
 
-    /// Something of no length: on its track, or the process's if it has none.
+    /// Writes an instant: on its track, or the process's if it has none.
     fn instant(
         &mut self,
         info: &TraceInfo,
@@ -286,7 +285,7 @@ impl<'a> File<'a> {
         });
     }
 
-    /// A counter has a new value: of the process that its event names, or else of that which the event's thread is of.
+    /// Writes a new value of a counter: of the process that its event names, or else of that of the event's thread.
     fn counter(
         &mut self,
         info: &TraceInfo,
@@ -312,7 +311,7 @@ impl<'a> File<'a> {
         sequence.timed(&mut self.output, event.time, None, |packet| {
             packet.message(trace_packet::TRACK_EVENT, |message| {
                 message.number(track_event::TYPE, track_event::TYPE_COUNTER);
-                // Integers beyond 63 bits have no field of their own.
+                // Unsigned integers beyond 63 bits have no field type of their own.
                 match value.as_i64() {
                     Some(value) => message.signed(track_event::COUNTER_VALUE, value),
                     None => message.real(track_event::DOUBLE_COUNTER_VALUE, value.as_f64()),
@@ -352,7 +351,7 @@ impl<'a> File<'a> {
     }
 }
 
-/// The number that CPU 0 of a machine has: those of several machines go on behind each other's.
+/// First CPU number of a machine: several machines are numbered consecutively.
 fn first_cpu(info: &TraceInfo, machine: SpaceId) -> u64 {
     let streams = info.streams.iter();
     let before = streams.filter(|stream| stream.machine < machine);
@@ -387,7 +386,7 @@ impl<'a> Timeline<'a> for File<'a> {
         {
             return;
         }
-        // By value, or the call would be put into memory for those that need no notes as well.
+        // By value; otherwise the compiler would store every call in memory, even those without notes.
         self.begin_noted(info, *begin, recorded, name);
     }
 
@@ -439,24 +438,23 @@ impl<'a> Timeline<'a> for File<'a> {
         event: EventRef<'_>,
         _recorded: Option<Time>,
     ) {
-        // What has no event beside it has no name and no meaning that could be shown.
+        // Without an event there is no name and no meaning to show.
         let Some(event) = event.event else {
             return;
         };
         match &event.kind {
             EventKind::Gap(gap) => {
-                // The stream's own track shows how long it lasts.
+                // The stream's own track shows its duration.
                 if gap.is_loss()
                     && let Some(hit) = track.and_then(|track| sequence(&mut self.tracks, track))
                 {
                     hit.lose(reason(gap));
                 }
             }
-            // Tracks tell the names; what recording costs, and what a target says of itself, happens at no
-            // moment.
+            // Names are shown by tracks; recording overhead, and a target's description of itself, have no time.
             EventKind::ThreadName { .. } | EventKind::IsrName { .. } => {}
             EventKind::Costs(_) | EventKind::Fact => {}
-            // A jump shows where it leads; times of day concern the clock.
+            // A jump shows its destination; times of day concern the clock.
             EventKind::SetJmp { .. } | EventKind::WallClock { .. } | EventKind::Time => {}
             EventKind::Marker { label, value } => {
                 let name = label.as_deref().unwrap_or("marker");
@@ -521,7 +519,7 @@ fn describe_process(sequence: &mut Sequence, output: &mut Output, pid: u32, name
     });
 }
 
-/// Names a track that is no thread: one of a process's, and not merged with one of equal name.
+/// Names a track that is not a thread: a child of `parent`, not merged with others of the same name.
 fn name_track(track: &mut Message<'_>, name: &str, parent: u64) {
     track
         .text(track_descriptor::NAME, name)
@@ -544,7 +542,7 @@ fn sequence(tracks: &mut [Option<Sequence>], track: TrackId) -> Option<&mut Sequ
     tracks.get_mut(track.0 as usize)?.as_mut()
 }
 
-/// Why packets were lost, in Perfetto's words.
+/// The reason of a packet loss as Perfetto's constants.
 fn reason(gap: &Gap) -> u64 {
     match gap {
         Gap::Overwritten { .. } => trace_packet::DATA_LOSS_OVERWRITE,
@@ -553,7 +551,7 @@ fn reason(gap: &Gap) -> u64 {
     }
 }
 
-/// Says something about an event.
+/// Adds an annotation to an event.
 fn annotate(event: &mut Message<'_>, name: &str, value: &str) {
     event.message(track_event::DEBUG_ANNOTATIONS, |annotation| {
         annotation
@@ -562,14 +560,14 @@ fn annotate(event: &mut Message<'_>, name: &str, value: &str) {
     });
 }
 
-/// Says when something was recorded that does not stand where it was.
+/// Adds the recorded time to an event that is shown at another time.
 fn annotate_recorded(event: &mut Message<'_>, recorded: Option<Time>) {
     if let Some(Time(recorded)) = recorded {
         annotate_field(event, &Field::new(RECORDED, recorded));
     }
 }
 
-/// A field of an event as its source has it.
+/// Adds a field of the source to an event.
 fn annotate_field(event: &mut Message<'_>, field: &Field) {
     event.message(track_event::DEBUG_ANNOTATIONS, |annotation| {
         annotation.text(debug_annotation::NAME, &field.name);

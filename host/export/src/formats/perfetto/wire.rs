@@ -1,46 +1,45 @@
-//! Protocol buffers as far as writing them goes: tags, varints, and messages within messages.
+//! Encoder for the subset of Protocol Buffers that Perfetto's trace needs: tags, varints, and nested messages.
 //!
-//! Perfetto's trace is one message with a repeated field, so a file is written packet by packet and
-//! never held. All we write are varints, fixed 64-bit numbers and length-delimited fields; a
-//! generated encoder for the thousands of messages in Perfetto's schema would be hundreds of times
-//! this module.
+//!  Perfetto's trace is one message with a repeated field, so a file is written packet by packet without storing it.
+//! All fields are varints, fixed 64-bit numbers or length-delimited; a generated encoder for the thousands of messages
+//! in Perfetto's schema would be hundreds of times the size of this module.
 
-/// The wire types that we use, as the encoding numbers them.
+/// Wire types in use, with the encoding's numbers.
 mod wire_type {
     /// A varint.
     pub const VARINT: u64 = 0;
-    /// Eight bytes, the lowest first.
+    /// Eight bytes, little endian.
     pub const FIXED64: u64 = 1;
-    /// A length, then so many bytes.
+    /// A length, then that many bytes.
     pub const BYTES: u64 = 2;
 }
 
-/// A message that is being written to the end of a buffer.
+/// A message that is written to the end of a buffer.
 pub(super) struct Message<'a> {
     out: &'a mut Vec<u8>,
 }
 
 impl Message<'_> {
-    /// A field that is an unsigned number, an enumeration or a truth value.
+    /// Adds an unsigned number, an enumeration or a truth value.
     pub fn number(&mut self, field: u32, value: u64) -> &mut Self {
         self.tag(field, wire_type::VARINT);
         varint(self.out, value);
         self
     }
 
-    /// A field that is an `int32` or `int64`: two's complement in a varint, not zigzag.
+    /// Adds an `int32` or `int64`: two's complement in a varint, not zigzag.
     pub fn signed(&mut self, field: u32, value: i64) -> &mut Self {
         self.number(field, value.cast_unsigned())
     }
 
-    /// A field that is a `double`.
+    /// Adds a `double`.
     pub fn real(&mut self, field: u32, value: f64) -> &mut Self {
         self.tag(field, wire_type::FIXED64);
         self.out.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    /// A field that is a string.
+    /// Adds a string.
     pub fn text(&mut self, field: u32, value: &str) -> &mut Self {
         self.tag(field, wire_type::BYTES);
         varint(self.out, value.len() as u64);
@@ -48,11 +47,10 @@ impl Message<'_> {
         self
     }
 
-    /// A field that is itself a message, which `write` writes.
+    /// Adds a nested message, which `write` writes.
     pub fn message(&mut self, field: u32, write: impl FnOnce(&mut Message<'_>)) -> &mut Self {
         self.tag(field, wire_type::BYTES);
-        // Most messages are shorter than 128 bytes, so their length takes one byte, and this is
-        // where it goes. Longer ones are moved.
+        // Most messages are shorter than 128 bytes, so one byte is reserved for the length. Longer messages are moved.
         let start = self.out.len();
         self.out.push(0);
         write(&mut Message { out: self.out });
@@ -63,7 +61,7 @@ impl Message<'_> {
         self
     }
 
-    /// The beginning of a field that is a number, which the caller writes.
+    /// Adds the tag of a number, whose value the caller writes.
     pub fn tag_of_number(&mut self, field: u32) {
         self.tag(field, wire_type::VARINT);
     }
@@ -73,7 +71,7 @@ impl Message<'_> {
     }
 }
 
-/// A few bytes that are written at once.
+/// Up to 16 preencoded bytes, which are stored at once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Chunk {
     bytes: [u8; Self::MOST],
@@ -81,7 +79,7 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// So many bytes fit.
+    /// Capacity in bytes.
     pub const MOST: usize = 16;
 
     /// The fields that `write` writes, if they fit.
@@ -94,7 +92,7 @@ impl Chunk {
         Some(Self { bytes, length })
     }
 
-    /// The same if it is only a word.
+    /// The bytes as a word, if they fit.
     pub fn word(&self) -> Option<Word> {
         let (word, rest) = self.bytes.split_first_chunk()?;
         let fits = self.length <= Word::MOST && rest.iter().all(|byte| *byte == 0);
@@ -105,7 +103,7 @@ impl Chunk {
     }
 }
 
-/// A few bytes in a register, the first one lowest.
+/// Up to eight bytes in a register, the first one lowest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Word {
     bytes: u64,
@@ -113,7 +111,7 @@ pub(super) struct Word {
 }
 
 impl Word {
-    /// So many bytes fit.
+    /// Capacity in bytes.
     pub const MOST: usize = 8;
 
     /// A number in base 128, if it is less than 2^56.
@@ -141,35 +139,35 @@ impl Word {
     }
 }
 
-/// The bytes of whole packets that wait to be written.
+/// Buffer of whole packets.
 #[derive(Debug, Default)]
 pub(super) struct Packets {
-    /// Those up to `length` count. The others are room: chunks are stored whole, which is one instruction, and what
-    /// is too much of one is overwritten by the next.
+    /// The first `length` bytes are valid. The rest is spare room: chunks are stored whole, which is one instruction,
+    /// and the next store overwrites the excess.
     bytes: Vec<u8>,
     length: usize,
-    /// The packet at hand.
+    /// The packet being written.
     packet: Vec<u8>,
 }
 
-/// So much room a packet of two words and a chunk takes.
+/// Room for a packet of two words and a chunk.
 const ROOM: usize = 2 * Word::MOST + Chunk::MOST;
 
-/// So much more room is made at a time.
+/// Increment of the room.
 const MORE: usize = 1 << 16;
 
 impl Packets {
-    /// What waits.
+    /// The buffered bytes.
     pub fn waiting(&self) -> &[u8] {
         self.bytes.get(..self.length).unwrap_or(&[])
     }
 
-    /// Forgets it.
+    /// Discards the buffered bytes.
     pub fn clear(&mut self) {
         self.length = 0;
     }
 
-    /// Adds the fields that `write` writes.
+    /// Adds a packet with the fields that `write` writes.
     pub fn add(&mut self, write: impl FnOnce(&mut Message<'_>)) {
         self.packet.clear();
         write(&mut Message {
@@ -180,8 +178,8 @@ impl Packets {
         self.length = self.bytes.len();
     }
 
-    /// Adds a packet: a head, of which the second byte is 0 and becomes the length of all without `outer`
-    /// bytes, a number, and the rest.
+    /// Adds a packet: a head, whose second byte is 0 and becomes the length of everything except `outer` bytes, a
+    /// number, and the rest.
     #[inline(always)]
     pub fn add_three(&mut self, head: Word, number: Word, tail: &Chunk, outer: usize) {
         let length = head.length + number.length + tail.length;
@@ -190,7 +188,7 @@ impl Packets {
             self.make_room();
             return self.add_three_here(head, number, tail, outer);
         };
-        // It is less than 128: no more fits.
+        // It is less than 128: the parts have no room for more.
         let first = head.bytes | ((length - outer) as u64) << 8;
         room[..Word::MOST].copy_from_slice(&first.to_le_bytes());
         if let Some(place) = room.get_mut(head.length..head.length + Word::MOST) {
@@ -203,7 +201,7 @@ impl Packets {
         self.length += length;
     }
 
-    /// The same once more.
+    /// As [`add_three`](Self::add_three), after making room.
     #[cold]
     fn add_three_here(&mut self, head: Word, number: Word, tail: &Chunk, outer: usize) {
         self.add_three(head, number, tail, outer);
@@ -222,7 +220,7 @@ fn varint(out: &mut Vec<u8>, value: u64) {
     out.extend(bytes.into_iter().take(count));
 }
 
-/// The same as an array of which so many bytes count.
+/// The same as an array, with the number of valid bytes.
 fn encode(mut value: u64) -> ([u8; 10], usize) {
     let mut bytes = [0; 10];
     let mut count = 0;
