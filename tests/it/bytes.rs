@@ -1,5 +1,5 @@
-//! How many bytes an event takes, on real programs: entry and exit count as one each, and everything
-//! in the stream is shared among them, packet headers, time records and marks of jumps too.
+//! Bytes per event on real programs: each entry and each exit counts as one event, and everything in the stream is
+//! divided among them, including packet headers, timestamp records and marks of jumps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,9 +13,9 @@ use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 use serde_json::Value;
 
-/// What a run's trace came to.
+/// Size of a run's trace.
 struct Cost {
-    /// Of all packets, in their trace directory.
+    /// Bytes of all packets, in their trace directory.
     bytes: u64,
     /// Entries and exits.
     events: u64,
@@ -34,7 +34,7 @@ impl Cost {
     }
 }
 
-/// A trace, of which nothing is lost, saved by `kymo trace INPUT` as packets of streams.
+/// Measures a trace without losses, which `kymo trace INPUT` saved as packets of streams.
 fn cost(kymo: &Path, elf: &Path, trace: &Path) -> Cost {
     let mut info = Command::new(kymo);
     info.args(["info", "--format", "json"]).arg(trace);

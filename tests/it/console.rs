@@ -1,4 +1,4 @@
-//! A board that dies, and says on its console what was recorded: read out of a log with other lines in it.
+//! A board that crashes and prints its recording on its console, read from a log with other lines.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -38,7 +38,7 @@ fn build(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
     (folder, elf)
 }
 
-/// What the board says up to this line. (Its files are beside the program.)
+/// The board's output up to this line. (Its files are beside the program.)
 fn said(elf: &Path, last: &str) -> Vec<String> {
     let mut qemu = Command::new("qemu-system-arm");
     qemu.args(["-M", "mps2-an385", "-icount", "shift=6", "-display", "none"])
@@ -61,7 +61,7 @@ fn said(elf: &Path, last: &str) -> Vec<String> {
     panic!("it ended early: {said:#?}");
 }
 
-/// A log as a terminal program keeps it, with lines of others in between.
+/// A log as a terminal program stores it, with other lines in between.
 fn log(file: &Path, said: &[String]) {
     let mut text = String::new();
     for (n, line) in said.iter().enumerate() {
@@ -88,14 +88,14 @@ fn lines(words: &[&str], elf: &Path, input: &Path) -> Vec<Value> {
     lines.collect()
 }
 
-/// The numbers that the program marked, as they were found.
+/// The marker values of the program, in the order in which they were found.
 fn markers(events: &[Value]) -> Vec<u64> {
     let of_it = events.iter().filter(|event| event["name"] == "marker");
     let value = |event: &Value| event["fields"]["value"].as_u64().unwrap();
     of_it.map(value).collect()
 }
 
-/// Both dumps of a log hold all that was recorded before each death.
+/// Both dumps of a log contain everything that was recorded before each crash.
 fn both_lives(elf: &Path, file: &Path) {
     for (options, life) in [
         (&["show", "--events"][..], 2),

@@ -1,6 +1,5 @@
-//! Eight CPUs in QEMU: their traces merge into the order in which things happened, every record
-//! arrives whole, and the machine code orders its memory accesses where x86 hosts would hide it if
-//! it did not.
+//! Eight CPUs in QEMU: their traces merge in the actual order of events, every record arrives intact, and the machine
+//! code orders its memory accesses, whose absence an x86 host would hide.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +13,7 @@ use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 use serde_json::Value;
 
-/// One test at a time has the eight processors.
+/// Only one test at a time uses the eight processors.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 /// The demonstration, built with these features.
@@ -24,7 +23,7 @@ fn build(features: &[&str]) -> PathBuf {
     cpus::build(&rust, features).unwrap()
 }
 
-/// One JSON value a line.
+/// One JSON value per line.
 fn lines(command: &mut Command) -> Vec<Value> {
     let text = run::output(command).unwrap();
     text.lines()
@@ -32,11 +31,11 @@ fn lines(command: &mut Command) -> Vec<Value> {
         .collect()
 }
 
-/// How often a target may be asked: one time that nobody answers is an emulator that got no processor, more
-/// are a target that is silent.
+/// How often a command to a target is tried: one unanswered attempt can mean that the emulator got no processor time,
+/// more mean that the target is silent.
 const TRIES: u32 = 2;
 
-/// Gets the trace of the running machine, or records it, into a new directory.
+/// Fetches the trace of the running machine, or records it, into a new directory.
 fn get(kymo: &Path, verb: &[&str], machine: &Machine, elf: &Path, name: &str) -> PathBuf {
     let folder = run::target_dir().join("cpus-test").join(name);
     let _ = fs::remove_dir_all(&folder);
@@ -60,7 +59,7 @@ fn get(kymo: &Path, verb: &[&str], machine: &Machine, elf: &Path, name: &str) ->
     panic!("the target did not answer in {TRIES} times");
 }
 
-/// A command that looks at a trace.
+/// A command that reads a trace.
 fn look(kymo: &Path, verb: &str, elf: &Path, trace: &Path) -> Command {
     let mut command = Command::new(kymo);
     command.args([verb, "--format", "json", "--elf"]);
@@ -68,12 +67,12 @@ fn look(kymo: &Path, verb: &str, elf: &Path, trace: &Path) -> Command {
     command
 }
 
-/// The markers of a trace as it is shown: when, and which number.
+/// The markers of a displayed trace: times and values.
 fn markers(show: &[Value]) -> Vec<(u64, u64)> {
     numbers(show, "marker", "value")
 }
 
-/// The numbers in this field of events of this name.
+/// The values of this field in events of this name.
 fn numbers(show: &[Value], name: &str, field: &str) -> Vec<(u64, u64)> {
     let events = show.iter().filter(|line| line["name"] == name);
     events
@@ -84,7 +83,8 @@ fn numbers(show: &[Value], name: &str, field: &str) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// Fails unless the numbers rise with the times. Of those at one tick nobody can tell, so that there may be few.
+/// Fails unless the values rise with the times. The order within one tick is unknown, so there may be only few such
+/// cases.
 fn in_order(markers: &[(u64, u64)]) {
     let mut ties = 0;
     for pair in markers.windows(2) {
@@ -215,8 +215,8 @@ fn eight_cpus_record_long_calls_alone() {
     in_order(&markers(&lines(&mut look(&kymo, "show", &elf, &trace))));
 }
 
-/// How far apart two events of CPUs with different clocks must be at least to be put in order: some
-/// ticks of 16 ns, by which clocks, times of day and the lines between them are rounded.
+/// Minimum distance of two events on CPUs with different clocks for a defined order: some ticks of 16 ns, the rounding
+/// error of clocks, times of day and the interpolation between them.
 const ROUNDING_NS: u64 = 200;
 
 #[test]
@@ -302,7 +302,7 @@ fn a_million_records_of_eight_cpus_are_none_lost_and_none_torn() {
     check(&cpus::stress(&elf, Wish::Whole(42_000)).unwrap(), 1_000_000);
 }
 
-/// As in RTEMS SMP, which keeps a pointer there.
+/// As in RTEMS SMP, which stores a pointer in that register.
 #[test]
 fn programs_to_which_tpidr_el1_belongs_are_recorded() {
     let _turn = MACHINE.lock();
@@ -319,7 +319,7 @@ fn fifty_million_records_of_eight_cpus_are_none_lost_and_none_torn() {
     check(&found, 50_000_000);
 }
 
-/// Whether the stress found everything in order.
+/// Fails unless the stress succeeded.
 fn check(found: &str, enough: u64) {
     assert!(found.contains(": 0 lost, none torn"), "{found}");
     let mut words = found.split_whitespace();
@@ -361,14 +361,14 @@ fn disassemble(elf: &Path, function: &str) -> Vec<Vec<String>> {
     functions
 }
 
-/// Where an instruction that begins so is, from an index on.
+/// Index of the first instruction with this prefix, from an index on.
 fn position(code: &[String], what: &str, from: usize) -> usize {
     let at = code[from..].iter().position(|line| line.starts_with(what));
     let at = at.unwrap_or_else(|| panic!("no {what} behind {from} in {code:#?}"));
     from + at
 }
 
-/// No exclusive access, no atomic instruction.
+/// Fails on exclusive accesses and atomic instructions.
 fn locks_nothing(code: &[String]) {
     let locks = [
         "ldx", "ldax", "stx", "stlx", "cas", "swp", "ldadd", "ldset", "ldclr",

@@ -1,5 +1,5 @@
-//! Duration mode: calls that take long, each one record. On a program whose calls are as long as their instructions, in an
-//! emulator that counts these, and on the demonstration firmware.
+//! Duration mode: calls above a threshold, each as one record. On a program whose calls are as long as their
+//! instruction count, in an emulator that counts instructions, and on the demonstration firmware.
 
 mod conditions;
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
@@ -21,15 +21,15 @@ use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, FIRMWARE_CPU, Need};
 use serde_json::Value;
 
-/// What an instruction takes with `-icount shift=6`, in nanoseconds; a tick of the clock; and a round of a loop in `spin.c`.
+/// Nanoseconds per instruction with `-icount shift=6`, per tick of the clock, and per round of a loop in `spin.c`.
 const INSTRUCTION: u64 = 64;
 const TICK: u64 = 40;
 const ROUND: u64 = 2 * INSTRUCTION;
 
-/// How long a slow machine may take.
+/// Time-out on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A program that runs, and a folder for what it recorded.
+/// A running program, and a folder for its recordings.
 struct Board {
     kymo: PathBuf,
     elf: PathBuf,
@@ -117,12 +117,12 @@ impl Board {
         }
     }
 
-    /// Has `spin.c` do its work, and waits for it.
+    /// Makes `spin.c` do its work, and waits for it.
     fn work(&self, times: usize) {
         self.say('!', times);
     }
 
-    /// Has it damage what it keeps over a reboot.
+    /// Makes it damage the data that it retains over a reboot.
     fn damage(&self) {
         self.say('#', 1);
     }
@@ -149,7 +149,7 @@ impl Board {
         run::output(self.command("command").arg(words)).unwrap()
     }
 
-    /// Has the target record with these options, and saves that.
+    /// Records the target with these options, and saves the trace.
     fn trace(&self, name: &str, options: &[&str]) -> PathBuf {
         let trace = self.folder.join(name);
         let mut command = self.command("trace");
@@ -489,8 +489,8 @@ fn recording_stops_at_an_event() {
     assert!(is_on());
 }
 
-/// What `kymo advise` says is so once it is done: the buffer holds as long as it said, give or take 15 %. Of programs of four kinds:
-/// loops, an interpreter, blocks of data with pauses, two threads with markers.
+/// The predictions of `kymo advise` hold after the advice is applied: the buffer covers the predicted time within 15 %.
+/// On four kinds of programs: loops, an interpreter, blocks of data with pauses, two threads with markers.
 #[test]
 fn advice_is_true_once_it_is_applied() {
     for (name, begin, short) in [

@@ -1,18 +1,19 @@
-//! What a target's profile table says of a run, worked out from the list of the run's calls.
+//! Expected content of a target's profile table, computed from the list of a run's calls.
 //!
-//! The table counts calls when they end, by a return or a longjmp. `kymo report` counts those too that were open at the
-//! end and those that nobody saw begin, and takes its averages from calls that returned; so the two tables say the
-//! same of functions that have only calls of the plain kind, and of the others this says what the target's must be.
+//!  The table counts calls when they end, by a return or a longjmp. `kymo report` also counts calls that were open at
+//! the end and those whose beginning was not recorded, and averages only calls that returned. The two agree for
+//! functions that have only ordinary calls; for the others this computes what the target's must be.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// What a table says of a function, durations in nanoseconds.
+/// A function's figures in a table, durations in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     pub count: u64,
-    /// The time of its calls; that of a call within another one of the same function is in that one's.
+    /// The total time of its calls; that of a call within another one of the same function is contained in the outer
+    /// one's.
     pub total: u64,
     pub self_time: u64,
     pub min: u64,
@@ -29,7 +30,7 @@ struct Call {
     ended: bool,
 }
 
-/// The figures of all functions that had a call which ended, by their address, from `kymo calls --format json`.
+/// The figures of all functions with an ended call, by their address, from `kymo calls --format json`.
 pub fn of(calls: &[Value]) -> BTreeMap<u64, Figures> {
     let mut by_function: BTreeMap<(u64, Option<u64>), Vec<Call>> = BTreeMap::new();
     for call in calls {

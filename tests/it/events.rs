@@ -1,5 +1,5 @@
-//! Events that a program declares itself (`kymo_event.h`): their names and fields come from the ELF file, where they take no
-//! room in memory.
+//! Events declared by a program (`kymo_event.h`): their names and fields come from the ELF file, where they use no
+//! target memory.
 
 use std::fs;
 use std::process::Command;

@@ -1,6 +1,5 @@
-//! The demonstration firmware in QEMU, seen through `kymo`: what the trace, the target's own
-//! profile table and babeltrace2 say of the same run agrees, and trigger and stopper are kept over
-//! a reboot.
+//! The demonstration firmware in QEMU, examined by `kymo`: the trace, the target's own profile table and babeltrace2
+//! agree on the same run, and trigger and stopper survive a reboot.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +17,7 @@ use serde_json::Value;
 
 use crate::ended_calls::{self, Figures};
 
-/// The running firmware, and the tool to look at it.
+/// The running firmware, and the path of `kymo`.
 struct Bench {
     kymo: PathBuf,
     elf: PathBuf,
@@ -43,7 +42,7 @@ impl Bench {
         }
     }
 
-    /// A command that asks the target.
+    /// A command for the target.
     fn ask(&self, verb: &str) -> Command {
         let mut command = Command::new(&self.kymo);
         command.env("KYMO_PATIENCE", "20");
@@ -52,7 +51,7 @@ impl Bench {
         command
     }
 
-    /// A command that looks at a file.
+    /// A command that reads a file.
     fn look(&self, verb: &str, input: &Path) -> Command {
         let mut command = Command::new(&self.kymo);
         command.args([verb, "--format", "json", "--elf"]);
@@ -74,7 +73,7 @@ impl Bench {
         }
     }
 
-    /// Gets the trace into a new directory.
+    /// Fetches the trace into a new directory.
     fn trace(&self, name: &str, options: &[&str]) -> PathBuf {
         let trace = self.folder.join(name);
         let mut command = self.ask("trace");
@@ -83,7 +82,7 @@ impl Bench {
     }
 }
 
-/// What `kymo record` says of a recording that it made until a limit, which stands in `options`.
+/// The report of `kymo record` on a recording with a limit, which is in `options`.
 fn record(bench: &Bench, name: &str, options: &[&str]) -> (PathBuf, Value) {
     let trace = bench.folder.join(name);
     let mut command = bench.ask("record");
@@ -92,7 +91,7 @@ fn record(bench: &Bench, name: &str, options: &[&str]) -> (PathBuf, Value) {
     (trace, summary)
 }
 
-/// How many events babeltrace2 finds in a trace, without a word of complaint.
+/// The number of events that babeltrace2 finds in a trace, without warnings.
 fn events_elsewhere(trace: &Path) -> u64 {
     let other = Command::new("babeltrace2").arg(trace).output().unwrap();
     let complaints = String::from_utf8_lossy(&other.stderr);
@@ -109,7 +108,7 @@ fn events_elsewhere(trace: &Path) -> u64 {
     lines as u64
 }
 
-/// One JSON value a line.
+/// One JSON value per line.
 fn lines(command: &mut Command) -> Vec<Value> {
     let text = run::output(command).unwrap();
     text.lines()
@@ -117,7 +116,7 @@ fn lines(command: &mut Command) -> Vec<Value> {
         .collect()
 }
 
-/// A profile's figures by the function's address. Interrupts have none; the target's table is of functions only.
+/// Profile figures by function address. Interrupts have none; the target's table has only functions.
 fn profile(lines: &[Value]) -> BTreeMap<u64, Figures> {
     let row = |line: &Value| {
         let number = |name: &str| line[name].as_u64().unwrap_or_default();
@@ -133,7 +132,7 @@ fn profile(lines: &[Value]) -> BTreeMap<u64, Figures> {
     lines.iter().filter_map(row).collect()
 }
 
-/// The averages by the function's address, of those functions that have one.
+/// Averages by function address, for functions that have one.
 fn averages(lines: &[Value]) -> BTreeMap<u64, u64> {
     let row = |line: &Value| Some((line["address"].as_u64()?, line["avg_ns"].as_u64()?));
     lines.iter().filter_map(row).collect()
@@ -307,7 +306,7 @@ fn a_host_that_is_killed_costs_what_found_no_room_and_that_is_counted() {
     assert_eq!(info["events"], events_elsewhere(&second));
 }
 
-/// Waits for a condition, however slow the machine is.
+/// Waits for a condition, on a machine of any speed.
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(1800);
     while !condition() {

@@ -1,5 +1,5 @@
-//! Programs for other processors, recorded under QEMU: any byte order, any word size. `kymo` on this
-//! machine and babeltrace2 find every call in the order that the program's source says.
+//! Programs for other processors, recorded under QEMU, in any byte order and word size. `kymo` on this machine and
+//! babeltrace2 find every call in the order of the program's source.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,13 +13,13 @@ use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 use serde_json::Value;
 
-/// Another machine.
+/// Another architecture.
 struct Machine {
-    /// As Rust calls it.
+    /// The Rust target.
     target: &'static str,
     compiler: &'static str,
     qemu: &'static str,
-    /// What the identity says of it.
+    /// Its properties in the identity.
     word: u64,
     order: &'static str,
 }
@@ -51,7 +51,7 @@ const AARCH64: Machine = Machine {
 /// An entry (true) or exit, and the function's name.
 type Step = (bool, String);
 
-/// What one thread of the program does (`host/read/tests/programs/two_threads.c`).
+/// The operations of one thread of the program (`host/read/tests/programs/two_threads.c`).
 fn work() -> Vec<Step> {
     let step = |enter, name: &str| (enter, name.to_owned());
     let mut steps = vec![step(true, "work")];
@@ -68,7 +68,7 @@ fn work() -> Vec<Step> {
     steps
 }
 
-/// What the main thread does.
+/// The operations of the main thread.
 fn main_thread() -> Vec<Step> {
     let step = |enter, name: &str| (enter, name.to_owned());
     let mut steps = vec![step(true, "main")];
@@ -108,7 +108,7 @@ fn record(machine: &Machine) -> (PathBuf, PathBuf) {
     (program, raw)
 }
 
-/// What `kymo verb` says in JSON, one value a line.
+/// The output of `kymo verb` in JSON, one value per line.
 fn kymo(kymo: &Path, verb: &str, program: &Path, input: &Path) -> Vec<Value> {
     let mut command = Command::new(kymo);
     command
@@ -201,7 +201,7 @@ fn of_64_bits_and_little_endian() {
     every_call_in_its_order(&AARCH64);
 }
 
-/// Compiled with `-pg`, which calls `_mcount` behind each prologue (`device/c/wrap/pg.c`).
+/// Compiled with `-pg`, which calls `_mcount` after each prologue (`device/c/wrap/pg.c`).
 #[test]
 fn profiled_calls_of_aarch64() {
     tools::require(&[Need::Foreign, Need::Checks]).unwrap();

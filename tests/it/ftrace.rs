@@ -1,5 +1,5 @@
-//! The kernel's tracer, live: `kymo record --ftrace` in a Linux guest, what it leaves of the kernel's settings, and its
-//! files as `kymo` and trace-cmd read them.
+//! The kernel's tracer, live: `kymo record --ftrace` in a Linux guest, its effect on the kernel's settings, and its
+//! files as read by `kymo` and trace-cmd.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ use kymo_targets::run;
 use kymo_targets::tools::{self, Need};
 use serde_json::Value;
 
-/// For so long a guest may run on a machine that is very busy.
+/// Time-out of a guest on a very busy machine.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// What the guest left, and the program that reads it.
+/// Output of the guest, and the program that reads it.
 struct Guest {
     out: PathBuf,
     kymo: PathBuf,
@@ -27,7 +27,7 @@ impl Guest {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Fails unless a recording ended so, and left the settings as they were.
+    /// Fails unless a recording ended with this code and messages, and restored the settings.
     fn check(&self, name: &str, code: &str, words: &[&str]) {
         let said = self.text(&format!("{name}.err"));
         assert_eq!(
@@ -42,7 +42,7 @@ impl Guest {
         assert_eq!(settings, self.text("before.settings"), "{name}");
     }
 
-    /// What `kymo` prints of a recording, a JSON value a line.
+    /// Output of `kymo` for a recording, one JSON value per line.
     fn look(&self, verb: &[&str], name: &str) -> Vec<Value> {
         let mut command = Command::new(&self.kymo);
         command.args(verb).args(["--format", "json"]);
@@ -69,7 +69,7 @@ impl Guest {
     }
 }
 
-/// How often something stands in lines.
+/// Number of lines that contain a text.
 fn times(lines: &[String], what: &str) -> usize {
     lines.iter().filter(|line| line.contains(what)).count()
 }
@@ -115,7 +115,7 @@ fn a_kernel_is_recorded_and_left_as_it_was() {
     boot(&guest);
 }
 
-/// A full disk ends a recording, of which everything before is kept.
+/// A full disk ends a recording; everything recorded before is kept.
 fn full_disk(guest: &Guest) {
     let words = [
         "No space left on device",
@@ -134,7 +134,7 @@ fn full_disk(guest: &Guest) {
     assert!((1000..60_000).contains(&reads), "{reads} calls");
 }
 
-/// What can't be done is said with the next step, and changes nothing.
+/// Impossible requests are reported with the next step, and change nothing.
 fn refusals(guest: &Guest) {
     let failed = |name: &str, words: &[&str]| {
         let said = guest.text(&format!("{name}.err"));
@@ -169,7 +169,7 @@ fn refusals(guest: &Guest) {
     }
 }
 
-/// What was asked for is in the files, and nothing else, as `kymo` and trace-cmd read them.
+/// The files contain exactly what was requested, as read by `kymo` and trace-cmd.
 fn recordings(guest: &Guest) {
     guest.check(
         "command",
@@ -250,7 +250,7 @@ fn recordings(guest: &Guest) {
     assert!(opens.clone().count() > 2, "{opened:?}");
 }
 
-/// The kernel has recorded no call that is shorter.
+/// The recording has no call below the threshold.
 fn long_alone(guest: &Guest, name: &str, threshold: u64) {
     let events = guest.look(&["show", "--events"], name);
     let exits = events.iter().filter(|it| it["name"] == "funcgraph_exit");
@@ -261,7 +261,7 @@ fn long_alone(guest: &Guest, name: &str, threshold: u64) {
     }
 }
 
-/// A buffer of two pages is too small for so many calls. What was overwritten is counted, and has a place in the trace.
+/// A buffer of two pages is too small for so many calls. Overwritten events are counted, and located in the trace.
 fn losses(guest: &Guest) {
     guest.check(
         "lost",
@@ -282,7 +282,7 @@ fn losses(guest: &Guest) {
     assert!(lost > 0 && info["gaps"].as_u64().unwrap() > 0, "{info}");
 }
 
-/// However a recording ends, its file is whole.
+/// However a recording ends, its file is complete.
 fn ends(guest: &Guest) {
     guest.check(
         "stop",
@@ -317,7 +317,7 @@ fn ends(guest: &Guest) {
     );
 }
 
-/// What a killed recording left, the next one puts right.
+/// The next recording restores what a killed one left behind.
 fn kills(guest: &Guest) {
     let during = guest.text("during.settings");
     for line in ["tracing_thresh 200", "current_tracer function_graph"] {

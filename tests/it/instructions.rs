@@ -1,4 +1,4 @@
-//! Kymo's figures against every single instruction that QEMU executed in the same run.
+//! Compares Kymo's figures with every single instruction that QEMU executed in the same run.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,10 +17,10 @@ use kymo_tests::truth::log::{self, Plugin};
 use kymo_tests::truth::replay::Truth;
 use serde_json::Value;
 
-/// The function that is recorded: trigger and stopper of the firmware.
+/// The recorded function: trigger and stopper of the firmware.
 const WINDOW: &str = "program_first_round";
 
-/// What an instruction takes with `-icount shift=6`.
+/// Nanoseconds per instruction with `-icount shift=6`.
 const INSTRUCTION_NS: u64 = 64;
 
 /// One run of the firmware, logged and traced.
@@ -62,7 +62,7 @@ impl Run {
         }
     }
 
-    /// Asks `kymo` for JSON, one value a line.
+    /// Runs `kymo` with JSON output, one value per line.
     fn ask(&self, verb: &str, options: &[&str]) -> Vec<Value> {
         let mut command = Command::new(&self.kymo);
         command.args([verb, "--format", "json"]).args(options);
@@ -78,7 +78,7 @@ impl Run {
     }
 }
 
-/// Boots a firmware, and gives all that it executes to `count`.
+/// Boots a firmware, and passes all executed instructions to `count`.
 fn logged<T: Send + 'static>(
     elf: &Path,
     folder: &Path,
@@ -103,8 +103,8 @@ fn logged<T: Send + 'static>(
     (code, qemu, result)
 }
 
-/// The same program without hooks: what each function executes there, as far as it was not inlined.
-/// Registers and inlining differ, so this is for information only.
+/// The same program without hooks: instructions that each function executes, unless it was inlined. Registers and
+/// inlining differ, so this is for information only.
 fn uninstrumented(run: &Run) -> BTreeMap<String, u64> {
     let elf = firmware::build(Hooks::None, &BareRust::find().unwrap()).unwrap();
     let folder = run.trace.parent().unwrap();
@@ -117,14 +117,14 @@ fn uninstrumented(run: &Run) -> BTreeMap<String, u64> {
     counts
 }
 
-/// Of so many functions the compensated self times are looked at.
+/// Number of functions whose compensated self times are compared.
 const HOTTEST: usize = 30;
 
-/// So many of them at least are within 3 % of the truth, whatever bound is stated: a bound that is wide
-/// enough for all would prove nothing.
+/// Minimum number of them within 3 % of the truth, whatever uncertainty is reported: an uncertainty wide enough for all
+/// would prove nothing.
 const NEAR: usize = 20;
 
-/// The compensated self time of one function, beside what it executed.
+/// Compensated self time of one function, and its executed instructions.
 struct Compared {
     calls: u64,
     true_ns: u64,
@@ -137,7 +137,7 @@ impl Compared {
         self.self_ns.abs_diff(self.true_ns)
     }
 
-    /// By so many percent of the truth.
+    /// A time in percent of the truth.
     fn percent(&self, ns: u64) -> f64 {
         100.0 * ns as f64 / self.true_ns.max(1) as f64
     }
@@ -154,7 +154,7 @@ fn compensated_times_are_those_of_the_instructions() {
     compare(&run, &bare);
 }
 
-/// What a target measures on itself must not depend on what the compiler made of the measuring code.
+/// Measurements of a target must not depend on the compiled form of the measuring code.
 #[test]
 fn they_are_so_however_the_recorder_was_compiled() {
     let optimized = Optimized {
@@ -164,7 +164,7 @@ fn they_are_so_however_the_recorder_was_compiled() {
     compare(&Run::new(optimized, "fast-recorder"), &BTreeMap::new());
 }
 
-/// Nor on how it came to compile the program.
+/// They must not depend on the compilation of the program either.
 #[test]
 fn they_are_so_however_the_program_was_compiled() {
     let optimized = Optimized {
@@ -174,7 +174,7 @@ fn they_are_so_however_the_program_was_compiled() {
     compare(&Run::new(optimized, "other-program"), &BTreeMap::new());
 }
 
-/// Holds a run against the truth; `bare` is what is known of the program without hooks.
+/// Compares a run with the truth; `bare` is the run of the program without hooks.
 fn compare(run: &Run, bare: &BTreeMap<String, u64>) {
     let truth = &run.truth;
     println!(

@@ -1,5 +1,5 @@
-//! The hooks of `kymo_hooks.h` in one program, and what each back end makes of them: Kymo's recorder, SystemView's stream, a header
-//! of the user's own, and none.
+//! The hooks of `kymo_hooks.h` in one program, with each back end: Kymo's recorder, SystemView's stream, a header of
+//! the user, and none.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,7 @@ fn build(name: &str, options: &[&str], library: Option<&Path>) -> PathBuf {
     program
 }
 
-/// The events that `kymo` finds in a file, with all that is said of them.
+/// The events that `kymo` finds in a file, with all fields.
 fn events(file: &Path, elf: &Path) -> Vec<Value> {
     let kymo = kymo::build(Profile::Debug).unwrap();
     let mut show = Command::new(kymo);

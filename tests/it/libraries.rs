@@ -1,5 +1,5 @@
-//! A program with shared libraries, some of which are loaded one after the other at the same place: the recording says
-//! which files its functions are in, and `kymo` finds their names by itself.
+//! A program with shared libraries, some of which are loaded one after the other at the same address: the recording
+//! names the files of its functions, and `kymo` finds their names without options.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,7 @@ use kymo_targets::kymo::{self, Profile};
 use kymo_targets::{library, run};
 use serde_json::Value;
 
-/// Two libraries with functions of the same names, of which the program has one at a time, and the program.
+/// Two libraries with functions of the same names, of which the program loads one at a time, and the program.
 const FIRST: &str = "int first_work(int n);
 int plugin(int n) { return first_work(n); }
 int first_work(int n) { return n <= 1 ? 1 : n * first_work(n - 1); }\n";
@@ -47,7 +47,7 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// The files of a test, in a folder of their own.
+/// The files of a test, in a separate folder.
 struct Files(PathBuf);
 
 impl Files {
@@ -96,7 +96,7 @@ impl Files {
         self.0.join(name)
     }
 
-    /// Runs the program; in how many of 20 rounds both libraries were at one place.
+    /// Runs the program; returns the number of rounds, out of 20, in which both libraries had the same address.
     fn record(&self, arguments: &[&str]) -> (PathBuf, u32) {
         let mut program = Command::new("./program");
         program.env("KYMO_OUTPUT", "program.kymo").args(arguments);
@@ -239,7 +239,7 @@ fn separate_debug_information_is_found_by_build_id() {
     assert!(said(&report).contains(".debug"), "{}", said(&report));
 }
 
-/// The library has nothing that the C libraries have, in whatever order it is linked with them.
+/// The library defines nothing that the C libraries define, in any link order.
 #[test]
 fn the_library_takes_the_place_of_no_other() {
     const MATHS: &str = "#include <math.h>
@@ -300,7 +300,7 @@ int main(void) { printf(\"%.1f %.1f\\n\", floor(v) + ceil(v), fmod(v, 2) * sqrt(
     assert_eq!(foreign, [""; 0]);
 }
 
-/// With `kymo.specs` the recorder's hooks win, where glibc's empty ones would.
+/// With `kymo.specs` the recorder's hooks take precedence over glibc's empty ones.
 #[test]
 fn specs_link_the_hooks_however_a_program_is_built() {
     const PLUGIN: &str = "int inner(int n) { return n + 1; }

@@ -1,5 +1,5 @@
-//! The command line over real targets: emulated boards, machines with eight CPUs, programs on this
-//! machine; and rules that the sources keep.
+//! Tests of the command line on real targets: emulated boards, machines with eight CPUs, programs on this machine; and
+//! checks of rules for the sources.
 
 mod bytes;
 mod console;

@@ -1,5 +1,5 @@
-//! A board is stopped while it records, its memory saved, and read with nothing but the ELF file: what
-//! is found is what the board itself sends when it goes on.
+//! A board is stopped while it records; its memory is saved, and decoded with only the ELF file. The result must equal
+//! the data that the board itself sends when it resumes.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -18,17 +18,17 @@ use kymo_targets::tools::{self, FIRMWARE_CPU, Need};
 use kymo_targets::{library, port, run};
 use serde_json::{Value, json};
 
-/// Longer than anything takes on a slow machine.
+/// Longer than any step takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(1800);
 
-/// QEMU's monitor (QMP): one JSON value a line.
+/// QEMU's monitor (QMP): one JSON value per line.
 pub(crate) struct Monitor {
     port: u16,
     stream: Option<BufReader<TcpStream>>,
 }
 
 impl Monitor {
-    /// A monitor of a QEMU that is yet to be started, on a port of its own.
+    /// Creates a monitor for a QEMU that has not been started yet, on its own port.
     pub(crate) fn new() -> Self {
         Self {
             port: port::free().unwrap(),
@@ -36,13 +36,13 @@ impl Monitor {
         }
     }
 
-    /// The options that ask QEMU for it.
+    /// The options for QEMU that enable it.
     pub(crate) fn options(&self) -> [String; 2] {
         let place = format!("tcp:127.0.0.1:{},server=on,wait=off", self.port);
         ["-qmp".to_owned(), place]
     }
 
-    /// Has a command obeyed.
+    /// Executes a command.
     pub(crate) fn command(&mut self, command: &Value) {
         let stream = self.stream.get_or_insert_with(|| {
             let mut stream = connect(self.port);
@@ -52,7 +52,7 @@ impl Monitor {
         say(stream, command);
     }
 
-    /// Saves so much memory from this address on.
+    /// Saves this much memory from this address on.
     pub(crate) fn save(&mut self, address: u64, size: u64, file: &Path) {
         let arguments = json!({"val": address, "size": size, "filename": file});
         self.command(&json!({"execute": "pmemsave", "arguments": arguments}));
@@ -73,7 +73,7 @@ fn connect(port: u16) -> BufReader<TcpStream> {
     }
 }
 
-/// Sends a command, and waits for its answer among what else is reported.
+/// Sends a command, and waits for its answer among other messages.
 fn say(stream: &mut BufReader<TcpStream>, command: &Value) {
     writeln!(stream.get_mut(), "{command}").unwrap();
     loop {
@@ -104,7 +104,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// A command that looks at a file.
+/// A command that reads a file.
 fn look(kymo: &Path, verb: &str, elf: &Path, input: &Path) -> Command {
     let mut command = Command::new(kymo);
     command.args([verb, "--format", "json", "--elf"]);
@@ -112,7 +112,7 @@ fn look(kymo: &Path, verb: &str, elf: &Path, input: &Path) -> Command {
     command
 }
 
-/// The events of a listing by CPU: when each happened, and all that is said of it.
+/// The events of a listing by CPU: times, and all fields.
 fn events(show: &[Value], cpu: u64) -> Vec<(u64, &Value)> {
     let of_cpu = |line: &&Value| line["type"] == "event" && line["cpu"] == cpu;
     show.iter()
@@ -121,8 +121,8 @@ fn events(show: &[Value], cpu: u64) -> Vec<(u64, &Value)> {
         .collect()
 }
 
-/// Checks that what was found in memory until it was saved is what the target sent of the same time
-/// later. Returns how many events that are.
+/// Checks that the events found in memory, up to the time of saving, equal those that the target sent later for the
+/// same time. Returns their number.
 fn same(memory: &[Value], sent: &[Value], cpu: u64) -> usize {
     let (memory, sent) = (events(memory, cpu), events(sent, cpu));
     let (Some(first), Some(last)) = (sent.first(), memory.last()) else {
@@ -309,7 +309,7 @@ fn calls_that_are_open_in_duration_mode_are_read_from_memory() {
     }
 }
 
-/// The table that a board keeps itself, from its memory and from itself, while nothing is recorded.
+/// A board's profile table, from its memory and from the board itself, while nothing is recorded.
 #[test]
 fn the_table_in_memory_is_the_one_that_the_board_sends() {
     tools::require(&[Need::Firmware]).unwrap();
@@ -433,18 +433,18 @@ fn eight_cpus_that_were_stopped_are_read_from_their_memory() {
     }
 }
 
-/// A board that marks numbers in a row, and notes each once it is recorded.
+/// A board that records consecutive markers, and notes each after it is recorded.
 struct Marking {
     kymo: PathBuf,
     elf: PathBuf,
     image: PathBuf,
     monitor: Monitor,
     _qemu: Background,
-    /// Where it notes the last number of its main loop, and of its timer's handler.
+    /// Addresses of the last marker of its main loop, and of its timer's handler.
     marked: [u64; 2],
 }
 
-/// Where the board's RAM begins, and how much of it the program uses.
+/// Beginning of the board's RAM, and the size that the program uses.
 const RAM: (u64, u64) = (0x2000_0000, 16 << 10);
 
 impl Marking {
@@ -495,7 +495,7 @@ impl Marking {
         }
     }
 
-    /// Lets it run for so many microseconds, and looks at its memory. Returns how many markers are there.
+    /// Runs it for this many microseconds, and reads its memory. Returns the number of markers found.
     fn look(&mut self, microseconds: u64) -> usize {
         self.monitor.command(&json!({"execute": "cont"}));
         thread::sleep(Duration::from_micros(microseconds));
@@ -532,7 +532,7 @@ impl Marking {
         values.len()
     }
 
-    /// So many images at instants that nobody chose.
+    /// Takes this many images at arbitrary times.
     fn images(count: u32) {
         let mut board = Self::boot();
         let mut random = 2026u32;

@@ -24,7 +24,7 @@ fn now() -> f64 {
     since.unwrap().as_secs_f64()
 }
 
-/// The seconds since 1970 at which the events of a trace were, by babeltrace2.
+/// The times of a trace's events in seconds since 1970, according to babeltrace2.
 fn seconds_elsewhere(trace: &Path) -> Vec<f64> {
     let output = Command::new("babeltrace2")
         .args(["--clock-seconds"])

@@ -1,4 +1,4 @@
-//! Processes that are made and that end in unusual ways, and programs whose libraries bring a recorder of their own.
+//! Processes that are created and that end in unusual ways, and programs whose libraries contain another recorder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,7 +9,8 @@ use kymo_targets::kymo::{self, Profile};
 use kymo_targets::{library, run};
 use serde_json::Value;
 
-/// Makes a child by the system call or the library function `clone`, of which the C library does not tell, or by `fork`.
+/// Makes a child by the system call or the library function `clone`, of which the C library sends no notification, or
+/// by `fork`.
 const CLONES: &str = r#"
 #define _GNU_SOURCE
 #include <sched.h>
@@ -56,7 +57,7 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// A program and a plug-in with a function of its own, which records a marker if it can.
+/// A program and a plug-in with a function of its own, which records a marker if possible.
 const LOADS: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -123,7 +124,7 @@ fn kymo(arguments: &[&str], path: &Path) -> String {
     run::output(kymo.args(arguments).arg(path)).unwrap()
 }
 
-/// How often each function was called, of each recording of a run; smaller tables first.
+/// Call counts by function, for each recording of a run; smaller tables first.
 fn calls(folder: &Path) -> Vec<BTreeMap<String, u64>> {
     let files = fs::read_dir(folder.join("recordings")).unwrap();
     let tables = files.map(|file| {
@@ -267,8 +268,8 @@ fn a_library_with_a_recorder_of_its_own_uses_that_of_the_program() {
     );
 }
 
-/// The answer of `kymo info` to a program: its hooks by name with how many functions call each and what answers, and the
-/// next step.
+/// The result of `kymo info` for a program: its hooks by name with the number of functions that call each and the
+/// definition that handles it, and the next step.
 fn info(program: &Path) -> (BTreeMap<String, (u64, String)>, String) {
     let text = kymo(&["info", "--format", "json"], program);
     let info: Value = serde_json::from_str(&text).unwrap();
@@ -337,7 +338,7 @@ int main(int n, char **v) { (void)v; return a(n) == 0; }\n";
     assert!(text.contains("Kymo's recorder, in the file"), "{text}");
 }
 
-/// A program may lose the right to open its recording again, or the sight of it.
+/// A program may lose the permission to reopen its recording, or the path to it.
 #[test]
 fn a_program_that_gives_up_its_rights_completes_its_recording() {
     const PROGRAM: &str = r#"
@@ -371,7 +372,7 @@ int main(void) { return setgid(65534) || setuid(65534) || work(1) == 0; }
     }
 }
 
-/// A thread that ends in the middle of its calls takes no time in them after that, while one that waits does.
+/// A thread that ends during its calls takes no more time in them, while a waiting one does.
 #[test]
 fn calls_of_threads_that_ended_take_no_time_after_that() {
     const PROGRAM: &str = r#"

@@ -1,4 +1,4 @@
-//! A board that sends its items as RTEMS's stream of records: what `kymo` and RTEMS's own client read there.
+//! A board that sends its items as RTEMS's record stream, as read by `kymo` and RTEMS's own client.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,13 +15,13 @@ use kymo_targets::tools::{self, FIRMWARE_CPU, Need};
 use kymo_targets::{library, port};
 use serde_json::Value;
 
-/// How long a slow machine may take.
+/// Time-out on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// So much of a stream that has no end is looked at.
+/// Number of bytes examined of an endless stream.
 const BYTES: usize = 100_000;
 
-/// RTEMS's client, in the way that its documentation calls it.
+/// RTEMS's client, as its documentation calls it.
 const CLIENT: &str = "rtems-record-lttng";
 
 fn build(folder: &Path, options: &[&str]) -> PathBuf {
@@ -57,7 +57,7 @@ fn board(elf: &Path, serial: &str) -> Command {
     qemu
 }
 
-/// The data of USER_3, which counts, and how often the thread was switched to.
+/// The data of USER_3, which counts, and the number of switches to the thread.
 fn counted(input: &Path) -> (Vec<u64>, usize) {
     let mut show = Command::new(kymo::build(Profile::Debug).unwrap());
     show.args(["show", "--events", "--format", "json"]);
@@ -80,7 +80,7 @@ fn counted(input: &Path) -> (Vec<u64>, usize) {
     (data.collect(), switches.count())
 }
 
-/// What RTEMS's client makes of it, if it is installed: the data of USER_3.
+/// The data of USER_3 according to RTEMS's client, if it is installed.
 fn by_the_client(folder: &Path, options: &[&str]) -> Option<Vec<u64>> {
     if !run::succeeds(Command::new(CLIENT).arg("-h").stdout(Stdio::null())) {
         return None;

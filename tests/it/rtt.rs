@@ -1,4 +1,4 @@
-//! A target whose link is RTT (`kymo_rtt.h`), behind a debug probe that serves its channel on a TCP port: `rtt:HOST:PORT`.
+//! A target whose link is RTT (`kymo_rtt.h`), through a debug probe's TCP server: `rtt:HOST:PORT`.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

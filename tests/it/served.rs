@@ -1,4 +1,4 @@
-//! Programs on Linux that are reached over a socket of their own (`KYMO_SOCKET`), though they do nothing for it.
+//! Programs on Linux with a socket (`KYMO_SOCKET`), which need no code for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use kymo_targets::kymo::{self, Profile};
 use kymo_targets::{library, run};
 use serde_json::Value;
 
-/// Does what it is told by single letters: works, or makes a child that works for ever.
+/// Executes commands of one letter: works, or makes a child that works endlessly.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <unistd.h>
@@ -31,7 +31,7 @@ int main(void) {
 }
 "#;
 
-/// Longer than anything takes on a slow machine.
+/// Longer than any step takes on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn until(what: &str, mut is_done: impl FnMut() -> bool) {

@@ -1,4 +1,4 @@
-//! The recorder does not grow unnoticed. (`cargo xtask bench recorder` weighs it on every processor.)
+//! Limits for the recorder's size. (`cargo xtask bench recorder` measures it on every processor.)
 
 use kymo_targets::tools::{self, Need};
 use xtask::bench::machine::MACHINES;

@@ -1,5 +1,4 @@
-//! How often the hooks have to leave the straight path on a real program: less than once in a
-//! hundred events.
+//! How often the hooks leave the fast path on a real program: less than once per hundred events.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,11 +10,11 @@ use kymo_targets::run;
 use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 
-/// Where hooks begin, and where they leave the straight path.
+/// Addresses at which hooks begin, and at which they leave the fast path.
 const HOOKS: [&str; 2] = ["__cyg_profile_func_enter", "__cyg_profile_func_exit"];
 const SLOW: [&str; 2] = ["slow_enter", "slow_exit"];
 
-/// Where the program begins in earnest: before that the recorder measures what its hooks take, on either path.
+/// The actual start of the program: before it the recorder measures its hooks, on either path.
 const BEGIN: &str = "program_first_round";
 
 #[test]

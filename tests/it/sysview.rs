@@ -1,5 +1,5 @@
-//! Targets that send SystemView's stream with `libkymo_sysview.a`: on a serial line, as a recorder over TCP, and into RTT's ring
-//! in memory. What comes is read event by event by a decoder of this test's own, and by `kymo`.
+//! Targets that send SystemView's stream with `libkymo_sysview.a`: on a serial line, as a recorder over TCP, and into
+//! an RTT ring in memory. Both an independent decoder and `kymo` read every event.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -22,10 +22,10 @@ mod decode;
 use decode::Field::{Number, Text};
 use decode::{Decoded, Field};
 
-/// How long a slow machine may take.
+/// Time-out on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Where the board's RAM begins, and how much of it the program uses.
+/// Beginning of the board's RAM, and the size that the program uses.
 const RAM: (u64, u64) = (0x2000_0000, 0x4000);
 
 /// An empty folder, the command line, and the program compiled with these options.
@@ -68,7 +68,7 @@ fn board(elf: &Path, serial: &str, options: &[String]) -> Command {
     qemu
 }
 
-/// The address of a symbol, and the end of what it names.
+/// The address range of a symbol.
 fn symbol(elf: &Path, name: &str) -> Range<u64> {
     let listing = run::output(Command::new("arm-none-eabi-nm").arg("-S").arg(elf)).unwrap();
     let found = listing.lines().find_map(|line| {
@@ -83,7 +83,7 @@ fn symbol(elf: &Path, name: &str) -> Range<u64> {
     at..at + size
 }
 
-/// The stream in a file that `kymo record` wrote: behind its lines of text.
+/// The stream in a file that `kymo record` wrote: after its lines of text.
 fn stream_of(file: &Path) -> Vec<u8> {
     let bytes = fs::read(file).unwrap();
     let mut rest = &bytes[..];
@@ -97,7 +97,7 @@ fn stream_of(file: &Path) -> Vec<u8> {
     rest.to_vec()
 }
 
-/// What the program says, in order: id, fields, ticks since the packet before.
+/// The program's expected packets, in order: id, fields, ticks since the packet before.
 fn expected(elf: &Path) -> Vec<Decoded> {
     let id = |address: u64| Number(((address - RAM.0) >> 2) as u32);
     let object = |name: &str| symbol(elf, name).start;
@@ -188,7 +188,7 @@ fn expected(elf: &Path) -> Vec<Decoded> {
     all
 }
 
-/// Compares a stream with what the program says, whose call sites are replaced by 0 if they lie in the functions that call.
+/// Compares a stream with the expected packets; call sites are replaced by 0 if they are in the calling functions.
 fn compare(elf: &Path, stream: &[u8]) -> Vec<Decoded> {
     let mut packets = decode::all(stream);
     let expected = expected(elf);
@@ -220,7 +220,7 @@ fn compare(elf: &Path, stream: &[u8]) -> Vec<Decoded> {
     packets
 }
 
-/// What `kymo` makes of an input.
+/// The output of `kymo` for an input.
 fn lines(kymo: &Path, words: &[&str], input: &Path) -> Vec<Value> {
     let mut command = Command::new(kymo);
     let text = run::output(command.args(words).arg(input)).unwrap();
@@ -228,7 +228,7 @@ fn lines(kymo: &Path, words: &[&str], input: &Path) -> Vec<Value> {
     lines.collect()
 }
 
-/// Reads the input with `kymo`, and compares that with what the program says.
+/// Reads the input with `kymo`, and compares the result with the program's packets.
 fn read(kymo: &Path, elf: &Path, input: &Path, packets: &[Decoded]) {
     let elf_option = elf.to_str().unwrap();
     let shown = lines(

@@ -1,4 +1,5 @@
-//! Targets whose links are transports of `kymo_transport.h`: hosts that come, go away in the middle, and come again.
+//! Targets that use the transports of `kymo_transport.h`, with hosts that connect, disconnect in the middle, and
+//! reconnect.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -97,7 +98,7 @@ fn dumps_are_whole_whatever_carries_them() {
     }
 }
 
-/// A second client is answered when the first one has gone, and hears nothing that was meant for that.
+/// A second client is answered after the first one has disconnected, and receives nothing meant for that one.
 #[test]
 fn two_clients_of_one_server() {
     let folder = run::target_dir().join("transports-clients-test");
@@ -128,7 +129,7 @@ fn two_clients_of_one_server() {
     answered(&second);
 }
 
-/// A board whose link lies in memory that QEMU shares.
+/// A board whose link is in memory shared by QEMU.
 #[test]
 fn a_guest_is_read_through_memory_that_it_shares() {
     tools::require(&[Need::Firmware]).unwrap();
@@ -219,15 +220,15 @@ fn a_guest_is_read_through_memory_that_it_shares() {
     }
 }
 
-/// The rings of the second channel of RTT's control block, at the beginning of shared memory of a guest of 32 bits.
+/// Rings of the second channel of RTT's control block, at the beginning of a 32-bit guest's shared memory.
 struct Rings {
     file: fs::File,
 }
 
 impl Rings {
-    /// Where the channels' structures are: behind the text and two counts.
+    /// Offset of the channels' structures: after the text and two counts.
     const CHANNELS: u64 = 24;
-    /// Bytes of one.
+    /// Size of one structure in bytes.
     const BYTES: u64 = 24;
 
     fn open(ram: &Path) -> Self {
@@ -243,13 +244,13 @@ impl Rings {
         u32::from_le_bytes(bytes)
     }
 
-    /// Where the writer and the reader of the ring to the host are.
+    /// Writer and reader index of the ring to the host.
     fn up(&self) -> (u32, u32) {
         let channel = Self::CHANNELS + Self::BYTES;
         (self.number(channel + 12), self.number(channel + 16))
     }
 
-    /// Sends to the guest, which has read all that was sent before.
+    /// Sends to the guest, which has read everything sent before.
     fn say(&mut self, bytes: &[u8]) {
         let channel = Self::CHANNELS + Self::BYTES * u64::from(self.number(16) + 1);
         let memory = u64::from(self.number(channel + 4)) - 0x2100_0000;
@@ -266,7 +267,7 @@ impl Rings {
             .unwrap();
     }
 
-    /// Waits until the guest finds no room for what it sends.
+    /// Waits until the guest has no room left for its output.
     fn fill(&self) {
         let size = self.number(Self::CHANNELS + Self::BYTES + 8);
         let begun = std::time::Instant::now();

@@ -1,10 +1,9 @@
-//! Kymo's traces against an independent record of the same run, call for call and in order.
+//! Compares Kymo's traces with an independent record of the same run, call by call and in order.
 //!
-//! The demonstration program is built with a second recorder (`demos/naive`) that writes down every
-//! entry and every exit before Kymo's hooks see it. Both records must tell the same: every call of
-//! every thread and of every interrupt handler, in its order, attributed to the right context; and
-//! where `longjmp` left functions without an exit, Kymo's repairs must be exactly the calls that
-//! are open in the naive record.
+//!  The demonstration program is built with a second recorder (`demos/naive`), which logs every entry and every exit
+//! before Kymo's hooks run. Both records must agree: every call of every thread and of every interrupt handler, in its
+//! order, in the right context; and where `longjmp` skipped exits, Kymo's repairs must be exactly the calls that are
+//! open in the naive record.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,31 +19,31 @@ use kymo_targets::rust::BareRust;
 use kymo_targets::tools::{self, Need};
 use serde_json::Value;
 
-/// What the issue asks for: a window of at least so many calls.
+/// Required by the issue: a window of at least this many calls.
 const LEAST_CALLS: usize = 10_000;
 
-/// Something that both records tell, with the context that it happened in.
+/// An event of either record, with its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Entry {
     what: What,
-    /// The thread that ran, or that was interrupted; of a switch, the thread in question.
+    /// The thread that ran, or that was interrupted; for a switch, the thread concerned.
     thread: u64,
     /// The interrupt (exception, signal) whose handler ran; 0: none.
     interrupt: u64,
 }
 
-/// Functions are given by their addresses.
+/// Functions are identified by their addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
     Enter(u64),
     Exit(u64),
     SwitchedOut,
     SwitchedIn,
-    /// Naive log only: a handler began when its thread had written so many entries.
+    /// Naive log only: a handler began after its thread had written this many entries.
     Interrupt(u64),
 }
 
-/// Reads a log of the naive recorder: 16 bytes an entry, as `naive.h` has it.
+/// Reads a log of the naive recorder: 16 bytes per entry, as defined in `naive.h`.
 fn naive_log(path: &Path) -> Vec<Entry> {
     let bytes = fs::read(path).unwrap();
     assert_eq!(bytes.len() % 16, 0, "{} is cut", path.display());
@@ -62,17 +61,16 @@ fn naive_log(path: &Path) -> Vec<Entry> {
     bytes.chunks_exact(16).map(entry).collect()
 }
 
-/// What Kymo tells of an input: what happened, and the calls that it closed as skipped by
-/// `longjmp`, each with its thread.
+/// Kymo's reading of an input: the events, and the calls that it closed as skipped by `longjmp`, each with its thread.
 #[derive(Default)]
 struct Told {
     entries: Vec<Entry>,
     unwound: Vec<(u64, u64)>,
-    /// For each handler its thread, and how many entries that had by then.
+    /// For each handler its thread, and the number of entries of that thread before it.
     interruptions: Vec<(u64, u64)>,
 }
 
-/// Asks `kymo show`, whose JSON is what other programs would use.
+/// Runs `kymo show`, whose JSON is what other programs would use.
 fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
     let info = run::output(
         Command::new(kymo)
@@ -143,8 +141,8 @@ fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
     told
 }
 
-/// The calls that an exit of a function further out leaves open: those are what `longjmp` skipped.
-/// An exit without an entry belongs to a call that began before the record, and skips nothing.
+/// The calls left open by an exit of an outer function: those are the ones that `longjmp` skipped. An exit without an
+/// entry belongs to a call that began before the record, and skips nothing.
 fn unwound<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u64> {
     let mut stack = Vec::new();
     let mut skipped = Vec::new();
@@ -168,7 +166,7 @@ fn enters(entries: &[Entry]) -> usize {
     entries.iter().filter(is_enter).count()
 }
 
-/// Fails at the first place where two records differ, and shows what stands around it.
+/// Fails at the first difference between two records, and shows the entries around it.
 #[track_caller]
 fn assert_same<T: PartialEq + Debug>(what: &str, naive: &[T], kymo: &[T]) {
     if let Some(at) = naive.iter().zip(kymo).position(|(a, b)| a != b) {
@@ -192,7 +190,7 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Entries by thread, those of handlers apart from the thread's own.
+/// Entries by thread; those of handlers are separate from the thread's own.
 fn by_context(entries: &[Entry]) -> BTreeMap<(u64, bool), Vec<Entry>> {
     let mut contexts: BTreeMap<_, Vec<Entry>> = BTreeMap::new();
     for entry in entries {
@@ -284,8 +282,8 @@ fn functions(elf: &Path) -> BTreeMap<String, u64> {
     text.lines().filter_map(symbol).collect()
 }
 
-/// What the naive log of the firmware means, in Kymo's words: addresses without the Thumb bit, and
-/// the functions of the scheduler that are promoted as the events that they stand for.
+/// The naive log of the firmware in Kymo's terms: addresses without the Thumb bit, and the scheduler's promoted
+/// functions as the events that they represent.
 fn promoted(log: &[Entry], functions: &BTreeMap<String, u64>) -> Vec<Entry> {
     let out = functions["scheduler_switched_out"];
     let r#in = functions["scheduler_switched_in"];

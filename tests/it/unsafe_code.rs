@@ -1,12 +1,12 @@
-//! Where `unsafe` may stand (CONTRIBUTING.md says why), and that each use of it says why it is sound.
-//! Clippy sees to the latter too, where it looks: `undocumented_unsafe_blocks` is denied.
+//! Checks that `unsafe` occurs only in the permitted folders (CONTRIBUTING.md explains them), and that each use has a
+//! justification. Clippy checks the latter too, where it looks: `undocumented_unsafe_blocks` is denied.
 
 use std::process::Command;
 
 use kymo_targets::run;
 
-/// The recorder, what differs by processor or operating system, the interfaces, memory maps; programs for bare metal; and
-/// tests of the recorder, who play its drivers.
+/// The recorder, code specific to processors or operating systems, the interfaces, memory maps; programs for bare
+/// metal; and tests of the recorder that act as its drivers.
 const ALLOWED: [&str; 12] = [
     "device/recorder/src/",
     "device/arch/",
@@ -22,10 +22,10 @@ const ALLOWED: [&str; 12] = [
     "host/read/src/bytes.rs",
 ];
 
-/// How many lines above a use its reason may begin.
+/// How many lines before a use its justification may begin.
 const ABOVE: usize = 14;
 
-/// The code of a line, without comments and texts.
+/// The code of a line, without comments and strings.
 fn code(line: &str) -> String {
     let line = line.split("//").next().unwrap_or("");
     let code = line.split('"').step_by(2);
@@ -38,8 +38,8 @@ fn is_unsafe(code: &str) -> bool {
     code.split(|c| !name(c)).any(|word| word == "unsafe") && !code.contains("#[unsafe(")
 }
 
-/// Whether the keyword is that of a function or of a function's type: what callers promise is in its
-/// documentation, or its trait's.
+/// Whether the keyword belongs to a function or a function type: its documentation, or its trait's, states the
+/// obligations of callers.
 fn is_function(code: &str) -> bool {
     let after = code.split("unsafe").nth(1).unwrap_or("");
     let mut words = after

@@ -11,7 +11,7 @@ use kymo_targets::run::{self, Background};
 use kymo_targets::rust::BareRust;
 use serde_json::Value;
 
-/// The options of its Kconfig file that are numbers, as they are by default.
+/// Numeric options of its Kconfig file, with their defaults.
 const NUMBERS: [&str; 12] = [
     "KYMO=1",
     "KYMO_PACKETS=16",
@@ -79,10 +79,11 @@ fn the_module_compiles_with_each_of_its_clocks() {
     }
 }
 
-/// Builds the sample with a Zephyr of the user's, and follows it in QEMU.
+/// Builds the sample with a user's Zephyr, and records it in QEMU.
 ///
-/// Zephyr is in none of the registries that a test machine reaches: `ZEPHYR_BASE` says where one is, as for `west build`, and
-/// `KYMO_ZEPHYR_MODULES` (paths with `;`) which of its modules the board needs (cmsis) outside a workspace of west.
+///  Zephyr is in none of the registries that a test machine reaches: `ZEPHYR_BASE` is its path, as for `west build`,
+/// and `KYMO_ZEPHYR_MODULES` (paths separated by `;`) lists the modules that the board needs (cmsis) outside a west
+/// workspace.
 #[test]
 fn the_sample_records_threads_interrupts_and_functions() {
     let Some(base) = env::var_os("ZEPHYR_BASE") else {

@@ -1,4 +1,4 @@
-//! Trigger and stopper that act for one caller only, the n-th time, so often.
+//! Conditions of trigger and stopper: one caller only, the n-th call, a maximum number of times.
 
 use std::fs;
 
@@ -33,7 +33,7 @@ impl Board {
         );
     }
 
-    /// What `kymo trace --list` says.
+    /// The output of `kymo trace --list`.
     fn list(&self) -> String {
         run::output(
             self.command("trace")

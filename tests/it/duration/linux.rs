@@ -1,5 +1,5 @@
-//! Duration mode of programs on this machine. Calls that are to be recorded sleep for longer than the threshold, for no
-//! machine is so quick that they do not; which others a busy machine makes as long is not asked.
+//! Duration mode of programs on this machine. Calls that must be recorded sleep for longer than the threshold, which no
+//! machine shortens; the tests ignore other calls that a busy machine makes as long.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ int main(int count, char **arguments) {
 }
 "#;
 
-/// A program whose exception leaves a function.
+/// A program in which an exception unwinds a function.
 const THROWS: &str = r#"
 #include <time.h>
 #define N __attribute__((noinline))
@@ -61,7 +61,7 @@ N void after() { timespec time = {0, 60000000}; nanosleep(&time, 0); }
 int main() { try { caller(); } catch (int) {} after(); return 0; }
 "#;
 
-/// Calls a function for each byte that it gets, and gives it back then.
+/// Calls a function for each byte that it receives, and then sends the byte back.
 const SERVES: &str = r#"
 #include <unistd.h>
 __attribute__((noinline)) void small(void) { __asm__ volatile("" ::: "memory"); }
@@ -72,7 +72,7 @@ int main() {
 }
 "#;
 
-/// A program whose functions a host chooses. Each byte is answered by a round of calls in a thread of its own.
+/// A program in which a host selects functions. Each byte is answered by a round of calls in a separate thread.
 const CHOSEN: &str = r#"
 #include <pthread.h>
 #include <unistd.h>
@@ -162,7 +162,7 @@ fn called<'a>(calls: &'a [Call], function: &'a str) -> impl Iterator<Item = &'a 
     calls.iter().filter(move |call| call.function == function)
 }
 
-/// The calls of a run, without those of `small`, with how they ended, in the order of their names.
+/// The calls of a run without those of `small`, and how they ended, sorted by name.
 fn long_calls(recording: &Path) -> Vec<(String, String)> {
     let calls = calls(recording).into_iter();
     let calls = calls.filter(|call| call.function != "small");
@@ -291,7 +291,7 @@ fn a_fork_records_with_the_same_threshold() {
     assert_eq!(long_calls(child), expected(&[("large", "returned")]));
 }
 
-/// A program that reads bytes, calls its functions for each, and writes it back; it ends with this.
+/// A program that reads bytes, calls its functions for each, and writes it back. Dropping this ends it.
 struct Served {
     folder: PathBuf,
     program: Child,
@@ -322,14 +322,14 @@ impl Served {
         served
     }
 
-    /// Lets it call its functions so many times.
+    /// Makes it call its functions this many times.
     fn call(&mut self, times: usize) {
         let mut bytes = vec![b'x'; times];
         self.input.write_all(&bytes).unwrap();
         self.output.read_exact(&mut bytes).unwrap();
     }
 
-    /// `kymo` with these words, of this program.
+    /// `kymo` with these arguments, on this program.
     fn ask(&self, words: &[&str]) -> Command {
         let socket = self.folder.join("socket");
         let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
@@ -339,7 +339,7 @@ impl Served {
         kymo
     }
 
-    /// The calls that it holds.
+    /// The calls in its recording.
     fn calls(&self) -> Vec<Call> {
         let mut kymo = self.ask(&["calls", "--format", "json"]);
         calls_of(kymo.arg("--elf").arg(self.folder.join("program")))

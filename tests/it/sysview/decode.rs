@@ -1,6 +1,6 @@
-//! A decoder of SystemView's stream by its byte rules alone, which shares nothing with Kymo's.
+//! Decoder of SystemView's stream from its encoding rules only, independent of Kymo's.
 
-/// What stands in a packet.
+/// Content of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     /// LEB128.
@@ -45,7 +45,7 @@ const SHORT: [(&str, &str); 24] = [
     ("data_sample", "nn"),
 ];
 
-/// The same of those with a length, which have numbers behind what is told here.
+/// The same for packets with a length, which have further numbers after the listed fields.
 const LONG: [(u32, &str, &str); 6] = [
     (24, "init", ""),
     (25, "name_resource", "nt"),
@@ -55,7 +55,7 @@ const LONG: [(u32, &str, &str); 6] = [
     (29, "task_terminate", ""),
 ];
 
-/// What `kymo` calls a packet; empty for those whose names are the program's, or depend on what they hold.
+/// `kymo`'s name for a packet; empty for packets named by the program or by their content.
 pub(super) fn name(packet: &Decoded) -> &'static str {
     let short = SHORT.get(packet.id as usize).map(|it| it.0);
     let long = LONG.iter().find(|it| it.0 == packet.id).map(|it| it.1);

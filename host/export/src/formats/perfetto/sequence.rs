@@ -1,13 +1,12 @@
-//! Packet sequences: writers of packets in a Perfetto trace, and the state that they need not repeat.
+//! Packet sequences: writers of packets in a Perfetto trace, with state that packets need not repeat.
 //!
-//! Perfetto's state is kept by sequence: which names have numbers, when the packet before was, to
-//! which track an event belongs if it doesn't say. Every track of ours writes a sequence of its
-//! own, so that an event needs to say none of that: the begin of a call takes some 15 bytes.
+//!  Perfetto keeps state per sequence: interned names, the time of the packet before, and the default track of events.
+//! Every track here writes its own sequence, so that an event needs none of these: the begin of a call takes some 15
+//! bytes.
 //!
-//! Times are distances from the packet before (an incremental clock, which every sequence has for
-//! itself). That clock is set by a snapshot, always to the origin of the trace, also where a
-//! sequence starts anew after a loss: `trace_processor` demands that the clock which it shows, and
-//! to which a snapshot ties ours, never goes back from one snapshot to the next.
+//!  Times are distances from the packet before (an incremental clock, local to each sequence). A snapshot sets that
+//! clock, always to the origin of the trace, even when a sequence restarts after a loss: `trace_processor` requires
+//! that the displayed clock, to which a snapshot relates ours, never goes back from one snapshot to the next.
 
 use kymo_event::Time;
 
@@ -15,20 +14,20 @@ use super::fields::*;
 use super::wire::{Chunk, Message, Packets, Word};
 use crate::names::{NameId, Names};
 
-/// Packets on their way to the file, and the scale of time on which they stand.
+/// Buffered packets, and the time scale of the file.
 pub(super) struct Output {
-    /// Whole packets, not yet written.
+    /// Complete packets that have not been written yet.
     pub packets: Packets,
-    /// What is added to every time: Perfetto has none below 0.
+    /// Offset added to every time: Perfetto has no negative times.
     pub shift: u64,
     /// The first time of the trace, shifted.
     origin: u64,
-    /// How many things were put later than they were recorded.
+    /// Number of elements that were put later than recorded.
     pub held: u64,
 }
 
 impl Output {
-    /// For a trace that begins at this time.
+    /// Creates the output of a trace that begins at this time.
     pub fn new(first: Time) -> Self {
         let shift = if first.0 < 0 {
             first.0.unsigned_abs()
@@ -43,7 +42,7 @@ impl Output {
         }
     }
 
-    /// A time on the scale of the file: nanoseconds from 0, as far as Perfetto can count.
+    /// Converts a time to the scale of the file: nanoseconds from 0, within Perfetto's range.
     #[inline]
     fn scale(&self, time: Time) -> u64 {
         let shifted = time.0.saturating_add_unsigned(self.shift);
@@ -51,34 +50,33 @@ impl Output {
     }
 }
 
-/// One writer of packets, with the track to which its events belong.
+/// A packet sequence, with the track of its events.
 pub(super) struct Sequence {
     /// Its number, and that of its track.
     id: u32,
     /// Whether a packet has been written.
     begun: bool,
-    /// Why something is missing before the next packet; 0 if nothing is.
+    /// The reason of a loss before the next packet; 0 if nothing is lost.
     loss: u64,
     /// The time of the last packet, on the scale of the file.
     last: u64,
-    /// The time from which the next packet counts: that of the last one, or the origin where the
-    /// clock was set anew.
+    /// The time to which the next packet is relative: that of the last one, or the origin if the clock was set again.
     reference: u64,
-    /// Whether the state that packets rely on has been given.
+    /// Whether the state that packets depend on has been written.
     ready: bool,
-    /// Which names have been given, by [`NameId`].
+    /// Which names have been written, by [`NameId`].
     interned: Vec<bool>,
-    /// What every plain packet begins with, up to the time: tag, length and sequence.
+    /// Beginning of every plain packet, up to the time: tag, length and sequence.
     head: Option<Word>,
 }
 
-/// The tag and the length of a packet, which its length does not count.
+/// Bytes of a packet's tag and length, which the length does not include.
 const OUTER: usize = 2;
 
-/// What plain packets of a sequence begin with.
+/// Beginning of a sequence's plain packets.
 fn head(id: u32) -> Option<Word> {
     let head = Chunk::of(|file| {
-        // Its length is put in later.
+        // The length is inserted later.
         file.message(trace::PACKET, |_| {});
         file.number(trace_packet::TRUSTED_PACKET_SEQUENCE_ID, id.into())
             .tag_of_number(trace_packet::TIMESTAMP);
@@ -86,7 +84,7 @@ fn head(id: u32) -> Option<Word> {
     head?.word()
 }
 
-/// An event that needs no more than a type and a name, as it stands in every packet.
+/// An event with only a type and a name, as it is encoded in every packet.
 pub(super) fn plain_event(kind: u64, name: Option<(NameId, bool)>) -> Option<Chunk> {
     Chunk::of(|packet| {
         packet.message(trace_packet::TRACK_EVENT, |event| {
@@ -102,7 +100,7 @@ pub(super) fn plain_event(kind: u64, name: Option<(NameId, bool)>) -> Option<Chu
 }
 
 impl Sequence {
-    /// A sequence of this number, which no other has; not 0.
+    /// Creates a sequence with this unique number, which is not 0.
     pub fn new(id: u32) -> Self {
         Self {
             id,
@@ -121,14 +119,14 @@ impl Sequence {
         u64::from(self.id)
     }
 
-    /// Marks that something is missing before the next packet. `reason` is one of the bits of
-    /// `DataLossReason`. A reader forgets its state over a loss, so it is given anew.
+    /// Marks a loss before the next packet. `reason` is one of the bits of `DataLossReason`. A reader discards its
+    /// state at a loss, so the state is written again.
     pub fn lose(&mut self, reason: u64) {
         self.loss |= trace_packet::DATA_LOSS_PRESENT | reason;
         self.ready = false;
     }
 
-    /// Describes the track. `write` gives all but its number.
+    /// Describes the track. `write` adds all fields but its number.
     pub fn describe(&mut self, output: &mut Output, write: impl FnOnce(&mut Message<'_>)) {
         let uuid = self.track();
         self.packet(output, |packet| {
@@ -139,12 +137,12 @@ impl Sequence {
         });
     }
 
-    /// A packet at a time with such an event, if it needs no more than that: the name has been given (if it has
-    /// one), and time goes on. Else nothing is written.
+    /// Writes a packet with such an event at a time, if that suffices: the name, if any, has been written, and time
+    /// does not go back. Otherwise writes nothing.
     ///
-    /// It does not set `SEQ_NEEDS_INCREMENTAL_STATE`, which would be a seventh of the bytes. A reader uses that flag
-    /// only to skip packets whose state it has missed. In a file no state is missed: after a loss it is given
-    /// again before the next packet.
+    ///  It does not set `SEQ_NEEDS_INCREMENTAL_STATE`, which would be a seventh of the bytes. A reader uses that flag
+    /// only to skip packets whose state it has missed. In a file no state is missed: after a loss it is written again
+    /// before the next packet.
     #[inline(always)]
     pub fn plain(
         &mut self,
@@ -154,7 +152,7 @@ impl Sequence {
         event: &Chunk,
     ) -> bool {
         let now = output.scale(time);
-        // (What is ready has had a packet at or behind the origin.)
+        // (When `ready` is set, there has been a packet at or after the origin.)
         let given = name.is_none_or(|name| self.interned.get(name.index()) == Some(&true));
         if !self.ready || !given || now < self.last {
             return false;
@@ -167,8 +165,8 @@ impl Sequence {
         true
     }
 
-    /// A packet at a time; `name` is that which an event in it refers to. What would stand before
-    /// the packet before is held at its time.
+    /// Writes a packet at a time; `name` is the one that an event in it refers to. A time before that of the last
+    /// packet is raised to it.
     pub fn timed(
         &mut self,
         output: &mut Output,
@@ -217,7 +215,7 @@ impl Sequence {
         });
     }
 
-    /// A packet of this sequence.
+    /// Writes a packet of this sequence.
     fn packet(&mut self, output: &mut Output, write: impl FnOnce(&mut Message<'_>)) {
         let first = !std::mem::replace(&mut self.begun, true);
         let id = u64::from(self.id);
@@ -232,7 +230,7 @@ impl Sequence {
         });
     }
 
-    /// Gives the state that packets with times rely on, if it has not been given or was lost.
+    /// Writes the state that packets with times depend on, unless it has been written and not lost since.
     fn prepare(&mut self, output: &mut Output) {
         if std::mem::replace(&mut self.ready, true) {
             return;
@@ -277,7 +275,7 @@ impl Sequence {
         });
     }
 
-    /// Whether a name has to be given, which it is then.
+    /// Whether a name has to be written; marks it as written.
     fn is_new(&mut self, name: NameId) -> bool {
         if self.interned.len() <= name.index() {
             self.interned.resize(name.index() + 1, false);
@@ -288,8 +286,7 @@ impl Sequence {
     }
 }
 
-/// The number of a name in the file, and of where the function of that name stands in the source: 0
-/// means none there.
+/// The file's number of a name, and of the source location of its function: 0 means none there.
 pub(super) fn iid(name: NameId) -> u64 {
     u64::from(name.0) + 1
 }
