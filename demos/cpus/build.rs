@@ -1,4 +1,4 @@
-//! Compiles the C part, with the hooks in it, and names the linker script.
+//! Compiles the C part, with hooks, and passes the linker script.
 
 use std::env;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn main() {
         Ok(status) if status.success() => {}
         other => panic!("aarch64-linux-gnu-gcc (Debian: gcc-aarch64-linux-gnu): {other:?}"),
     }
-    // A copy: what another checkout has built in the same directory must not lead back to that one.
+    // A copy: another checkout's build in the same directory must not refer to that checkout's file.
     let script = Path::new(&out).join("cpus.ld");
     std::fs::copy(Path::new(&here).join("cpus.ld"), &script).expect("the linker script");
     println!("cargo::rustc-link-arg={}", object.display());

@@ -1,4 +1,4 @@
-//! Fuzz target: what a target hears from its host. Built without cargo-fuzz, it replays the files that it is given.
+//! Fuzz target: a target's receiver of host messages. Built without cargo-fuzz, it replays the files that it is given.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

@@ -1,4 +1,5 @@
-//! Fuzz target: what crosses the link and stands in packets. Built without cargo-fuzz, it replays the files that it is given.
+//! Fuzz target: messages of the link and contents of packets. Built without cargo-fuzz, it replays the files that it is
+//! given.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

@@ -1,4 +1,5 @@
-//! Fuzz target: what targets with Zephyr's instrumentation sent. Built without cargo-fuzz, it replays the files that it is given.
+//! Fuzz target: dumps of targets with Zephyr's instrumentation. Built without cargo-fuzz, it replays the files that it
+//! is given.
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(fuzzing)]

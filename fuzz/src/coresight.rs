@@ -10,7 +10,7 @@ use kymo_coresight::memory::{Bytes, Image, Images, Memory, MemorySpace};
 use kymo_coresight::selection::Selection;
 use kymo_coresight::{Protocol, etmv3, etmv4, perf, ptm};
 
-/// Protocols in configurations that let through most of their packets, and in plain ones.
+/// Protocols in configurations that accept most of their packets, and in simple ones.
 pub fn protocols() -> [Protocol; 11] {
     let etmv4 = etmv4::Config::default();
     // Cycle counts, Q elements, conditionals, return stack, speculation of 78, 64-bit addresses, both context IDs.
@@ -56,7 +56,7 @@ pub fn protocols() -> [Protocol; 11] {
     ]
 }
 
-/// A synchronization and, for ETMv4, an address with its context: what follows is taken for packets.
+/// A synchronization and, for ETMv4, an address with its context: the bytes after it are parsed as packets.
 fn synchronization(protocol: &Protocol) -> &'static [u8] {
     match protocol {
         Protocol::EtmV4(_) => &[
@@ -82,7 +82,7 @@ pub fn coresight_frames(data: &[u8]) {
     let sourced: usize = split.streams.iter().map(|stream| stream.bytes.len()).sum();
     let others = split.padding_bytes + split.reserved_bytes;
     let accounted = sourced as u64 + others;
-    // A frame has one byte of low bits, and each new ID takes another one's place.
+    // A frame has one byte of low bits, and each new ID replaces another one.
     assert!(accounted <= 15 * split.frames, "{split:?}");
     assert!(accounted >= 7 * split.frames, "{split:?}");
     let framed = 16 * (split.frames + split.resets);
@@ -112,7 +112,7 @@ pub fn coresight_packets(data: &[u8]) {
     };
     let mut end = 0;
     for packet in PacketDecoder::new(&protocol, &bytes, 0) {
-        // Packets of an STM share a byte where they meet in its middle.
+        // Two packets of an STM can share a byte.
         let shared = usize::from(matches!(protocol, Protocol::Stm(_)) && end > 0);
         assert!(packet.start() == end || packet.start() + shared == end);
         assert!(packet.end() > packet.start() && packet.end() <= bytes.len());
@@ -144,12 +144,12 @@ fn buffer(protocol: Protocol, bytes: &[u8], code: impl Into<Memory>) -> Buffer {
     }
 }
 
-/// Counts all of a buffer.
+/// Counts the elements of a buffer.
 fn counted(buffer: &Buffer, options: EtmV4Options) -> Vec<(usize, Counts)> {
     counts::of_buffer(buffer, options, &Selection::default(), 1, |_| true)
 }
 
-/// Counts what a flow gives, and checks each range.
+/// Counts a flow's elements, and checks each range.
 #[derive(Default)]
 struct Check {
     elements: u64,
@@ -187,7 +187,7 @@ pub fn coresight_flow(data: &[u8]) {
         bytes: code.to_vec().into(),
         space,
     };
-    // Addresses of short packets, after the synchronization, are small.
+    // Addresses of short packets after the synchronization are small.
     let images: Images = [
         image(0, MemorySpace::ANY),
         image(0x1000, MemorySpace::EL1N),
@@ -205,7 +205,7 @@ pub fn coresight_flow(data: &[u8]) {
     let mut check = Check::default();
     flow.run(PacketDecoder::new(&protocol, &bytes, 0), &mut check);
     flow.finish(&mut check);
-    // A byte has 24 atoms at most, each with three elements; a source address has one for each branch on the way.
+    // A byte has at most 24 atoms, each with three elements; a source address has one for each branch on the way.
     let each = 72
         + if options.split_source_ranges {
             code.len() as u64
@@ -243,7 +243,7 @@ pub fn coresight_perf(data: &[u8]) {
     }
 }
 
-/// A snapshot directory: `snapshot.ini`, the metadata, a device and a buffer, with a zero byte between them.
+/// A snapshot directory: `snapshot.ini`, the metadata, a device and a buffer, separated by zero bytes.
 pub fn coresight_snapshot(data: &[u8]) {
     let folder = tempfile::tempdir().expect("a temporary directory");
     let mut parts = data.splitn(4, |byte| *byte == 0);
@@ -254,7 +254,7 @@ pub fn coresight_snapshot(data: &[u8]) {
     let Ok((buffers, _)) = input::open_snapshot(folder.path(), &Default::default()) else {
         return;
     };
-    // Which sections name one file, and how often, is the input's choice; a few show all there is.
+    // The input determines how many sections name one file; a few are sufficient.
     for buffer in buffers.iter().take(4) {
         counted(buffer, EtmV4Options::default());
         let streams = &buffer.frames.streams;

@@ -1,4 +1,4 @@
-//! Seeds of the CoreSight targets: small traces in which every packet begins somewhere.
+//! Seeds of the CoreSight targets: small traces with packets of every kind.
 
 use kymo_fixtures::perf_data::{AUX_OVERWRITE, Magic, PerfData, Unit};
 
@@ -27,7 +27,7 @@ fn code() -> Vec<u8> {
     CODE.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// A frame of one source with these bytes in front.
+/// A frame of one source that begins with these bytes.
 fn frame(id: u8, bytes: &[u8]) -> [u8; 16] {
     let mut frame = [0x20; 16];
     frame[..bytes.len().min(15)].copy_from_slice(&bytes[..bytes.len().min(15)]);
@@ -47,7 +47,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             let port = [&[1, 7, 7], &halves[..], &frames[1], &full, &frames[2]].concat();
             vec![memory, port]
         }
-        // Every header, with what could be its body; odd choices begin synchronized.
+        // Every header with a possible body; odd choices begin synchronized.
         "coresight_packets" => (0..protocols().len() as u8)
             .map(|index| {
                 let headers = (0..=255).flat_map(|header| [header, 0x85]);

@@ -1,12 +1,11 @@
-//! The bodies of the fuzz targets: one function each, which takes any bytes and must come back.
+//! Bodies of the fuzz targets: functions that must terminate without a panic on any bytes.
 //!
-//! A body is ordinary code. cargo-fuzz feeds it for hours (`cargo +nightly fuzz run TARGET`); the
-//! tests of this crate feed it the seeds in `corpus/`, recordings made on the spot, and what
-//! becomes of both when bytes are changed, cut out, and put twice: in seconds, on stable Rust,
-//! with every `cargo test`. A file on which a target failed is replayed by
+//!  A body is ordinary code. cargo-fuzz runs it for hours (`cargo +nightly fuzz run TARGET`); the tests of this crate
+//! run it on the seeds in `corpus/`, on generated recordings, and on both after bytes are changed, removed or
+//! duplicated: in seconds, on stable Rust, with every `cargo test`. A file on which a target failed is replayed by
 //! `cargo run --bin TARGET FILE`.
 //!
-//! What a body checks, besides that nothing panics and everything ends, stands with it.
+//!  Each body documents its further checks.
 
 use kymo_read::kymo::{Dump, RawFile, open_dump, write_raw};
 use kymo_read::{OpenOptions, Source, Summary};
@@ -64,7 +63,7 @@ pub fn replay(body: Body) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A recording of SystemView: every byte is in one piece, and packets are written the same way again.
+/// A recording of SystemView: every byte is in one piece, and encoding the packets again gives the same bytes.
 pub fn systemview(data: &[u8]) {
     use kymo_systemview::{Piece, Scan, file, scan};
     let streams = match file::header(data) {
@@ -103,8 +102,8 @@ pub fn ftrace(data: &[u8]) {
     kymo_ftrace::fuzz(data);
 }
 
-/// Frames, commands, identity lines and packet heads, from any bytes: what parses is written the
-/// same way again.
+/// Frames, commands, identity lines and packet headers, from any bytes: encoding a parsed value again gives the same
+/// bytes.
 pub fn wire(data: &[u8]) {
     let mut bytes = data.to_vec();
     if let Some(frame) = Frame::decode(&mut bytes) {
@@ -134,23 +133,23 @@ pub fn wire(data: &[u8]) {
     }
 }
 
-/// What a target hears: whatever it is, the next commands that arrive whole are understood.
+/// Bytes received by a target: after any of them, the next intact commands are parsed.
 pub fn receiver(data: &[u8]) {
     kymo_recorder::link::check_receiver(data);
 }
 
-/// The bytes of a link: every one comes out once, however they are cut up.
+/// The bytes of a link: each is returned once, for chunks of any size.
 pub fn splitter(data: &[u8]) {
     kymo_link::fuzz_splitter(data);
     kymo_link::gdb::fuzz(data);
 }
 
-/// The bytes of a line to a target of Zephyr's: text and dumps, every byte once.
+/// The bytes of a line to a Zephyr target: text and dumps, every byte once.
 pub fn zephyr_line(data: &[u8]) {
     kymo_link::zephyr::fuzz_sorter(data);
 }
 
-/// A raw file: what is kept of it reads back as the same events, without damage.
+/// A raw file: saving its content and reading it again gives the same events, without damage.
 pub fn raw(data: &[u8]) {
     let Ok(file) = RawFile::from_bytes("fuzz", data.to_vec()) else {
         return;
@@ -162,8 +161,7 @@ pub fn raw(data: &[u8]) {
     kept_is_what_was_read(&file.dump(), &mut *source);
 }
 
-/// A dump of which parts never arrived, in any layout: the first byte chooses the layout, the next
-/// four say what is missing.
+/// A dump with missing parts, in any layout: the first byte selects the layout, the next four the missing parts.
 pub fn dump(data: &[u8]) {
     let Some((&[choice, a, b, c, d], bytes)) = data.split_first_chunk() else {
         return;
@@ -209,7 +207,7 @@ pub fn dump(data: &[u8]) {
     kept_is_what_was_read(&dump, &mut *source);
 }
 
-/// Writes `dump` as a raw file and holds that against `source`, which reads the same dump.
+/// Writes `dump` as a raw file and compares that with `source`, which reads the same dump.
 fn kept_is_what_was_read(dump: &Dump<'_>, source: &mut dyn Source) {
     let summary = Summary::of(source);
     let mut kept = Vec::new();
@@ -224,12 +222,12 @@ fn kept_is_what_was_read(dump: &Dump<'_>, source: &mut dyn Source) {
     assert_eq!(written.damage.is_empty(), summary.errors.is_empty());
 }
 
-/// Metadata of CTF 1.8, plain or in packets: what was understood means the same when it is written again.
+/// Metadata of CTF 1.8, plain or in packets: the parsed metadata has the same meaning after it is written again.
 pub fn metadata(data: &[u8]) {
     kymo_ctf::fuzzing::metadata(data);
 }
 
-/// Metadata of CTF 2, likewise: fragments, whatever the input begins with.
+/// Metadata of CTF 2, likewise: fragments, with any beginning of the input.
 pub fn metadata2(data: &[u8]) {
     let separator: &[u8] = if data.starts_with(&[0x1e]) {
         b""
@@ -241,19 +239,19 @@ pub fn metadata2(data: &[u8]) {
 
 /// CTF metadata, a zero byte, and a stream: all fields of all events up to the first error.
 pub fn stream(data: &[u8]) {
-    // An event takes a bit at least.
+    // An event takes at least one bit.
     assert!(kymo_ctf::fuzzing::stream(data) <= data.len() as u64 * 8);
 }
 
-/// A profile table: no more functions come out than bytes went in for.
+/// A profile table: it has no more functions than bytes.
 pub fn profile(data: &[u8]) {
     if let Ok(table) = kymo_read::profile_table::decode(data) {
         assert!(table.functions.len() * 40 <= data.len());
     }
 }
 
-/// Symbols from an ELF file or from text: every function is found by its own address, and the
-/// questions that a trace asks have answers.
+/// Symbols from an ELF file or from text: every function is found by its own address, and look-ups as for a trace
+/// succeed.
 pub fn symbols(data: &[u8]) {
     let symbols = if data.starts_with(b"\x7fELF") {
         kymo_symbols::Symbols::from_elf(data).ok()
@@ -277,13 +275,13 @@ pub fn symbols(data: &[u8]) {
     let _ = (symbols.build_id(), symbols.similar("main"));
 }
 
-/// Recordings of RTEMS's events, in whatever they come: see [`kymo_rtems_record::fuzz`].
+/// Recordings of RTEMS's events in any encoding: see [`kymo_rtems_record::fuzz`].
 pub fn rtems_record(data: &[u8]) {
     kymo_rtems_record::fuzz(data);
 }
 
-/// What a target with Zephyr's instrumentation sent: every byte of a dump is a record, damage, or a mark,
-/// and its end is found at the same place while the bytes come.
+/// Output of a target with Zephyr's instrumentation: every byte of a dump is a record, damage, or a mark, and its end
+/// is found at the same position when the bytes arrive in chunks.
 pub fn zephyr_dump(data: &[u8]) {
     let hints = kymo_zephyr_instrumentation::Hints::default();
     if let Ok(profile) = kymo_read::zephyr_instrumentation::decode_profile("fuzz", data, &hints) {
@@ -322,7 +320,7 @@ pub fn zephyr_dump(data: &[u8]) {
         .map(|length| data.get(..length).unwrap_or_default())
         .find_map(|came| scanner.advance(came))
         .or_else(|| scanner.silent(data));
-    // A scanner may see another layout in what has come when it has to choose.
+    // A scanner that must choose the layout early may choose another one.
     if scanner.layout() == Some(layout) {
         let at = |end: Option<kymo_zephyr_instrumentation::End>| end.map(|end| end.at);
         assert_eq!(at(found), at(end), "in steps of {step}");

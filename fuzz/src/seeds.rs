@@ -1,4 +1,4 @@
-//! A recording to begin with: mutations of something real reach further than any bytes.
+//! Seed recording: mutations of a valid one reach further than random bytes.
 
 use kymo_wire::event::{
     ByteOrder, EventId, Form, Layout, OTHER_BYTES, PacketHeader, Shape, WordSize,
@@ -73,7 +73,7 @@ fn packet(cpu: u16, sequence: u32) -> Vec<u8> {
             EventId::Context | EventId::NamedMarker | EventId::EnterFarFrom | EventId::ClockGap => {
                 &[1, 0, 0, 32, 2, 0, 0, 0]
             }
-            // In 2023, to a millisecond.
+            // In 2023, with an uncertainty of a millisecond.
             EventId::WallClock => &[0, 0, 0, 0, 0, 0x9D, 0x97, 0x17, 0x40, 0x42, 0x0F, 0],
             // The name of thread 1 is "a".
             EventId::Metadata => &[1, 0, 8, 0, 1, 0, 0, 0, b'a', 0, 0, 0],
@@ -120,8 +120,8 @@ fn packet(cpu: u16, sequence: u32) -> Vec<u8> {
     bytes
 }
 
-/// A recording of SystemView with packets of most kinds, of one core or of two with a text before them; with ids in the
-/// place of lengths, if wanted.
+/// A recording of SystemView with packets of most kinds, of one core or of two with a text before them and
+/// with ids in place of lengths.
 pub fn systemview_recording(two: bool) -> Vec<u8> {
     use kymo_systemview::{Form, Ids, Length, Packet, SYNC, Text, encode};
     let form = Form {
@@ -242,7 +242,7 @@ pub fn systemview_recording(two: bool) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A seed that is damaged from the start reaches nothing.
+    /// A damaged seed would reach nothing.
     #[test]
     fn the_recording_is_whole() {
         let options = kymo_read::OpenOptions::default();

@@ -1,5 +1,5 @@
-//! The bodies of the fuzz targets over the corpus, over recordings, and over what is left of them
-//! after some accidents. The accidents are the same in every run.
+//! Runs the bodies of the fuzz targets on the corpus, on recordings, and on mutations of both. The mutations are the
+//! same in every run.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use kymo_wire::link::Frame;
 use kymo_wire::link::frame::MAX_WIRE;
 use kymo_wire::profile::{Entry, TableHeader};
 
-/// A linear congruential generator: enough to hit bytes all over a file, and the same everywhere.
+/// A linear congruential generator: sufficient to reach bytes throughout a file, and reproducible.
 struct Random(u64);
 
 impl Random {
@@ -21,7 +21,7 @@ impl Random {
     }
 }
 
-/// Changes, cuts out, doubles.
+/// Changes, removes or duplicates bytes.
 fn accident(bytes: &mut Vec<u8>, random: &mut Random) {
     if bytes.is_empty() {
         return;
@@ -52,7 +52,7 @@ fn survives(body: Body, seed: &[u8], rounds: u64) {
     }
 }
 
-/// What a target can begin with: files in its folder of the corpus, and what is made here.
+/// Seeds of a target: files in its folder of the corpus, and generated ones.
 fn seeds(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("corpus")
@@ -69,7 +69,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
         "input" => {
             let raw = [format!("{identity}\n").as_bytes(), &recording].concat();
             seeds.push([&[0][..], &raw].concat());
-            // What the `stream` target begins with, in each of the ways with metadata.
+            // The seeds of the `stream` target, with metadata in each of its forms.
             for stream in self::seeds("stream") {
                 seeds.extend((1..5).map(|way| [&[way][..], &stream].concat()));
             }
@@ -203,7 +203,7 @@ fn seeds(target: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Every target, with so many accidents to each of its seeds.
+/// Runs every target with this many mutations of each of its seeds.
 fn accidents(rounds: u64) {
     std::thread::scope(|scope| {
         for (target, body) in ALL {
@@ -229,7 +229,7 @@ fn every_target_survives_many_accidents() {
     accidents(3000);
 }
 
-/// Every target is a program that cargo-fuzz finds, and every program a body.
+/// Every target is a program that cargo-fuzz finds, and every program has a body.
 #[test]
 fn targets_and_bodies_are_the_same() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets");

@@ -1,4 +1,4 @@
-//! QEMU's machine `virt`: the UART, the interrupt controller, the timer, and its firmware.
+//! Driver for QEMU's machine `virt`: the UART, the interrupt controller, the timer, and its firmware.
 
 use core::arch::{asm, global_asm};
 use core::fmt;
@@ -6,11 +6,11 @@ use core::ptr::{read_volatile, write_volatile};
 
 /// The UART, a PL011.
 const UART: usize = 0x0900_0000;
-/// The interrupt controller's distributor, a GICv2's.
+/// The interrupt controller's distributor (GICv2).
 const DISTRIBUTOR: usize = 0x0800_0000;
-/// Its interface to the CPU that asks.
+/// Its interface to the current CPU.
 const INTERFACE: usize = 0x0801_0000;
-/// The virtual timer's interrupt, which every CPU has of its own.
+/// The virtual timer's interrupt, which is private to each CPU.
 pub const TIMER_IRQ: u16 = 27;
 
 fn read(address: usize) -> u32 {
@@ -23,7 +23,7 @@ fn write(address: usize, value: u32) {
     unsafe { write_volatile(address as *mut u32, value) };
 }
 
-/// Has the UART keep what arrives until somebody looks: 16 bytes, of 8 bits.
+/// Enables the UART's FIFO, which stores up to 16 received bytes of 8 bits.
 pub fn start_uart() {
     write(UART + 0x2C, 0x70);
 }
@@ -38,12 +38,12 @@ pub extern "C" fn send(bytes: *const u8, count: usize) {
     }
 }
 
-/// A byte that has arrived.
+/// Returns a received byte.
 pub fn receive() -> Option<u8> {
     (read(UART + 0x18) & 1 << 4 == 0).then(|| read(UART) as u8)
 }
 
-/// Prints; for one CPU at a time.
+/// Prints; only one CPU at a time may use it.
 pub struct Console;
 
 impl fmt::Write for Console {
@@ -70,7 +70,7 @@ pub fn counter() -> u64 {
     now
 }
 
-/// How often the counter counts in a second.
+/// The counter's frequency in Hz.
 pub fn counter_hz() -> u64 {
     let hz;
     // SAFETY: reading it changes nothing.
@@ -86,7 +86,7 @@ pub fn cpu() -> u16 {
     (affinity & 0xFF) as u16
 }
 
-/// The timer interrupts this CPU after so many ticks.
+/// Sets the timer to interrupt this CPU after this many ticks.
 pub fn set_timer(ticks: u64) {
     // SAFETY: the timer's own registers.
     unsafe {
@@ -95,7 +95,7 @@ pub fn set_timer(ticks: u64) {
     }
 }
 
-/// Lets the timer's interrupt through to this CPU.
+/// Enables the timer's interrupt on this CPU.
 pub fn enable_timer() {
     write(DISTRIBUTOR, 1);
     write(DISTRIBUTOR + 0x100, 1 << TIMER_IRQ);
@@ -105,18 +105,18 @@ pub fn enable_timer() {
     unsafe { asm!("msr daifclr, #2", options(nostack)) };
 }
 
-/// No more interrupts for this CPU.
+/// Disables interrupts on this CPU.
 pub fn disable_interrupts() {
     // SAFETY: masking breaks nothing.
     unsafe { asm!("msr daifset, #2", options(nostack)) };
 }
 
-/// Takes the interrupt that is to be served.
+/// Acknowledges the pending interrupt.
 pub fn take_interrupt() -> u32 {
     read(INTERFACE + 0xC)
 }
 
-/// It has been served.
+/// Signals the end of an interrupt.
 pub fn end_interrupt(taken: u32) {
     write(INTERFACE + 0x10, taken);
 }
@@ -135,8 +135,8 @@ unsafe extern "C" {
     fn start_another();
 }
 
-/// Starts a CPU through PSCI (Arm's power state coordination interface): `CPU_ON`. It finds its
-/// number in its first register.
+/// Starts a CPU through PSCI (Arm's power state coordination interface): `CPU_ON`. The CPU gets its number in its first
+/// register.
 pub fn start_cpu(number: u16) -> bool {
     const CPU_ON: u64 = 0xC400_0003;
     let entry = start_another as *const () as u64;
@@ -152,7 +152,7 @@ pub fn off() -> ! {
     wait_forever()
 }
 
-/// Starts the machine again.
+/// Resets the machine.
 pub extern "C" fn reboot() {
     const SYSTEM_RESET: u64 = 0x8400_0009;
     // SAFETY: nothing comes after it.
@@ -165,7 +165,7 @@ pub fn wait() {
     unsafe { asm!("wfi", options(nostack)) };
 }
 
-/// Waits for good.
+/// Waits forever.
 pub fn wait_forever() -> ! {
     loop {
         wait();

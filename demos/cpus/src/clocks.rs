@@ -1,9 +1,9 @@
-//! Clocks that differ (feature `clocks`): each CPU reads the counter that all share as if it were its
-//! own, which began at another moment and runs at another speed.
+//! Clocks that differ (feature `clocks`): each CPU reads the shared counter as if it were its own, with a different
+//! start and rate.
 //!
-//! Now and then each CPU also records the time of day, as one does that has it from a network: by
-//! that a host can tell how the clocks go, and put the events into their order. The numbers that the
-//! CPUs record (`say`) tell whether it did.
+//!  From time to time each CPU also records the time of day, like a machine that gets it from a network. From these
+//! records a host can determine the clocks' offsets and rates, and sort the events. The numbers that the CPUs record
+//! (`say`) show whether the order is right.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,20 +12,19 @@ use crate::{CPUS, board};
 /// Whether clocks differ.
 pub const DIFFER: bool = cfg!(feature = "clocks");
 
-/// The counter's rate on this machine.
+/// The counter's rate on this machine in Hz.
 pub const HZ: u64 = 62_500_000;
 
-/// How far the clock of each CPU is ahead of the one before it, in ticks, at the beginning.
+/// Initial offset of each CPU's clock from the one before it, in ticks.
 const AHEAD: u64 = 50_000_000;
 
-/// By how many millionths it is faster.
+/// Its rate offset in millionths.
 const FASTER: u64 = 500;
 
-/// The time of day when the counter was 0: 14 November 2023, 22:13:20 UTC.
+/// The time of day at counter value 0: 14 November 2023, 22:13:20 UTC.
 const START_NS: u64 = 1_700_000_000_000_000_000;
 
-/// The moment for which a CPU's clock is asked, if that is not now; 0 if it is. Each on a cache line
-/// of its own.
+/// Counter value for which a CPU's clock is computed; 0 for the current one. Each is on a cache line of its own.
 #[repr(align(128))]
 struct Moment(AtomicU64);
 
@@ -43,8 +42,7 @@ pub extern "C" fn clock() -> u32 {
     (faster + AHEAD * cpu) as u32
 }
 
-/// Records the time of day, which is the same for all CPUs, at one moment of this CPU's clock.
-/// Interrupts are masked.
+/// Records the time of day, which all CPUs share, at one reading of this CPU's clock. Interrupts are masked.
 pub fn record_time() {
     if !DIFFER {
         return;

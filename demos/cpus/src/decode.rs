@@ -1,17 +1,17 @@
-//! Reads packets on the machine that wrote them: for the test that looks at every record while
-//! other CPUs go on recording. It knows the format from its description alone (Kymo's
-//! `wire/src/event.rs`): wide records, little-endian, words of 64 bits.
+//! Packet decoder that runs on the recording machine, for the test that checks every record while other CPUs continue
+//! to record. It implements the format from its description alone (Kymo's `wire/src/event.rs`): wide records,
+//! little-endian, 64-bit words.
 
-/// What a record says, as far as this program records it.
+/// Content of a record, for the records of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A function was entered: its distance from the text base, in multiples of 4.
+    /// Entry of a function: its distance from the text base, in multiples of 4.
     Enter(u32),
-    /// A function was left; which, if the record says so.
+    /// Exit of a function, if the record names it.
     Exit(Option<u32>),
-    /// An interrupt handler began.
+    /// Entry of an interrupt handler.
     IsrEnter(u16),
-    /// An interrupt handler ended; which, if the record says so.
+    /// Exit of an interrupt handler, if the record names it.
     IsrExit(Option<u16>),
     /// A marker.
     Marker(u32),
@@ -19,7 +19,7 @@ pub enum Kind {
     Recording(bool),
 }
 
-/// A record, and when.
+/// A record and its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     pub time: u64,
@@ -37,11 +37,11 @@ pub struct Header {
     pub end: u64,
 }
 
-/// What is wrong with a packet, and at which byte.
+/// Error in a packet, and its byte offset.
 #[derive(Clone, Copy, Debug)]
 pub struct Wrong(pub &'static str, pub usize);
 
-/// The bytes of a header.
+/// Size of a header in bytes.
 const HEADER: usize = 48;
 
 /// The integer of `bytes` bytes at `at`.
@@ -53,7 +53,7 @@ fn integer(packet: &[u8], at: usize, bytes: usize) -> Result<u64, Wrong> {
     Ok(bytes.iter().rev().fold(0, fold))
 }
 
-/// Reads a header.
+/// Decodes a header.
 pub fn header(packet: &[u8]) -> Result<Header, Wrong> {
     if integer(packet, 0, 4)? != 0xC1FC_1FC1 {
         return Err(Wrong("no magic number", 0));
@@ -74,7 +74,7 @@ pub fn header(packet: &[u8]) -> Result<Header, Wrong> {
     })
 }
 
-/// The records of a packet, one after the other.
+/// Iterates over the records of a packet.
 pub struct Records<'a> {
     packet: &'a [u8],
     at: usize,
@@ -82,7 +82,7 @@ pub struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// Those behind this header.
+    /// The records after this header.
     pub fn new(packet: &'a [u8], header: &Header) -> Self {
         Self {
             packet,
@@ -91,7 +91,7 @@ impl<'a> Records<'a> {
         }
     }
 
-    /// The next one; `None` at the end.
+    /// Decodes the next one; `None` at the end.
     pub fn next(&mut self) -> Result<Option<Record>, Wrong> {
         while self.at < self.packet.len() {
             if let Some(kind) = self.one()? {
@@ -102,14 +102,14 @@ impl<'a> Records<'a> {
         Ok(None)
     }
 
-    /// Takes so many bytes.
+    /// Reads an integer of this many bytes.
     fn take(&mut self, bytes: usize) -> Result<u64, Wrong> {
         let value = integer(self.packet, self.at, bytes)?;
         self.at += bytes;
         Ok(value)
     }
 
-    /// The clock's next moment with these low bits.
+    /// Advances the clock to the next time with these low bits.
     fn clock(&mut self, low: u64, bits: u32) {
         let turn = 1u64 << bits;
         let low = low & (turn - 1);
@@ -117,7 +117,7 @@ impl<'a> Records<'a> {
         self.time = if now < self.time { now + turn } else { now };
     }
 
-    /// The next record; `None` for one that only tells the time.
+    /// Decodes the next record; `None` for one that only carries a time.
     fn one(&mut self) -> Result<Option<Kind>, Wrong> {
         let at = self.at;
         let first = integer(self.packet, at, 1)?;

@@ -1,15 +1,13 @@
-//! Eight CPUs at work at once, each recorded into a stream of its own: what Kymo's merge must put
-//! into the order in which it happened.
+//! Demonstration on eight CPUs that record in parallel, each into a stream of its own, which Kymo's merge must put into
+//! the actual order of events.
 //!
-//! Every CPU runs C functions with hooks, calls marked in Rust, and a timer interrupt. Now and then
-//! it takes the next of a global row of numbers and records it as a marker, under a lock, so that
-//! the markers of all CPUs have an order that cannot be disputed: the numbers must rise in the
-//! merged trace.
+//!  Every CPU runs C functions with hooks, calls marked in Rust, and a timer interrupt. From time to time it takes the
+//! next of a global sequence of numbers and records it as a marker, under a lock, so that the order of the markers of
+//! all CPUs is known: the numbers must increase in the merged trace.
 //!
-//! With the feature `clocks` each CPU has a clock of its own, which the host must put right
-//! (`clocks.rs`). Or they are put under stress, and every record is looked at (`stress.rs`). What the program does
-//! is for two words in memory to say, which QEMU writes before the start (`-device
-//! loader,addr=0x47fff000,data=...,data-len=8`): see [`Wish`].
+//!  With the feature `clocks` each CPU has a clock of its own, which the host must correct (`clocks.rs`). There is also
+//! a stress test, which checks every record (`stress.rs`). Two words in memory, which QEMU writes before the start
+//! (`-device loader,addr=0x47fff000,data=...,data-len=8`), select the task: see [`Wish`].
 #![no_std]
 #![no_main]
 
@@ -28,30 +26,30 @@ mod decode;
 mod start;
 mod stress;
 
-/// What the program is asked for. All zero if it isn't.
+/// Requested task. All zero by default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Wish {
-    /// 0: the demonstration, which ends, to be looked at then; 1: stress, where nothing may be lost; 2:
-    /// stress where nobody waits; 3: the demonstration, slowly and without end, to be recorded live.
+    /// 0: the demonstration, which ends, to be read afterwards; 1: stress without losses; 2: stress in which no CPU
+    /// waits; 3: the demonstration, slowly and endlessly, to be recorded live.
     what: u32,
-    /// How many rounds of stress every CPU does.
+    /// Number of stress rounds of every CPU.
     rounds: u32,
 }
 
-/// How many CPUs there are.
+/// Number of CPUs.
 const CPUS: u32 = 8;
-/// What each has to record into.
+/// Size of each CPU's buffer in bytes.
 const BUFFER: u32 = 1 << 20;
-/// How often each does its work.
+/// Number of rounds of each CPU.
 const ROUNDS: u32 = 200;
-/// How often the timer interrupts each CPU in a second.
+/// Frequency of each CPU's timer interrupt in Hz.
 const TICK_HZ: u64 = 500;
 /// The same under stress.
 const STRESS_HZ: u64 = 20_000;
-/// The same live: as much as a UART can carry.
+/// The same live: as much data as a UART can carry.
 const LIVE_HZ: u64 = 20;
-/// How many rounds a CPU does in a second then.
+/// Rounds of a CPU per second in that case.
 const PAUSES: u64 = 4;
 
 static EVENTS: CpuBuffers<{ (CPUS * BUFFER) as usize }> = CpuBuffers::new();
@@ -92,7 +90,7 @@ kymo::config!(unsafe Config {
 
 kymo::cpu_items!(8, 4);
 
-/// The row of numbers.
+/// The sequence of numbers.
 struct Numbers {
     taken: AtomicBool,
     next: UnsafeCell<u32>,
@@ -106,11 +104,11 @@ static NUMBERS: Numbers = Numbers {
     next: UnsafeCell::new(0),
 };
 
-/// How many CPUs run, and how many are done.
+/// Number of running CPUs, and of those that have finished.
 static RUNNING: AtomicU32 = AtomicU32::new(0);
 static DONE: AtomicU32 = AtomicU32::new(0);
 
-/// Takes the next number and records it, before anybody else can take one.
+/// Takes the next number and records it, before another CPU can take one.
 #[unsafe(no_mangle)]
 extern "C" fn say() {
     board::disable_interrupts();
@@ -126,13 +124,13 @@ extern "C" fn say() {
     board::enable_timer();
 }
 
-/// What the program is asked for.
+/// The requested task.
 fn asked() -> Wish {
     // SAFETY: QEMU wrote it, or it is zero.
     unsafe { read_volatile(addr_of!(wish)) }
 }
 
-/// The timer's next interrupt.
+/// Sets the timer's next interrupt.
 fn set_timer(wished: Wish) {
     let hz = match wished.what {
         0 => TICK_HZ,
@@ -149,7 +147,7 @@ fn round(cpu: u16, number: u32) {
     unsafe { work(cpu.into(), number) };
 }
 
-/// Every CPU comes here.
+/// Entry point of every CPU.
 extern "C" fn main(cpu: u16) -> ! {
     let wished = asked();
     let started = kymo::cpu_start(cpu);
@@ -166,7 +164,7 @@ extern "C" fn main(cpu: u16) -> ! {
             }
         }
     }
-    // All at once.
+    // All CPUs start together.
     while RUNNING.load(Ordering::Relaxed) != CPUS {
         spin_loop();
     }
@@ -185,7 +183,7 @@ extern "C" fn main(cpu: u16) -> ! {
     }
 }
 
-/// Works, and answers at the UART when all are done.
+/// Works, and answers at the UART when all CPUs have finished.
 fn demonstrate(cpu: u16) -> ! {
     for number in 0..ROUNDS {
         if number % 50 == 0 {
@@ -211,7 +209,7 @@ fn demonstrate(cpu: u16) -> ! {
     }
 }
 
-/// Works now and then, and answers at the UART meanwhile.
+/// Works at intervals, and answers at the UART meanwhile.
 fn live(cpu: u16) -> ! {
     if cpu == 0 {
         say_line!("{CPUS} CPUs are at work");
@@ -224,7 +222,7 @@ fn live(cpu: u16) -> ! {
         number += 1;
         next += pause;
         while board::counter() < next {
-            // The UART has no interrupt here: its CPU looks at it all the time.
+            // The UART has no interrupt here: its CPU polls it.
             if cpu == 0 {
                 answer();
             } else {
@@ -234,7 +232,7 @@ fn live(cpu: u16) -> ! {
     }
 }
 
-/// Does what the host asks for.
+/// Processes commands of the host.
 fn answer() {
     while let Some(byte) = board::receive() {
         kymo::link_receive(byte);
@@ -242,7 +240,7 @@ fn answer() {
     kymo::link_poll();
 }
 
-/// An interrupt of this CPU.
+/// Interrupt handler of this CPU.
 extern "C" fn interrupt() {
     let taken = board::take_interrupt();
     kymo::isr_enter(board::TIMER_IRQ);
@@ -255,7 +253,7 @@ extern "C" fn interrupt() {
     board::end_interrupt(taken);
 }
 
-/// Something preempted that is no interrupt.
+/// Handler of any other exception.
 extern "C" fn fault() -> ! {
     let (syndrome, address, at): (u64, u64, u64);
     // SAFETY: reading registers changes nothing.

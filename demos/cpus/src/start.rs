@@ -1,14 +1,16 @@
-//! From reset to Rust: stacks, the floating point unit, caches, and what an interrupt saves.
+//! Start-up code from reset to Rust: stacks, the floating point unit, caches, and the registers that an interrupt
+//! saves.
 //!
-//! Exclusive accesses (atomics) between CPUs need caches, and these the MMU: so memory is mapped as
-//! it is, the first GiB as devices and the next as memory. Nothing here is instrumented, and
+//!  Exclusive accesses (atomics) between CPUs need caches, and caches need the MMU: memory is mapped one to one, the
+//! first GiB as devices and the next as memory. No code here is instrumented, and the register reserved for the
+//! recorder is cleared before any instrumented code runs.
 //! the register that the recorder has to itself is zero before anything is.
 
 use core::arch::global_asm;
 
 global_asm!(
     ".pushsection .text.start, \"ax\"",
-    // The first CPU, as QEMU starts it: at EL1, interrupts masked.
+    // The first CPU, as started by QEMU: at EL1, interrupts masked.
     ".globl start",
     "start:",
     "adrp x1, bss_start",
@@ -22,12 +24,12 @@ global_asm!(
     "b 0b",
     "1:",
     "mov x0, xzr",
-    // The others, as PSCI starts them, with their number in x0.
+    // The other CPUs, as started by PSCI, with their number in x0.
     ".globl start_another",
     "start_another:",
     "msr daifset, #15",
     "msr tpidrro_el0, xzr",
-    // Where that is the recorder's, the other one holds anything.
+    // If that register is reserved for the recorder, the other one has an arbitrary value.
     "mov x1, #{own}",
     "msr tpidr_el1, x1",
     "adrp x1, stacks",
@@ -35,10 +37,10 @@ global_asm!(
     "add x2, x0, #1",
     "add x1, x1, x2, lsl #16",
     "mov sp, x1",
-    // MAIR: 0 = device, 1 = memory that is cached.
+    // MAIR: 0 = device, 1 = cached memory.
     "mov x1, #0xFF00",
     "msr mair_el1, x1",
-    // TCR: 39 bits of address, tables cached and shared, pages of 4 KiB, no upper half, 36 bits out.
+    // TCR: 39-bit addresses, tables cached and shared, pages of 4 KiB, no upper half, 36-bit physical addresses.
     "ldr x1, =0x100803519",
     "msr tcr_el1, x1",
     "adrp x1, translation",
@@ -64,7 +66,7 @@ global_asm!(
     "mov x30, xzr",
     "b {main}",
     ".ltorg",
-    // What an interrupt may destroy is saved; everything else that preempts is fatal.
+    // Saves the registers that an interrupt may change; all other exceptions are fatal.
     ".balign 2048",
     "vectors:",
     ".rept 5",
@@ -141,7 +143,7 @@ global_asm!(
     "add sp, sp, #592",
     "eret",
     ".popsection",
-    // The translation table: a GiB of devices, and one of memory (shared by all CPUs, executable).
+    // The translation table: one GiB of devices, and one of memory (shared by all CPUs, executable).
     ".pushsection .rodata.translation, \"a\"",
     ".balign 4096",
     "translation:",

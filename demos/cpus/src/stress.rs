@@ -1,12 +1,11 @@
-//! Every record looked at while eight CPUs go on recording: none may be lost, none torn.
+//! Stress test: checks every record while eight CPUs continue to record; none may be lost or torn.
 //!
-//! Each CPU calls C functions with hooks, which record a number that rises, and is interrupted by
-//! its timer now and then, whose handler calls functions too. What must stand in its stream is
-//! thereby known, record by record. The first CPU, between its own calls, takes the packets of all
-//! and looks at them.
+//!  Each CPU calls C functions with hooks, which record an increasing number, and is interrupted by its timer from time
+//! to time, whose handler also calls functions. The content of its stream is therefore known, record by record. The
+//! first CPU, between its own calls, consumes and checks the packets of all CPUs.
 //!
-//! Either CPUs that are far ahead of the look wait for it: then everything must arrive. Or nobody
-//! waits: then what arrives and what the packets say was lost must make up what was recorded.
+//!  Either CPUs that are far ahead of the check wait for it: then everything must arrive. Or no CPU waits: then the
+//! received records and the losses that packets report must add up to what was recorded.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,16 +13,16 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::decode::{self, Kind, Records, Wrong};
 use crate::{CPUS, board, say_line};
 
-/// How far a CPU may be ahead of the look, in rounds of three records: about half its buffer.
+/// How far a CPU may be ahead of the check, in rounds of three records: about half its buffer.
 const AHEAD: u32 = 25_000;
 
-/// How many rounds lie between two looks where losses are wanted.
+/// Number of rounds between two checks when losses are wanted.
 const SELDOM: u32 = 1 << 15;
 
-/// How many rounds lie between two words of how far it is, so that whoever waits sees it go on.
+/// Number of rounds between two progress messages.
 const A_WORD: u32 = 50_000;
 
-/// The functions of a round, in turn, and those of the timer's handler.
+/// Functions of the rounds, which alternate, and those of the timer's handler.
 const ROUND: [unsafe extern "C" fn(u32); 4] = [round_a, round_b, round_c, round_d];
 
 // SAFETY: `work.c` defines these functions.
@@ -43,12 +42,12 @@ fn number(function: *const ()) -> u32 {
     ((function as usize - &raw const text_base as usize) / 4) as u32
 }
 
-/// What CPUs tell one another: each on a cache line of its own.
+/// Data shared between CPUs: each CPU's on a cache line of its own.
 #[repr(C, align(128))]
 struct Told {
-    /// How many of the CPU's rounds have been looked at.
+    /// Number of the CPU's rounds that have been checked.
     looked: AtomicU32,
-    /// How many interrupts the CPU has served.
+    /// Number of interrupts that the CPU has handled.
     interrupts: AtomicU32,
 }
 
@@ -59,11 +58,11 @@ static TOLD: [Told; CPUS as usize] = [const {
     }
 }; CPUS as usize];
 
-/// How many CPUs have done their rounds, and whether all is over.
+/// Number of CPUs that have finished their rounds, and whether the test is over.
 static DONE: AtomicU32 = AtomicU32::new(0);
 static OVER: AtomicBool = AtomicBool::new(false);
 
-/// What the first CPU knows of a stream.
+/// State of a stream's check on the first CPU.
 #[derive(Clone, Copy)]
 struct Stream {
     packets: u32,
@@ -71,12 +70,12 @@ struct Stream {
     bytes: u64,
     discarded: u32,
     last: u64,
-    /// The round that comes next or goes on, and its step: entry, marker, exit.
+    /// The next or current round, and its step: entry, marker, exit.
     round: u32,
     step: u8,
-    /// The step of the handler, while it is served.
+    /// The step of the handler, while it is active.
     handler: Option<u8>,
-    /// Calls that were entered in this packet.
+    /// Number of calls that were entered in this packet.
     depth: u32,
 }
 
@@ -100,7 +99,7 @@ static STREAMS: Streams = Streams(UnsafeCell::new(
 ));
 
 impl Stream {
-    /// Looks at a packet. With `whole`, nothing may be missing.
+    /// Checks a packet. With `whole`, nothing may be missing.
     fn look(&mut self, cpu: u16, packet: &[u8], whole: bool) -> Result<(), Wrong> {
         let header = decode::header(packet)?;
         let is = |holds: bool, what| if holds { Ok(()) } else { Err(Wrong(what, 0)) };
@@ -127,7 +126,7 @@ impl Stream {
                 self.accept(record.kind)?;
             }
         }
-        // A packet without records only tells of losses, and when.
+        // A packet without records only reports losses and their time.
         let empty = self.last <= header.begin;
         is(
             self.last == header.end || empty,
@@ -137,7 +136,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Looks at the next record where nothing is missing.
+    /// Checks the next record when nothing is missing.
     fn expect(&mut self, kind: Kind) -> Result<(), Wrong> {
         if let Kind::Recording(true) = kind {
             return Ok(());
@@ -184,7 +183,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Looks at the next record where some may be missing.
+    /// Checks the next record when some may be missing.
     fn accept(&mut self, kind: Kind) -> Result<(), Wrong> {
         let known = |function| {
             let handler = [number(beat as *const ()), number(beat_step as *const ())];
@@ -208,7 +207,7 @@ impl Stream {
     }
 }
 
-/// Looks at all packets that there are, on the first CPU.
+/// Checks all available packets, on the first CPU.
 fn look(whole: bool) {
     // SAFETY: only the first CPU comes here, and not from a handler.
     let streams = unsafe { &mut *STREAMS.0.get() };
@@ -229,7 +228,7 @@ fn look(whole: bool) {
     });
 }
 
-/// The timer has interrupted this CPU: what `interrupt` counts.
+/// Counts an interrupt of this CPU.
 pub fn count_interrupt(cpu: u16) {
     if let Some(told) = TOLD.get(usize::from(cpu)) {
         let interrupts = told.interrupts.load(Ordering::Relaxed);
@@ -237,7 +236,7 @@ pub fn count_interrupt(cpu: u16) {
     }
 }
 
-/// What every CPU does: so many rounds.
+/// The rounds of one CPU.
 pub fn run(cpu: u16, rounds: u32, whole: bool) {
     let Some(told) = TOLD.get(usize::from(cpu)) else {
         return;
@@ -249,7 +248,7 @@ pub fn run(cpu: u16, rounds: u32, whole: bool) {
             say_line!("{round} of {rounds} rounds");
         }
         if round % 64 == 0 {
-            // Where nobody waits, the look comes so seldom that there is no room in between.
+            // When no CPU waits, the checks are so rare that the buffer is full in between.
             if cpu == 0 && (whole || round % SELDOM == 0) {
                 look(whole);
             }
@@ -275,7 +274,7 @@ pub fn run(cpu: u16, rounds: u32, whole: bool) {
     }
 }
 
-/// Whether everything that was recorded has arrived, or been said to be lost. Says so, too.
+/// Whether everything that was recorded has arrived, or been reported as lost. Prints the result.
 fn is_over(rounds: u32, whole: bool) -> bool {
     // SAFETY: as in `look`.
     let streams = unsafe { &*STREAMS.0.get() };
@@ -284,7 +283,7 @@ fn is_over(rounds: u32, whole: bool) -> bool {
         .iter()
         .map(|told| u64::from(told.interrupts.load(Ordering::Relaxed)))
         .sum();
-    // The recording's own mark, three records a round, and six of each interrupt.
+    // The record for the start of recording, three records per round, and six per interrupt.
     let recorded = 1 + 3 * u64::from(rounds) * u64::from(CPUS) + 6 * interrupts;
     let (records, lost) = (sum(|it| it.records), sum(|it| it.discarded.into()));
     if records + lost < recorded {

@@ -1,1 +1,1 @@
-//! Empty on purpose: this package only names where the sources of Lua come from.
+//! Intentionally empty: this package only declares the dependency on Lua's sources.

@@ -1,4 +1,4 @@
-//! Boards in QEMU that serve a host.
+//! Boards in QEMU with a connection to the test as their host.
 
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -9,10 +9,10 @@ use kymo_wire::link::Identity;
 
 use crate::{Host, Packet, packets};
 
-/// How long a board on a slow machine may be silent when it should answer.
+/// Time-out of an answer from a board on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(1200);
 
-/// How often it is asked meanwhile who it is.
+/// How often `identify` is repeated within that time.
 const TRIES: u32 = 120;
 
 /// A board with its UART.
@@ -24,7 +24,7 @@ pub struct Board {
 }
 
 impl Board {
-    /// Starts QEMU with the board's UART here.
+    /// Starts QEMU with the board's UART connected.
     ///
     /// # Panics
     /// When it cannot be started.
@@ -56,15 +56,15 @@ impl Board {
     /// Sends bytes.
     ///
     /// # Panics
-    /// When the board is gone.
+    /// When the connection is lost.
     pub fn say(&mut self, bytes: &[u8]) {
         self.input.write_all(bytes).expect("QEMU reads");
     }
 
-    /// Sends bytes, and listens until `done`.
+    /// Sends bytes, and receives until `done`.
     ///
     /// # Panics
-    /// When nothing comes for too long.
+    /// When nothing arrives before the time-out.
     pub fn talk(&mut self, bytes: &[u8], done: impl Fn(&Host) -> bool) -> Host {
         // The UART of the board holds one byte; QEMU waits, but a polling loop needs its time.
         self.say(bytes);
@@ -79,11 +79,11 @@ impl Board {
         host
     }
 
-    /// Asks who it is: again and again, because a board that starts this moment hears nothing, or the end
-    /// of the question, which it does not understand.
+    /// Requests the board's identity repeatedly, because a board that is just starting receives nothing, or only the
+    /// end of the question, which it does not understand.
     ///
     /// # Panics
-    /// When it does not answer, or not with a clean line.
+    /// When it does not answer, or not with a valid line.
     pub fn identify(&mut self) -> Identity {
         let mut host = Host::default();
         for _ in 0..TRIES {
@@ -101,7 +101,7 @@ impl Board {
         panic!("no answer: {host:?}")
     }
 
-    /// Has a command obeyed, and returns the reply.
+    /// Executes a command, and returns the reply.
     ///
     /// # Panics
     /// When it is refused.
@@ -112,20 +112,20 @@ impl Board {
         text
     }
 
-    /// Gets a dump.
+    /// Fetches a dump.
     ///
     /// # Panics
-    /// When it does not arrive whole.
+    /// When it does not arrive completely.
     pub fn dump(&mut self, command: &str) -> Vec<u8> {
         let host = self.talk(&Host::command(5, command), |host| !host.ends.is_empty());
         self.command("done");
         host.dump()
     }
 
-    /// Gets the trace.
+    /// Fetches the trace.
     ///
     /// # Panics
-    /// When it is not as the format's description says.
+    /// When it violates the format's description.
     pub fn trace(&mut self, identity: &Identity) -> Vec<Packet> {
         packets(
             &self.dump("dump_trace"),

@@ -11,51 +11,51 @@ pub struct Packet {
     pub sequence: u32,
     pub begin: u64,
     pub end: u64,
-    /// When its last event was.
+    /// Time of its last event.
     pub last: Option<u64>,
     pub discarded: u32,
     pub cpu: u16,
     pub isr_depth: u8,
     pub flags: u8,
     pub thread: u64,
-    /// Without `time` records, which are no events.
+    /// Without `time` records, which are not events.
     pub records: Vec<Record>,
-    /// How often each id was found, `time` records included.
+    /// Number of records of each id, `time` records included.
     pub ids: BTreeMap<u8, usize>,
 }
 
-/// The function of an exit whose entry came before everything that is known, in nested packets.
+/// Function of an exit whose entry came before all available packets, in nested packets.
 pub const UNKNOWN: u64 = u64::MAX;
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// When.
+    /// Its time.
     pub time: u64,
-    /// What.
+    /// Its content.
     pub kind: Kind,
 }
 
-/// What a record says.
+/// Content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the events of the wire format")]
 pub enum Kind {
     Enter(u64),
-    /// A function was entered from a place that is known.
+    /// Entry of a function from a known call site.
     EnterFrom {
         /// The function's address.
         function: u64,
-        /// Where it returns to.
+        /// Its return address.
         caller: u64,
     },
-    /// What the program put in itself.
+    /// A user record.
     Block {
         /// Its type; 0: unfinished.
         kind: u16,
         /// Its bytes.
         data: Vec<u8>,
     },
-    /// With the function that it leaves, whether the record names it or not.
+    /// Exit of this function, whether the record names it or not.
     Exit(u64),
     Context {
         thread: u64,
@@ -80,7 +80,7 @@ pub enum Kind {
         on: bool,
         cause: u8,
     },
-    /// A whole call that ends here.
+    /// A whole call, which ends here.
     Call {
         /// The event's number.
         how: u8,
@@ -123,10 +123,10 @@ impl Bits<'_> {
     }
 }
 
-/// All packets in `bytes`. If calls are nested they are one stream's, in their order.
+/// Decodes all packets in `bytes`. Nested packets must be those of one stream, in order.
 ///
 /// # Panics
-/// When anything is not as the format's description says: the tests want to know.
+/// On any violation of the format's description.
 pub fn packets(bytes: &[u8], layout: Layout, text_base: u64) -> Vec<Packet> {
     let packets = packets_of_jumps(bytes, layout, text_base);
     for Packet { end, last, .. } in &packets {
@@ -138,7 +138,7 @@ pub fn packets(bytes: &[u8], layout: Layout, text_base: u64) -> Vec<Packet> {
     packets
 }
 
-/// The same of a program that jumps out of hooks, whose packets may end later than their last event.
+/// The same for a program that jumps out of hooks, whose packets may end later than their last event.
 ///
 /// # Panics
 /// As [`packets`].
@@ -209,19 +209,19 @@ pub fn packets_of_jumps(bytes: &[u8], layout: Layout, text_base: u64) -> Vec<Pac
     packets
 }
 
-/// What must be remembered from one record of a packet to the next.
+/// Decoder state between the records of a packet.
 struct Reader {
     layout: Layout,
-    /// No exit is ever named, and calls go on from packet to packet.
+    /// Whether exits are never named, and calls continue in the next packet.
     nested: bool,
     text_base: u64,
     time: u64,
     head_thread: u64,
     thread: u64,
-    /// Calls that were entered in this packet (or one before, if they are nested), in this run of one
-    /// thread.
+    /// Open calls that were entered in this packet (or an earlier one, if packets are nested) since the last thread
+    /// switch.
     stack: Vec<u64>,
-    /// Interrupts that began in this packet.
+    /// Open interrupts that began in this packet.
     interrupts: Vec<u16>,
     ids: BTreeMap<u8, usize>,
 }
@@ -242,10 +242,10 @@ impl Reader {
         self.text_base + (function << self.layout.function_shift)
     }
 
-    /// The next record; `None` for a `time` record.
+    /// Decodes the next record; `None` for a `time` record.
     fn record(&mut self, bits: &mut Bits<'_>) -> Option<Record> {
-        // Bits of: exit; enter, its function; later exit; later enter, its function; others; a
-        // function that is a field.
+        // Number of bits of: an exit's id; an enter's id, its function; a later exit's id; a later enter's id, its
+        // function; other ids; a function as a field.
         let widths = match self.layout.shape {
             Shape::Compact => [7, 8, 13, 13, 12, 17, 16, 24],
             Shape::Wide => [15, 21, 24, 29, 29, 32, 16, 32],
@@ -314,7 +314,7 @@ impl Reader {
                 return None;
             }
             4 => {
-                // The target knows of no call that could be left otherwise.
+                // The target assumes no open call whose exit could be unnamed.
                 self.stack.clear();
                 Kind::Exit(self.address(bits.take(function)))
             }

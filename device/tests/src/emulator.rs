@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 pub use crate::equipment::device;
 
-/// Whether compiler and emulator are installed, and Rust's library for the targets; says what is
-/// not.
+/// Checks that compiler and emulator are installed, and Rust's library for the targets; prints what is missing.
 ///
 /// # Panics
 /// In CI, when something is missing.
@@ -16,13 +15,13 @@ pub fn equipped(targets: &[&'static str]) -> bool {
     crate::equipment::equipped(&["arm-none-eabi-gcc", "qemu-system-arm"], targets)
 }
 
-/// Longer than any of the programs takes on a slow and busy machine; a hang is noticed.
+/// Longer than any of the programs takes on a slow and busy machine; it ends a hang.
 const PATIENCE: Duration = Duration::from_secs(4 * 3600);
 
 /// The Rust target of the programs.
 pub const TARGET: &str = Core::M4.target();
 
-/// What programs are compiled for. A Cortex-M4 executes them all.
+/// Target core of a program. A Cortex-M4 can execute all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Core {
     /// A Cortex-M4.
@@ -43,14 +42,14 @@ impl Core {
     /// The compiler's options.
     const fn options(self) -> &'static [&'static str] {
         match self {
-            // The library's calling convention, but nobody switches the FPU on.
+            // The library's calling convention, but no code enables the FPU.
             Self::M4 => &["-mcpu=cortex-m4", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
             Self::M0 => &["-mcpu=cortex-m0"],
         }
     }
 }
 
-/// Builds `libkymo.a` with these features, in a folder of their own.
+/// Builds `libkymo.a` with these features, in a separate folder.
 ///
 /// # Panics
 /// When that fails.
@@ -66,7 +65,7 @@ pub fn library_for(core: Core, folder: &Path, features: &str) -> PathBuf {
     build_library(core, folder, &["-p", "kymo-c", "--features", features]).join("libkymo.a")
 }
 
-/// Builds `libkymo_minimal.a`, in a folder of its own.
+/// Builds `libkymo_minimal.a`, in a separate folder.
 ///
 /// # Panics
 /// When that fails.
@@ -74,7 +73,7 @@ pub fn minimal_library(folder: &Path) -> PathBuf {
     build_library(Core::M4, folder, &["-p", "kymo-minimal"]).join("libkymo_minimal.a")
 }
 
-/// Builds a library, and returns the folder in which it is.
+/// Builds a library, and returns its folder.
 fn build_library(core: Core, folder: &Path, options: &[&str]) -> PathBuf {
     let status = Command::new(env!("CARGO"))
         .args(["build", "--quiet", "--profile", "small"])
@@ -144,8 +143,7 @@ impl Program {
         Self { elf }
     }
 
-    /// The addresses of its functions, by their names, without the bit that tells the instruction
-    /// set.
+    /// The addresses of its functions by name, without the Thumb bit.
     ///
     /// # Panics
     /// When they can't be read.
@@ -164,10 +162,10 @@ impl Program {
             .collect()
     }
 
-    /// Runs it to its end, in `folder`, where files that it writes go.
+    /// Runs it to its end in `folder`, where it writes its files.
     ///
     /// # Panics
-    /// When it does not end by itself, saying so.
+    /// When it does not report its end.
     pub fn run(&self, folder: &Path) -> Said {
         let said = folder.join("said.txt");
         let file = std::fs::File::create(&said).expect("a file can be made");
@@ -196,11 +194,11 @@ impl Program {
     }
 }
 
-/// What a program said: lines of a name and a number.
+/// Output of a program: lines with a name and a number.
 #[derive(Debug, Default)]
 pub struct Said {
     numbers: BTreeMap<String, u32>,
-    /// The offsets at which interrupts preempted in the code that was watched.
+    /// The offsets in the watched code at which interrupts preempted.
     pub struck: Vec<u32>,
     ended: bool,
 }
@@ -224,10 +222,10 @@ impl Said {
         said
     }
 
-    /// What it said of this.
+    /// The number printed with this name.
     ///
     /// # Panics
-    /// When it said nothing.
+    /// When it was not printed.
     pub fn number(&self, name: &str) -> u32 {
         *self
             .numbers

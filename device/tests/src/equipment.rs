@@ -11,7 +11,7 @@ pub fn device() -> &'static Path {
         .expect("this package lies in it")
 }
 
-/// Whether these programs are installed, and Rust's library for these targets; says what is not.
+/// Checks that these programs are installed, and Rust's library for these targets; prints what is missing.
 ///
 /// # Panics
 /// In CI, when something is missing.

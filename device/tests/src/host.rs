@@ -6,7 +6,7 @@ use kymo_wire::link::crc::crc32;
 use kymo_wire::link::frame::MAX_WIRE;
 use kymo_wire::link::{DATA_BYTES, Frame};
 
-/// Takes apart what a target sent.
+/// Parser for a target's output.
 #[derive(Debug, Default)]
 pub struct Host {
     /// Text outside frames.
@@ -23,7 +23,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// Takes bytes.
+    /// Processes received bytes.
     pub fn hear(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             match (&mut self.frame, byte) {
@@ -56,7 +56,7 @@ impl Host {
         }
     }
 
-    /// A command as it goes over the wire.
+    /// A command in its encoding on the line.
     pub fn command(request: u8, text: &str) -> Vec<u8> {
         let mut wire = [0; MAX_WIRE];
         let text = text.as_bytes();
@@ -66,14 +66,14 @@ impl Host {
         wire[..length].to_vec()
     }
 
-    /// The pieces that are missing, of so many.
+    /// The missing pieces, out of this many.
     pub fn missing(&self, frames: u32) -> Vec<u32> {
         (0..frames)
             .filter(|n| !self.pieces.contains_key(n))
             .collect()
     }
 
-    /// The dump, whole.
+    /// The complete dump.
     ///
     /// # Panics
     /// When a piece or the end is missing, or the checksum is wrong.

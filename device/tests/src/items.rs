@@ -4,7 +4,7 @@ use kymo_recorder::items::Timed;
 use kymo_wire::event::{ByteOrder, Layout, PacketHeader, WordSize};
 use kymo_wire::items::TIME;
 
-/// What a ring's packet says.
+/// A decoded packet of a ring.
 #[derive(Clone, Debug)]
 pub struct ItemPacket {
     /// Its header.
@@ -13,11 +13,11 @@ pub struct ItemPacket {
     pub before: u32,
     /// Its items.
     pub items: Vec<Timed>,
-    /// Items that are only a time.
+    /// Number of items that only carry a time.
     pub times: usize,
 }
 
-/// Reads a number of the target's.
+/// Decodes a number of the target.
 fn number(order: ByteOrder, bytes: &[u8]) -> u64 {
     let digit = |sum: u64, byte: &u8| sum << 8 | u64::from(*byte);
     match order {
@@ -26,7 +26,7 @@ fn number(order: ByteOrder, bytes: &[u8]) -> u64 {
     }
 }
 
-/// The bits `from..from + count` of bytes, in the order in which they fill.
+/// Bits `from..from + count` of bytes, in the target's bit order.
 fn bits(order: ByteOrder, bytes: &[u8], from: u32, count: u32) -> u64 {
     let whole = number(order, &bytes[..8]);
     let shift = match order {
@@ -36,14 +36,14 @@ fn bits(order: ByteOrder, bytes: &[u8], from: u32, count: u32) -> u64 {
     whole >> shift & ((1 << count) - 1)
 }
 
-/// The first time from `last` on whose low bits are these.
+/// The first time from `last` on with these low bits.
 fn next_time(last: u64, low: u64, bits: u32) -> u64 {
     let mask = (1u64 << bits) - 1;
     last + (low.wrapping_sub(last) & mask)
 }
 
 impl ItemPacket {
-    /// Reads a packet.
+    /// Decodes a packet.
     pub fn decode(layout: Layout, bytes: &[u8]) -> Self {
         let header = PacketHeader::read(layout, bytes).expect("a header");
         assert_eq!(header.stream, 1);
@@ -77,7 +77,7 @@ impl ItemPacket {
         }
     }
 
-    /// Takes the packets of items out of a dump; gives them, and the rest.
+    /// Separates the packets of items in a dump from the rest.
     pub fn take(layout: Layout, dump: &[u8]) -> (Vec<Self>, Vec<u8>) {
         let (mut items, mut others) = (Vec::new(), Vec::new());
         let mut rest = dump;

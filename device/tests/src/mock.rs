@@ -13,10 +13,10 @@ use kymo_recorder::single::SinglePort;
 use kymo_recorder::threads::ThreadPort;
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 
-/// Where a mock's counter seems to be.
+/// Fictitious address of a mock's counter.
 const COUNTER: *const u32 = std::ptr::without_provenance(4);
 
-/// The layouts that are tested: type-level numbers.
+/// The tested layouts, as types.
 pub trait Layouts {
     /// The layout.
     const LAYOUT: Layout;
@@ -53,22 +53,21 @@ pub mod layout {
     }
 }
 
-/// Something that preempts when the recorder calls the port.
+/// Callback that preempts when the recorder calls the port.
 pub type Preempt = Box<dyn FnMut(&'static str)>;
 
-/// A processor: its counter counts when it is told to, and an "interrupt" can be made to preempt
-/// wherever the recorder calls it and interrupts are not masked.
+/// Mock processor: its counter advances by `step` per reading, and an "interrupt" can preempt wherever the recorder
+/// calls the port and interrupts are not masked.
 pub struct Mock<L> {
-    /// The whole time; the counter shows the low part of it.
+    /// The full time; the counter has its low part.
     pub time: Cell<u64>,
-    /// After how many ticks the counter begins again; 0: there is no counter.
+    /// Period of the counter in ticks; 0: there is no counter.
     pub turn: Cell<u64>,
-    /// How much time passes at each reading.
+    /// Ticks that pass at each reading.
     pub step: Cell<u64>,
-    /// How deeply interrupts are masked.
+    /// Nesting depth of interrupt masking.
     pub masked: Cell<usize>,
-    /// Strikes at `mask` (before it masks), `unmask` (after it unmasks); and at `counter` like an
-    /// NMI, masked or not.
+    /// Called at `mask` (before it masks), `unmask` (after it unmasks); and at `counter` like an NMI, masked or not.
     pub preempt: RefCell<Option<Preempt>>,
     link: Link,
     layout: PhantomData<L>,
@@ -95,7 +94,7 @@ impl<L> std::fmt::Debug for Mock<L> {
 }
 
 impl<L> Mock<L> {
-    /// Lets what preempts preempt; it does not interrupt itself.
+    /// Calls the preempting callback, unless it is already running.
     fn struck(&self, place: &'static str) {
         let preempt = self.preempt.borrow_mut().take();
         if let Some(mut preempt) = preempt {
@@ -109,7 +108,7 @@ impl<L> Mock<L> {
 }
 
 impl<L> Mock<L> {
-    /// Counts on, and returns where the counter stands then.
+    /// Advances the time, and returns the counter.
     fn count(&self) -> u32 {
         self.struck("counter");
         self.time.set(self.time.get() + self.step.get());
@@ -164,7 +163,7 @@ impl<L: Layouts> SinglePort for Mock<L> {
     }
 }
 
-/// A thread of a process: signals preempt where the clock is read, before and after it is.
+/// A thread of a process: signals preempt before and after each reading of the clock.
 impl<L: Layouts + 'static> ThreadPort for Mock<L> {
     fn now(&self) -> u64 {
         self.struck("before");
@@ -180,14 +179,14 @@ impl<L: Layouts + 'static> ThreadPort for Mock<L> {
     }
 }
 
-/// A gate and a cursor that know where they are.
+/// A gate and a cursor at a fixed address.
 pub fn hot() -> &'static Hot {
     let place = Box::leak(Box::new(MaybeUninit::uninit()));
     let this: *const Hot = place.as_ptr();
     place.write(Hot::with(this, leak(Conditions::new())))
 }
 
-/// For good.
+/// Leaks a value.
 pub fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }

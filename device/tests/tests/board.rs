@@ -64,7 +64,7 @@ fn start(program: &Path, options: &[&str]) -> Board {
     Board::start(&mut qemu)
 }
 
-/// A project's linker may keep what is not used: then all that the library names has to be there, or weak.
+/// A linker may keep unused code: then all symbols that the library refers to must be defined, or weak.
 #[test]
 fn a_program_without_items_links_with_all_of_the_library() {
     if !equipped(&PROGRAMS, &[TARGET]) {
@@ -195,7 +195,7 @@ fn a_cortex_m3_from_reset_to_reboot() {
     assert_eq!(first[2].kind, Kind::Enter(leaf));
 }
 
-/// SysTick is clock and tick, and nothing but its interrupt reads it within a call.
+/// SysTick is both clock and tick, and only its interrupt reads it within a call.
 #[test]
 fn the_timer_of_the_tick_is_a_clock() {
     if !equipped(&PROGRAMS, &[TARGET]) {
@@ -222,8 +222,8 @@ fn the_timer_of_the_tick_is_a_clock() {
     }
 }
 
-/// SysTick's register counts down: hooks in assembly that are given it as a counter go on, and the recording says that it is
-/// not to be believed.
+/// SysTick's register counts down: hooks in assembly that use it as a counter do not hang, and the recording reports
+/// the clock as unreliable.
 #[test]
 fn a_counter_that_counts_down_hangs_no_hook() {
     if !equipped(&PROGRAMS, &[TARGET]) {

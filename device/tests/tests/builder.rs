@@ -10,7 +10,7 @@ use kymo_wire::event::Shape;
 
 const TARGET: &str = "thumbv7m-none-eabi";
 
-/// A crate with this source, beside the workspace; what building it gave, and where.
+/// Builds a crate with this source, beside the workspace; returns the result and the folder.
 fn build(name: &str, source: &str) -> (Output, PathBuf) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("builder-{name}"));
     fs::create_dir_all(&folder).expect("a folder");

@@ -14,7 +14,7 @@ use common::{build, compilers, raw_file};
 use kymo_device_tests::{Host, ItemPacket, Kind, Packet, packets};
 use kymo_wire::event::{Layout, METADATA_STREAM};
 
-/// Runs a program that saves to a file; returns that, and what it printed.
+/// Runs a program that saves to a file; returns the file and the output.
 fn run(program: &Path) -> (PathBuf, String) {
     let file = program.with_extension("kymo");
     let output = Command::new(program).arg(&file).output().expect("it runs");
@@ -23,11 +23,11 @@ fn run(program: &Path) -> (PathBuf, String) {
     (file, text)
 }
 
-/// What short threads left.
+/// Recordings of short-lived threads.
 struct Lives {
     packets: Vec<Packet>,
     items: Vec<ItemPacket>,
-    /// By how many KiB the program grew.
+    /// Growth of the program in KiB.
     kib: i64,
 }
 
@@ -68,8 +68,8 @@ impl Lives {
         self.packets.iter().map(|packet| packet.cpu).collect()
     }
 
-    /// Every packet is one thread's, and in the order of its stream, of which the first ones are missing or none.
-    /// Returns how many are.
+    /// Checks that every packet belongs to one thread, in the order of its stream, and that missing packets are the
+    /// first ones. Returns the number of missing ones.
     fn missing(&self) -> u32 {
         let mut next: BTreeMap<u16, u32> = BTreeMap::new();
         let mut missing = 0;
@@ -101,7 +101,7 @@ impl Lives {
     }
 }
 
-/// As long as the host takes what comes, any number of threads takes the memory of a few.
+/// While the host consumes packets, any number of threads uses the memory of a few.
 #[test]
 fn streamed_threads_use_the_memory_of_those_that_ended() {
     if compilers().is_empty() {
@@ -202,7 +202,8 @@ fn a_thread_that_ended_while_it_filled_a_record_holds_nothing_up() {
     }
 }
 
-/// How many instructions it takes to save what so many threads left, and to stream it. `None` where nobody counts.
+/// Number of instructions to save the recordings of this many threads, and to stream them. `None` without an
+/// instruction counter.
 fn costs(program: &Path, threads: u32) -> Option<[u64; 2]> {
     let folder = program.with_extension(format!("counts-{threads}"));
     let _ = std::fs::remove_dir_all(&folder);

@@ -85,8 +85,8 @@ fn a_signal_at_any_instruction_loses_and_mixes_nothing() {
     }
 }
 
-/// Where in a hook it preempts makes no difference: what comes behind the jump is recorded, and the event that the hook
-/// was for counts as lost if it is not there.
+/// The point of preemption in a hook makes no difference: events after the jump are recorded, and the hook's own event
+/// counts as lost if it is missing.
 #[test]
 fn a_handler_that_jumps_out_of_any_instruction_leaves_a_whole_recording() {
     // All is kept, or little, so that packets are begun where others were.
@@ -129,7 +129,7 @@ fn a_handler_that_jumps_out_of_any_instruction_leaves_a_whole_recording() {
     }
 }
 
-/// The hook would wait for its handler, and the handler for it.
+/// Waiting would be a deadlock: the hook would wait for its handler, and the handler for the hook.
 #[test]
 fn a_handler_that_saves_in_a_hook_does_not_wait_for_it_and_what_is_missing_is_counted() {
     for compiler in compilers() {
@@ -202,8 +202,7 @@ fn assembly_records_what_rust_records() {
     assert_eq!(fast, portable);
 }
 
-/// How many instructions a function takes up to its first return, the return included: what it
-/// executes where no branch is taken.
+/// Number of instructions of a function up to its first return, inclusive: the executed ones if no branch is taken.
 fn straight_path(program: &Path, function: &str) -> usize {
     let output = Command::new("objdump")
         .args(["-d", "--no-show-raw-insn"])

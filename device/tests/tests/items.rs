@@ -11,7 +11,7 @@ use kymo_recorder::items::{Cursor, Item, Moment, Ring, SYNC, Timed};
 use kymo_wire::event::{ByteOrder, WordSize};
 use kymo_wire::link::Mode;
 
-/// A ring with memory of its own.
+/// A ring with its own memory.
 fn ring<L: Layouts + 'static>(packets: u32, number: u16) -> &'static Ring<Mock<L>> {
     let size = Ring::<Mock<L>>::PACKET;
     let bytes = packets as usize * size;
@@ -23,7 +23,7 @@ fn ring<L: Layouts + 'static>(packets: u32, number: u16) -> &'static Ring<Mock<L
     ring
 }
 
-/// What a dump would have, with the ring closed at `now`.
+/// The ring's part of a dump, after closing the ring at `now`.
 fn dump<L: Layouts>(ring: &Ring<Mock<L>>, now: u64) -> Vec<ItemPacket> {
     ring.seal(now);
     (0..)
@@ -33,7 +33,7 @@ fn dump<L: Layouts>(ring: &Ring<Mock<L>>, now: u64) -> Vec<ItemPacket> {
         .collect()
 }
 
-/// What stands in packets, in order; every item that was produced since `from` is there or counted.
+/// The items in packets, in order; checks that every item produced since `from` is there or counted as lost.
 fn all(packets: &[ItemPacket], figures: kymo_recorder::items::Figures) -> Vec<Timed> {
     for pair in packets.windows(2) {
         let (old, new) = (&pair[0], &pair[1]);
@@ -63,13 +63,13 @@ fn moment() -> Moment {
     }
 }
 
-/// A ring's pointer, as producers in assembly know it: its first word.
+/// A ring's pointer, as producers in assembly use it: its first word.
 fn pointer<L: Layouts>(ring: &Ring<Mock<L>>) -> &AtomicPtr<u8> {
     // SAFETY: the structure is laid out as in C, and this is its first field.
     unsafe { &*std::ptr::from_ref(ring).cast::<AtomicPtr<u8>>() }
 }
 
-/// Produces as a hook in assembly does, which knows of `at` alone.
+/// Produces an item as a hook in assembly does, which knows only `at`.
 fn assembly<L: Layouts>(ring: &Ring<Mock<L>>, now: u64, id: u16, data: u32) {
     let layout = L::LAYOUT;
     let size = Ring::<Mock<L>>::PACKET;
@@ -93,7 +93,7 @@ fn assembly<L: Layouts>(ring: &Ring<Mock<L>>, now: u64, id: u16, data: u32) {
     }
 }
 
-/// Any program and any reader, against a plain list.
+/// Compares random producers and readers with a plain list.
 fn property<L: Layouts + 'static>(mode: Mode, in_assembly: bool) {
     // Miri takes thousands of times as long.
     let (seeds, steps) = if cfg!(miri) { (1, 100) } else { (60, 3000) };
@@ -386,8 +386,8 @@ fn a_drain_tells_a_loss_in_front_of_what_comes_behind_it() {
     assert!(next == 1005 && losses > 0, "{next}, {losses}");
 }
 
-/// RTEMS's own client: an UPTIME pair sets the time, and from item to item it adds the distance of
-/// the 22-bit times. Here the packet's beginning is the pair.
+/// RTEMS's own client sets the time at an UPTIME pair, and adds the difference of the 22-bit times from item to item.
+/// Here the packet's beginning is the pair.
 #[test]
 fn the_rules_of_rtems_give_the_same_times() {
     let ring = ring::<layout::Small>(4, 0);
@@ -412,7 +412,7 @@ fn the_rules_of_rtems_give_the_same_times() {
     }
 }
 
-/// Stops another thread, whether the test ends well or not.
+/// Stops another thread on drop.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {
@@ -421,8 +421,7 @@ impl Drop for Stop<'_> {
     }
 }
 
-/// A writer without end on another processor: what the drain gives is in order, and nothing is
-/// missing that it does not tell.
+/// An endless writer on another processor: the drain returns items in order, and reports everything that is missing.
 #[test]
 fn a_drain_beside_the_writer_never_loses_or_repeats_silently() {
     let ring = ring::<layout::Small>(3, 0);
@@ -475,8 +474,8 @@ fn a_drain_beside_the_writer_never_loses_or_repeats_silently() {
     });
 }
 
-/// Mode *stream*: one reader takes packets out while the writer goes on; what there was no room for
-/// is counted in the packet behind it.
+/// Mode *stream*: one reader consumes packets while the writer continues; items without room are counted in the next
+/// packet.
 #[test]
 fn a_reader_of_packets_beside_the_writer_gets_all_that_is_not_counted() {
     let ring = ring::<layout::Large>(3, 0);
@@ -526,7 +525,7 @@ fn a_reader_of_packets_beside_the_writer_gets_all_that_is_not_counted() {
     });
 }
 
-/// The two layouts' sizes are those of the documents.
+/// The sizes of both layouts are the documented ones.
 #[test]
 fn packets_hold_what_is_documented() {
     type Small = Ring<Mock<layout::Small>>;

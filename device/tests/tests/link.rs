@@ -1,4 +1,4 @@
-//! Sessions with a target: commands, refusals, dumps over bad cables.
+//! Sessions with a target: commands, refusals, dumps over unreliable lines.
 
 use std::cell::RefCell;
 
@@ -21,7 +21,7 @@ mod conditions;
 mod names;
 
 thread_local! {
-    /// What the target of this thread's test has sent.
+    /// Output of the target of this thread's test.
     static SENT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -76,7 +76,7 @@ impl Device {
         self.single.poll(self.hot, self.config);
     }
 
-    /// Sends bytes to the target and returns what it sends, write by write.
+    /// Sends bytes to the target and returns its output, write by write.
     fn talk(self, bytes: &[u8]) -> Vec<Vec<u8>> {
         self.receive(bytes);
         self.poll();

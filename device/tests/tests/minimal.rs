@@ -10,7 +10,7 @@ use kymo_wire::packet::PacketHeader;
 
 const PACKET: usize = 256;
 const TEXT_BASE: u64 = 0x1000;
-/// Functions with a number of the short form, of the long one, and with none.
+/// Functions with a short number, with a long one, and with none.
 const FUNCTIONS: [usize; 3] = [0x1100, 0x1000 + (1 << 16), 0x1000 + (1 << 30)];
 
 /// A processor with its recorder.
@@ -57,7 +57,7 @@ impl<L: Layouts + 'static> Machine<L> {
         self.recorder.port().time.set(self.time() + ticks);
     }
 
-    /// What a debugger finds in memory, oldest packet first.
+    /// Decodes the memory as a debugger would, oldest packet first.
     fn read(&self) -> Vec<Packet> {
         let (memory, bytes) = (self.config.buffer.cast(), self.config.buffer_size as usize);
         // SAFETY: the memory of the configuration; nobody writes to it meanwhile.
@@ -92,7 +92,7 @@ impl<L: Layouts + 'static> Machine<L> {
         packets
     }
 
-    /// Records calls of all kinds with all kinds of times between them; what should be read.
+    /// Records calls with all kinds of times between them; returns the expected records.
     fn work(&self, rounds: u64) -> Vec<(u64, Kind)> {
         let mut expected = Vec::new();
         let mut stack = Vec::new();
@@ -120,7 +120,7 @@ fn records(packets: &[Packet]) -> Vec<(u64, Kind)> {
     records.collect()
 }
 
-/// What is kept of calls that were left in packets which are gone has no function; else all is known.
+/// Compares records; an exit of a call that was entered in an overwritten packet has no function.
 fn same(found: &[(u64, Kind)], expected: &[(u64, Kind)]) {
     assert_eq!(found.len(), expected.len());
     for (found, expected) in found.iter().zip(expected) {

@@ -46,18 +46,18 @@ fn entries(profile: &Profile) -> BTreeMap<u64, Entry> {
         .collect()
 }
 
-/// What is open on a stack, in the simple account.
+/// A stack in the reference computation.
 #[derive(Default)]
 struct Stack {
-    /// Function, time on the stack's clock so far, that of its callees.
+    /// Open calls: function, time on the stack's clock so far, that of its callees.
     open: Vec<(u64, u64, u64)>,
 }
 
-/// The simple account: every tick is charged to whoever is open on the stack that runs, one by one.
+/// Reference computation: charges every single tick to the innermost open call on the running stack.
 #[derive(Default)]
 struct Account {
     stacks: BTreeMap<usize, Stack>,
-    /// Each interrupt that is being served has a stack of its own, numbered from here on.
+    /// Each active interrupt has a stack of its own, numbered from here on.
     interrupts: Vec<usize>,
     thread: Option<usize>,
     entries: BTreeMap<u64, Entry>,
@@ -126,7 +126,7 @@ impl Account {
     }
 }
 
-/// Threads, interrupts, recursion and jumps at random, on the target and in the account.
+/// Random threads, interrupts, recursion and jumps, on the target and in the reference computation.
 fn random_run(seed: u64) {
     let mut random = Random::new(seed);
     let profile: Profile = table(256, 5, 40);
@@ -336,8 +336,7 @@ fn turning_off_forgets_what_is_open_and_costs_no_look_at_the_table() {
     assert!(large < small.map(|time| time * 50), "{times:?}");
 }
 
-/// Calls of three contexts around which recording goes off and on, with a table of so many slots: how
-/// long that takes.
+/// Time of calls in three contexts around which recording is turned off and on, with a table of this many slots.
 fn turn_on_and_off(slots: usize) -> Duration {
     const TIMES: u32 = 400;
     let profile: Profile = table(slots, 3, 16);

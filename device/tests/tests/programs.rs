@@ -30,8 +30,8 @@ mod surroundings;
 
 use common::{build, compilers, device, raw_file};
 
-/// Checks what must hold of every stream's nesting: an exit closes an open call, with a jump over
-/// others only where the program jumps. Returns how often each function was entered.
+/// Checks every stream's nesting: an exit closes an open call, with a jump over others only where the program jumps.
+/// Returns how often each function was entered.
 fn walk(packets: &[Packet], jumper: u64) -> BTreeMap<u64, u64> {
     let mut entered = BTreeMap::new();
     let mut stacks: BTreeMap<u16, Vec<u64>> = BTreeMap::new();
@@ -259,7 +259,7 @@ impl Linked {
         self.input.write_all(bytes).expect("it reads");
     }
 
-    /// Hears the program until `enough` of it has come.
+    /// Receives the program's output until there is `enough`.
     fn hear(&mut self, enough: impl Fn(&Host) -> bool) {
         let mut buffer = [0; 4096];
         while !enough(&self.host) {
@@ -269,7 +269,7 @@ impl Linked {
         }
     }
 
-    /// The answer to a command in a line.
+    /// Returns the answer to a command line.
     fn ask(&mut self, command: &str) -> String {
         self.host.text.clear();
         self.send(format!("{command}\r").as_bytes());

@@ -48,7 +48,7 @@ fn build() -> PathBuf {
     program
 }
 
-/// What a record of the metadata says of costs.
+/// The overhead values in a metadata record.
 fn costs(record: &Record) -> Vec<Cost> {
     match &record.kind {
         Kind::Metadata { kind: 6, value } => cost::costs(ByteOrder::Little, value).collect(),
@@ -56,7 +56,7 @@ fn costs(record: &Record) -> Vec<Cost> {
     }
 }
 
-/// The program on a hart whose clock is so quick.
+/// Starts the program on a hart with this value of `-icount`, which sets the speed of its clock.
 fn start(instructions: &str) -> Board {
     let mut qemu = Command::new("qemu-system-riscv32");
     qemu.args(["-M", "virt", "-bios", "none", "-nic", "none"]);
@@ -64,7 +64,7 @@ fn start(instructions: &str) -> Board {
     Board::start(&mut qemu)
 }
 
-/// What recording costs is measured in memory of its own, however many ticks a hook takes.
+/// Overhead is measured in separate memory, however many ticks a hook takes.
 #[test]
 fn a_clock_much_quicker_than_hooks_loses_no_packet() {
     if !equipped(&PROGRAMS, &[TARGET]) {

@@ -14,7 +14,7 @@ use kymo_wire::event::MetadataType;
 use kymo_wire::link::{DUMP_TIMEOUT_MS, Identity, Mode};
 
 thread_local! {
-    /// What the target of this thread's test has sent.
+    /// Output of the target of this thread's test.
     static SENT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -58,7 +58,7 @@ impl Device {
         }
     }
 
-    /// Sends bytes to the target, lets it work, and returns what it sends, write by write.
+    /// Sends bytes to the target, runs it, and returns its output, write by write.
     fn talk(self, bytes: &[u8]) -> Vec<Vec<u8>> {
         self.receive(bytes);
         self.single.poll(self.hot, self.config);
@@ -85,11 +85,11 @@ impl Device {
     }
 }
 
-/// A host that receives a stream, written from the description of the protocol.
+/// Host that receives a stream, written from the description of the protocol.
 #[derive(Default)]
 struct Receiver {
     host: Host,
-    /// Every piece before this one has arrived.
+    /// The number of the first piece that has not arrived.
     next: u32,
     bytes: Vec<u8>,
 }
@@ -103,7 +103,7 @@ impl Receiver {
         }
     }
 
-    /// Gives a command, and returns the answer.
+    /// Sends a command, and returns the answer.
     fn ask(&mut self, device: Device, command: &str) -> (bool, String) {
         self.host.replies.clear();
         self.hear(device.talk(&Host::command(9, command)));
@@ -124,7 +124,7 @@ impl Receiver {
         self.hear(device.talk(&Host::command(2, &ack)));
     }
 
-    /// Takes all that comes until the target says that this was it.
+    /// Receives until the target reports the end.
     fn finish(&mut self, device: Device) {
         for _ in 0..10_000 {
             let (ok, text) = self.ask(device, "stream off");
@@ -145,8 +145,8 @@ impl Receiver {
 
 const METADATA: u16 = 0xFFFF;
 
-/// The packets of events, of which none may be missing: how many calls are in them, ended or not, and
-/// how many were lost.
+/// Counts the calls in packets of events, of which none may be missing: returns the number of calls, ended or not, and
+/// of lost ones.
 fn account(packets: &[Packet]) -> (usize, u32) {
     let events = || packets.iter().filter(|packet| packet.cpu != METADATA);
     for (expected, packet) in events().enumerate() {

@@ -1,4 +1,4 @@
-//! Interrupts that preempt between any two instructions. The test checks every record: none may be lost or torn.
+//! Interrupts that preempt between any two instructions. The tests check every record: none may be lost or torn.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ fn folder(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// What `hooks.c` recorded.
+/// Recording of `hooks.c`.
 struct Recorded {
     said: Said,
-    /// The packets as they stood in memory, the one that was open completed.
+    /// The packets in memory, with the open one completed.
     packets: Vec<Packet>,
     /// The whole buffer.
     memory: Vec<u8>,
@@ -107,7 +107,7 @@ fn hooks_in_assembly_write_what_the_portable_ones_write() {
     }
 }
 
-/// The numbers that `hooks.c` draws.
+/// The random numbers of `hooks.c`.
 struct Random(u64);
 
 impl Random {
@@ -119,7 +119,7 @@ impl Random {
     }
 }
 
-/// What `branch` in `hooks.c` does: the functions that it enters (`Some`) and leaves.
+/// The effect of `branch` in `hooks.c`: the functions that it enters (`Some`) and exits.
 fn branch(random: &mut Random, depth: u32, calls: &mut Vec<Option<&'static str>>) {
     calls.push(Some("branch"));
     let chance = random.next();
@@ -133,7 +133,7 @@ fn branch(random: &mut Random, depth: u32, calls: &mut Vec<Option<&'static str>>
     calls.push(None);
 }
 
-/// Runs `hooks.c` with its interrupts and looks at every record; how many there are.
+/// Runs `hooks.c` with its interrupts and checks every record; returns their number.
 fn struck(name: &str, features: &str, rounds: u32) -> (usize, Recorded) {
     let rounds_option = format!("-DROUNDS={rounds}");
     let minimal = features == MINIMAL;

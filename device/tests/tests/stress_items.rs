@@ -1,11 +1,11 @@
-//! A ring of items that three interrupt levels write at once, and a concurrent drain. Interrupts preempt between any
-//! two instructions, and the test checks every item.
+//! A ring of items with three interrupt levels as concurrent writers, and a concurrent drain. Interrupts preempt
+//! between any two instructions, and the tests check every item.
 
 use std::path::Path;
 
 use kymo_device_tests::emulator::{Program, Said, TARGET, equipped, library};
 
-/// Runs `ring.c`, with so many items of the lowest level; the interrupts' are a hundred times as many.
+/// Runs `ring.c` with this many items of the lowest level; the interrupts produce a hundred times as many.
 fn ring(records: u32) -> Said {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("stress_items")
@@ -58,7 +58,7 @@ fn run(name: &str, options: &[&str]) -> Said {
     run_with("", name, options)
 }
 
-/// The same with a library that has these features beside the usual ones.
+/// As [`run`], with a library that has these features in addition to the usual ones.
 fn run_with(features: &str, name: &str, options: &[&str]) -> Said {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stress_items");
     let library = library(&folder.join(format!("library{features}")), features);

@@ -18,7 +18,7 @@ const LAYOUT: Layout = Layout {
     function_shift: 1,
 };
 
-/// The packets in memory; the one that is open is completed.
+/// The packets in memory, with the open one completed.
 fn whole_packets(memory: &[u8], said: &Said) -> Vec<Packet> {
     let (at, last) = (said.number("at") as usize, said.number("last"));
     let mut whole = Vec::new();
@@ -40,14 +40,14 @@ fn whole_packets(memory: &[u8], said: &Said) -> Vec<Packet> {
     packets(&whole, LAYOUT, 0)
 }
 
-/// What is known of a function: calls, total, self, least and greatest time, and whether (1) it ever called
-/// itself.
+/// Figures of a function: calls, total, self, minimum and maximum time, and whether (1) it ever called itself.
 type Numbers = [u64; 6];
 
-/// A call that is open: function, time, and that of its callees.
+/// An open call: function, time, and that of its callees.
 type Open = (u64, u64, u64);
 
-/// What the records say of each function. An interrupt that says so stops the clock of what it interrupts.
+/// Computes the figures of each function from the records. A recorded interrupt stops the clock of the interrupted
+/// code.
 fn account(packets: &[Packet]) -> BTreeMap<u64, Numbers> {
     let mut contexts: Vec<Vec<Open>> = vec![Vec::new()];
     let mut functions = BTreeMap::new();
@@ -88,7 +88,7 @@ fn account(packets: &[Packet]) -> BTreeMap<u64, Numbers> {
     functions
 }
 
-/// What the table says: `kymo_slot_t` of a 32-bit machine, of which the last is the table's own.
+/// Decodes the table: `kymo_slot_t` of a 32-bit machine; the last one belongs to the table itself.
 fn table(memory: &[u8]) -> BTreeMap<u64, Numbers> {
     let slot = |slot: &[u8]| {
         let word = |at: usize| u32::from_le_bytes(slot[at..at + 4].try_into().expect("4 bytes"));
@@ -110,9 +110,9 @@ struct Variant<'a> {
     core: Core,
     features: &'a str,
     rounds: u32,
-    /// Both interrupts are said to be. Else totals may be a little off.
+    /// Whether both interrupts are recorded. Otherwise totals may be slightly off.
     told: bool,
-    /// About how often in a second each interrupt preempts; `None`: all the time.
+    /// Approximate frequency of each interrupt in Hz; `None`: continuous.
     hz: Option<u32>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Variant<'a> {
     }
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Outcome {
     said: Said,
     program: Program,
@@ -210,7 +210,7 @@ fn compare(variant: Variant<'_>) -> Outcome {
     outcome
 }
 
-/// Holds TOTAL and SELF against the emulator's count of instructions: with two interrupts that nest, each about 4,000
+/// Compares TOTAL and SELF with the emulator's count of instructions, with two nested interrupts, each about 4,000
 /// times a second.
 fn hold_against_instructions(core: Core, features: &str) {
     const ROUNDS: u64 = 300;

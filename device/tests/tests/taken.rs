@@ -1,4 +1,4 @@
-//! Stream mode: a reader takes packets out while the writer records, each on its own processor.
+//! Stream mode: a reader consumes packets while the writer records, each on its own processor.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,7 +11,7 @@ use kymo_wire::link::Mode;
 
 const TEXT_BASE: usize = 0x1000;
 
-/// A stream between two threads.
+/// A stream shared by two threads.
 struct Shared<L> {
     stream: Stream<Mock<L>>,
     cursor: &'static Cursor,
@@ -45,7 +45,7 @@ impl<L: Layouts> Shared<L> {
         shared
     }
 
-    /// As a driver does: the fast path first.
+    /// Records an event as a driver does: fast path first.
     fn record(&self, now: u64, event: Event) {
         let now_low = low::<Mock<L>>(now);
         // SAFETY: the cursor is that of the stream, and this is the one writer.
@@ -61,7 +61,7 @@ impl<L: Layouts> Shared<L> {
         }
     }
 
-    /// Takes the next packet out, if there is one.
+    /// Consumes the next packet, if there is one.
     fn take(&self) -> Option<Packet> {
         // SAFETY: this is the one reader, and the slice is not used after `release`.
         unsafe {
@@ -73,7 +73,7 @@ impl<L: Layouts> Shared<L> {
     }
 }
 
-/// So many calls and markers, which carry their numbers.
+/// Number of calls and markers, which contain consecutive numbers.
 const ROUNDS: u32 = 100_000;
 
 fn a_reader_beside_the_writer<L: Layouts + 'static>(places: u32, lazy: bool) -> (u32, u32) {

@@ -1,4 +1,4 @@
-//! The buffer of a thread: signals at every point of a hook, and readers.
+//! Per-thread buffer: signals at every point of a hook, and readers.
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -81,7 +81,7 @@ impl Thread {
             .call(self.port, self.gate, edge, function, 0);
     }
 
-    /// A handler of signal `irq`, with a call in it.
+    /// Runs a handler of signal `irq`, with a call in it.
     fn handler(self, irq: u16) {
         self.thread_buffer
             .hook(self.port, self.gate, Event::IsrEnter(irq));
@@ -105,7 +105,7 @@ impl Thread {
     }
 }
 
-/// What a handler leaves, without what cut into it.
+/// The records of a handler, without those of signals that interrupt it.
 fn handled(irq: u16) -> [Kind; 4] {
     [
         Kind::IsrEnter(irq),
@@ -115,7 +115,7 @@ fn handled(irq: u16) -> [Kind; 4] {
     ]
 }
 
-/// Takes out what handler `irq` left, which stands together.
+/// Removes the records of handler `irq`, which are contiguous.
 fn take_out(kinds: &mut Vec<Kind>, irq: u16, point: (usize, usize)) {
     let begin = kinds
         .iter()
@@ -125,8 +125,8 @@ fn take_out(kinds: &mut Vec<Kind>, irq: u16, point: (usize, usize)) {
     assert_eq!(taken, handled(irq), "struck at {point:?}");
 }
 
-/// Runs two calls with signal 1 striking at the `n`th point, and signal 2 at the `m`th point of
-/// what follows from there. False if there is no such point.
+/// Runs two calls with signal 1 at the `n`th point, and signal 2 at the `m`th point after that. Returns false if there
+/// is no such point.
 fn struck_at(n: usize, m: usize) -> bool {
     let thread = Thread::new();
     let struck = Rc::new(Cell::new(false));
@@ -344,8 +344,8 @@ fn the_end_of_a_thread_is_marked_beside_its_records_only() {
     );
 }
 
-/// A thread that fills two records, and ends at the `n`th point of its last hook's; how many events were recorded,
-/// and how many counted as lost. `None` if there is no such point.
+/// A thread that fills two records, and ends at the `n`th point of its last hook; returns the number of recorded
+/// events, and of lost ones. `None` if there is no such point.
 fn ended_at(n: usize) -> Option<(usize, u32)> {
     let thread = Thread::new();
     let Thread {

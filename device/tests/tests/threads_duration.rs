@@ -1,4 +1,4 @@
-//! Duration mode of a thread: signals at every point of its hooks, jumps, readers, and calls whose exit is never seen.
+//! Duration mode of a thread: signals at every point of its hooks, jumps, readers, and calls whose exit is missing.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use kymo_recorder::threads::ThreadBuffer;
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::{Cause, PacketHeader};
 
-/// Frames of the shadow stack, of which the first is not for a call.
+/// Frames of the shadow stack; the first is not used for a call.
 const DEPTH: u32 = 10;
 
 const CALL: u8 = 27;
@@ -27,7 +27,7 @@ struct Thread {
 }
 
 impl Thread {
-    /// A thread that records calls of so many ticks.
+    /// Creates a thread that records calls of at least this many ticks.
     fn new(threshold: usize) -> Self {
         let gate = &hot().gate;
         assert!(gate.claim());
@@ -82,13 +82,13 @@ impl Thread {
         self.thread_buffer.hook(self.port, self.gate, event);
     }
 
-    /// What time it is now.
+    /// The current time.
     fn now(self) -> u64 {
         use kymo_recorder::threads::ThreadPort as _;
         self.port.now()
     }
 
-    /// A handler's calls, one in the other.
+    /// Nested calls of a handler.
     fn handler(self) {
         self.enter(0x2000);
         self.enter(0x2100);
@@ -116,7 +116,7 @@ impl Thread {
         packets
     }
 
-    /// The calls that were recorded.
+    /// The recorded calls.
     fn calls(self) -> Vec<Call> {
         let records = self.packets().into_iter().flat_map(|packet| packet.records);
         let calls = records.filter_map(|record| match record.kind {
@@ -157,7 +157,7 @@ struct Call {
     own: u64,
 }
 
-/// That of each call the self time is its duration less those of its callees.
+/// Checks that each call's self time is its duration minus those of its callees.
 fn check_self_times(calls: &[Call]) {
     for (n, call) in calls.iter().enumerate() {
         let inside = |other: &&Call| other.begin >= call.begin && other.end <= call.end;

@@ -1,4 +1,4 @@
-//! Transports of C programs, with simulated hardware at the other end; and the book's table of them.
+//! Transports of C programs, with simulated hardware at the other end; and the documentation's table of them.
 
 #[path = "common/programs.rs"]
 mod common;
@@ -26,7 +26,7 @@ fn what_arrives_and_what_is_counted_as_lost_are_all_that_was_sent() {
     }
 }
 
-/// The book's table has a row for each header that is a transport, and no other header.
+/// The documentation's table has a row for each header of a transport, and no other row.
 #[test]
 fn the_book_has_all_of_them() {
     let book = std::fs::read_to_string(device().join("../book/transports.md")).expect("the book");

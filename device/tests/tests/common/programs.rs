@@ -1,4 +1,4 @@
-//! Shared code of tests of C programs: builds the library and the programs, and reads the files that they saved.
+//! Shared code of tests of C programs: builds the library and the programs, and reads the files that they save.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub fn library() -> &'static Path {
     LIBRARY.get_or_init(|| build_library(&[]))
 }
 
-/// Builds the library with hooks in Rust where there are others, once.
+/// Builds the library with hooks in Rust instead of assembly, once.
 #[allow(dead_code, reason = "not every test needs it")]
 pub fn portable_library() -> &'static Path {
     static LIBRARY: OnceLock<PathBuf> = OnceLock::new();
@@ -46,7 +46,7 @@ fn build_library(features: &[&str]) -> PathBuf {
     target.join("release/libkymo.a")
 }
 
-/// The compilers there are.
+/// The available compilers.
 pub fn compilers() -> Vec<&'static str> {
     let there = |compiler: &&str| {
         Command::new(compiler)
@@ -101,7 +101,7 @@ pub fn build_with(library: &Path, compiler: &str, program: &str, flags: &[&str])
     out
 }
 
-/// A raw file: who it is from, and its packets.
+/// Reads a raw file: the target's identity, and its packets.
 #[allow(dead_code, reason = "not every test needs it")]
 pub fn raw_file(path: &Path) -> (Identity, Vec<Packet>) {
     let (identity, bytes) = identified(path);
@@ -116,7 +116,7 @@ pub fn raw_file_of_jumps(path: &Path) -> Vec<Packet> {
     packets_of_jumps(&bytes, identity.layout, identity.text_base)
 }
 
-/// A raw file: who it is from, and the rest.
+/// Splits a raw file into the target's identity and the rest.
 fn identified(path: &Path) -> (Identity, Vec<u8>) {
     let bytes = std::fs::read(path).expect("the file was saved");
     let end = bytes

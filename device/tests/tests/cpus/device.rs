@@ -1,4 +1,4 @@
-//! Simulates several CPUs that run one program: each is a thread, with a register and interrupts of its own.
+//! Simulates several CPUs that run one program: each is a thread with its own register and interrupts.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Barrier;
@@ -12,25 +12,25 @@ use kymo_recorder::gate::Gate;
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::Layout;
 
-/// How many CPUs there are.
+/// Number of CPUs.
 pub const CPUS: u16 = 4;
 
 thread_local! {
     /// The register of this thread's CPU.
     pub static PLACE: Cell<*const ()> = const { Cell::new(std::ptr::null()) };
-    /// Its interrupts are masked.
+    /// Whether its interrupts are masked.
     pub static MASKED: Cell<bool> = const { Cell::new(false) };
-    /// This thread's CPU stops at the next reading of its clock.
+    /// Whether this thread's CPU stops at the next reading of its clock.
     pub static STOPS: Cell<bool> = const { Cell::new(false) };
-    /// What the link has sent from this thread.
+    /// Bytes sent by the link from this thread.
     pub static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The CPU that was to stop has stopped; false lets it go.
+/// Set when the stopping CPU has stopped; false resumes it.
 pub static STOPPED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    /// What is to happen when this thread's CPU sends next.
+    /// Called at the next transmission of this thread's CPU.
     pub static WHEN_SENDING: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
@@ -43,7 +43,7 @@ unsafe extern "C" fn send(bytes: *const u8, count: usize) {
     SENT.with_borrow_mut(|sent| sent.extend_from_slice(bytes));
 }
 
-/// The processors: their counter goes on with every reading, so that no two times are the same.
+/// The processors: the counter advances with every reading, so that all times differ.
 #[derive(Debug, Default)]
 pub struct Machine {
     pub time: AtomicU64,
@@ -110,7 +110,7 @@ pub struct Device {
 pub struct Line(#[allow(dead_code, reason = "only its address is used")] [u8; 128]);
 
 impl Device {
-    /// Four CPUs with as many packets each.
+    /// Creates four CPUs with this many packets each.
     pub fn new(flags: u32, packets: u32) -> Self {
         Self::with(Config {
             flags,

@@ -207,7 +207,7 @@ fn the_mode_changes_while_recording_and_the_stopper_ends_it() {
     assert_eq!(figure(&status, "unmatched"), 2, "{status}");
 }
 
-/// Two CPUs that the test is by turns.
+/// Two CPUs, simulated alternately by the test.
 struct Pair {
     device: Device,
     places: [*const (); 2],
@@ -225,7 +225,7 @@ impl Pair {
         }
     }
 
-    /// The test is this CPU now, which runs this thread.
+    /// Switches to this CPU, which runs this thread.
     fn run(&self, cpu: usize, thread: usize) -> Device {
         PLACE.set(self.places[cpu]);
         let device = self.device;

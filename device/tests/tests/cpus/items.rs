@@ -12,12 +12,12 @@ use kymo_wire::link::Mode;
 
 use super::*;
 
-/// Packets of items, as they must be aligned.
+/// Memory for packets of items, with their alignment.
 #[repr(align(4096))]
 #[derive(Clone, Copy)]
 struct Place(#[allow(dead_code, reason = "only its address is used")] [u8; 4096]);
 
-/// Four CPUs, and so many packets of items for so many of them.
+/// Four CPUs, of which `cpus` have `packets` packets of items each.
 fn device(flags: u32, cpus: u32, packets: u32) -> Device {
     let places = vec![Place([0; 4096]); (cpus * packets) as usize].leak();
     Device {
@@ -34,7 +34,7 @@ fn item(id: u32, data: usize) -> Item {
     Item { id, data }
 }
 
-/// The items of a dump by CPU, and how many each lost.
+/// The items of a dump by CPU, and the number of lost ones.
 fn items_of(dump: &[u8]) -> BTreeMap<u16, (Vec<Timed>, u32)> {
     let (packets, _) = ItemPacket::take(Machine::LAYOUT, dump);
     let mut found = BTreeMap::<u16, (Vec<Timed>, u32)>::new();

@@ -166,7 +166,7 @@ fn a_cpu_that_has_no_buffer_is_counted() {
 
 #[test]
 fn what_a_cpu_lost_that_never_recorded_is_told() {
-    /// A reader holds all CPUs off, and waits for something to be lost.
+    /// A reader excludes all CPUs, and waits until an event is lost.
     static HELD: AtomicBool = AtomicBool::new(false);
     let device = Device::new(START_ON, 8);
     assert!(device.start(0));
@@ -479,7 +479,7 @@ fn events_lie_between_the_marks_of_on_and_off() {
     assert!(calls > 0);
 }
 
-/// One test at a time stops a CPU.
+/// Only one test at a time stops a CPU.
 static STOPPING: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 #[test]

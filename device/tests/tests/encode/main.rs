@@ -1,4 +1,4 @@
-//! Records read back as recorded, in every layout, by either path, however full the buffer is.
+//! Round trip of records in every layout, by the fast and the slow path, at any fill level of the buffer.
 
 mod random;
 
@@ -21,7 +21,7 @@ struct Recorder<L> {
     stream: Stream<Mock<L>>,
     cursor: &'static Cursor,
     layout: Layout,
-    /// How many events the fast path has written.
+    /// Number of events written by the fast path.
     usual: std::cell::Cell<usize>,
 }
 
@@ -53,7 +53,7 @@ fn functions(shift: u32) -> Functions {
 }
 
 impl<L: Layouts> Recorder<L> {
-    /// As a driver does: the fast path first, if it is open.
+    /// Records an event as a driver does: fast path first, if it is open.
     fn record(&self, now: u64, event: Event) {
         let low = low::<Mock<L>>(now);
         // The driver's tick sees to this.
@@ -104,8 +104,7 @@ fn records(packets: &[Packet]) -> Vec<Record> {
     packets.iter().flat_map(|p| p.records.clone()).collect()
 }
 
-/// Random events on a buffer; checks all that must hold of what is read. Returns how often each id
-/// was found.
+/// Records random events, and checks all invariants of the result. Returns the number of records of each id.
 fn random_run<L: Layouts>(seed: u64, mode: Mode, fast: bool) -> BTreeMap<u8, usize> {
     let mut random = Random::new(seed);
     let packet = 128 + 8 * random.below(40) as u32;
@@ -222,7 +221,7 @@ fn random_events_read_back_in_every_layout() {
     }
 }
 
-/// The bytes that `events` take behind a first record.
+/// The bytes that `events` take after a first record.
 fn bytes_of<L: Layouts>(fast: bool, events: &[(u64, Event)]) -> u32 {
     let recorder = recorder::<L>(8192, 4096, Mode::Fixed);
     recorder.stream.set_fast(fast);
@@ -291,7 +290,7 @@ fn a_switch_to_a_neighbour_of_the_first_thread_takes_eight_bytes() {
     a_switch_takes_eight_bytes::<LargeBig>(8);
 }
 
-/// The same where an address has so many bytes.
+/// The same for addresses of this size in bytes.
 fn a_switch_takes_eight_bytes<L: Layouts>(word: u32) {
     let recorder = recorder::<L>(8192, 4096, Mode::Fixed);
     recorder.record(0, Event::SwitchedIn(0x2000_1000));

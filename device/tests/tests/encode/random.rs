@@ -1,4 +1,4 @@
-//! Random sequences of possible events, and how they must be read.
+//! Random sequences of possible events, and the expected records.
 
 use kymo_device_tests::{Kind, Layouts, Random};
 use kymo_recorder::Event;
@@ -6,7 +6,7 @@ use kymo_wire::event::{Cause, Form, WordSize};
 
 use crate::TEXT_BASE;
 
-/// A random time after `now`: mostly soon, sometimes exactly where a time field turns over.
+/// A random time after `now`: mostly soon, sometimes exactly at the wraparound of a time field.
 pub fn later<L: Layouts>(random: &mut Random, now: u64) -> u64 {
     let forms = [
         Form::ExitShort,
@@ -29,7 +29,7 @@ pub fn later<L: Layouts>(random: &mut Random, now: u64) -> u64 {
     now.wrapping_add(distance)
 }
 
-/// What calls there are, and which thread runs: events that could have happened.
+/// Open calls and the running thread, from which only possible events follow.
 #[derive(Default)]
 pub struct Program {
     stack: Vec<u64>,
@@ -37,7 +37,7 @@ pub struct Program {
     thread: u64,
 }
 
-/// A random event, and how it is to be read.
+/// A random event, and its expected record.
 pub fn event<L: Layouts>(random: &mut Random, program: &mut Program) -> (Event, Kind) {
     let layout = L::LAYOUT;
     let word_mask = match layout.word {
@@ -159,7 +159,7 @@ pub fn event<L: Layouts>(random: &mut Random, program: &mut Program) -> (Event, 
     }
 }
 
-/// The event that is read as `kind`.
+/// The event whose record is `kind`.
 pub fn event_of(kind: &Kind) -> Event {
     match *kind {
         Kind::Enter(address) => Event::Enter(address as usize),

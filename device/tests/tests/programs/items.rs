@@ -73,7 +73,7 @@ fn every_producer_records_what_it_says() {
     }
 }
 
-/// Where the functions of a program lie that prints where `main` does: name, begin and end.
+/// Address ranges of a program's functions by name; the program prints the address of `main`.
 fn functions_of(program: &Path, printed: &str) -> BTreeMap<String, std::ops::Range<usize>> {
     let output = Command::new("nm")
         .arg("--print-size")
@@ -96,7 +96,7 @@ fn functions_of(program: &Path, printed: &str) -> BTreeMap<String, std::ops::Ran
     linked.into_iter().map(place).collect()
 }
 
-/// That calls and lines are where the source has them.
+/// Checks that calls and lines match the source.
 fn check_places(packets: &[ItemPacket], functions: &BTreeMap<String, std::ops::Range<usize>>) {
     let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, data) in named(packets) {
@@ -169,7 +169,7 @@ fn the_headers_compile_for_every_processor() {
     }
 }
 
-/// What `main` produces before the drain.
+/// Checks the items that `main` produces before the drain.
 fn check_start(packets: &[ItemPacket], compiler: &str) {
     let items = named(packets);
     let mut items = items.iter().map(|(name, data)| (&**name, *data));
@@ -304,7 +304,7 @@ fn check_start(packets: &[ItemPacket], compiler: &str) {
     );
 }
 
-/// Three threads with 500 pairs each, and ten signals each.
+/// Checks three threads with 500 pairs each, and ten signals each.
 fn check_threads(packets: &[ItemPacket], compiler: &str) {
     assert!(packets.iter().all(|packet| packet.header.discarded == 0));
     let flag = PacketHeader::FLAG_THREAD;
@@ -410,7 +410,7 @@ fn items_are_streamed_while_a_thread_produces_them() {
     linked.end();
 }
 
-/// One that compiled would lose all that is produced into it.
+/// A ring of one packet would lose everything produced into it, so it must not compile.
 #[test]
 fn a_ring_of_one_packet_does_not_compile() {
     for compiler in compilers() {

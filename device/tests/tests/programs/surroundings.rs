@@ -85,7 +85,7 @@ fn a_limit_of_the_files_size_does_not_end_the_program() {
     }
 }
 
-/// A program that has recorded something and waits, and what it prints.
+/// Starts a program that has recorded events and waits.
 fn start(program: &Path, file: &Path) -> Child {
     Command::new(program)
         .env("KYMO_OUTPUT", file)
@@ -104,7 +104,7 @@ fn wait_for_start(child: &mut Child) {
     assert_eq!(line, *b"recording\n");
 }
 
-/// Lets it end; what it says of errors.
+/// Lets it end; returns its standard error.
 fn finish(child: Child) -> String {
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success());

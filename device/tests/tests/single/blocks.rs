@@ -313,7 +313,7 @@ fn a_record_that_cannot_be_is_refused_and_counted() {
     assert_eq!(device.read().last().expect("packets").discarded, 3);
 }
 
-/// Any program of reserving, filling, committing and discarding, with events between, against a list.
+/// Compares random sequences of reserving, filling, committing and discarding, with events between, with a list.
 #[test]
 fn any_order_of_things() {
     for seed in 0..300 {

@@ -10,7 +10,7 @@ use kymo_recorder::{Edge, Event};
 
 use super::{Device, LEAF, MAIN, WORK, function};
 
-/// Where MAIN is, and what is called by its last instruction returns.
+/// Address of MAIN, and the return address of a call by its last instruction.
 const CODE: (usize, usize) = (MAIN, MAIN + 0x20);
 
 /// Where a part of it is that lies elsewhere.
@@ -22,7 +22,7 @@ impl Device {
         self.single.call(hot, config, Edge::Enter, function, caller);
     }
 
-    /// A call of `function` from `caller`: whether recording was on in it, and is after it.
+    /// Calls `function` from `caller`; returns whether recording was on during the call, and after it.
     fn round(self, function: usize, caller: usize) -> (bool, bool) {
         self.enter_from(function, caller);
         let within = self.gate.state().on();
@@ -31,7 +31,7 @@ impl Device {
     }
 }
 
-/// One that begins at WORK and ends when LEAF has returned.
+/// A device that begins at WORK and ends when LEAF has returned.
 fn device() -> Device {
     Device::new(Config {
         trigger: function(WORK),

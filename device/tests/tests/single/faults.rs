@@ -114,7 +114,8 @@ fn a_clock_that_counts_down_hangs_nothing_and_is_marked() {
     assert!(kinds.iter().filter(gap).count() > 0, "{kinds:?}");
 }
 
-/// Such a clock begins a packet with nearly every record: each then has a form that needs nothing of the packet before.
+/// With such a clock nearly every record begins a packet: each record then has a form that does not depend on the
+/// packet before.
 #[test]
 fn a_clock_that_counts_down_leaves_interrupts_and_threads_as_they_are() {
     let device = Device::new(Config {
@@ -299,7 +300,7 @@ fn a_thread_that_preempts_the_question_keeps_its_events_apart() {
     }
 }
 
-/// Where a recorder is that has the same function for trigger and stopper.
+/// A recorder with the same function as trigger and stopper.
 fn between(function_: usize, once: bool) -> Device {
     Device::new(Config {
         flags: if once { ONCE } else { 0 },
@@ -309,7 +310,7 @@ fn between(function_: usize, once: bool) -> Device {
     })
 }
 
-/// Has a function call itself so often, and another one in each.
+/// Makes a function call itself this often, and another function at each level.
 fn recurse(device: Device, depth: usize) {
     for _ in 0..depth {
         device.enter(MAIN);
@@ -472,7 +473,7 @@ fn the_function_that_is_called_from_inside_a_hook_is_named() {
     }
 }
 
-/// What restarts the machine is called with the gate shut: its hooks are refused, and ask for no reboot of their own.
+/// The restart function runs with the gate shut: its hooks do nothing, and request no reboot themselves.
 #[test]
 fn a_function_that_restarts_may_be_instrumented() {
     unsafe extern "C" fn reboot() {

@@ -11,7 +11,7 @@ use super::*;
 
 type SmallRing = Ring<Mock<Small>>;
 
-/// A ring with memory for so many packets.
+/// A ring with memory for this many packets.
 fn ring(packets: u32, number: u16) -> &'static SmallRing {
     let size = SmallRing::PACKET;
     let memory = leak(vec![0u8; (packets as usize + 1) * size])
@@ -31,7 +31,7 @@ impl Device {
         self.single.produce(self.hot, self.config, ring, items);
     }
 
-    /// The items of a ring, as id and data, closed first.
+    /// Closes a ring and returns its items, as id and data.
     fn items(self, ring: &SmallRing) -> Vec<(u16, usize)> {
         ring.seal(self.port.time.get());
         (0..)

@@ -23,7 +23,7 @@ mod items;
 mod recording;
 mod sites;
 
-/// A recorder and all that belongs to it.
+/// A recorder with its context.
 #[derive(Clone, Copy)]
 struct Device {
     hot: &'static Hot,
@@ -46,7 +46,7 @@ impl Device {
         }
     }
 
-    /// How many events were lost.
+    /// Number of lost events.
     fn lost(self) -> u32 {
         let stream = self.single.writer().stream();
         stream.figures().discarded + self.single.untold()
@@ -64,7 +64,7 @@ impl Device {
         self.ask(if enabled { Wish::Enable } else { Wish::Disable });
     }
 
-    /// One that records from the start on.
+    /// A device that records from the start on.
     fn on() -> Self {
         Self::new(Config {
             flags: START_ON,
@@ -107,19 +107,19 @@ impl Device {
         self.records().into_iter().map(|r| r.kind).collect()
     }
 
-    /// Closes or opens the gate in one of its ways, as the link does.
+    /// Changes the gate, as the link does.
     fn change(self, change: impl FnOnce(&Gate)) {
         change(self.gate);
         self.single.writer().stream().miss();
     }
 
-    /// Lets `preempt` preempt wherever the recorder calls the port.
+    /// Calls `preempt` wherever the recorder calls the port.
     fn preempt(self, preempt: impl FnMut(&'static str) + 'static) {
         *self.port.preempt.borrow_mut() = Some(Box::new(preempt));
     }
 }
 
-/// A function of the program at this address.
+/// The program's function at this address.
 fn function(address: usize) -> Option<Function> {
     // SAFETY: nobody calls it; a pointer to code may have any value but null.
     Some(unsafe { std::mem::transmute::<usize, Function>(address) })
