@@ -53,7 +53,7 @@ fn cost(kymo: &Path, elf: &Path, trace: &Path) -> Cost {
     let bytes = fs::read_dir(trace)
         .unwrap()
         .map(Result::unwrap)
-        // What is known once is no event's: names, build id.
+        // Facts recorded once don't count: names, build id.
         .filter(|file| !["metadata", "target"].contains(&file.file_name().to_str().unwrap()))
         .map(|file| file.metadata().unwrap().len())
         .sum();

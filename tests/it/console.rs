@@ -103,7 +103,7 @@ fn both_lives(elf: &Path, file: &Path) {
     ] {
         let events = lines(options, elf, file);
         let markers = markers(&events);
-        // Up to the last one that was recorded before the fault, without a gap.
+        // Up to the last marker recorded before the fault, without a gap.
         let last = life * 10_000 + 3000;
         let first = *markers.first().unwrap();
         assert!(markers.iter().copied().eq(first..=last), "{markers:?}");
@@ -126,7 +126,7 @@ fn each_death_is_in_the_log() {
     let leaf = report.iter().find(|row| row["function"] == "leaf").unwrap();
     assert!(leaf["count"].as_u64() > Some(100), "{leaf}");
 
-    // A line that was damaged on its way is a gap, and the rest stands.
+    // A line that was damaged on the console becomes a gap; the rest is read.
     let place = said
         .iter()
         .rposition(|line| line.starts_with("kymo:000020"))
@@ -151,7 +151,7 @@ fn each_death_is_in_the_log() {
     assert_eq!(some.last(), Some(&23_000));
     assert!(some.is_sorted() && some.len() > 100, "{}", some.len());
 
-    // Where nothing says who recorded, it is refused.
+    // Without a target's identity the log is rejected.
     let file = folder.join("headless.log");
     let first = |line: &&String| !line.starts_with("kymo:000000");
     let headless: Vec<String> = said.iter().filter(first).cloned().collect();
@@ -166,7 +166,7 @@ fn each_death_is_in_the_log() {
 fn what_survives_a_silent_death_is_said_by_the_next_start() {
     let (folder, elf) = build("silent", &["-DSILENT"]);
     let said = said(&elf, "the end");
-    // After power-on there is nothing.
+    // After power-on there is no recording.
     assert_eq!(said[..3], ["reset", "nothing", "first life"]);
     assert_eq!(said.iter().filter(|line| *line == "nothing").count(), 1);
     let file = folder.join("console.log");

@@ -46,8 +46,7 @@ fn get(kymo: &Path, verb: &[&str], machine: &Machine, elf: &Path, name: &str) ->
         .args(verb)
         .args(["--target", &machine.target(), "--elf"]);
     command.arg(elf).arg("--output").arg(&trace);
-    // Where this machine is busy, a processor that is one of eight emulated ones may be silent for long,
-    // and longer than the target waits for `kymo`.
+    // On a busy machine one of the eight emulated processors may be silent for longer than the target waits for `kymo`.
     command.env("KYMO_PATIENCE", "20");
     for silent in 0..TRIES {
         let _ = fs::remove_dir_all(&trace);
@@ -119,8 +118,8 @@ fn eight_cpus_merge_into_the_order_in_which_things_happened() {
     assert_eq!(cpus("cpu"), [0, 1, 2, 3, 4, 5, 6, 7], "{info}");
     assert_eq!(cpus("items"), [0, 1, 2, 3, 4, 5, 6, 7], "{info}");
 
-    // Every CPU took its numbers under a lock that all share, and recorded them before it gave the
-    // lock back: whichever CPU it was, the next number comes next, or at the same tick.
+    // Every CPU took its numbers under a shared lock, and recorded them before it released the lock: on any CPU, the
+    // next number has a later time, or the same tick.
     let show = lines(&mut look(&kymo, "show", &elf, &trace));
     let markers = markers(&show);
     let mut numbers: Vec<u64> = markers.iter().map(|(_, number)| *number).collect();
@@ -128,14 +127,14 @@ fn eight_cpus_merge_into_the_order_in_which_things_happened() {
     numbers.sort_unstable();
     assert!(numbers.iter().copied().eq(1..=8 * 200), "{numbers:?}");
 
-    // Each said its number as an item too, right behind the marker.
+    // Each CPU also recorded its number as an item, right after the marker.
     let items = self::numbers(&show, "USER_0", "data");
     assert!(items.windows(2).all(|pair| pair[0].0 <= pair[1].0));
     let mut of_items: Vec<u64> = items.iter().map(|(_, number)| *number).collect();
     of_items.sort_unstable();
     assert_eq!(of_items, numbers);
 
-    // What the functions did is known, too: nothing is missing, nothing in doubt.
+    // The functions' calls are complete, too: nothing is missing or uncertain.
     let report = lines(&mut look(&kymo, "report", &elf, &trace));
     let count = |name: &str| {
         let function = report.iter().find(|line| line["function"] == name);
@@ -147,7 +146,7 @@ fn eight_cpus_merge_into_the_order_in_which_things_happened() {
     let repairs = show.iter().filter(|line| line["type"] == "repair").count();
     assert_eq!(repairs, 0, "every call ends as it should");
 
-    // An independent reader sees the same.
+    // An independent reader gets the same result.
     let other = Command::new("babeltrace2").arg(&trace).output().unwrap();
     let warnings = String::from_utf8_lossy(&other.stderr);
     assert!(other.status.success() && warnings.is_empty(), "{warnings}");
@@ -193,7 +192,7 @@ fn eight_cpus_record_long_calls_alone() {
 
     let info = lines(&mut look(&kymo, "info", &elf, &trace)).remove(0);
     assert_eq!(info["lost"], 0, "{info}");
-    // Each call is there once, with the CPU that made it, and lies within its caller.
+    // Each call is present once, with its CPU, and within its caller.
     let report = lines(&mut look(&kymo, "report", &elf, &trace));
     let count = |name: &str| {
         let function = report.iter().find(|line| line["function"] == name);
@@ -228,7 +227,7 @@ fn eight_cpus_whose_clocks_differ_are_put_into_order() {
     let trace = get(&kymo, &["trace"], &machine, &elf, "clocks");
     drop(machine);
 
-    // Their clocks begin up to 5.6 s apart, and run at rates that are up to 3500 ppm apart.
+    // Their clocks start up to 5.6 s apart, and their rates differ by up to 3500 ppm.
     let info = lines(&mut look(&kymo, "info", &elf, &trace)).remove(0);
     let corrections = info["clock_corrections"].as_array().unwrap();
     let cpus: Vec<u64> = corrections
@@ -244,7 +243,7 @@ fn eight_cpus_whose_clocks_differ_are_put_into_order() {
             "{correction}"
         );
     }
-    // As they stand, the events of one CPU come after those of the other.
+    // Uncorrected, the events of one CPU come after those of the other.
     let raw = Command::new("babeltrace2").arg(&trace).output().unwrap();
     let raw = String::from_utf8(raw.stdout).unwrap();
     let number = |line: &str| {
@@ -271,7 +270,7 @@ fn eight_cpus_are_recorded_live() {
     let kymo = kymo::build(Profile::Debug).unwrap();
     let machine = Machine::boot(&elf, Wish::Live).unwrap();
     let record = ["record", "--events", "4000"];
-    // A machine that is busy may leave one of them without a turn for so long: then once more.
+    // On a busy machine one of them may get no processor time for that long: then repeat.
     let (trace, info) = (0..5)
         .find_map(|_| {
             let trace = get(&kymo, &record, &machine, &elf, "live");
@@ -288,7 +287,7 @@ fn eight_cpus_are_recorded_live() {
     drop(machine);
     assert_eq!(info["lost"], 0, "{info}");
     assert!(info["events"].as_u64().unwrap() >= 4000, "{info}");
-    // Up to where the last of them was heard, every number is there.
+    // Every number up to the last one received is present.
     let show = lines(&mut look(&kymo, "show", &elf, &trace));
     let markers = markers(&show);
     assert!(markers.len() > 8, "{markers:?}");
@@ -332,7 +331,7 @@ fn check(found: &str, enough: u64) {
 fn losses_of_eight_cpus_are_counted_where_they_happened() {
     let _turn = MACHINE.lock();
     let elf = build(&[]);
-    // What arrives and what packets say was lost is all that there was: the program looks.
+    // The received records and the losses in packets add up to everything recorded: the program checks this.
     let found = cpus::stress(&elf, Wish::Lossy(300_000)).unwrap();
     assert!(found.contains("lost, none torn"), "{found}");
     assert!(!found.contains(": 0 lost"), "{found}");
@@ -382,9 +381,9 @@ fn locks_nothing(code: &[String]) {
 fn the_machine_code_orders_memory_without_locking_it() {
     let elf = build(&[]);
 
-    // A hook says that it is inside (store-release), and only then looks at the gate (load-acquire);
-    // it leaves with a store-release, so that who sees it outside sees the record too. (That what any
-    // event executes locks nothing, `cargo xtask bench recorder` sees to as well.)
+    // A hook announces itself with a store-release before it reads the gate with a load-acquire. It leaves with a
+    // store-release, so that a context that sees it outside also sees its record. (`cargo xtask bench recorder` also
+    // checks that no event executes a locking instruction.)
     let hooks = disassemble(&elf, "::open_call");
     assert_eq!(hooks.len(), 2, "one for entries, one for exits");
     for hook in &hooks {
@@ -396,7 +395,7 @@ fn the_machine_code_orders_memory_without_locking_it() {
         position(hook, "stlrb wzr", clock);
         locks_nothing(hook);
     }
-    // The same of any other event: what is done inside is a function of its own.
+    // The same for all other events, whose inner part is a separate function.
     let hook = &disassemble(&elf, "Cpus<P,_>::hook")[0];
     let masked = position(hook, "msr daifset", 0);
     let inside = position(hook, "stlrb", masked);
@@ -408,8 +407,8 @@ fn the_machine_code_orders_memory_without_locking_it() {
     assert!(record[clock].contains("cntvct_el0"), "{}", record[clock]);
     locks_nothing(record);
 
-    // The writer publishes a packet when it closes it, and asks for the place that the reader left
-    // behind when it begins one; the reader the other way round.
+    // The writer publishes a packet when it closes it, and reads the reader's position when it begins one; the reader
+    // does the opposite.
     position(
         &disassemble(&elf, "Stream<T>::change_packet")[0],
         "stlr ",

@@ -206,14 +206,14 @@ fn of<'c>(calls: &'c [Call], function: &str) -> Vec<&'c Call> {
 #[test]
 fn durations_are_those_of_the_instructions() {
     let board = Board::spin("spin");
-    // Work at the threshold of the build: 100 us. A handler may cut into one of the rounds.
+    // Work at the build's threshold of 100 us. A handler may interrupt one of the rounds.
     board.work(3);
     let trace = board.trace("long", &[]);
     let calls = board.calls(&trace);
     for call in &calls {
         assert!(call.wall >= 100_000, "{call:?}");
     }
-    // Of each length of a loop the shortest of three calls.
+    // The shortest of three calls for each length of a loop.
     let mut spins: BTreeMap<u64, u64> = BTreeMap::new();
     for call in of(&calls, "spin") {
         let rounds =
@@ -228,17 +228,17 @@ fn durations_are_those_of_the_instructions() {
         .iter()
         .map(|(rounds, ns)| ns - rounds * ROUND)
         .collect();
-    // From the reading of the clock in one hook to that in the other, as many instructions in each.
+    // Between the clock readings of both hooks, the number of instructions is the same in each call.
     assert!(beyond.iter().all(|ns| *ns < 40 * INSTRUCTION), "{spins:?}");
     let (least, most) = (beyond.iter().min().unwrap(), beyond.iter().max().unwrap());
     assert!(most - least <= 2 * TICK, "{spins:?}");
 
-    // Calls that are not recorded are no self time of their caller.
+    // Unrecorded calls are not part of their caller's self time.
     for call in of(&calls, "many") {
         let tiny = (call.wall - call.own) / 1000;
         assert!((10..40).contains(&(tiny / INSTRUCTION)), "{call:?}");
     }
-    // Nesting is rebuilt. Of 24 frames the stack needs one, and two calls are around these.
+    // Nesting is reconstructed. Of 24 frames the stack needs one, and two calls surround these.
     let deep = of(&calls, "deep");
     assert_eq!(deep.len(), 3 * 21);
     for pair in deep.windows(2).filter(|pair| pair[1].depth > pair[0].depth) {
@@ -256,18 +256,18 @@ fn durations_are_those_of_the_instructions() {
     assert!(status.contains("on=1 threshold=2500 depth=0"), "{status}");
     // 19 levels more, three times.
     assert!(status.contains("too_deep=57 unmatched=0"), "{status}");
-    // The trace says so too, whoever reads it; and what took its time is known all the same.
+    // The trace reports this to any reader; and the self times are correct all the same.
     let mut info = Command::new(&board.kymo);
     info.args(["info", "--format", "json"]).arg(&trace);
     let info: Value = serde_json::from_str(&run::output(&mut info).unwrap()).unwrap();
     assert_eq!(info["lost"], 57, "{info}");
 
-    // A second reading tells the open call again, and no other twice.
+    // A second dump contains the open call again, and no other call twice.
     let again = board.calls(&board.trace("again", &[]));
     assert_eq!(of(&again, "serve").len(), 1);
     assert_eq!(again.len(), calls.len());
 
-    // Other readers know the records.
+    // Other readers support the records.
     let output = run::output(Command::new("babeltrace2").arg(&trace)).unwrap();
     let calls_there = output
         .lines()
@@ -307,11 +307,11 @@ fn what_is_filtered_is_not_recorded() {
             Some(3),
             "{calls:?}"
         );
-        // `serve` is there only if it was entered since recording was turned on.
+        // `serve` is present only if it was entered since recording was turned on.
         let served = of(calls, "serve").len();
         assert_eq!(of(calls, "deep").len(), 3 - served);
         assert_eq!(of(calls, "many").len(), 2);
-        // It stopped within these.
+        // Recording stopped within these.
         for name in ["outer", "all"] {
             let found = of(calls, name);
             assert!(found.len() == 1 && found[0].open, "{name}: {calls:?}");
@@ -319,7 +319,7 @@ fn what_is_filtered_is_not_recorded() {
     };
     check(&board.calls(&board.trace("stopped", &[])));
 
-    // One function alone, and everything below others left out.
+    // One function only, and the calls within others excluded.
     board.trace(
         "nothing",
         &["--threshold", "0", "--function", "spin", "--wait", "0"],
@@ -336,7 +336,7 @@ fn what_is_filtered_is_not_recorded() {
     let calls = board.calls(&board.trace("below", &[]));
     assert!(of(&calls, "deep").is_empty() && of(&calls, "tiny").len() == 2000);
 
-    // The settings outlive a reboot, for tracing what comes right behind it.
+    // The settings survive a reboot, to trace what follows it immediately.
     board.trace("nothing", &[&options[..], &["--wait", "0"]].concat());
     run::run(&mut board.command("reboot")).unwrap();
     let status = board.ask("duration");
@@ -345,7 +345,7 @@ fn what_is_filtered_is_not_recorded() {
     board.work(1);
     check(&board.calls(&board.trace("rebooted", &[])));
 
-    // And entries and exits again.
+    // Back to entries and exits.
     board.trace("nothing", &["--threshold", "off", "--wait", "0"]);
     board.work(1);
     let calls = board.calls(&board.trace("off", &[]));
@@ -359,7 +359,7 @@ fn recording_stops_behind_what_went_wrong() {
         let status = run::output(board.command("status").args(["--format", "json"])).unwrap();
         status.contains("\"recording\":true")
     };
-    // The only call of `spin` with 3000 rounds is the third that takes more than 250 us, and `outer` calls it.
+    // The only call of `spin` with 3000 rounds is the third above 250 us; its caller is `outer`.
     let condition = [
         "--freeze",
         "spin > 250us",
@@ -379,7 +379,7 @@ fn recording_stops_behind_what_went_wrong() {
     board.work(1);
     assert!(!is_on());
     let calls = board.calls(&board.trace("first", &[]));
-    // Two calls behind it, and what is open then.
+    // Two calls after it, and the calls open at that time.
     let last: Vec<_> = calls.iter().filter(|call| !call.open).collect();
     let ended = last
         .iter()
@@ -394,7 +394,7 @@ fn recording_stops_behind_what_went_wrong() {
     assert!(is_on());
     board.work(1);
     assert!(!is_on());
-    // Kept over a reboot.
+    // The conditions survive a reboot.
     let settings = || {
         let answer = board.ask("duration");
         let (settings, _counts) = answer.split_once(" too_deep=").unwrap();
@@ -408,7 +408,7 @@ fn recording_stops_behind_what_went_wrong() {
     assert!(is_on());
     board.work(1);
     assert!(!is_on());
-    // But not what RAM made of it: then it is what the build says.
+    // Corrupted data in RAM is not used: then the build's defaults apply.
     board.damage();
     let output = board.command("reboot").output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
@@ -420,7 +420,7 @@ fn recording_stops_behind_what_went_wrong() {
     let status = board.ask("duration");
     assert!(status.contains("on=1 threshold=2500 depth=0 "), "{status}");
     assert!(status.contains(" freeze=0x0 "), "{status}");
-    // Entered, the second time, whatever its length.
+    // The second entry, whatever the duration of the call.
     let options = [
         "--threshold",
         "100us",
@@ -449,7 +449,7 @@ fn recording_stops_at_an_event() {
         let always = ["--threshold", "100us", "--wait", "0"];
         board.trace("nothing", &[&always[..], options].concat());
     };
-    // The marker of the second round, and one call more: the one that recorded it.
+    // The marker of the second round, and the call that recorded it.
     arm(&["--freeze", "marker == 2", "--after", "1"]);
     board.work(1);
     assert!(is_on());
@@ -483,7 +483,7 @@ fn recording_stops_at_an_event() {
     let calls = board.calls(&board.trace("irq", &[]));
     let open = of(&calls, "outer").into_iter().filter(|call| call.open);
     assert_eq!(open.count(), 1, "{calls:?}");
-    // From elsewhere it is nothing.
+    // A call from elsewhere does not count.
     arm(&["--freeze", "irq == 11", "--from", "many"]);
     board.work(1);
     assert!(is_on());
@@ -546,7 +546,7 @@ fn advice_is_true(name: &str, begin: u8, short: &str) {
         functions.iter().any(|it| it["function"] == short),
         "{before}"
     );
-    // What it named is not there any more.
+    // The named function no longer exists.
     let trace = board.trace("after", &[]);
     let calls = board.calls(&trace);
     for function in functions {

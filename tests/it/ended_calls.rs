@@ -38,7 +38,7 @@ pub fn of(calls: &[Value]) -> BTreeMap<u64, Figures> {
         let (Some(address), Some(begin)) = (number("address"), number("begin_ns")) else {
             continue;
         };
-        // Calls in an interrupt between two threads belong to none.
+        // Calls in an interrupt between two threads belong to neither.
         by_function
             .entry((address, number("thread")))
             .or_default()
@@ -54,7 +54,7 @@ pub fn of(calls: &[Value]) -> BTreeMap<u64, Figures> {
     let mut figures: BTreeMap<u64, Figures> = BTreeMap::new();
     for ((address, _), mut calls) in by_function {
         calls.sort_by_key(|call| (call.begin, call.depth));
-        // The calls of this function and thread in which the one at hand lies.
+        // The calls of this function and thread that contain the current one.
         let mut around: Vec<&Call> = Vec::new();
         for call in &calls {
             while around

@@ -57,7 +57,7 @@ fn records_are_shown_as_they_were_declared() {
         events[0],
         sensor(3, json!("busy"), 1.5, -20, 0x1234_5678_9ABC_DEF0)
     );
-    // A value without a label stands for itself.
+    // A value without a label is shown as a number.
     assert_eq!(events[1], sensor(4, json!(9), 0.0, 0, 0));
     let message = &events[2][1];
     assert_eq!(events[2][0], "message");
@@ -66,7 +66,7 @@ fn records_are_shown_as_they_were_declared() {
     assert_eq!(message["weight"], -0.25);
     assert_eq!(events[3][1]["topic"], "short");
     assert_eq!(events[4], json!(["empty_handed", {"number": -5}]));
-    // What is not declared is bytes.
+    // Undeclared data are shown as bytes.
     assert_eq!(events[5][0], "block");
     assert_eq!(events[5][1]["type"], 99);
     assert_eq!(events.len(), 6);

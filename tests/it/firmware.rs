@@ -97,7 +97,7 @@ fn events_elsewhere(trace: &Path) -> u64 {
     let complaints = String::from_utf8_lossy(&other.stderr);
     let complaints: Vec<&str> = complaints
         .lines()
-        // It tells of losses, as it should.
+        // It reports losses, as it should.
         .filter(|line| !line.contains("discarded") && !line.trim().is_empty())
         .collect();
     assert!(
@@ -157,7 +157,7 @@ fn trace_and_profile_and_babeltrace_agree() {
     assert!(table.len() > 500, "{} functions", table.len());
     let calls = lines(&mut bench.look("calls", &trace));
     assert_eq!(profile(&table), ended_calls::of(&calls));
-    // Functions of which no call was cut off: the report says the same of them, tick for tick.
+    // For functions without truncated calls the report has the same figures, to the tick.
     let plain = |line: &&Value| {
         ["open", "orphans", "left_by_longjmp"]
             .iter()
@@ -173,7 +173,7 @@ fn trace_and_profile_and_babeltrace_agree() {
     let reported = profile(&plain);
     assert_eq!(of_plain(profile(&table), &reported), reported);
 
-    // Of functions that call themselves the target knows no average; of all others that of the trace.
+    // The target has no average for recursive functions; for all others it equals that of the trace.
     let (known, all) = (averages(&table), averages(&plain));
     let differs =
         |(address, average): (&u64, &u64)| known.get(address).is_some_and(|known| known != average);
@@ -193,9 +193,9 @@ fn trigger_and_stopper_are_kept_over_a_reboot() {
     bench.wait_for_bytes(400_000);
     let first = bench.trace("first", &[]);
 
-    // Recording goes on with an entry of that function and off with an exit of it, each time. In
-    // between other threads may run, and they are recorded too; and an interrupt may preempt between
-    // the one and the other, and another thread, which turns recording off again, follow it.
+    // Each entry of that function turns recording on, and each exit turns it off. In between other threads may run and
+    // are recorded too; and an interrupt may preempt between entry and exit, after which another thread turns recording
+    // off again.
     let show = lines(&mut bench.look("show", &first));
     let events: Vec<&Value> = show.iter().filter(|line| line["type"] == "event").collect();
     let mut interrupts = 0;
@@ -245,8 +245,8 @@ fn trigger_and_stopper_are_kept_over_a_reboot() {
 #[test]
 fn a_stream_that_the_link_can_carry_loses_nothing() {
     let limits = ["--trigger", "luaH_resize", "--stopper", "luaH_resize"];
-    // Where this machine has no time for `kymo`, the link carries nothing: then once more, with a
-    // target that has lost nothing yet.
+    // If this machine has no time for `kymo`, the link transfers nothing: then repeat, with a target that has lost
+    // nothing yet.
     let attempt = |_| {
         let bench = Bench::new("stream");
         run::run(bench.ask("trace").args(limits).arg("--list")).unwrap();
@@ -257,10 +257,10 @@ fn a_stream_that_the_link_can_carry_loses_nothing() {
     assert_eq!(summary["lost_packets"], 0, "{summary}");
     let info = lines(&mut bench.look("info", &trace)).remove(0);
     assert_eq!(info["lost"], 0, "{info}");
-    // (Gaps there may be: of its clock, whose ticks come late where this machine is slow.)
+    // (Gaps of the clock are permitted, whose ticks are late on a slow machine.)
     assert!(info["events"].as_u64() >= Some(5000), "{info}");
     assert_eq!(info["events"], events_elsewhere(&trace));
-    // The target records as before: a dump is what came since.
+    // The target records as before: a dump contains what came since.
     bench.wait_for_bytes(1000);
     let dump = bench.trace("dump", &[]);
     assert_eq!(lines(&mut bench.look("info", &dump)).remove(0)["lost"], 0);
@@ -292,13 +292,13 @@ fn a_host_that_is_killed_costs_what_found_no_room_and_that_is_counted() {
     );
     assert_eq!(of_first["events"], events_elsewhere(&first));
 
-    // It goes on recording with nobody there.
+    // It continues to record without a host.
     wait_until("the buffer is full", || {
         let status = lines(bench.ask("status").args(["--format", "json"])).remove(0);
         assert_eq!(status["mode"], "stream");
         status["discarded"].as_u64() > Some(0)
     });
-    // What was kept comes, and what comes after, and the loss in between is reported.
+    // The kept packets arrive, then later ones, and the loss in between is reported.
     let (second, summary) = record(&bench, "second", &["--size", "2500k"]);
     assert!(summary["lost"].as_u64() > Some(0), "{summary}");
     let info = lines(&mut bench.look("info", &second)).remove(0);

@@ -93,7 +93,7 @@ fn record(machine: &Machine) -> (PathBuf, PathBuf) {
     let (program, raw) = (folder.join("program"), folder.join("raw.kymo"));
     let mut compiler = Command::new(machine.compiler);
     compiler
-        // One piece, so that QEMU needs no libraries of that machine.
+        // Statically linked, so that QEMU needs no libraries of that machine.
         .args(["-O0", "-g", "-static", "-finstrument-functions"])
         .args(["-Wall", "-Werror", "-pthread", "-Wl,--build-id"])
         .arg(run::root().join("host/read/tests/programs/two_threads.c"))
@@ -163,7 +163,7 @@ fn every_call_in_its_order(machine: &Machine) {
     let marked = |event: &&Value| event["label"] == "half" && event["fields"]["value"] == 42;
     assert_eq!(show.iter().filter(marked).count(), 1, "the named marker");
 
-    // As a trace directory, which says what it is by its own metadata alone.
+    // As a trace directory, which is self-contained by its metadata.
     let trace = raw.with_extension("trace");
     let mut save = Command::new(&bench);
     save.arg("trace").arg(&raw).arg("--elf").arg(&program);
@@ -239,7 +239,7 @@ fn profiled_calls_of_aarch64() {
         run::run(&mut link).unwrap();
         let _ = fs::remove_file(&raw);
         let mut qemu = Command::new(AARCH64.qemu);
-        // Of each function where it is, and how often it was called.
+        // For each function its location, and its number of calls.
         let said = run::output(qemu.arg(&program).env("KYMO_OUTPUT", &raw)).unwrap();
         let expected: BTreeMap<String, u64> = said
             .lines()

@@ -91,7 +91,7 @@ fn a_kernel_is_recorded_and_left_as_it_was() {
     let kymo = kymo::build(Profile::Debug).unwrap();
     let mut print = Command::new(&kymo);
     print.args(["record", "--ftrace", "--boot", "--threshold", "1ms"]);
-    // All functions are too many for a boot under emulation.
+    // Tracing all functions is too slow for an emulated boot.
     print.args(["--function", "do_one_initcall", "--function", "*_init"]);
     let words = run::output(&mut print).unwrap();
     let started = Instant::now();
@@ -123,7 +123,7 @@ fn full_disk(guest: &Guest) {
     ];
     guest.check("full", "2", &words);
     let size = fs::metadata(guest.out.join("full.dat")).unwrap().len();
-    // 20 MiB less what is kept for texts, and the copy of them beside the pages.
+    // 20 MiB minus the reserve for texts, and their copy beside the pages.
     assert!((3 << 20..12 << 20).contains(&size), "{size} bytes");
     let counts = guest.counts("full");
     let reads = counts
@@ -181,13 +181,13 @@ fn recordings(guest: &Guest) {
         .iter()
         .filter_map(|call| call["thread_name"].as_str())
         .collect();
-    // The command, and what it has started. Of others there may be a call around a switch: the kernel's filter goes over
-    // to the next task while the one before still runs.
+    // The command, and its children. Calls of other tasks may occur around a switch: the kernel's filter changes to the
+    // next task while the previous one still runs.
     let of = |name: &str| names.iter().filter(|it| **it == name).count();
     assert!(of("ls") > 10 && of("sh") > 10, "{names:?}");
     let others = names.len() - of("ls") - of("sh");
     assert!(others * 50 <= names.len(), "{names:?}");
-    // However late the kernel's own list of names is, each name is recorded when it is given.
+    // The kernel's own list of names lags behind, but each name is recorded when it is set.
     let events = guest.look(&["show", "--events"], "command");
     let renamed: Vec<&str> = events
         .iter()
@@ -212,7 +212,7 @@ fn recordings(guest: &Guest) {
             .find(|(function, _)| function == name)
             .map_or(0, |it| it.1)
     };
-    // dd reads and writes 500 times; it is loaded, and says what it did.
+    // dd reads and writes 500 times, besides being loaded and printing its statistics.
     assert!((500..600).contains(&of("vfs_read")), "{counts:?}");
     assert!((500..600).contains(&of("vfs_write")), "{counts:?}");
     assert!((500..600).contains(&of("ksys_read")), "{counts:?}");
@@ -246,7 +246,7 @@ fn recordings(guest: &Guest) {
     let opens = opened
         .iter()
         .filter(|event| event["name"] == "sys_enter_openat");
-    // Each is of a `cat` that the loop has started since.
+    // Each belongs to a `cat` that the loop has started since.
     assert!(opens.clone().count() > 2, "{opened:?}");
 }
 
@@ -276,9 +276,9 @@ fn losses(guest: &Guest) {
     };
     let (events, lost) = (number("lost.dat: "), number("warning: "));
     assert_eq!(info["events"], events, "{info}");
-    // dd reads and writes 2000 times, each with an entry and an exit; it is loaded, and says what it did.
+    // dd reads and writes 2000 times, each with an entry and an exit, besides being loaded and printing its statistics.
     assert!((8000..8200).contains(&(events + lost)), "{said}");
-    // Full pages have no room for a number: the trace says where, and its statistics how many.
+    // Full pages have no room for a count: the trace has the position of the loss, and its statistics the number.
     assert!(lost > 0 && info["gaps"].as_u64().unwrap() > 0, "{info}");
 }
 
@@ -290,7 +290,7 @@ fn ends(guest: &Guest) {
         &["recording stopped at do_unlinkat", "stop.dat:"],
     );
     let counts = guest.counts("stop");
-    // It was reached from there, and what it calls is not recorded any more.
+    // It was called from there, and its callees are no longer recorded.
     assert!(
         counts.iter().any(|(name, _)| name == "vfs_open"),
         "{counts:?}"
@@ -303,7 +303,7 @@ fn ends(guest: &Guest) {
     guest.check("int", "0", &["int.dat:"]);
     let shown = guest.look(&["show", "--events"], "int");
     assert!(shown.iter().any(|event| event["name"] == "sched_switch"));
-    // The command is asked to end, and its exit code is that of a signal.
+    // The command gets SIGTERM, and its exit code is that of a signal.
     guest.check("int-command", "143", &["int-command.dat:"]);
     guest.check(
         "term",
@@ -324,7 +324,7 @@ fn kills(guest: &Guest) {
         assert!(during.contains(line), "{during}");
     }
     assert!(during.contains("panic:traceoff"), "{during}");
-    // Nothing was restored; the kernel itself forgets a process that has ended.
+    // Nothing was restored; the kernel itself removes a process that has ended from its filter.
     let without = |settings: &str| {
         let lines = settings.lines();
         let ended = ["set_ftrace_notrace_pid", "set_event_notrace_pid"];
@@ -337,7 +337,7 @@ fn kills(guest: &Guest) {
         "0",
         &["an earlier recording was killed", "restored"],
     );
-    // What it had recorded until then is read.
+    // Its recording up to then can be read.
     let counts = guest.counts("killed");
     assert!(
         !counts.is_empty() && counts.iter().all(|(name, _)| name.starts_with("vfs_")),
@@ -372,7 +372,7 @@ fn boot(guest: &Guest) {
     ] {
         assert_eq!(named(name)["level"], level, "{initcalls:?}");
         assert_eq!(named(name)["result"], 0);
-        // The clock of an early boot goes in steps of some milliseconds: a short one may take none.
+        // The clock of an early boot has a resolution of some milliseconds: a short initcall may have duration 0.
         assert!(named(name)["duration_ns"].is_u64(), "{initcalls:?}");
     }
 }

@@ -50,7 +50,7 @@ impl Run {
         command.env("KYMO_PATIENCE", "20");
         command.args(["trace", "--target", &qemu.target(), "--elf"]);
         run::run(command.arg(&elf).arg("--output").arg(&trace)).unwrap();
-        // QEMU goes on until everything has been read that matters.
+        // QEMU runs until everything relevant has been read.
         let truth = counted.recv().unwrap().unwrap();
         drop(qemu);
         Self {
@@ -92,7 +92,7 @@ fn logged<T: Send + 'static>(
         let code = Arc::clone(&code);
         |mut output| {
             thread::spawn(move || {
-                // Nobody may be there any more to take it.
+                // The receiver may have ended.
                 let _ = counted.send(count(&mut output, &code));
                 log::drain(output);
             });
@@ -186,8 +186,8 @@ fn compare(run: &Run, bare: &BTreeMap<String, u64>) {
         truth.set_up
     );
 
-    // The time that Kymo recorded is that of the instructions; and a part of those that were executed while
-    // the hooks turned recording on and off.
+    // The recorded time is that of the instructions, and of a part of those executed while the hooks turned recording
+    // on and off.
     let info = &run.ask("info", &[])[0];
     let ns = |name: &str| info[name].as_u64().unwrap();
     let recorded = ns("end_ns") - ns("start_ns");
@@ -198,7 +198,7 @@ fn compare(run: &Run, bare: &BTreeMap<String, u64>) {
         "recorded {recorded} ns, executed {executed:?} ns"
     );
 
-    // Every function was called as often.
+    // Every function has the same number of calls.
     let elf = run.elf.to_str().unwrap();
     let rows = run.ask("report", &["--compensate", "--elf", elf]);
     let rows = rows
@@ -225,7 +225,7 @@ fn compare(run: &Run, bare: &BTreeMap<String, u64>) {
     );
     assert!(truth.functions.len() > 100 && truth.unwound > 10);
 
-    // And what is left of its time is what it executed.
+    // The remaining time is that of its executed instructions.
     let mut hottest: Vec<_> = truth.functions.iter().collect();
     hottest.sort_by_key(|count| std::cmp::Reverse(count.instructions));
     hottest.truncate(HOTTEST);

@@ -56,7 +56,7 @@ fn kymo_records_them() {
         of_it.map(value).collect()
     };
     assert_eq!(values("mutex_unlock"), [3]);
-    // An event with two numbers is two markers.
+    // An event with two numbers becomes two markers.
     assert_eq!(values("semaphore_take"), [2]);
     assert_eq!(values("semaphore_take timeout"), [21]);
     assert_eq!(values("user value"), [80]);

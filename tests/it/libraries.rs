@@ -169,7 +169,7 @@ fn names_are_found_without_being_given() {
             "{info}"
         );
     }
-    // The file that a process leaves when it ends by `_exit`.
+    // The file of a process that ends with `_exit`.
     let (trace, _) = files.record(&["_exit"]);
     assert_eq!(calls(&kymo(&REPORT, &trace)), expected());
 }
@@ -204,7 +204,7 @@ fn libraries_that_are_gone_or_changed_are_reported() {
     assert_eq!(named("linked", "liblinked.so"), Some(&1));
     assert_eq!(named("first_work", "libfirst.so"), None);
     assert_eq!(named("plugin", "libsecond.so"), None);
-    // One that is named is known by its build id, wherever it is.
+    // A file given by name is identified by its build id, whatever its path.
     let moved = moved.to_str().unwrap();
     let report = kymo(&[&REPORT[..], &["--elf", moved]].concat(), &trace);
     let names = calls(&report);

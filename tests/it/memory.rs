@@ -128,7 +128,7 @@ fn same(memory: &[Value], sent: &[Value], cpu: u64) -> usize {
     let (Some(first), Some(last)) = (sent.first(), memory.last()) else {
         panic!("nothing of cpu {cpu}: {} and {}", memory.len(), sent.len());
     };
-    // Several events may have the time of the first one, and not all of them be there still.
+    // Several events may have the first one's time, and some of them may be overwritten.
     let both = |events: &[(u64, &Value)]| -> Vec<Value> {
         let range = |time: &u64| *time > first.0 && *time <= last.0;
         let events = events.iter().filter(|(time, _)| range(time));
@@ -144,7 +144,7 @@ fn same(memory: &[Value], sent: &[Value], cpu: u64) -> usize {
     for (memory, sent) in memory.iter().zip(&sent) {
         assert_eq!(memory, sent);
     }
-    // Events of the very last tick may have come after the memory was saved.
+    // Events of the very last tick may be later than the saved memory.
     let at_last = |line: &Value| line["time_ns"].as_u64() == Some(last.0);
     assert!(sent[memory.len()..].iter().all(at_last), "{last:?}");
     memory.len()
@@ -169,7 +169,7 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
         command.arg(&elf);
         command
     };
-    // So little at a time that the buffer is not filled while this machine is busy.
+    // In small steps, so that the buffer is not filled while this machine is busy.
     let limits = ["--trigger", "luaH_resize", "--stopper", "luaH_resize"];
     run::run(ask("trace").args(limits).arg("--list")).unwrap();
     let deadline = Instant::now() + PATIENCE;
@@ -185,7 +185,7 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     monitor.command(&json!({"execute": "stop"}));
     let ram = folder.join("ram.bin");
     monitor.save(0x2000_0000, 4 << 20, &ram);
-    // By way of the debug server it is the same memory; once more into a file, and then it runs on.
+    // The debug server reads the same memory; then it is read into a file, and the target resumes.
     let server = format!("gdb:127.0.0.1:{debug_port}");
     let mut halted = look(&kymo, "show", &elf, Path::new(&server));
     let halted = lines(halted.arg("--stay-halted"));
@@ -213,7 +213,7 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     );
     assert!(events(&core, 0) == events(&memory, 0), "in a core dump");
 
-    // Kept as a trace, other tools read it.
+    // Saved as a trace, it can be read by other tools.
     let kept = folder.join("kept");
     let mut keep = Command::new(&kymo);
     keep.args(["trace", "--elf"]).arg(&elf).arg(&ram);
@@ -227,8 +227,8 @@ fn a_board_that_was_stopped_is_read_from_its_memory() {
     let count = other.stdout.iter().filter(|byte| **byte == b'\n').count();
     assert_eq!(info["events"], count as u64);
 
-    // A part of the memory that holds the packets but not where the last one ends: its events are
-    // missing, and that is said.
+    // A part of the memory with the packets but without the end of the last one: its events are missing, and that is
+    // reported.
     let bytes = fs::read(&ram).unwrap();
     let (front, back) = bytes.split_at(bytes.len() - 4096);
     let (front_file, back_file) = (folder.join("front.bin"), folder.join("back.bin"));
@@ -338,7 +338,7 @@ fn the_table_in_memory_is_the_one_that_the_board_sends() {
         assert!(Instant::now() < deadline, "{status}");
         thread::sleep(Duration::from_millis(100));
     }
-    // From now on the table stays as it is.
+    // From now on the table does not change.
     let mut disable = Command::new(&kymo);
     disable.args(["command", "disable", "--target", &qemu.target()]);
     run::run(&mut disable).unwrap();
@@ -359,7 +359,7 @@ fn the_table_in_memory_is_the_one_that_the_board_sends() {
     assert_eq!(lines(of(&ram).arg("-o").arg(&kept)), sent);
     assert_eq!(lines(&mut of(&kept)), sent);
 
-    // A slot that was overwritten is left out, and said to be.
+    // An overwritten slot is omitted, and reported.
     let symbols = run::output(Command::new("arm-none-eabi-nm").arg(&elf)).unwrap();
     let slots = symbols
         .lines()
@@ -384,7 +384,7 @@ fn the_table_in_memory_is_the_one_that_the_board_sends() {
         said.contains("expected a function of the program, found 0xa5a5a5a5"),
         "{said}"
     );
-    // Another program's table, or none, is refused.
+    // Another program's table, or a missing one, is rejected.
     bytes[slots..slots + 1024 * 48].fill(0xA5);
     fs::write(&damaged, &bytes).unwrap();
     let output = of(&damaged).output().unwrap();
@@ -477,7 +477,7 @@ impl Marking {
         assert!(end < RAM.0 + RAM.1, "{end:#x}");
         let mut monitor = Monitor::new();
         let mut qemu = Command::new("qemu-system-arm");
-        // One instruction at a time: it is stopped between any two.
+        // Single-stepped: it can be stopped between any two instructions.
         qemu.args(["-M", "mps2-an385", "-icount", "shift=6", "-singlestep"])
             .args(["-display", "none", "-monitor", "none", "-serial", "null"])
             .args(monitor.options())
@@ -516,7 +516,7 @@ impl Marking {
             let numbers: Vec<u64> = of_it.map(|value| value - high).collect();
             let in_a_row = numbers.windows(2).all(|pair| pair[1] == pair[0] + 1);
             assert!(in_a_row, "{numbers:?}, {noted} of {high:#x} were recorded");
-            // The next one may be recorded and not noted yet.
+            // The next one may have been recorded but not noted yet.
             let last = numbers.last().copied().unwrap_or(0);
             assert!(
                 last == noted || last == noted + 1,
@@ -524,7 +524,7 @@ impl Marking {
             );
         }
         let gaps = show.iter().filter(|line| line["type"] == "gap");
-        // The beginning of what is kept may stand in a handler.
+        // The oldest kept event may be in a handler.
         let known = ["overwritten", "in_interrupt"];
         let is_known = |gap: &&Value| known.iter().any(|kind| gap["gap"] == *kind);
         let lost: Vec<_> = gaps.filter(|gap| !is_known(gap)).collect();

@@ -55,8 +55,7 @@ fn threads_are_streamed_and_dated_and_every_loss_is_told() {
     run::run(ask("command").arg("on")).unwrap();
 
     let trace = folder.join("trace");
-    // A machine that is very busy may keep the program from answering in time, or one thread from
-    // running: then once more.
+    // On a very busy machine the program may not answer in time, or one thread may not run: then repeat.
     let (before, summary, info) = (0..10)
         .find_map(|_| {
             let _ = fs::remove_dir_all(&trace);
@@ -81,12 +80,12 @@ fn threads_are_streamed_and_dated_and_every_loss_is_told() {
     assert_eq!(info["errors"].as_array().map(Vec::len), Some(0), "{info}");
     let streams = info["streams"].as_array().unwrap();
 
-    // Names come before there is a clock to date them by.
+    // Names arrive before the clock is known.
     let names = streams.iter().find(|stream| stream["name"] == "target");
     let names = names.unwrap()["events"].as_u64().unwrap() as usize;
     let seconds = seconds_elsewhere(&trace);
     assert_eq!(Some(seconds.len() as u64), info["events"].as_u64());
-    // The clock's rate is measured by the program, in a moment, on a machine that may be busy.
+    // The program measures the clock's rate in a short time, on a machine that may be busy.
     let slack = 60.0 + (after - before) * 0.25;
     let dates = before - slack..after + slack;
     let dated = seconds.iter().filter(|second| dates.contains(second));
@@ -106,7 +105,7 @@ fn a_running_program_is_followed() {
         command
     };
     run::run(patient().args(["command", "on", "--target", &target])).unwrap();
-    // A machine that is very busy may keep the program from answering in time: then once more.
+    // On a very busy machine the program may not answer in time: then repeat.
     let followed = (0..5).any(|_| {
         let mut follow = patient();
         follow.args(["show", "--follow", &target, "--elf"]);
@@ -122,7 +121,7 @@ fn a_running_program_is_followed() {
                 break;
             }
         }
-        // Who stops reading has seen enough; that ends it, without complaint.
+        // A reader that closes the pipe ends the output, without an error.
         missing.is_empty() && follow.wait(run::PATIENCE).unwrap().success()
     });
     assert!(followed);
@@ -144,7 +143,7 @@ fn what_recording_took_is_known_before_main_and_taken_off() {
     let done = (0..10).any(|_| run::run(trace.arg(&raw)).is_ok());
     assert!(done, "the program answers once in ten times");
 
-    // The sum of all self times in nanoseconds, and of what may be wrong about them.
+    // The sum of all self times in nanoseconds, and of their uncertainties.
     let times = |options: &[&str]| {
         let mut report = Command::new(&kymo);
         report.args(["report", "--format", "json", "-n", "100000"]);
@@ -162,8 +161,8 @@ fn what_recording_took_is_known_before_main_and_taken_off() {
     let (compensated, doubt, same) = times(&["--compensate"]);
     assert_eq!(calls, same);
     assert!(calls > 1000, "{calls} calls");
-    // A call takes two readings of the clock at least, and these some nanoseconds; and not half of a
-    // program that is more than hooks would be a doubt.
+    // A call takes at least two readings of the clock, which are some nanoseconds; and the uncertainty of a program
+    // that does more than call hooks is less than half.
     let taken = plain - compensated;
     assert!(taken > 5 * calls, "{taken} ns of {calls} calls");
     assert!((1..taken).contains(&doubt), "{taken} ± {doubt} ns");

@@ -194,7 +194,7 @@ fn children_that_nobody_tells_of_begin_empty_and_leave_their_parents_file_alone(
         let [one, other] = &files[..] else {
             panic!("{files:?}");
         };
-        // Each process has its files, whichever comes first.
+        // Each process has its own files, whichever comes first.
         for (one, other) in [(one, other), (other, one)] {
             let with = [
                 "report",
@@ -250,7 +250,7 @@ fn a_library_with_a_recorder_of_its_own_uses_that_of_the_program() {
     record(&folder, "specs", &plugins[..1]);
     assert_eq!(calls(&folder), std::slice::from_ref(&expected));
 
-    // What the library says itself does not reach the program's recorder, which is said.
+    // Markers of the library's own copy do not reach the program's recorder, which is reported.
     let output = record(&folder, "line", &plugins[..1]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -259,7 +259,7 @@ fn a_library_with_a_recorder_of_its_own_uses_that_of_the_program() {
     );
     assert_eq!(calls(&folder), [expected]);
 
-    // The C library's hooks come before those of a plug-in.
+    // The C library's hooks take precedence over those of a plug-in.
     let output = record(&folder, "without", &plugins[..1]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
@@ -304,7 +304,7 @@ int main(int n, char **v) { (void)v; return a(n) == 0; }\n";
     let (found, next) = answer("specs", &["-O0", &specs, hooks]);
     assert_eq!(found, Some(enter("kymo")));
     assert!(next.starts_with("KYMO_OUTPUT="), "{next}");
-    // Exits are jumps, and calls by way of the linkage table.
+    // Exits are jumps, or calls through the linkage table.
     let (found, _) = answer(
         "optimized",
         &["-O2", "-fno-inline", "-fno-ipa-icf", &specs, hooks],
@@ -360,7 +360,7 @@ int main(void) { return setgid(65534) || setuid(65534) || work(1) == 0; }
     let mut program = Command::new(folder.join("rights"));
     program.env("KYMO_OUTPUT", recordings.join("a.kymo"));
     let output = program.output().unwrap();
-    // Only root may do so; a folder above may be closed for others.
+    // Only root can do this; a parent folder may be closed to others.
     if output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!said.contains("renamed"), "{said}");

@@ -126,7 +126,7 @@ fn a_board_serves_the_records_of_rtems() {
     assert!(info.contains(" a thread of work"), "{info}");
     drop(stream);
 
-    // RTEMS's client connects, and is sent the same.
+    // RTEMS's client connects, and receives the same.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port().to_string();
     let sender = thread::spawn(move || {

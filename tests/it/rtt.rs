@@ -39,7 +39,7 @@ fn a_target_is_read_through_rings_in_its_memory() {
     said.read_line(&mut port).unwrap();
     let port: u16 = port.trim().parse().unwrap();
 
-    // Hosts that go away while the target answers: what they left in the ring is in nobody's way.
+    // Hosts that disconnect while the target answers: data that they left in the ring does no harm.
     for _ in 0..3 {
         let mut host = TcpStream::connect(("127.0.0.1", port)).unwrap();
         host.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -57,7 +57,7 @@ fn a_target_is_read_through_rings_in_its_memory() {
     let status: Value = serde_json::from_str(&status).unwrap();
     assert_eq!(status["target"], *target, "{status}");
 
-    // Fifty thousand bytes through a ring of forty-seven.
+    // 50,000 bytes through a ring of 47.
     for name in ["first", "second"] {
         let trace = folder.join(name);
         let mut fetch = command("trace");

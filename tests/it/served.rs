@@ -175,12 +175,12 @@ fn a_host_that_goes_away_in_the_middle_holds_nothing_up() {
     let socket = program.socket("socket");
     program.tell("w");
     let mut host = UnixStream::connect(&socket).unwrap();
-    // The dump holds all threads off until it is done.
+    // The dump excludes all threads until it is done.
     host.write_all(b"\rdump_trace\r").unwrap();
     let mut some = [0; 100];
     host.read_exact(&mut some).unwrap();
     drop(host);
-    // (The next one is accepted when the last one is gone.)
+    // (The next connection is accepted when the last one is closed.)
     assert_eq!(state(&socket)["recording"], true);
     program.tell("w");
     until("a thousand calls more", || {
@@ -212,7 +212,7 @@ fn a_fork_has_a_socket_of_its_own() {
     program.said.read_line(&mut pid).unwrap();
     let pid = pid.trim();
     let child = program.socket(&format!("socket.{pid}"));
-    // The child holds nothing of the parent's connection.
+    // The child does not inherit the parent's connection.
     program.end();
     let end = loop {
         match host.read(&mut answer) {
@@ -229,14 +229,14 @@ fn a_fork_has_a_socket_of_its_own() {
         calls["child_work"] > 10 && !calls.contains_key("work"),
         "{calls:?}"
     );
-    // What a process that was killed has left is replaced.
+    // The socket file of a killed process is replaced.
     run::run(Command::new("kill").args(["-9", pid])).unwrap();
     until("it is gone", || UnixStream::connect(&child).is_err());
     assert!(child.exists());
     let name = format!("socket.{pid}");
     let mut next = Program::start(&folder, &name, "overwrite");
     let child = next.socket(&name);
-    // While it runs, another program of the same environment has one besides.
+    // While it runs, another program in the same environment gets a separate socket.
     let mut other = Program::start(&folder, &name, "overwrite");
     let beside = other.socket(&format!("{name}.{}", other.child.id()));
     for socket in [&child, &beside] {

@@ -25,7 +25,7 @@ fn the_slow_path_is_rare_on_lua() {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
 
-    // The emulator logs where code that it has translated begins, and a function does.
+    // The emulator logs the beginnings of translated code, which include those of functions.
     let symbols = run::output(Command::new("arm-none-eabi-nm").arg("-C").arg(&elf)).unwrap();
     let mut places = BTreeMap::new();
     for line in symbols.lines() {

@@ -121,7 +121,7 @@ fn expected(elf: &Path) -> Vec<Decoded> {
         7,
     );
     then(14, vec![text("I#15=SysTick,I#18=UART")], 7);
-    // What it did before the start let time pass, and the clock was looked at five times since.
+    // Time passed before the start, and the clock was read five times since.
     then(12, vec![n(1_000_000 + 0x8000_0000 + 5 * 7)], 14);
     then(9, vec![worker.clone(), n(3), text("worker")], 7);
     then(21, vec![worker.clone(), n(0x2000_1000), n(512), n(96)], 7);
@@ -156,7 +156,7 @@ fn expected(elf: &Path) -> Vec<Decoded> {
         (513, leaf),
         (513, outer),
     ] {
-        // Call sites are looked at apart from this.
+        // Call sites are compared separately.
         then(id, vec![n(function), n(0)], 7);
     }
     then(2, vec![n(15)], 7);
@@ -178,7 +178,7 @@ fn expected(elf: &Path) -> Vec<Decoded> {
     then(577, vec![], 7);
     then(28, vec![n(577)], 7);
     then(28, vec![n(576), n(9)], 7);
-    // Three found no room; each had looked at the clock.
+    // Three packets found no room; each had read the clock.
     then(1, vec![n(3)], 4 * 7);
     then(31, vec![n(0), n(103)], 7);
     then(7, vec![logger.clone(), n(4)], 7);
@@ -198,7 +198,7 @@ fn compare(elf: &Path, stream: &[u8]) -> Vec<Decoded> {
         .filter(|packet| matches!(packet.id, 512 | 513));
     for (packet, caller) in calls.zip(callers) {
         let caller = match caller {
-            // Whether the compiler inlined it or not.
+            // Whether or not the compiler inlined it.
             "reset" => 0..u64::from(u32::MAX),
             caller => symbol(elf, caller),
         };
@@ -249,7 +249,7 @@ fn read(kymo: &Path, elf: &Path, input: &Path, packets: &[Decoded]) {
     let mut time = 0u64;
     let first = events[0]["time_ns"].as_u64().unwrap();
     for (event, packet) in events.iter().zip(packets) {
-        // A microsecond a tick.
+        // One microsecond per tick.
         time += u64::from(packet.delta) * 1000;
         assert_eq!(event["time_ns"], first + time, "{event} {packet:?}");
         let name = decode::name(packet);
@@ -343,7 +343,7 @@ fn a_debugger_finds_the_stream_in_memory() {
     monitor.save(RAM.0, RAM.1, &image);
     drop(qemu);
 
-    // As a debugger reads it: the block by its text, then channel 1.
+    // Read as a debugger does: find the control block by its text, then channel 1.
     let ram = fs::read(&image).unwrap();
     let block = ram
         .windows(16)

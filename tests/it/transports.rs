@@ -73,7 +73,7 @@ fn dumps_are_whole_whatever_carries_them() {
     let kymo = kymo::build(Profile::Debug).unwrap();
     for transport in ["tcp", "fifo", "dma", "usb"] {
         let (_process, port) = start(&program, transport);
-        // The link is cut in the middle of a dump, at other places each time.
+        // The link is interrupted in the middle of a dump, each time at another position.
         for bytes in [10, 3000, 20_000] {
             let mut host = connect(port);
             host.write_all(b"identify\rdump_trace\r").unwrap();
@@ -115,7 +115,7 @@ fn two_clients_of_one_server() {
 
     let mut second = connect(port);
     second.write_all(b"identify\r").unwrap();
-    // The first one's questions are answered, to it alone.
+    // The first client's commands are answered, to that client only.
     first.write_all(b"identify\r").unwrap();
     answered(&first);
     second
@@ -170,7 +170,7 @@ fn a_guest_is_read_through_memory_that_it_shares() {
         .arg(&elf)
         .stdin(Stdio::null());
     let _qemu = Background::start(&mut qemu).unwrap();
-    // It answers when the file is there.
+    // It answers once the file exists.
     monitor.command(&json!({"execute": "query-status"}));
 
     let kymo = kymo::build(Profile::Debug).unwrap();
@@ -195,14 +195,14 @@ fn a_guest_is_read_through_memory_that_it_shares() {
     is_whole("first");
     is_whole("second");
 
-    // A host that asks for a dump and is gone, and a reset while the guest waits for room for the rest.
+    // A host requests a dump and disconnects, and the target is reset while the guest waits for room for the rest.
     let mut rings = Rings::open(&ram);
     rings.say(b"dump_trace\r");
     rings.fill();
     monitor.command(&json!({"execute": "system_reset"}));
     is_whole("reset");
 
-    // A reset under a host in whose dump it falls, or which it finds before or behind that: it has all, or says that it has not.
+    // A reset before, during or after a host's dump: the host receives everything, or reports what is missing.
     for look in 0..4 {
         let (mut fetch, trace) = fetch(&format!("cut-{look}"));
         let mut host = Background::start(&mut fetch).unwrap();

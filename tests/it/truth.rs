@@ -82,7 +82,7 @@ fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
     assert_eq!(info["lost"], 0, "nothing is lost: {info}");
     assert_eq!(info["gaps"], 0, "there is no gap: {info}");
     assert_eq!(info["errors"].as_array().unwrap().len(), 0, "{info}");
-    // An emulator's clock does not run at the pace of this machine's; that is reported, and nothing else is.
+    // An emulator's clock does not run at this machine's speed; only that is reported.
     let warnings = info["warnings"].as_array().unwrap().iter();
     let others = warnings.filter(|warning| {
         let text = warning.as_str().unwrap();
@@ -219,8 +219,8 @@ fn native_run_is_told_truly(compiler: CompilerKind) {
         log.iter().partition(|entry| begun(entry).is_some());
     let told = kymo(&tool, &raw, &program);
 
-    // Where a handler cuts in may differ by the event that was being written down. Only one thread
-    // lets signals in, so both lists are in the order of time.
+    // The position of a handler may differ by the event that was being written. Only one thread unblocks signals, so
+    // both lists are in time order.
     for (entry, (thread, kymo)) in handlers.iter().zip(&told.interruptions) {
         assert_eq!(entry.thread, *thread, "thread of a signal");
         let naive = begun(entry).unwrap_or_default();
@@ -229,7 +229,7 @@ fn native_run_is_told_truly(compiler: CompilerKind) {
     assert_eq!(handlers.len(), told.interruptions.len(), "signals");
 
     let (naive, mut kymo) = (by_context(&calls), by_context(&told.entries));
-    // A thread that ended before the program ran up to there.
+    // A thread that ended before the program got this far.
     for entries in kymo.values_mut() {
         entries.pop_if(|entry| entry.what == What::SwitchedOut);
     }
@@ -296,7 +296,7 @@ fn promoted(log: &[Entry], functions: &BTreeMap<String, u64>) -> Vec<Entry> {
             What::Exit(function) => What::Exit(function & !1),
             other => other,
         };
-        // PendSV, in which threads are switched, is not announced to Kymo as an interrupt.
+        // PendSV, which switches threads, is not reported to Kymo as an interrupt.
         let interrupt = match what {
             What::SwitchedOut | What::SwitchedIn => 0,
             _ => entry.interrupt,
@@ -308,8 +308,7 @@ fn promoted(log: &[Entry], functions: &BTreeMap<String, u64>) -> Vec<Entry> {
         })
     };
     let mut entries: Vec<Entry> = log.iter().filter_map(translate).collect();
-    // An interrupt that preempts in the middle of a switch interrupts no thread: one has been told to
-    // be out, and the other not yet to be in.
+    // An interrupt in the middle of a switch interrupts no thread: one has been switched out, and the other not yet in.
     let mut switching = false;
     for entry in &mut entries {
         match entry.what {
@@ -339,7 +338,7 @@ fn a_run_on_a_cortex_m3_is_told_truly() {
     let functions = functions(&elf);
     let first_round = functions["program_first_round"];
     let log = promoted(&naive_log(&folder.join("naive.log")), &functions);
-    // Recorded is what lies between trigger and stopper, both included.
+    // The recording contains everything between trigger and stopper, inclusive.
     let place = |what| log.iter().position(|entry| entry.what == what);
     let begin = place(What::Enter(first_round)).unwrap();
     let end = place(What::Exit(first_round)).unwrap();

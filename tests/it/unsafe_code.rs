@@ -56,7 +56,7 @@ fn unsafe_code_is_where_it_may_be_and_says_why() {
     let (mut uses, mut faults) = (0, Vec::new());
     for file in files.lines() {
         let Ok(text) = std::fs::read_to_string(run::root().join(file)) else {
-            // Deleted, and not committed yet.
+            // Deleted, but not committed yet.
             continue;
         };
         let lines: Vec<&str> = text.lines().collect();

@@ -213,7 +213,7 @@ fn a_program_records_calls_of_the_threshold_and_their_self_times_are_without_the
         "{found:?}"
     );
 
-    // All calls, and all as in an ordinary recording.
+    // All calls, with the same properties as in an ordinary recording.
     let counts = |threshold: &str| {
         record(&folder, "plain", &[("KYMO_THRESHOLD", threshold)]);
         let found = calls(&recording);
@@ -269,7 +269,7 @@ fn calls_that_are_open_when_the_program_exits_or_is_killed_are_recorded() {
     let folder = build("open", "gcc", PROGRAM);
     let exit = [("large", "returned"), ("main", "open"), ("rest", "open")];
     assert_eq!(long_calls_of(&folder, "exit"), expected(&exit));
-    // The one in which it was killed had only just begun, as far as anybody knows.
+    // The call during which it was killed seems to have just begun.
     let kill = [("hang", "open"), ("large", "returned"), ("main", "open")];
     assert_eq!(long_calls_of(&folder, "kill"), expected(&kill));
 }
@@ -287,7 +287,7 @@ fn a_fork_records_with_the_same_threshold() {
     let [child] = &child[..] else {
         panic!("{child:?}");
     };
-    // (That the fork is in `main` was the parent's.)
+    // (The parent was in `main` at the fork.)
     assert_eq!(long_calls(child), expected(&[("large", "returned")]));
 }
 
@@ -317,7 +317,7 @@ impl Served {
             output: program.stdout.take().unwrap(),
             program,
         };
-        // The socket is there before `main`.
+        // The socket exists before `main`.
         served.call(1);
         served
     }
@@ -400,20 +400,20 @@ fn a_host_chooses_the_functions_while_the_program_runs() {
         names.join(" ")
     };
     assert_eq!(found(&served), "inner main other outer small small");
-    // These alone, in threads that begin later, too.
+    // Only these, including in threads that start later.
     set(&served, &["--function", "small"]);
     served.call(2);
     assert_eq!(found(&served), "small small small small");
     set(&served, &["--function", "o*"]);
     served.call(1);
     assert_eq!(found(&served), "other outer");
-    // All but these.
+    // All except these.
     set(&served, &["--hide", "small", "--hide", "main"]);
     served.call(1);
     assert_eq!(found(&served), "inner other outer");
     let said = run::output(&mut served.ask(&["command", "duration"])).unwrap();
     assert!(said.contains(" filter=1 "), "{said}");
-    // And all again.
+    // All functions again.
     set(&served, &[]);
     served.call(1);
     assert_eq!(found(&served), "inner main other outer small small");

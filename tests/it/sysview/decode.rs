@@ -122,7 +122,7 @@ pub(super) fn all(stream: &[u8]) -> Vec<Decoded> {
 fn long(id: u32, mut payload: Bytes<'_>) -> Vec<Field> {
     let mut fields = Vec::new();
     let shape = match id {
-        // An extended id; names of markers have a text.
+        // An extended id; names of markers include a text.
         31 if payload.0.first() == Some(&1) => "nnt",
         _ => LONG.iter().find(|it| it.0 == id).map_or("", |it| it.2),
     };
