@@ -1,7 +1,7 @@
 /* The demonstration firmware: two threads that run Lua, a third for Kymo's link, a timer interrupt.
  *
- * This file is what a project adds to be traced: the configuration, a few names, and a way for
- * bytes in and out. Not instrumented, because Kymo calls it.
+ * This file has the parts that a project adds to be traced: the configuration, a few names, and
+ * functions to send and receive bytes. Not instrumented, because Kymo calls it.
  */
 #include <stdio.h>
 
@@ -138,8 +138,8 @@ void uart_interrupt(void)
 
 /* ------------------------------------------------------------------ threads */
 
-/* Between rounds a thread sleeps for half a second, so that there is a moment at which nothing
- * happens. */
+/* Between rounds a thread sleeps for half a second, so that there are times without any
+ * activity. */
 #define PAUSE_TICKS (TICK_HZ / 2)
 
 static void run_lua_a(void *argument)
@@ -196,7 +196,7 @@ int main(void)
 	uart_start();
 	DUAL_TIMER_LOAD = UINT32_MAX;
 	DUAL_TIMER_CONTROL = DUAL_TIMER_CONTROL_ON | DUAL_TIMER_CONTROL_32_BITS;
-	/* 700 times a second: out of step with the tick, so that it cuts in everywhere. */
+	/* 700 Hz: not synchronous to the tick, so that it interrupts at all positions. */
 	TIMER_RELOAD = CLOCK_HZ / 700 - 1;
 	TIMER_VALUE = CLOCK_HZ / 700 - 1;
 	TIMER_CONTROL = TIMER_CONTROL_ON | TIMER_CONTROL_INTERRUPT;

@@ -1,7 +1,7 @@
 /* A small preemptive scheduler: round robin among the threads that are ready, a time slice each.
  *
  * Switching is the work of PendSV, the interrupt of lowest priority, as is usual on this core: so
- * no other interrupt handler is ever cut in two.
+ * a switch never interrupts another handler.
  */
 #ifndef SCHEDULER_H
 #define SCHEDULER_H
@@ -14,7 +14,7 @@
 #define TICK_HZ 1000u
 #define SLICE_TICKS 5u
 
-/* A thread. Its owner provides the room; the fields are the scheduler's. */
+/* A thread. Its owner provides the memory; only the scheduler uses the fields. */
 struct thread {
 	uint32_t *stack_pointer; /* while another runs */
 	const char *name;
@@ -30,20 +30,20 @@ struct thread {
 void scheduler_add(struct thread *thread, const char *name, void (*entry)(void *), void *argument,
 		   uint64_t *stack, size_t stack_bytes);
 
-/* Starts the tick and the threads; the caller goes on as the idle thread, on its old stack. */
+/* Starts the tick and the threads; the caller continues as the idle thread, on its old stack. */
 void scheduler_start(void);
 
 /* The thread that runs now (before the start: the idle thread). */
 struct thread *scheduler_current(void);
 
-/* Lets others run for so many ticks. */
+/* Sleeps for this many ticks. */
 void scheduler_sleep(uint32_t ticks);
 
 /* Waits for scheduler_wake(), which an interrupt handler may call. */
 void scheduler_wait(void);
 void scheduler_wake(struct thread *thread);
 
-/* Between these no other thread runs (interrupts do). They nest. Not for interrupt handlers. */
+/* Disable and enable preemption by threads (not interrupts). They nest. Not for interrupt handlers. */
 void scheduler_lock(void);
 void scheduler_unlock(void);
 
@@ -53,8 +53,8 @@ void scheduler_tick(void);
 /* PendSV's handler. */
 void scheduler_switch(void);
 
-/* Called at each switch, before and after scheduler_current() changes. Kymo is told to take their
- * entries for events (kymo_config.promotions). */
+/* Called at each switch, before and after scheduler_current() changes. Kymo is configured to
+ * convert their entries to events (kymo_config.promotions). */
 void scheduler_switched_out(void);
 void scheduler_switched_in(void);
 

@@ -1,4 +1,4 @@
-/* From reset to main(). Not instrumented: here RAM holds nothing yet. */
+/* Start-up code from reset to main(). Not instrumented: RAM is not initialized yet. */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,8 +32,8 @@ void reset(void)
 		;
 }
 
-/* Any exception that nobody handles: says so and stops, so that a debugger finds the machine as it
- * was. */
+/* Any exception without a handler: prints a message and stops, so that a debugger finds the
+ * unchanged state of the machine. */
 static void fault(void)
 {
 	static const char message[] = "demo: fault, stopped\n";

@@ -1,7 +1,7 @@
-/* What the scheduler calls at each switch. In a scheduler that does more, such functions would
- * keep statistics, or move a stack limit; here they only exist, which is enough for Kymo: they are
- * instrumented, and kymo_config.promotions turns their entries into thread switches. In the lean
- * variant, which has no promotions, they say it themselves. */
+/* Functions that the scheduler calls at each switch. In a larger scheduler they would keep
+ * statistics, or move a stack limit; here they are empty, which is sufficient for Kymo: they are
+ * instrumented, and kymo_config.promotions converts their entries to thread switches. In the lean
+ * variant, which has no promotions, they record the switch themselves. */
 #include "scheduler.h"
 
 #ifdef LEAN

@@ -1,4 +1,4 @@
-/* What newlib wants from an operating system. Not instrumented. */
+/* Operating system functions for newlib. Not instrumented. */
 #include <errno.h>
 #include <malloc.h>
 #include <stdint.h>
@@ -25,7 +25,7 @@ void *_sbrk(ptrdiff_t increment)
 	return old;
 }
 
-/* All threads share one heap. They take turns at it by not being preempted: malloc is short. */
+/* Lock of the heap, which all threads share: disables preemption, because malloc is short. */
 void __malloc_lock(struct _reent *reent)
 {
 	(void)reent;

@@ -10,11 +10,11 @@ void uart_start(void)
 	UART_CONTROL = UART_CONTROL_TX | UART_CONTROL_RX | UART_CONTROL_RX_INTERRUPT;
 }
 
-/* Some thread is sending. */
+/* Set while a thread is sending. */
 static volatile bool busy;
 
-/* Sends all of it in one piece. Threads take turns; while the line is slow, those that have nothing to
- * send run. */
+/* Sends all bytes in one piece. Senders exclude one another; threads without output run while the
+ * line is busy. */
 void uart_send(const uint8_t *bytes, size_t count)
 {
 	scheduler_lock();

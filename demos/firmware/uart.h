@@ -1,14 +1,14 @@
-/* The board's UART 0: shared by what the program prints and by Kymo's link. */
+/* The board's UART 0: shared by the program's output and Kymo's link. */
 #ifndef UART_H
 #define UART_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* Switches it on, with an interrupt for each byte that arrives. */
+/* Enables it, with an interrupt for each received byte. */
 void uart_start(void);
 
-/* Sends bytes; waits until the last is in the UART. No other thread's bytes come in between. */
+/* Sends bytes without bytes of other threads in between; waits until the last is in the UART. */
 void uart_send(const uint8_t *bytes, size_t count);
 
 #endif

@@ -1,8 +1,7 @@
-/* Another program in the place of Lua's: a few kernels as they stand in controllers' firmware, so that
- * what is measured on one program can be measured on one of another shape. Lists are sorted by a
- * function that is handed in, numbers in text are recognised by a machine of states, matrices are
- * multiplied, and a filter runs over a signal; some functions are short and called often, others loop
- * for long. All of this is instrumented.
+/* Alternative program to Lua: a few kernels typical of controller firmware, so that measurements can be
+ * repeated on a program with another call profile. It sorts lists with a comparison callback, parses
+ * numbers with a state machine, multiplies matrices and filters a signal; some functions are short and
+ * called often, others loop for long. All of this is instrumented.
  */
 #include "program.h"
 

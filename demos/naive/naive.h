@@ -1,6 +1,6 @@
-/* A second recorder, to hold Kymo's against: it writes down every entry and every exit, whole, at
- * once, in memory that is never reused. It shares nothing with Kymo, neither code nor format, and
- * has no other virtue.
+/* Reference recorder for comparison with Kymo's: it logs every entry and every exit uncompressed and
+ * immediately, in memory that is never reused. It shares neither code nor format with Kymo, and has
+ * no other purpose.
  *
  * It defines the compiler's hooks, and calls Kymo's under other names (NAIVE_KYMO_ENTER and
  * NAIVE_KYMO_EXIT: the build renames them in a copy of libkymo.a). So both see the same run.
@@ -17,10 +17,10 @@ enum naive_kind {
 	NAIVE_INTERRUPT = 3, /* Linux: a handler begins; `function` entries of its thread's so far */
 };
 
-/* The log is an array of these, in the order in which they happened: on the firmware all in one,
- * on Linux each thread's one after the other, and a signal handler's apart from its thread's. */
+/* The log is an array of these in time order: on the firmware a single log, on Linux one log after
+ * the other for each thread, with the entries of signal handlers in a log of their own. */
 struct naive_entry {
-	uint64_t function; /* as the compiler gives it to the hook */
+	uint64_t function; /* as the compiler passes it to the hook */
 	uint32_t thread;   /* firmware: the thread's address; Linux: its id */
 	uint16_t kind;
 	uint16_t interrupt; /* 0: none; firmware: the exception; Linux: the signal */

@@ -1,6 +1,6 @@
 /* The naive recorder on the firmware: one log for all threads and interrupts, because on one
- * processor there is one order. Interrupts wait while it and Kymo's hook write an event down, so
- * that no event can come between the two. */
+ * processor all events have one order. Interrupts are masked while it and Kymo's hook write an event,
+ * so that no event can come between the two. */
 #include "naive.h"
 
 #include <stddef.h>

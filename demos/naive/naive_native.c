@@ -1,7 +1,7 @@
-/* The naive recorder on Linux: a log for each thread, and another for its signal handlers. Nothing
- * is held back while it writes: a signal may come in the middle of this hook or of Kymo's, as it
- * does in real life, so where exactly a handler cuts in may differ by the one event that was being
- * written; each log by itself is exact. */
+/* The naive recorder on Linux: a log for each thread, and another for its signal handlers. Signals
+ * are not blocked while it writes: one may interrupt this hook or Kymo's, as in any program, so the
+ * position of a handler may differ by the one event that was being written; each log by itself is
+ * exact. */
 #define _GNU_SOURCE
 #include "naive.h"
 

@@ -48,7 +48,7 @@ const kymo_config_t kymo_config = {
 	.packet_size = 4096,
 	.metadata_size = 1024,
 	.slot_count = 1024,
-	.shadow_stacks = 2, /* a thread's own, and its signal handlers' */
+	.shadow_stacks = 2, /* for the thread, and for its signal handlers */
 	.shadow_depth = 128,
 	.text_base = KYMO_TEXT_BASE,
 	.send = send_to_host,
@@ -71,9 +71,9 @@ static void on_alarm(int signal)
 	errno = error;
 }
 
-/* So often comes a SIGALRM: 700 times a second. With the naive recorder beside Kymo's 2,000 times,
- * so that many cut into the hooks themselves; much more often, and on a busy machine the handlers
- * of one hook's time would be more than Kymo can keep aside (it counts them as lost then). */
+/* Frequency of SIGALRM: 700 Hz. With the naive recorder beside Kymo's it is 2,000 Hz, so that many
+ * signals interrupt the hooks themselves; at a much higher frequency more handlers would run during
+ * one hook on a busy machine than Kymo can buffer (it counts the rest as lost). */
 #ifdef NAIVE
 #define PERIOD_US 500
 #else
@@ -123,7 +123,7 @@ static void end_first_round(void)
 
 static void pause_between_rounds(void)
 {
-	/* Until a moment, not for a time: with many signals that would never be over. */
+	/* Until an absolute time: with many signals a relative sleep would never end. */
 	struct timespec end;
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_nsec += 500 * 1000 * 1000;
@@ -177,7 +177,7 @@ static void send_to_host(const uint8_t *bytes, size_t count)
 	while (host >= 0 && count > 0) {
 		ssize_t sent = send(host, bytes, count, MSG_NOSIGNAL);
 		if (sent < 0 && errno != EINTR)
-			return; /* the host went away; serve() will see that too */
+			return; /* the host has disconnected; serve() detects that too */
 		if (sent > 0) {
 			bytes += sent;
 			count -= (size_t)sent;
@@ -205,7 +205,7 @@ static int listen_at(uint16_t port)
 	return listener;
 }
 
-/* Answers one host after the other, for ever. */
+/* Serves one host after the other, endlessly. */
 static void serve(int listener)
 {
 	for (;;) {

@@ -1,4 +1,4 @@
-/* What the CPUs do: ordinary C, compiled with -finstrument-functions. */
+/* The work of the CPUs: ordinary C, compiled with -finstrument-functions. */
 #include <stdint.h>
 
 #ifdef KYMO_DEMO_DURATION
@@ -36,7 +36,7 @@ uint32_t work(uint32_t cpu, uint32_t round)
 	return result + fibonacci((round + cpu) % 6);
 }
 
-/* What the timer's interrupt does. */
+/* The work of the timer interrupt. */
 __attribute__((noinline)) uint32_t beat_step(uint32_t n)
 {
 	__asm__ volatile("" : "+r"(n));
