@@ -158,7 +158,9 @@ pub enum TextKind<'a> {
 pub fn line(text: &str) -> Line<'_> {
     let text = prefix::without_prefix(text);
     let trimmed = text.trim();
-    if let Some(header) = trimmed.strip_prefix('#') {
+    if let Some(header) = trimmed.strip_prefix('#')
+        && !graph::is_duration(header)
+    {
         return match header.trim().strip_prefix("tracer:") {
             Some(tracer) => Line::Tracer(tracer.trim()),
             None => event::buffer_started(header)
@@ -379,6 +381,26 @@ mod tests {
             panic!("{switch:?}")
         };
         assert_eq!((&*name, body), ("sched_switch", "prev_comm=a|b prev_pid=0"));
+    }
+
+    #[test]
+    fn a_duration_over_a_millisecond_is_no_line_of_a_header() {
+        let (function, duration) = ("filp_close", Some(1_100_250));
+        let leaf = TextKind::Leaf {
+            function,
+            depth: 1,
+            duration,
+        };
+        assert_eq!(kind("# 1100.250 us |    filp_close();"), leaf);
+        for header in [
+            "# latency: 1100 us, #4/4, CPU#0 | (M:server VP:0, KP:0, SP:0 HP:0 #P:4)",
+            "#     DURATION                  FUNCTION CALLS",
+            "#      |   |                     |   |   |   |",
+            "# 1100.250 us",
+            "# us |",
+        ] {
+            assert_eq!(line(header), Line::Nothing, "{header}");
+        }
     }
 
     #[test]

@@ -45,6 +45,15 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
     Some(event)
 }
 
+/// Whether `# `, which begins a line of a header, is the mark of a duration of more than a millisecond here: behind it are a
+/// number, ` us` and a bar. Lines of which no column is in front of the duration begin so.
+pub(super) fn is_duration(behind: &str) -> bool {
+    let column = behind.split_once('|').map(|(column, _)| column.trim());
+    column
+        .and_then(|column| column.strip_suffix(" us"))
+        .is_some_and(|number| microseconds(number.trim_end()).is_some())
+}
+
 /// A call of which a column tells the depth, from 1 on; the indentation is less than a kernel's then.
 const fn at_level(kind: &mut TextKind<'_>, level: u32) {
     if let TextKind::Entry { depth, .. }
