@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Mutex;
 
 use kymo_hooks::{EVENTS, Event, Hooks};
-use kymo_systemview::{Form, Packet, SYNC, decode};
+use kymo_systemview::{Form, Packet, Payload, SYNC, decode};
 use kymo_sysview::{KERNEL_EVENTS, Part, Port, Recorder, System};
 
 /// Calls every hook.
@@ -133,7 +133,7 @@ fn systemview_gets_them_all() {
     let bytes = recorder.port().bytes.lock().unwrap().clone();
     let (mut at, mut seen, mut described) = (SYNC.len(), Vec::new(), Vec::new());
     while at < bytes.len() {
-        let decoded = decode(&bytes[at..], Form::default(), 0).unwrap();
+        let decoded = decode(&bytes[at..], Form::default(), Payload::default()).unwrap();
         match decoded.packet {
             Packet::ModuleDescription { offset, text, .. } if offset == KERNEL_EVENTS => {
                 described.push(String::from_utf8(text.0.to_vec()).unwrap());

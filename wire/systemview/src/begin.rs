@@ -9,7 +9,7 @@
 use crate::SYNC;
 use crate::decode::{Decoded, decode};
 use crate::error::Problem;
-use crate::packet::{Form, Packet};
+use crate::packet::{Form, Packet, Payload};
 use crate::plausible::{Known, LONG, Oddity};
 use crate::scan::{Arguments, LONG_TIME, decode_with};
 
@@ -70,11 +70,11 @@ fn is_start(bytes: &[u8]) -> bool {
     if bytes.first() != Some(&10) {
         return false;
     }
-    let Ok(start) = decode(bytes, Form::default(), 0) else {
+    let Ok(start) = decode(bytes, Form::default(), Payload::default()) else {
         return false;
     };
     let init = bytes.get(start.bytes..).unwrap_or_default();
-    match decode(init, Form::default(), 0).map(|init| init.packet) {
+    match decode(init, Form::default(), Payload::default()).map(|init| init.packet) {
         Ok(packet @ Packet::Init { .. }) => Known::default().oddity(&packet) == Oddity::None,
         _ => false,
     }

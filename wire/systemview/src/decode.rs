@@ -1,7 +1,7 @@
 //! Decodes one packet.
 
 use crate::error::{DecodeError, Problem};
-use crate::packet::{FIRST_WITH_LENGTH, Form, Ids, Length, Packet, Text, TextOrder};
+use crate::packet::{FIRST_WITH_LENGTH, Form, Ids, Length, Packet, Payload, Text, TextOrder};
 use crate::varint;
 
 /// Maximum size of a payload that is read, in bytes. Targets without `SUPPORT_LONG_DATA` can write 16 KiB.
@@ -27,7 +27,7 @@ pub struct Decoded<'a> {
 ///
 /// # Errors
 /// [`DecodeError`] if bytes are missing, or if they are not a packet.
-pub fn decode(bytes: &[u8], form: Form, arguments: usize) -> Result<Decoded<'_>, DecodeError> {
+pub fn decode(bytes: &[u8], form: Form, payload: Payload) -> Result<Decoded<'_>, DecodeError> {
     let mut reader = Reader {
         bytes,
         at: 0,
@@ -35,7 +35,7 @@ pub fn decode(bytes: &[u8], form: Form, arguments: usize) -> Result<Decoded<'_>,
         long_text: false,
         far: false,
     };
-    let packet = reader.packet(arguments)?;
+    let packet = reader.packet(payload)?;
     let delta = reader.number()?;
     Ok(Decoded {
         packet,
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         self.take(length.into()).map(Text)
     }
 
-    fn packet(&mut self, arguments: usize) -> Result<Packet<'a>, DecodeError> {
+    fn packet(&mut self, payload: Payload) -> Result<Packet<'a>, DecodeError> {
         let (id, wide) = self.header_number()?;
         let id = self.without_core(id);
         if id == 127 {
@@ -143,7 +143,7 @@ impl<'a> Reader<'a> {
         }
         if self.form.length == Length::Id && first == Some(id as u8) {
             self.at += 1;
-            return self.without_length(id, arguments);
+            return self.without_length(id, payload);
         }
         let (length, wide) = self.header_number()?;
         match self.form.length {
@@ -204,13 +204,21 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the rest of a packet with its id instead of its length: it is shorter than 127 bytes.
-    fn without_length(&mut self, id: u32, arguments: usize) -> Result<Packet<'a>, DecodeError> {
+    fn without_length(&mut self, id: u32, payload: Payload) -> Result<Packet<'a>, DecodeError> {
         let start = self.at;
         let packet = match id {
             24..=29 | 31 => self.in_either_order(|reader| reader.fields(id, None))?,
             _ => {
-                for _ in 0..arguments {
-                    self.number()?;
+                match payload {
+                    Payload::Bytes(bytes) => _ = self.take(bytes)?,
+                    Payload::Parameters { count, texts } => {
+                        for place in 0..count {
+                            match texts.checked_shr(place).is_some_and(|texts| texts & 1 == 1) {
+                                true => _ = self.text()?,
+                                false => _ = self.number()?,
+                            }
+                        }
+                    }
                 }
                 let payload = self.bytes.get(start..self.at).unwrap_or_default();
                 Packet::Event { id, payload }
@@ -417,7 +425,7 @@ mod tests {
     use super::*;
 
     fn read(bytes: &[u8]) -> Decoded<'_> {
-        decode(bytes, Form::default(), 0).unwrap()
+        decode(bytes, Form::default(), Payload::default()).unwrap()
     }
 
     #[test]
@@ -449,11 +457,27 @@ mod tests {
         let init = read(b"\x18\x18\xc0\x84\x3d\x80\xd0\xa5\x4c\x80\x80\x80\xfa\x03\x02\x1a");
         assert_eq!(init.form.length, Length::Id);
         assert_eq!((init.delta, init.bytes), (0x1a, 16));
-        let event = decode(b"\x22\x22\x05\x06\x07", init.form, 2).unwrap();
+        let event = decode(b"\x22\x22\x05\x06\x07", init.form, Payload::numbers(2)).unwrap();
         let payload = &[5, 6][..];
         assert_eq!(event.packet, Packet::Event { id: 34, payload });
-        let error = decode(b"\x22\x03\x05\x06\x07", init.form, 2).unwrap_err();
+        let error = decode(b"\x22\x03\x05\x06\x07", init.form, Payload::numbers(2)).unwrap_err();
         assert_eq!(error.problem, Problem::Implausible);
+        // A number, a text and a number.
+        let parameters = Payload::Parameters {
+            count: 3,
+            texts: 0b010,
+        };
+        let event = decode(b"\x81\x04\x01\x05\x02hi\x80\x01\x07", init.form, parameters);
+        let payload = b"\x05\x02hi\x80\x01";
+        let event = event.unwrap();
+        assert_eq!(event.packet, Packet::Event { id: 513, payload });
+        assert_eq!((event.delta, event.bytes), (7, 10));
+        let same = decode(
+            b"\x81\x04\x01\x05\x02hi\x80\x01\x07",
+            init.form,
+            Payload::Bytes(6),
+        );
+        assert_eq!(same.unwrap(), event);
     }
 
     #[test]
@@ -472,7 +496,7 @@ mod tests {
 
     #[test]
     fn what_is_no_packet_is_told_with_its_place() {
-        let error = |bytes| decode(bytes, Form::default(), 0).unwrap_err();
+        let error = |bytes| decode(bytes, Form::default(), Payload::default()).unwrap_err();
         assert_eq!(error(b"").problem, Problem::Incomplete);
         assert_eq!(error(b"\x04\x80\x00\x01").problem, Problem::Number);
         assert_eq!(error(b"\x04\xff\xff\xff\xff\x1f").problem, Problem::Number);

@@ -287,7 +287,7 @@ impl Writer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode;
+    use crate::{Payload, decode};
 
     #[test]
     fn every_form_of_127_reads_back() {
@@ -302,7 +302,7 @@ mod tests {
                 let mut out = [0; 200];
                 let packet = Packet::Event { id: 127, payload };
                 let size = encode(&packet, 1, form, &mut out).unwrap();
-                let read = decode(&out[..size], form, 0).unwrap();
+                let read = decode(&out[..size], form, Payload::default()).unwrap();
                 assert_eq!((read.packet, read.bytes), (packet, size), "{form:?}");
             }
         }

@@ -44,7 +44,7 @@ mod varint;
 pub use decode::{Decoded, decode};
 pub use encode::{NoRoom, encode, encode_body, encode_number, encode_numbers};
 pub use error::{DecodeError, Problem};
-pub use packet::{Form, Ids, Length, Packet, Text, TextOrder};
+pub use packet::{Form, Ids, Length, Packet, Payload, Text, TextOrder};
 pub use scan::{Beginning, Piece, Record, Scan};
 pub use varint::{MAX_VARINT, Varints};
 

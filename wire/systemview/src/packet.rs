@@ -37,6 +37,35 @@ pub enum Length {
     Id,
 }
 
+/// Content of the payload of an event that a description names, if the stream does not contain its length
+/// ([`Length::Id`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// Parameters: numbers and texts.
+    Parameters {
+        /// Number of parameters.
+        count: u32,
+        /// Mask of the parameters that are texts: bit 0 is the first. Parameters from the 32nd on are numbers.
+        texts: u32,
+    },
+    /// A number of bytes.
+    Bytes(usize),
+}
+
+impl Payload {
+    /// A payload of `count` numbers.
+    pub const fn numbers(count: u32) -> Self {
+        Self::Parameters { count, texts: 0 }
+    }
+}
+
+impl Default for Payload {
+    /// Nothing.
+    fn default() -> Self {
+        Self::numbers(0)
+    }
+}
+
 /// Variant of the encoding. It is a property of a target, not of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Form {

@@ -8,7 +8,7 @@
 use crate::begin::{Begin, begin};
 use crate::decode::{Decoded, decode};
 use crate::error::Problem;
-use crate::packet::{Form, Length, Packet};
+use crate::packet::{Form, Length, Packet, Payload};
 use crate::plausible::{Known, LONG, Oddity};
 use crate::{SYNC, encode};
 
@@ -104,9 +104,9 @@ enum End {
     Damage,
 }
 
-/// Function that returns how many numbers an event's payload has, by its id. Called if the stream does not contain the
-/// length ([`Length::Id`]).
-pub type Arguments<'f> = &'f dyn Fn(u32) -> Option<usize>;
+/// Function that returns what an event's payload holds, by its id. Called if the stream does not contain the length
+/// ([`Length::Id`]).
+pub type Arguments<'f> = &'f dyn Fn(u32) -> Option<Payload>;
 
 /// Returns `None` for every event.
 pub const UNKNOWN: Arguments<'static> = &|_| None;
@@ -551,19 +551,20 @@ pub(crate) fn decode_with<'a>(
     arguments: Arguments<'_>,
 ) -> Result<Decoded<'a>, Problem> {
     /// Maximum number of arguments that targets send.
-    const ARGUMENTS: usize = 16;
-    let first = decode(bytes, form, 0).map_err(|error| error.problem)?;
+    const ARGUMENTS: u32 = 16;
+    let first = decode(bytes, form, Payload::default()).map_err(|error| error.problem)?;
     let Packet::Event { id, payload } = first.packet else {
         return Ok(first);
     };
     if form.length != Length::Id || !payload.is_empty() {
         return Ok(first);
     }
-    if let Some(count) = arguments(id) {
-        return decode(bytes, form, count).map_err(|error| error.problem);
+    if let Some(payload) = arguments(id) {
+        return decode(bytes, form, payload).map_err(|error| error.problem);
     }
     for count in 0..=ARGUMENTS {
-        let decoded = decode(bytes, form, count).map_err(|error| error.problem)?;
+        let decoded =
+            decode(bytes, form, Payload::numbers(count)).map_err(|error| error.problem)?;
         let rest = bytes.get(decoded.bytes..).unwrap_or_default();
         if is_followed(rest, form, known) {
             return Ok(decoded);
@@ -576,7 +577,7 @@ pub(crate) fn decode_with<'a>(
 fn is_followed(bytes: &[u8], form: Form, known: &Known) -> bool {
     let mut rest = bytes;
     for _ in 0..4 {
-        match decode(rest, form, 0) {
+        match decode(rest, form, Payload::default()) {
             // An id that is repeated as a length: nearly certain, and its length is not needed.
             Ok(next) if matches!(next.packet, Packet::Event { .. }) => return true,
             Ok(next) if known.oddity(&next.packet) == Oddity::Strange => return false,

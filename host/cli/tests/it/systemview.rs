@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use kymo_systemview::{Form, Ids, Packet, SYNC, Text, encode};
+use kymo_systemview::{Form, Ids, Length, Packet, SYNC, Text, encode};
 
 /// Ticks of a microsecond. Thread `main` gets the processor at 40, is interrupted from 50 to 60, and runs to 80; `other`
 /// is ready at 70 and runs from 90 to 100.
@@ -158,6 +158,62 @@ fn saved(folder: &Path) -> String {
     let file = folder.join("it.SVDat");
     std::fs::write(&file, recording()).unwrap();
     file.to_str().unwrap().to_owned()
+}
+
+/// Targets with `SEGGER_SYSVIEW_SUPPORT_LONG_DATA` write the id in the place of a length.
+#[test]
+fn texts_of_modules_are_read_where_payloads_have_no_length() {
+    let form = Form {
+        length: Length::Id,
+        ..Form::default()
+    };
+    let ids = Ids { base: 0, shift: 0 };
+    let mut packets = vec![
+        Packet::TraceStart,
+        Packet::Init {
+            frequency: 1_000_000,
+            cpu_frequency: 1_000_000,
+            ids,
+        },
+        Packet::ModuleDescription {
+            module: 0,
+            offset: 512,
+            text: Text(b"M=Mod, 0 ev_a x=%u, 1 ev_b s=%s, 2 ev_c n=%u s=%s m=%u"),
+        },
+    ];
+    for _ in 0..3 {
+        for (id, payload) in [
+            (512, &b"\x07"[..]),
+            (513, b"\x05hello"),
+            (514, b"\x80\x01\x02hi\x09"),
+        ] {
+            packets.push(Packet::Event { id, payload });
+            packets.push(Packet::Idle);
+        }
+    }
+    let mut bytes = SYNC.to_vec();
+    let mut scratch = [0; 100];
+    for packet in &packets {
+        let size = encode(packet, 10, form, &mut scratch).unwrap();
+        bytes.extend(&scratch[..size]);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("it.SVDat");
+    std::fs::write(&file, bytes).unwrap();
+    let shown = ["show", "--events", "--format", "json"].map(str::to_owned);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+    let shown = lines(&text(&command.args(shown).arg(file).output().unwrap()));
+    assert_eq!(shown.len(), packets.len());
+    for (place, event) in shown.iter().enumerate() {
+        assert_eq!(event["time_ns"], 10_000 * (place + 1), "{event}");
+    }
+    for round in 0..3 {
+        let fields = |place: usize| &shown[3 + 6 * round + 2 * place]["fields"];
+        assert_eq!(fields(0), &serde_json::json!({"x": 7}));
+        assert_eq!(fields(1), &serde_json::json!({"s": "hello"}));
+        let expected = serde_json::json!({"n": 128, "s": "hi", "m": 9});
+        assert_eq!(fields(2), &expected);
+    }
 }
 
 #[test]

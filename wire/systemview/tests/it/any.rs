@@ -3,7 +3,8 @@
 use kymo_systemview::packet::{FIRST_CALL, Packet};
 use kymo_systemview::scan::UNKNOWN;
 use kymo_systemview::{
-    Beginning, Form, Ids, Length, Piece, Problem, SYNC, Scan, Text, TextOrder, decode, encode,
+    Beginning, Form, Ids, Length, Payload, Piece, Problem, SYNC, Scan, Text, TextOrder, decode,
+    encode,
 };
 use proptest::prelude::*;
 
@@ -165,7 +166,7 @@ proptest! {
         let has_room = id < 64 || (128..8192).contains(&id);
         prop_assume!(second_core.is_none() || has_room);
         let size = encode(&packet, delta, form, &mut bytes).unwrap();
-        let read = decode(&bytes[..size], form, 0).unwrap();
+        let read = decode(&bytes[..size], form, Payload::default()).unwrap();
         prop_assert_eq!(read.packet, packet);
         prop_assert_eq!((read.delta, read.bytes), (delta, size));
         prop_assert_eq!(read.form.second_core, second_core);
@@ -174,7 +175,7 @@ proptest! {
         prop_assert_eq!(&again[..size], &bytes[..size]);
         for cut in 0..size {
             // Never something else.
-            prop_assert!(decode(&bytes[..cut], form, 0).is_err());
+            prop_assert!(decode(&bytes[..cut], form, Payload::default()).is_err());
         }
     }
 
@@ -253,14 +254,16 @@ fn with_ids_for_lengths() -> (Vec<u8>, usize) {
     (bytes, packets.len())
 }
 
+/// What the payloads of its calls are.
+fn payload(id: u32) -> Option<Payload> {
+    let count = [1, 2, 0, 4].get(id.checked_sub(33)? as usize)?;
+    Some(Payload::numbers(*count))
+}
+
 #[test]
 fn lengths_that_are_ids_are_found_out() {
     let (bytes, packets) = with_ids_for_lengths();
-    let known = |id: u32| {
-        (33..37)
-            .contains(&id)
-            .then(|| [1, 2, 0, 4][id as usize - 33])
-    };
+    let known = |id: u32| payload(id);
     let mut scan = Scan::default();
     let mut read = 0;
     while let Some(piece) = scan.next(&bytes[scan.offset() as usize..], true, &known) {
@@ -575,7 +578,7 @@ fn a_recording_begins_where_it_says_so() {
         let bytes = [before, &whole[SYNC.len()..]].concat();
         let mut scan = Scan::default();
         let mut read = 0;
-        let arguments = |id: u32| [1, 2, 0, 4].get(id as usize - 33).copied();
+        let arguments = |id: u32| payload(id);
         while let Some(piece) = scan.next(&bytes[scan.offset() as usize..], true, &arguments) {
             match piece {
                 Piece::Record(_) => read += 1,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use kymo_systemview::Payload;
 use kymo_systemview::describe::{self, Line, ModulePart};
 
 /// The name and parameters of an event.
@@ -34,6 +35,9 @@ pub(super) struct Descriptions {
     pub(super) heap_alloc: Option<u32>,
     pub(super) heap_free: Option<u32>,
 }
+
+/// The format of a parameter that is a text: its length and its bytes.
+pub(super) const TEXT: &str = "s";
 
 /// Events that are described at most; a hostile stream must not fill the memory.
 const EVENTS: usize = 1 << 14;
@@ -100,11 +104,15 @@ impl Descriptions {
         self.modules.get(&id).or_else(|| self.calls.get(&id))
     }
 
-    /// How many numbers an event has, if no parameter is a text.
-    pub(super) fn arguments(&self, id: u32) -> Option<usize> {
-        let event = self.event(id)?;
-        let is_text = |(_, format): &(String, String)| format == "s";
-        (!event.parameters.iter().any(is_text)).then_some(event.parameters.len())
+    /// What an event has as its parameters.
+    pub(super) fn payload(&self, id: u32) -> Option<Payload> {
+        let parameters = &self.event(id)?.parameters;
+        let mut texts = 0u32;
+        for (place, _) in parameters.iter().enumerate().filter(|(_, it)| it.1 == TEXT) {
+            texts |= 1u32.checked_shl(u32::try_from(place).ok()?)?;
+        }
+        let count = u32::try_from(parameters.len()).ok()?;
+        Some(Payload::Parameters { count, texts })
     }
 
     /// Why a task cannot run.
@@ -212,8 +220,12 @@ mod tests {
         assert_eq!((all.enter, all.exit), (Some(512), Some(513)));
         assert_eq!(all.event(33).unwrap().returns.as_deref(), Some("Result"));
         assert_eq!(
-            (all.arguments(33), all.arguments(34), all.arguments(35)),
-            (Some(1), None, None)
+            [33, 34, 35].map(|id| all.payload(id)),
+            [
+                Some(Payload::numbers(1)),
+                Some(Payload::Parameters { count: 1, texts: 1 }),
+                None
+            ]
         );
         assert_eq!(
             (all.value("Result", 0), all.value("Result", 9)),

@@ -3,6 +3,7 @@
 use kymo_event::{Field, Quantity, Value};
 use kymo_systemview::{Packet, Text, Varints};
 
+use super::descriptions::TEXT;
 use super::meaning::{Meaning, text};
 
 /// What a packet is called.
@@ -258,7 +259,7 @@ fn arguments(
         numbered.find(|name| is_new(name)).unwrap_or_default()
     };
     for (name, format) in parameters {
-        let value = if format == "s" {
+        let value = if format == TEXT {
             let bytes = rest.rest();
             let Some((length, behind)) = bytes.split_first() else {
                 break;

@@ -57,7 +57,7 @@ impl SystemViewSource {
                 continue;
             };
             for _ in 0..DESCRIBING {
-                let arguments = |id| meaning.descriptions.arguments(id);
+                let arguments = |id| meaning.descriptions.payload(id);
                 if !matches!(again.advance(&arguments, true), Ok(Ahead::At(_))) {
                     break;
                 }
@@ -92,7 +92,7 @@ impl SystemViewSource {
         let mut next: Option<(Time, usize)> = None;
         for (index, stream) in self.streams.iter_mut().enumerate() {
             let descriptions = &self.meaning.descriptions;
-            let arguments = |id| descriptions.arguments(id);
+            let arguments = |id| descriptions.payload(id);
             let ahead = stream
                 .advance(&arguments, may_read)
                 .map_err(|source| ReadError::Io {

@@ -4,7 +4,7 @@ use std::io::{self, Read};
 
 use kymo_event::Time;
 use kymo_systemview::scan::{Arguments, UNKNOWN};
-use kymo_systemview::{Beginning, Form, Packet, Piece, Problem, SYNC, Scan, decode, file};
+use kymo_systemview::{Beginning, Form, Packet, Payload, Piece, Problem, SYNC, Scan, decode, file};
 
 use crate::bytes::Bytes;
 
@@ -13,11 +13,11 @@ pub(super) fn is_start(bytes: &[u8]) -> bool {
     let Some(behind) = bytes.strip_prefix(&SYNC) else {
         return false;
     };
-    let Ok(start) = decode(behind, Form::default(), 0) else {
+    let Ok(start) = decode(behind, Form::default(), Payload::default()) else {
         return false;
     };
     let rest = behind.get(start.bytes..).unwrap_or_default();
-    let init = decode(rest, Form::default(), 0);
+    let init = decode(rest, Form::default(), Payload::default());
     start.packet == Packet::TraceStart
         && match init {
             Ok(init) => matches!(init.packet, Packet::Init { .. }),
@@ -89,7 +89,7 @@ pub(super) enum Next {
     Packet {
         size: usize,
         form: Form,
-        arguments: usize,
+        payload: Payload,
     },
     /// Bytes that are none.
     Damage { bytes: u64, problem: Problem },
@@ -160,7 +160,7 @@ impl Clock {
 fn frequency(packet: &Packet<'_>, behind: &[u8], form: Form) -> Option<u32> {
     match *packet {
         Packet::Init { frequency, .. } => Some(frequency),
-        Packet::TraceStart => match decode(behind, form, 0).ok()?.packet {
+        Packet::TraceStart => match decode(behind, form, Payload::default()).ok()?.packet {
             Packet::Init { frequency, .. } => Some(frequency),
             _ => None,
         },
@@ -309,7 +309,10 @@ impl Stream {
                     Next::Packet {
                         size: record.bytes.len(),
                         form: record.form,
-                        arguments: record.packet.values().count(),
+                        payload: match record.packet {
+                            Packet::Event { payload, .. } => Payload::Bytes(payload.len()),
+                            _ => Payload::default(),
+                        },
                     }
                 }
                 Some(Piece::Damage {
@@ -422,13 +425,10 @@ impl Stream {
 
     /// A packet that comes next or was just taken.
     pub(super) fn packet(&self, pending: &Pending) -> Option<Packet<'_>> {
-        let Next::Packet {
-            form, arguments, ..
-        } = pending.next
-        else {
+        let Next::Packet { form, payload, .. } = pending.next else {
             return None;
         };
-        let decoded = decode(self.packet_bytes(pending), form, arguments);
+        let decoded = decode(self.packet_bytes(pending), form, payload);
         Some(decoded.ok()?.packet)
     }
 
