@@ -362,7 +362,9 @@ impl Scan {
             Err(_) => return Some(None),
         };
         let oddity = oddity(&self.known, &first);
-        if oddity == Oddity::Strange || oddity == Oddity::New && !fresh {
+        // The last of many zeros may look like an empty packet.
+        let is_rest = first.packet == Packet::Nop;
+        if is_rest || oddity == Oddity::Strange || oddity == Oddity::New && !fresh {
             return Some(None);
         }
         let run = run(bytes, self.form, self.known.clone(), RUN, arguments);
@@ -501,6 +503,10 @@ const CLOSE: usize = 24;
 
 /// Judges a packet with its timestamp.
 fn oddity(known: &Known, decoded: &Decoded<'_>) -> Oddity {
+    // It lets time go on. Without that, it is two zeros, of which foreign bytes have many.
+    if decoded.packet == Packet::Nop && (1..LONG_TIME).contains(&decoded.delta) {
+        return Oddity::New;
+    }
     let time = match decoded.delta >= LONG_TIME {
         true => Oddity::New,
         false => Oddity::None,
