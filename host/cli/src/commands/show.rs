@@ -167,6 +167,17 @@ fn refuse(given: bool, option: &str, what: &str) -> Result<(), Report> {
     }
 }
 
+/// Refuses other recordings, where the layout is that of a tool's records.
+fn refuse_with(input: &InputArgs, what: &str) -> Result<(), Report> {
+    match input.ctf.with.as_slice() {
+        [] => Ok(()),
+        _ => Err(Report::new(format_args!(
+            "{what} shows one recording, not others --with it"
+        ))
+        .help("`kymo show --events` lists the events of all of them on one time line")),
+    }
+}
+
 /// Shows a saved trace.
 ///
 /// # Errors
@@ -190,6 +201,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             refuse(view.events, "--events", what)?;
             refuse(args.follow, "--follow", what)?;
             refuse(view.time != TimeKind::Absolute, "--time", what)?;
+            refuse_with(&args.input, what)?;
             return babeltrace::show(&args.input, &view.filter, context);
         }
         Layout::TraceCmd => {
@@ -197,6 +209,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             view.refuse_call_options(what)?;
             refuse(args.follow, "--follow", what)?;
             refuse(view.time != TimeKind::Absolute, "--time", what)?;
+            refuse_with(&args.input, what)?;
             return trace_cmd::show(&args.input, view, context);
         }
     };

@@ -98,3 +98,18 @@ fn what_is_no_such_trace_is_refused() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("expected a trace.dat"), "{errors}");
 }
+
+#[test]
+fn another_recording_is_refused_and_not_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    for layout in ["trace-cmd", "babeltrace"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        command.args(["show", "--format", layout, "--with"]);
+        command.args([folder.path().join("b.dat"), folder.path().join("a.dat")]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        let expected = format!("--format {layout} shows one recording, not others --with it");
+        assert!(said.contains(&expected), "{said}");
+    }
+}
