@@ -13,11 +13,12 @@ use kymo_event::{Cpu, Duration, RowKind, ThreadId, Time};
 
 use super::output::Out;
 
-/// Behind so much time no row is taken for one of a tail, which lasts some microseconds.
+/// Behind so much time no row is taken for one of a tail, which lasts some microseconds. But where a call has begun in the tail
+/// and not ended, it goes on: a machine that emulates another one may stop anywhere, for as long as it likes.
 const LONGEST: Duration = Duration(1_000_000);
 
 /// So many rows wait at most.
-const MOST: usize = 1 << 12;
+const MOST: usize = 1 << 16;
 
 /// Rows that wait, in the order in which they came.
 #[derive(Debug, Default)]
@@ -34,6 +35,10 @@ pub(super) struct Tails {
 struct Switch {
     cpu: Cpu,
     time: Time,
+    /// The time of the last row of its tail.
+    latest: Time,
+    /// Calls that began in the tail and have not ended.
+    calls: u32,
     /// The thread that leaves; the idle task is none.
     left: Option<ThreadId>,
     /// The number of its first row, and how many it has: one for each thread.
@@ -90,7 +95,12 @@ impl Tails {
             };
             if !is_ended {
                 if out.pid.is_some() {
-                    open.last = Some(number);
+                    (open.last, open.latest) = (Some(number), out.time());
+                    match kind {
+                        RowKind::Enter => open.calls += 1,
+                        RowKind::Exit => open.calls = open.calls.saturating_sub(1),
+                        _ => {}
+                    }
                 }
                 return;
             }
@@ -100,6 +110,8 @@ impl Tails {
             self.switches.push(Switch {
                 cpu,
                 time: out.time(),
+                latest: out.time(),
+                calls: 0,
                 left: out.row.thread().filter(|_| kind == RowKind::SwitchedOut),
                 begin: number,
                 count: 1,
@@ -110,7 +122,8 @@ impl Tails {
 
     /// Ends those that wait for too long by now.
     fn end_long(&mut self, now: Time) {
-        let is_long = |it: &Switch| now.since(it.time).is_some_and(|it| it > LONGEST);
+        let is_late = |it: &Switch| now.since(it.latest).is_some_and(|it| it > LONGEST);
+        let is_long = |it: &Switch| it.calls == 0 && is_late(it);
         while let Some(place) = self.switches.iter().position(is_long) {
             self.end_one(place);
         }
@@ -248,6 +261,28 @@ mod tests {
             ('-', 21, 0, 2),
             ('o', 21, 0, 2),
             ('-', 2_000_021, 0, 2),
+        ];
+        assert_eq!(given(rows), expected);
+    }
+
+    #[test]
+    fn a_call_within_a_tail_takes_as_long_as_it_takes() {
+        let mut rows = switch(10, 0, 1, 2);
+        rows.push(out(RowKind::Exit, 11, 0, 1));
+        rows.push(out(RowKind::Enter, 12, 0, 1));
+        rows.push(record(13, 1, 9));
+        rows.push(out(RowKind::Exit, 9_000_012, 0, 1));
+        // What follows is as near as ever.
+        rows.extend([record(9_000_013, 0, 1), record(9_000_014, 0, 2)]);
+        let expected = [
+            ('-', 11, 0, 1),
+            ('-', 12, 0, 1),
+            ('-', 13, 1, 9),
+            ('-', 9_000_012, 0, 1),
+            ('-', 9_000_013, 0, 1),
+            ('o', 9_000_013, 0, 1),
+            ('i', 9_000_013, 0, 2),
+            ('-', 9_000_014, 0, 2),
         ];
         assert_eq!(given(rows), expected);
     }
