@@ -373,6 +373,7 @@ mod tests {
                 recursive: false,
                 clipped: false,
                 uncounted: false,
+                wall_is_stated: false,
             };
             advisor.step(None, Step::End(end));
         }

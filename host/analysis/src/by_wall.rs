@@ -31,7 +31,8 @@ impl ByWall {
     }
 
     /// The end of a call. What is certain of its times on the processor is certain by the wall, too. Without a doubt all
-    /// of it is; but a call that was open in a loss may have ended there, though its thread had no processor since.
+    /// of it is; but a call that was open in a loss may have ended there, though its thread had no processor since, unless the
+    /// source states how long it was open.
     pub(crate) fn end(&mut self, end: &End) -> End {
         // Of one whose beginning nobody saw, no callees are known, and none of the open calls made it.
         let is_orphan = end.begin.is_none();
@@ -53,7 +54,7 @@ impl ByWall {
         End {
             duration: end.wall,
             self_time,
-            sure: if is_orphan {
+            sure: if is_orphan || end.wall_is_stated {
                 end.wall
             } else {
                 sure(end.wall, end.sure)

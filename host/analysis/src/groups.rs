@@ -200,6 +200,7 @@ mod tests {
             recursive: false,
             clipped: false,
             uncounted: false,
+            wall_is_stated: false,
         })
     }
 

@@ -450,6 +450,7 @@ mod tests {
                 recursive: *depth > 0,
                 clipped: false,
                 uncounted: false,
+                wall_is_stated: false,
             };
             profile.add(&Step::End(end));
         }

@@ -202,6 +202,7 @@ mod tests {
             recursive: false,
             clipped: false,
             uncounted: false,
+            wall_is_stated: false,
         })
     }
 

@@ -231,6 +231,7 @@ impl Stack<'_> {
             recursive,
             clipped: false,
             uncounted: false,
+            wall_is_stated: false,
         })
     }
 

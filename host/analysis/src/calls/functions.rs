@@ -223,7 +223,7 @@ impl Calls {
         let unfinished = matches!(end.how, How::Repaired(_) | How::RecordingOff | How::Open);
         if unfinished && !end.uncounted {
             self.half_seen(track, &mut end, true);
-        } else if may_have_ended && end.how == How::Returned {
+        } else if may_have_ended && end.how == How::Returned && !end.wall_is_stated {
             // The exit may be another call's.
             self.half_seen(track, &mut end, false);
         }

@@ -249,6 +249,9 @@ pub struct End {
     /// Whether it may not count as a call, because of lost events: it may be of a call that has had an end before (this is an exit
     /// without an entry, and that call was ended without its exit, or the other way round), or have ended in front of the window.
     pub uncounted: bool,
+    /// Whether the source states [`wall`](Self::wall), so that it is certain although events were lost while it was open: no
+    /// other call began as this one did.
+    pub wall_is_stated: bool,
 }
 
 /// How a call ended.

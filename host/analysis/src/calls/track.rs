@@ -356,7 +356,12 @@ impl Track {
             unseen_end: frame.marks.has(Marks::UNSEEN_END),
         };
         let how = how(doubt);
+        let over_loss = match (stated, wall) {
+            (Some(stated), Some(wall)) if doubt.loss => self.stated_over_loss(&frame, stated, wall),
+            _ => None,
+        };
         let (wall, duration) = match (stated, wall) {
+            (Some(_), Some(_)) if over_loss.is_some() => (over_loss, duration),
             (Some(stated), Some(wall)) if !doubt.loss => {
                 // What lies before the window was counted as the rows have it. The rest is in this one, so that windows
                 // add up to the whole.
@@ -425,6 +430,7 @@ impl Track {
             recursive: frame.marks.has(Marks::RECURSIVE),
             clipped: clipped || found,
             uncounted: frame.marks.has(Marks::MAY_HAVE_ENDED) && how != How::Returned,
+            wall_is_stated: over_loss.is_some(),
         })
     }
 
@@ -451,6 +457,7 @@ impl Track {
             recursive,
             clipped: false,
             uncounted: false,
+            wall_is_stated: false,
         }
     }
 

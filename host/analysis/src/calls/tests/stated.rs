@@ -3,6 +3,7 @@
 use kymo_event::Row;
 
 use super::*;
+use crate::by_wall::ByWall;
 
 impl Trace {
     fn exit_took(&mut self, time: i64, function: FunctionId, wall: u64) -> &mut Self {
@@ -68,6 +69,32 @@ fn what_began_in_a_loss_does_not_end_what_was_open_before_it() {
     );
     assert!(ends[3].starts_with("0 B0 10-50000030"), "{ends:?}");
     assert!(ends[4].starts_with("0 A0 0-50000040"), "{ends:?}");
+}
+
+#[test]
+fn a_call_that_took_as_long_as_it_was_open_is_no_other_one_behind_a_loss() {
+    for (took, sure) in [(50_000_000, 50_000_000), (49_900_000, 0)] {
+        let mut trace = Trace::new();
+        trace.enter(0, B).gap(20);
+        let mut by_wall = ByWall::default();
+        let mut ends = Vec::new();
+        by_wall.begin(TrackId(0));
+        let row = Row::new(RowKind::Exit, Time(50_000_000), StreamId(0))
+            .at(Some(Cpu(0)), Some(ThreadId(1)))
+            .function(Some(B))
+            .took(Duration(took));
+        let event = EventRef {
+            row: &row,
+            event: None,
+        };
+        trace.calls.push(event, &mut |step| {
+            if let Step::End(end) = by_wall.step(step) {
+                ends.push((end.duration, end.sure, end.doubt.loss));
+            }
+        });
+        let expected = (Some(Duration(50_000_000)), Some(Duration(sure)), true);
+        assert_eq!(ends, [expected]);
+    }
 }
 
 #[test]

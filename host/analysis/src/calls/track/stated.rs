@@ -6,6 +6,10 @@ use super::Track;
 use crate::calls::frames::{Frame, Marks, Outer};
 use crate::calls::output::End;
 
+/// By no more do two times differ that a source states of the beginning of a call: when it began, and when its entry was
+/// written.
+const SAME: Duration = Duration(20_000);
+
 impl Track {
     /// How long a clipped call that has ended just now lasted before the window, by the wall and on a processor.
     #[cold]
@@ -16,6 +20,23 @@ impl Track {
             wall.unwrap_or_default(),
             before.copied().unwrap_or_default(),
         )
+    }
+
+    /// How long a call that has ended just now was open by the wall, in the window, if the source states that it took as long
+    /// as it was: no other call of the function, whose beginning is lost, began when this one did.
+    #[cold]
+    pub(super) fn stated_over_loss(
+        &self,
+        frame: &Frame,
+        stated: Duration,
+        wall: Duration,
+    ) -> Option<Duration> {
+        let before = match frame.marks.has(Marks::CLIPPED) {
+            true => self.before_window(frame).0,
+            false => Duration(0),
+        };
+        let is_it = stated.0.abs_diff((wall + before).0) <= SAME.0;
+        is_it.then_some(stated - before)
     }
 
     /// Nobody saw the innermost call end. The source measured its self time up to now.

@@ -49,6 +49,8 @@ pub(super) struct Found {
     pub(super) entry: Option<Number>,
     /// The number of the row that said that this exit is missing.
     pub(super) told: Option<Number>,
+    /// Whether records are missing between its entry and this.
+    pub(super) over_loss: bool,
 }
 
 /// The open calls of all tasks.
@@ -195,6 +197,7 @@ impl Stacks {
             return Some(Found {
                 entry: open.entry,
                 told: None,
+                over_loss: false,
             });
         }
         self.exit_of_some(place, function, depth, times)
@@ -222,6 +225,7 @@ impl Stacks {
                     return Some(Found {
                         entry: open.entry,
                         told: None,
+                        over_loss: !losses.is_empty(),
                     });
                 }
             }
@@ -236,6 +240,7 @@ impl Stacks {
         Some(Found {
             entry: open.entry,
             told,
+            over_loss: open.losses != self.forgotten + self.losses.len(),
         })
     }
 

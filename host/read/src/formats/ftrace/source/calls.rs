@@ -38,7 +38,7 @@ impl Reader {
         self.put_missing(at, batch);
         let mut row = at.row(RowKind::Exit).function(Some(function));
         row.named = true;
-        if found.is_none()
+        if found.is_none_or(|found| found.over_loss)
             && let Some(wall) = rettime.checked_sub(calltime)
         {
             row = row.took(Duration(wall));
