@@ -7,6 +7,7 @@ use kymo_event::{Event, EventKind, Gap, TraceInfo, Value, Wanted};
 use kymo_fixtures::captures;
 use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
 use kymo_read::{Events, OpenError, OpenOptions, Summary, open, rtems_record};
+use kymo_rtems_record::EventId;
 
 fn read(bytes: &[u8]) -> (TraceInfo, Vec<Event>) {
     let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -150,6 +151,49 @@ fn records_mean_what_they_say() {
             "version 10 of the record format, 32 bits, little endian",
             "cpus 1",
             "ring 64 records"
+        ]
+    );
+}
+
+/// A block is given behind its last word, and before whatever comes later.
+#[test]
+fn a_block_of_memory_lies_before_what_follows_it() {
+    let (memory, registers) = (110, EventId::REGISTERS.0.into());
+    let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, 1_000_000);
+    stream.processor(0).uptime(10);
+    // Of a known length: records of another processor follow before one of this.
+    stream.item(20, 19, 0x300).item(20, 100, 6);
+    stream
+        .item(20, memory, 0x0403_0201)
+        .item(20, memory, 0x0605);
+    stream.item(40, memory, 7).item(41, registers, 8);
+    stream.item(42, 512, 1);
+    stream.processor(1).uptime(10);
+    stream.item(30, 512, 2).item(31, 512, 3);
+    let (info, events) = read(&stream.bytes);
+    assert!(events.is_sorted_by_key(|event| event.time), "{events:?}");
+    let happened = events.iter().filter(|event| {
+        !matches!(
+            event.kind,
+            EventKind::Fact | EventKind::Time | EventKind::Gap(_)
+        )
+    });
+    let lines: Vec<_> = happened.map(|event| line(&info, event)).collect();
+    assert_eq!(
+        lines,
+        [
+            "-: ADDRESS",
+            "-: LENGTH",
+            "-: MEMORY",
+            "-: MEMORY",
+            "-: memory address=0x300 length=6 bytes=010203040506",
+            "-: USER_0",
+            "-: USER_0",
+            "-: MEMORY",
+            "-: memory bytes=07000000",
+            "-: REGISTERS",
+            "-: registers bytes=08000000",
+            "-: USER_0",
         ]
     );
 }

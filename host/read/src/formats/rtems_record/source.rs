@@ -445,6 +445,7 @@ impl RecordSource {
                 self.rare(record, kind, (stream, running), batch);
             }
             Means::BlockAddress | Means::BlockLength | Means::BlockWord => {
+                self.end_other_block(record, means, number, batch);
                 self.rare(record, None, (stream, running), batch);
                 self.block(record, means, number, batch);
             }

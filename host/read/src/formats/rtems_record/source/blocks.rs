@@ -84,15 +84,14 @@ impl RecordSource {
         self.dump.uma.count(record.event, by)
     }
 
-    /// Takes a word of a block of memory.
-    pub(super) fn block(
+    /// Gives the block of memory that a record ends which is of another one: it lies before that.
+    pub(super) fn end_other_block(
         &mut self,
         record: &Record,
         means: Means,
         number: usize,
         batch: &mut Batch,
     ) {
-        let format = self.dump.format;
         let is_new = self
             .dump
             .cpus
@@ -105,6 +104,17 @@ impl RecordSource {
         if is_new {
             self.end_block(number, batch);
         }
+    }
+
+    /// Takes a word of a block of memory, and gives the block if that is its last one.
+    pub(super) fn block(
+        &mut self,
+        record: &Record,
+        means: Means,
+        number: usize,
+        batch: &mut Batch,
+    ) {
+        let format = self.dump.format;
         let Some(cpu) = self.dump.cpus.get_mut(number) else {
             return;
         };
@@ -128,6 +138,11 @@ impl RecordSource {
                 };
                 if block.bytes.len() < BLOCK {
                     block.bytes.extend(bytes.into_iter().take(size));
+                }
+                // Records of other processors may lie between this and the next one of this processor.
+                let is_whole = |length| block.bytes.len() as u64 >= length;
+                if block.length.is_some_and(is_whole) {
+                    self.end_block(number, batch);
                 }
             }
         }
