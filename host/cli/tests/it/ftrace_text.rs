@@ -550,3 +550,31 @@ CPU:0 [LOST 3 EVENTS]
         );
     }
 }
+
+/// In text without times, too, where calls took less than what they called by what the text says.
+#[test]
+fn durations_are_those_of_the_text_where_callees_took_longer() {
+    let text = "# tracer: function_graph\n#\n# CPU  DURATION                  FUNCTION CALLS\n \
+                0) + 30.000 us   |      } /* inner */\n \
+                0) + 25.000 us   |      } /* other */\n \
+                0) + 40.000 us   |    } /* outer */\n \
+                0) + 90.000 us   |  } /* most */\n";
+    let (output, said) = kymo_of(text, &["report", "--format", "json"]);
+    let mut found: Vec<_> = rows(&output)
+        .iter()
+        .map(|row| (row["function"].to_string(), row["max_ns"].as_u64().unwrap()))
+        .collect();
+    found.sort();
+    let expected = [
+        ("inner", 30_000),
+        ("most", 90_000),
+        ("other", 25_000),
+        ("outer", 40_000),
+    ];
+    let expected = expected.map(|(name, duration)| (format!("\"{name}\""), duration));
+    assert_eq!(found, expected);
+    assert!(
+        said.contains("took less than the calls that they made"),
+        "{said}"
+    );
+}

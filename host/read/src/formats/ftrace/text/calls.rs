@@ -13,6 +13,10 @@ use crate::formats::ftrace::output::{self, Out, Told};
 /// What a function is called whose name the text leaves out.
 const UNKNOWN: &str = "(unknown)";
 
+/// What a user should know of calls that are shorter than what they called.
+const STRETCHED: &str = "the text states of calls that they took less than the calls that they made: on the time line they enclose these, and \
+     their durations are as stated";
+
 /// By so many nanoseconds the beginning of a call differs from what its line of entry and its duration say: the kernel takes
 /// the time of a call some time before it writes its entry.
 const NEAR: u64 = 20_000;
@@ -200,14 +204,17 @@ impl TextSource {
         };
         self.has_graph = true;
         let is_exact = at.time.is_none();
-        self.whole_call(function, (depth, is_exact), span, at, batch);
+        if is_exact && span.1.0.saturating_sub(span.0.0) > duration {
+            self.remark(STRETCHED);
+        }
+        self.whole_call(function, (depth, is_exact), (span, duration), at, batch);
     }
 
     pub(super) fn whole_call(
         &mut self,
         function: &str,
         (depth, is_exact): (u32, bool),
-        (begin, end): (Time, Time),
+        ((begin, end), duration): ((Time, Time), i64),
         at: &At<'_>,
         batch: &mut Batch,
     ) {
@@ -216,12 +223,13 @@ impl TextSource {
         enter.record = false;
         let mut exit = at.row(RowKind::Exit, end).function(Some(id));
         exit.named = true;
-        let duration = end.0.saturating_sub(begin.0).max(0);
-        exit = exit.took(Duration(duration.unsigned_abs()));
+        // As the text states it, also where what it called took longer in sum.
+        let duration = duration.max(0).unsigned_abs();
+        exit = exit.took(Duration(duration));
         let out = |row, event| Out::new(row, at.pid, event);
         let event = (self.wanted >= Wanted::Everything).then(|| {
             let kind = EventKind::Exit { function: Some(id) };
-            let fields = fields(depth, Some(duration.unsigned_abs()), at);
+            let fields = fields(depth, Some(duration), at);
             Told::record(kind, "funcgraph_exit".into(), fields, end)
         });
         self.output
