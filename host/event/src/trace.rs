@@ -26,6 +26,10 @@ pub struct TraceInfo {
     /// The trace's clock, if other recordings use the same one and its times were not shifted: `sched_clock` or `mono`
     /// of Linux, whose times are comparable across all recordings made between two boots of the kernel.
     pub clock: Option<String>,
+    /// Number of the tracing session, if times are as recorded: recordings of guests name that of their host.
+    pub session: Option<u64>,
+    /// The session onto whose clock its times have been moved: those of a guest onto its host's.
+    pub moved_to_session: Option<u64>,
     /// Maps event times to the time of day, if the trace records it.
     pub wall_clock: Option<WallClock>,
     /// Corrections of the times of CPUs whose clocks differ; empty if none was applied.

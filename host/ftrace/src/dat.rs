@@ -102,6 +102,23 @@ impl Trace {
         }
     }
 
+    /// The session by whose clock all times are: that of the file itself, or with a guest's shifts that of its host, and whether it is
+    /// the host's. `None` where times were moved otherwise, or the file does not say.
+    pub fn session(&self) -> Option<(u64, bool)> {
+        let options = &self.options;
+        if options.offset_ns != 0 || options.dated || !self.has_nanoseconds() {
+            return None;
+        }
+        let is_moved = !options.shifts.is_empty();
+        let session = match is_moved {
+            true => options.peer,
+            false => options.trace_id,
+        };
+        session
+            .filter(|number| *number != 0)
+            .map(|number| (number, is_moved))
+    }
+
     /// Whether times are nanoseconds. Those of some clocks count something else, and the file does not say how long that
     /// takes.
     pub fn has_nanoseconds(&self) -> bool {

@@ -188,6 +188,15 @@ fn between(own: &TraceInfo, other: &TraceInfo) -> Result<Line, String> {
         (Some(clock), Some(same)) if clock == same => return Ok(Line::Same(clock.clone())),
         _ => {}
     }
+    // A guest beside its host, or beside another guest of that.
+    if let (Some(moved), session) | (session, Some(moved)) =
+        (own.moved_to_session, other.moved_to_session)
+    {
+        let sessions = [session, own.session, other.session];
+        if sessions.contains(&Some(moved)) {
+            return Ok(Line::Same("of the guest's host".to_owned()));
+        }
+    }
     match (&own.wall_clock, &other.wall_clock) {
         (Some(date), Some(other)) => {
             let back = other.moments().iter().map(|moment| Moment {
@@ -340,6 +349,32 @@ fn is_it(event: &EventRef<'_>, text: &str, number: Option<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_guest_goes_with_its_host_and_with_its_other_guests() {
+        let host = |number| TraceInfo {
+            session: Some(number),
+            ..TraceInfo::default()
+        };
+        let guest = |number| TraceInfo {
+            moved_to_session: Some(number),
+            ..TraceInfo::default()
+        };
+        for (own, other, same) in [
+            (guest(7), host(7), true),
+            (host(7), guest(7), true),
+            (guest(7), guest(7), true),
+            (guest(7), host(8), false),
+            (guest(7), guest(8), false),
+            (host(7), host(8), false),
+            (guest(7), TraceInfo::default(), false),
+        ] {
+            let line = between(&own, &other);
+            assert_eq!(line.is_ok(), same, "{line:?}");
+            let is_same = matches!(line, Ok(Line::Same(_)));
+            assert_eq!(is_same, same);
+        }
+    }
 
     #[test]
     fn a_line_goes_through_its_ends_whatever_they_are() {

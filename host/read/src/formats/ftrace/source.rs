@@ -71,6 +71,7 @@ impl DatSource {
         let meanings = meaning::meanings(&trace.formats);
         let kinds = Kinds::of(&trace, &meanings, &bytes);
         let exits_alone = kinds.exits > 0 && kinds.entries == 0;
+        let session = trace.session();
         let mut info = TraceInfo {
             format: super::FORMAT.to_owned(),
             numbered_threads: true,
@@ -80,6 +81,8 @@ impl DatSource {
                 false => TimeUnit::Ticks,
             },
             clock: trace.kernel_clock().map(str::to_owned),
+            session: session.filter(|it| !it.1).map(|it| it.0),
+            moved_to_session: session.filter(|it| it.1).map(|it| it.0),
             wall_clock: WallClock::new(trace.options.dated.then_some(Moment {
                 time: Time(0),
                 unix_ns: 0,
