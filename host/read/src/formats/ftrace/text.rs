@@ -343,13 +343,8 @@ impl TextSource {
                 let begin = at.time.unwrap_or_default();
                 let duration = i64::try_from(*duration).unwrap_or(i64::MAX);
                 let end = Time(begin.0.saturating_add(duration));
-                self.whole_call(
-                    function,
-                    (*depth, true),
-                    ((begin, end), duration),
-                    &at,
-                    batch,
-                );
+                let span = ((begin, end), duration);
+                self.whole_call(function, (*depth, true), span, &at, batch);
             }
             TextKind::Function {
                 function,
