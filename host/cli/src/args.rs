@@ -181,7 +181,8 @@ pub struct SymbolArgs {
 pub struct InputArgs {
     /// A trace directory, one stream beside its metadata, or a raw file or dump of a Kymo target;
     /// recognised by its content. With --elf also a dump of the target's memory, from a debugger.
-    /// `-` reads from stdin; tcp:HOST:PORT, rtt:HOST:PORT or a serial port fetches what a live target has recorded.
+    /// `-` reads from stdin, as it comes or, where a format needs the whole, up to 4 GiB; tcp:HOST:PORT, rtt:HOST:PORT or
+    /// a serial port fetches what a live target has recorded.
     #[arg(
         value_name = "INPUT",
         required_unless_present_any = ["input_target", "input_serial"],
@@ -206,6 +207,10 @@ pub struct InputArgs {
 
     #[command(flatten)]
     pub ctf: CtfArgs,
+
+    /// Whether events of a pipe are shown as they come.
+    #[arg(skip)]
+    pub as_it_comes: bool,
 }
 
 impl InputArgs {
@@ -218,6 +223,7 @@ impl InputArgs {
             baud: kymo_link::DEFAULT_BAUD,
             memory,
             ctf: CtfArgs::default(),
+            as_it_comes: false,
         }
     }
 }

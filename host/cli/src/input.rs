@@ -472,6 +472,7 @@ pub fn open(
         event_names: input.ctf.rtems.names()?,
         time_zero: input.ctf.time_zero,
         console_dump: input.ctf.dump,
+        as_it_comes: input.as_it_comes,
         ..open_options(
             &input.ctf.binaries,
             &symbols.elf,

@@ -56,6 +56,9 @@ pub struct OpenOptions {
     /// How many threads may work on it: with more than one, streams are decoded ahead or the input is read ahead on
     /// threads of their own, with three both. That changes nothing of what is read.
     pub threads: usize,
+    /// Whether events are wanted as they come where the input is a pipe, although not all is known then: when they were
+    /// by the clock on the wall, and how the clocks of processors differ. Without it a recording of Kymo's is read whole.
+    pub as_it_comes: bool,
 }
 
 /// How many threads work on a trace if nobody says: where there are several processors, one more than these. What they do
@@ -86,6 +89,7 @@ impl Default for OpenOptions {
             buildid_dir: None,
             trace: Default::default(),
             threads: default_threads(),
+            as_it_comes: false,
         }
     }
 }

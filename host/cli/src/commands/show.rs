@@ -250,7 +250,10 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         return follow.verdict().map(|()| ExitCode::SUCCESS);
     }
-    let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
+    let mut input = args.input.clone();
+    // Dates need the times of day that a recording has anywhere.
+    input.as_it_comes = view.time != TimeKind::Date;
+    let mut trace = Trace::open(&input, &args.symbols, wanted, context)?;
     let part = view
         .filter
         .part(&args.input, &args.symbols, &mut trace, context);

@@ -21,6 +21,7 @@ mod live;
 mod metadata;
 mod other_tracers;
 mod outputs_and_terminals;
+mod pipes;
 mod processes;
 mod properties;
 mod recomputed;

@@ -126,11 +126,13 @@ pub(crate) fn open_stream(
             Some(folder) if !folder.as_os_str().is_empty() => folder,
             _ => Path::new("."),
         };
-        let chosen = match path.file_name() {
-            Some(name) if !piped => Chosen::File(name),
-            _ => Chosen::Piped(peek.into_bytes()?),
+        let metadata = trace.metadata().clone();
+        return match path.file_name() {
+            Some(name) if !piped => {
+                kymo::open_directory(folder, metadata, Chosen::File(name), options)
+            }
+            _ => kymo::open_described(peek, folder, metadata, options),
         };
-        return kymo::open_directory(folder, trace.metadata().clone(), chosen, options);
     }
     let Some(pipe) = peek.into_reader() else {
         return open_traces(&path, &[trace.in_order()], None, options);

@@ -83,9 +83,7 @@ pub(super) mod recording {
 
     pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
         if !peek.is_directory() {
-            let path = peek.path().to_owned();
-            let file = kymo::RawFile::new(&path, peek.into_bytes()?)?;
-            return file.into_source(options).map(Opened::Source);
+            return kymo::open_raw(peek, options).map(Opened::Source);
         }
         match metadata(peek.path())? {
             Some(metadata) => {

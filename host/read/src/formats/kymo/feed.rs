@@ -61,7 +61,7 @@ impl Notes {
 
     /// Notes what was left out in front of the packet of this number. What adjoins is joined: a
     /// file of nothing but damage must not fill the memory.
-    fn left_out(&self, packet: u64, damaged: Damaged) {
+    pub(super) fn left_out(&self, packet: u64, damaged: Damaged) {
         let mut queues = self.queues();
         let joined = queues
             .damage

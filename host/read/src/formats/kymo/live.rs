@@ -26,7 +26,7 @@ use super::clocks::{Clocks, Correction, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::{Input, Notes, PacketNote};
 use super::marker_names::MarkerNames;
-use super::packets::{Packet, Piece, Pieces};
+use super::packets::{Damaged, Packet, Piece, Pieces};
 use super::quick_check::QuickCheck;
 use super::record::Newest;
 use super::source::{First, read_names, stream_info, take_origin};
@@ -70,6 +70,10 @@ pub struct Live {
     calls: Option<Splitter>,
     /// Where it puts what comes next.
     split: Batch,
+    /// Whether packets can come again, because a connection was made anew.
+    may_repeat: bool,
+    /// The stream of the last packet.
+    current: Option<usize>,
 }
 
 /// A stream.
@@ -80,6 +84,7 @@ struct Part {
     key: (u8, u16),
     newest: Newest,
     queue: Queue,
+    notes: Notes,
     stream: Stream,
     head: Option<Event>,
     /// The times of day that it has recorded.
@@ -88,6 +93,8 @@ struct Part {
     correction: Option<Correction>,
     /// Packets have come since the stream had nothing more to tell.
     fed: bool,
+    /// How many of them there were.
+    packets: u64,
 }
 
 impl Live {
@@ -140,12 +147,27 @@ impl Live {
             newest: Time(0),
             calls: None,
             split: Batch::default(),
+            may_repeat: true,
+            current: None,
         })
+    }
+
+    /// The same where each packet comes once, whatever number it has.
+    pub(super) fn once(self) -> Self {
+        Self {
+            may_repeat: false,
+            ..self
+        }
     }
 
     /// What is known of the trace so far.
     pub const fn info(&self) -> &TraceInfo {
         &self.info
+    }
+
+    /// The same, for callers that add to it.
+    pub(super) const fn info_mut(&mut self) -> &mut TraceInfo {
+        &mut self.info
     }
 
     /// How its packets are laid out.
@@ -176,9 +198,21 @@ impl Live {
                 return;
             }
         };
+        self.push_whole(whole, packet, None, Vec::new());
+    }
+
+    /// Takes a packet that was found to be whole, or was made so, and what could not be read in front of it.
+    pub(super) fn push_whole(
+        &mut self,
+        whole: Packet,
+        packet: Vec<u8>,
+        note: Option<PacketNote>,
+        damaged: Vec<Damaged>,
+    ) {
         let header = whole.header;
         if header.cpu == METADATA_STREAM {
-            return self.take_names(packet);
+            self.take_names(packet);
+            return self.left_out(damaged);
         }
         let hz = self.dialect.clock_hz;
         let end = u128::from(header.end) * 1_000_000_000 / u128::from(hz.max(1));
@@ -196,14 +230,54 @@ impl Live {
             .and_then(|part| part.correction.as_ref());
         let end = correction.map_or(end, |correction| correction.apply(end));
         self.newest = self.newest.max(end);
+        self.current = Some(index);
         if let Some(part) = self.parts.get_mut(index)
-            && !part.newest.has(&header)
+            && !(self.may_repeat && part.newest.has(&header))
         {
             part.newest.add(&header);
-            part.queue.push(packet);
+            for damaged in damaged {
+                part.notes.left_out(part.packets, damaged);
+            }
+            part.packets += 1;
+            part.queue.push((packet, note));
             if !std::mem::replace(&mut part.fed, true) && part.head.is_none() {
                 self.hungry.push(index);
             }
+        }
+    }
+
+    /// No more will come: the input has so many bytes, and these could not be read behind the last packet.
+    pub(super) fn end(&mut self, damaged: Vec<Damaged>, bytes: usize) {
+        for part in &mut self.parts {
+            part.stream.end_at(bytes);
+        }
+        self.left_out(damaged);
+    }
+
+    /// Takes what could not be read behind the last packet.
+    fn left_out(&mut self, damaged: Vec<Damaged>) {
+        let current = self.current.and_then(|index| self.parts.get_mut(index));
+        let Some(part) = current else {
+            for Damaged { bytes, fault } in damaged {
+                self.info.add_damage(kymo_event::Damage {
+                    stream: StreamKind::Cpu.file_name(0),
+                    offset: bytes.start as u64,
+                    message: fault.to_string(),
+                });
+            }
+            return;
+        };
+        if damaged.is_empty() {
+            return;
+        }
+        for damaged in damaged {
+            part.notes.left_out(part.packets, damaged);
+        }
+        if !std::mem::replace(&mut part.fed, true)
+            && part.head.is_none()
+            && let Some(index) = self.current
+        {
+            self.hungry.push(index);
         }
     }
 
@@ -279,7 +353,9 @@ impl Live {
             key,
             newest: Newest::default(),
             queue,
-            stream: Stream::over(&self.plan, id, kind, feed, notes),
+            stream: Stream::over(&self.plan, id, kind, feed, notes.clone()),
+            notes,
+            packets: 0,
             head: None,
             moments: Moments::default(),
             correction: None,
@@ -429,14 +505,17 @@ impl Live {
 
 /// Packets of a stream that its reader has not taken yet.
 #[derive(Clone, Debug, Default)]
-struct Queue(Arc<Mutex<VecDeque<Vec<u8>>>>);
+struct Queue(Arc<Mutex<VecDeque<Queued>>>);
+
+/// A packet, and what is to be known of it, if that is more than where it is among the others.
+type Queued = (Vec<u8>, Option<PacketNote>);
 
 impl Queue {
-    fn packets(&self) -> MutexGuard<'_, VecDeque<Vec<u8>>> {
+    fn packets(&self) -> MutexGuard<'_, VecDeque<Queued>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, packet: Vec<u8>) {
+    fn push(&self, packet: Queued) {
         self.packets().push_back(packet);
     }
 }
@@ -456,16 +535,16 @@ struct Feed {
 impl Read for Feed {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.at == self.packet.len() {
-            let Some(next) = self.queue.packets().pop_front() else {
+            let Some((next, note)) = self.queue.packets().pop_front() else {
                 return Ok(0);
             };
             self.offset += self.packet.len();
             (self.packet, self.at) = (next, 0);
-            self.notes.packet(PacketNote {
+            self.notes.packet(note.unwrap_or(PacketNote {
                 offset: self.offset,
                 cut: false,
                 last: false,
-            });
+            }));
         }
         let mut rest = self.packet.get(self.at..).unwrap_or(&[]);
         let count = rest.read(out)?;

@@ -12,7 +12,7 @@ use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
 
 /// More than the longest identity line takes.
-const LINE_MAX: usize = 4096;
+pub(super) const LINE_MAX: usize = 4096;
 
 /// A raw file, for code that wants what it holds and not its events: to keep it in another form
 /// ([`write_trace`](super::write_trace)).

@@ -83,6 +83,11 @@ impl Stream {
         self.correction = Some(correction);
     }
 
+    /// The input has so many bytes.
+    pub(super) fn end_at(&mut self, bytes: usize) {
+        self.end = bytes;
+    }
+
     /// More packets may have come since the stream seemed to end.
     pub(super) fn go_on(&mut self) {
         self.reader.go_on();
