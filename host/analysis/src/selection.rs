@@ -564,8 +564,19 @@ impl Subject for Chooseable<'_> {
             let address = address.unwrap_or_default();
             return Some(Operand::Label(name, address.0.into()));
         }
-        self.event?.field(path)
+        let recorded = self.event.and_then(|event| event.field(path));
+        // What an interrupt is called by `report --by irq`, where the source has no field of that name.
+        recorded.or_else(|| {
+            let is_asked = path == "irq" && is_of_interrupt(self.row);
+            let id = self.row.of_interrupt().filter(|_| is_asked)?;
+            Some(Operand::Integer(self.identities.irq(id).0.into()))
+        })
     }
+}
+
+/// Whether an interrupt is entered or left.
+const fn is_of_interrupt(row: &Row) -> bool {
+    matches!(row.kind, RowKind::IsrEnter | RowKind::IsrExit)
 }
 
 impl Chooseable<'_> {

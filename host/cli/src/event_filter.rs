@@ -172,6 +172,13 @@ impl Subject for Named<'_> {
         if let ("function", Some((address, name))) = (path, &self.function) {
             return Some(Operand::Label(name, address.0.into()));
         }
-        self.event.event?.field(path)
+        let recorded = self.event.event.and_then(|event| event.field(path));
+        // What `report --by irq` shows, where the source has no field of that name.
+        recorded.or_else(|| {
+            let is_interrupt = matches!(self.event.row.kind, RowKind::IsrEnter | RowKind::IsrExit);
+            let id = self.event.row.of_interrupt();
+            let id = id.filter(|_| path == "irq" && is_interrupt)?;
+            Some(Operand::Integer(self.info.identities.irq(id).0.into()))
+        })
     }
 }

@@ -223,6 +223,15 @@ impl EventKind {
             _ => None,
         }
     }
+
+    /// The interrupt that is entered or left, if it is known.
+    pub const fn interrupt(&self) -> Option<InterruptId> {
+        match self {
+            Self::IsrEnter { irq } => Some(*irq),
+            Self::IsrExit { irq } => *irq,
+            _ => None,
+        }
+    }
 }
 
 /// Call site, as an offset within the calling function.

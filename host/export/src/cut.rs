@@ -419,6 +419,11 @@ impl Subject for Asked<'_> {
             let Addr(address) = function.address.unwrap_or_default();
             return Some(Operand::Label(name, address.into()));
         }
-        self.event.field(path)
+        let recorded = self.event.field(path);
+        // What `report --by irq` shows, where the source has no field of that name.
+        recorded.or_else(|| {
+            let id = self.event.kind.interrupt().filter(|_| path == "irq")?;
+            Some(Operand::Integer(self.info.identities.irq(id).0.into()))
+        })
     }
 }

@@ -350,3 +350,32 @@ fn the_unused_rest_of_a_buffer_is_no_damage_anywhere() {
         assert_eq!(again.contains("lost"), is_damaged, "{again}");
     }
 }
+
+/// Interrupts of Zephyr's tracing have a number, which no field of the records has.
+#[test]
+fn interrupts_are_chosen_by_number_whatever_records_call_it() {
+    let Some(data) = captures::zephyr_with_metadata() else {
+        return;
+    };
+    let trace = data.join("ctf_native_sample/trace");
+    let run = |arguments: &[&str]| {
+        let mut kymo = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let output = kymo.args(arguments).arg(&trace).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    let rows = run(&["report", "--by", "irq", "--format", "json"]);
+    assert!(
+        rows.starts_with("{\"irq\":\"interrupt\"") && rows.contains("\"id\":\"0\""),
+        "{rows}"
+    );
+    let condition = "irq == 0";
+    for view in [
+        &["report", "--where", condition][..],
+        &["show", "-e", "--where", condition],
+        &["export", "--to", "csv", "-o", "-", "--where", condition],
+    ] {
+        assert!(run(view).lines().count() > 1, "{view:?}");
+    }
+}
