@@ -197,6 +197,16 @@ impl Choice {
         })
     }
 
+    /// Shows of which address space a row is.
+    fn show_spaces(&mut self) {
+        let place = self.columns.iter().position(|column| column.name == "name");
+        if let (Some(place), Some(spaces)) = (place, Column::named("space"))
+            && self.columns.iter().all(|column| column.name != "space")
+        {
+            self.columns.insert(place, spaces);
+        }
+    }
+
     /// What has to be known for all of it.
     fn details(&self) -> Details {
         Details::needed(&self.needed(), self.measure)
@@ -368,6 +378,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
             _ => &OF_THREADS,
         };
         choice = Choice::of(args, usual, "run")?;
+    }
+    let chooses_columns = args
+        .columns
+        .as_deref()
+        .is_some_and(|text| !text.starts_with('+'));
+    if of_functions && !chooses_columns && columns::has_namesakes(&entries) {
+        choice.show_spaces();
     }
     // The share of each is of what all of them did in the window, also of those that are not shown.
     let whole = match &table.all {

@@ -227,3 +227,45 @@ fn self_times_of_parts_add_up() {
         assert_eq!(parts, own(&[]), "{name}");
     }
 }
+
+/// Two recordings of programs that have functions of the same names.
+#[test]
+fn functions_of_one_name_are_told_apart_by_their_space() {
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let folder = tempfile::tempdir().expect("a folder");
+    for name in ["one", "two"] {
+        let to = folder.path().join(name);
+        let to = to.to_str().expect("text");
+        kymo(&["export", "--to", "ctf", "-o", to, "tests/data/dates.kymo"]);
+    }
+    let path = folder.path().to_str().expect("text");
+    let elf = data.join("demo.elf");
+    let elf = elf.to_str().expect("text");
+    let (table, _) = kymo(&["report", "--elf", elf, path]);
+    assert!(
+        table
+            .lines()
+            .next()
+            .is_some_and(|line| line.contains("SPACE")),
+        "{table}"
+    );
+    let (csv, _) = kymo(&["report", "--format", "csv", "--elf", elf, path]);
+    assert!(
+        csv.lines()
+            .next()
+            .is_some_and(|line| line.contains("space")),
+        "{csv}"
+    );
+    let (json, _) = kymo(&["report", "--format", "json", "--elf", elf, path]);
+    let of_leaf: Vec<_> = json
+        .lines()
+        .filter(|line| line.contains("\"leaf\""))
+        .collect();
+    assert!(
+        of_leaf.len() == 2 && of_leaf.iter().all(|line| line.contains("\"space\":")),
+        "{json}"
+    );
+    // One recording has one of each.
+    let (table, _) = kymo(&["report", "--elf", elf, &format!("{path}/one")]);
+    assert!(!table.contains("SPACE"), "{table}");
+}

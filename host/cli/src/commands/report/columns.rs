@@ -113,6 +113,15 @@ pub fn usual(info: &TraceInfo, by: &[By]) -> &'static [&'static str] {
     }
 }
 
+/// Whether functions of several address spaces have one name: rows of theirs look alike.
+pub fn has_namesakes(entries: &[Entry]) -> bool {
+    let mut spaces = std::collections::HashMap::new();
+    entries.iter().any(|entry| {
+        let space = entry.label(By::Space);
+        space.is_some() && *spaces.entry(entry.name()).or_insert(space) != space
+    })
+}
+
 /// Those of a table of threads, where the trace tells when they ran.
 pub const OF_THREADS: [&str; 13] = [
     "id",
