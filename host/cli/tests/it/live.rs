@@ -1,5 +1,5 @@
 //! The subcommands that talk to targets, against targets that are made for it: see
-//! `../../../link/tests/fake` and, of Zephyr's own instrumentation, `fake_zephyr` beside it.
+//! `kymo_fixtures::target` and, of Zephyr's own instrumentation, `kymo_fixtures::zephyr_target`.
 
 mod capture;
 mod doctor;

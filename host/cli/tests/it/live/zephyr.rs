@@ -1,5 +1,5 @@
 //! The subcommands on a target that runs Zephyr's own instrumentation: see
-//! `../../../link/tests/fake_zephyr`.
+//! `kymo_fixtures::zephyr_target`.
 
 use std::fs;
 use std::io::{Read, Write};
