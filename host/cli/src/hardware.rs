@@ -261,6 +261,13 @@ pub fn open(
         });
     }
     let records = perf::records(path);
+    if records.is_dir() {
+        let name = path.display();
+        let report = Report::new(format_args!(
+            "{name}: expected a recording of hardware trace, found a directory without snapshot.ini or perf's data"
+        ));
+        return Err(report.help(format_args!("`kymo info {name}` says what it is")));
+    }
     let bytes = kymo_read::Bytes::of_input(&records).map_err(|source| Error::Io {
         path: records,
         source,

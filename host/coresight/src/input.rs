@@ -207,6 +207,17 @@ pub fn open_snapshot(path: &Path, given: &Given) -> Result<(Vec<Buffer>, Vec<Err
     let mut files = HashMap::new();
     for buffer in &snapshot.buffers {
         let sources = Source::of_buffer(&snapshot, buffer);
+        let unknown = snapshot
+            .sources(buffer)
+            .filter(|device| !sources.iter().any(|source| source.name == device.name));
+        missing.extend(unknown.map(|device| Error::Value {
+            place: format!(
+                "type of the device {}, which writes into {}",
+                device.name, buffer.name
+            ),
+            expected: "ETM3, ETM4, ETE, PTM, STM or ITM",
+            found: device.kind.clone(),
+        }));
         let mut code = Vec::new();
         for source in &sources {
             let core = snapshot

@@ -497,3 +497,48 @@ fn recordings_of_several_threads_are_read() {
 fn write(folder: &Path, name: &str, bytes: &[u8]) {
     std::fs::write(folder.join(name), bytes).expect("a file");
 }
+
+#[test]
+fn a_directory_that_is_no_recording_is_named_once() {
+    let case = Case::new();
+    let path = case.0.path().display().to_string();
+    let said = said(2, &["hotspots", &path]);
+    assert!(
+        said.contains("found a directory without snapshot.ini"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_source_of_a_snapshot_of_unknown_type_is_named() {
+    let case = Case::new();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/coresight");
+    for name in [
+        "cpu_0.ini",
+        "etm_0.ini",
+        "snapshot.ini",
+        "trace.bin",
+        "trace.ini",
+    ] {
+        let text = std::fs::read(data.join(name)).expect("it is committed");
+        let text = match name {
+            "etm_0.ini" => {
+                let text = String::from_utf8(text).expect("text");
+                let lines = text.lines().map(|line| match line.starts_with("type=") {
+                    true => "type=FOO7",
+                    false => line,
+                });
+                lines.collect::<Vec<_>>().join("\n").into_bytes()
+            }
+            _ => text,
+        };
+        case.write(name, &text);
+    }
+    let path = case.0.path().display().to_string();
+    let output = kymo(&["hotspots", &path]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("expected ETM3, ETM4, ETE, PTM, STM or ITM, found \"FOO7\""),
+        "{said}"
+    );
+}
