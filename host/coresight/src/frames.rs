@@ -107,11 +107,6 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Whether its first byte follows the last one of a buffer before.
-    pub fn follows_another(&self) -> bool {
-        self.joins.first() == Some(&0)
-    }
-
     /// Whether it begins with a synchronization of a trace unit: zeros, at least five, and 0x80.
     pub(crate) fn is_synchronized(&self) -> bool {
         const ZEROS: usize = 5;
@@ -144,12 +139,6 @@ impl<'a> Stream<'a> {
             start = end;
             segment
         })
-    }
-
-    /// What the recorder lost behind the last byte.
-    pub fn lost_at_end(&self) -> Option<Unsynced> {
-        let (at, why) = self.losses.last()?;
-        (*at >= self.bytes.len()).then_some(*why)
     }
 
     fn add(&mut self, bytes: &[u8], offset: u64) {
@@ -223,6 +212,10 @@ pub struct Frames<'a> {
     pub rest_offset: u64,
     /// Frames that reset the decoders.
     pub resets: u64,
+    /// Those of them before which there is trace, and the offset of the first.
+    pub resets_within: u64,
+    /// See [`resets_within`](Self::resets_within).
+    pub reset_offset: u64,
     /// Frames of a buffer in memory that have the synchronization of a trace port, and the offset of the first of them: then
     /// the buffer is laid out otherwise.
     pub port_frames: u64,
@@ -432,7 +425,7 @@ impl Splitter {
                 continue;
             }
             if *frame == RESET {
-                self.reset();
+                self.reset(offset);
             } else {
                 // What would be the ID 0x7F, which no source has.
                 if frame.windows(4).any(|word| word == FULL_SYNC) {
@@ -499,8 +492,19 @@ impl Splitter {
         at
     }
 
-    fn reset(&mut self) {
+    fn reset(&mut self, offset: u64) {
         self.frames.resets += 1;
+        if self
+            .frames
+            .streams
+            .iter()
+            .any(|stream| !stream.bytes.is_empty())
+        {
+            if self.frames.resets_within == 0 {
+                self.frames.reset_offset = offset;
+            }
+            self.frames.resets_within += 1;
+        }
         self.id = TraceId::NONE;
         for stream in &mut self.frames.streams {
             stream.resets.push(stream.bytes.len());

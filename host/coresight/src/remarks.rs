@@ -24,6 +24,8 @@ pub struct Remark {
     pub text: String,
     /// Whether the input is damaged there, or its code is not what ran.
     pub is_damage: bool,
+    /// Whether it is so in any trace of its kind: to be known, and no reason for doubt.
+    pub is_note: bool,
 }
 
 impl Remark {
@@ -33,6 +35,14 @@ impl Remark {
             offset: 0,
             text,
             is_damage: false,
+            is_note: false,
+        }
+    }
+
+    fn note(stream: &str, text: String) -> Self {
+        Remark {
+            is_note: true,
+            ..Self::warning(stream, text)
         }
     }
 
@@ -42,6 +52,7 @@ impl Remark {
             offset,
             text,
             is_damage: true,
+            is_note: false,
         }
     }
 }
@@ -199,6 +210,15 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
         frames.reserved_bytes,
         "under trace IDs that are reserved".to_owned(),
     );
+    if frames.resets_within > 0 {
+        let text = format!(
+            "trace was lost {}: a frame of synchronization words resets the decoders, first at offset {}; what follows is not \
+             decoded up to the next synchronization",
+            counted(frames.resets_within, "time"),
+            frames.reset_offset
+        );
+        remarks.push(Remark::warning(name, text));
+    }
     if frames.port_frames > 0 {
         let text = format!(
             "the layout is said to be memory, and {} the synchronization of a trace port: give the layout tpiu",

@@ -67,6 +67,9 @@ pub struct TraceInfo {
     pub more_damage: u64,
     /// Oddities that are not damage, for display: streams that are empty or missing.
     pub remarks: Vec<String>,
+    /// What is so in any such trace and may be of interest, for people: what stands in front of the first synchronization of a
+    /// buffer that is written in a circle. Known when the trace is opened.
+    pub notes: Vec<String>,
 }
 
 /// Window of a trace that was cut from a longer one, as the trace states it. The default: not cut.

@@ -132,6 +132,9 @@ pub(crate) fn open(
         if let Some(remark) = part.line.remark() {
             info.remarks.push(format!("{}: {remark}", part.name));
         }
+        let notes = part.source.info().notes.iter();
+        let notes: Vec<_> = notes.map(|note| format!("{}: {note}", part.name)).collect();
+        info.notes.extend(notes);
         part.pass_on(&mut info);
     }
     Ok(Box::new(Together {

@@ -30,7 +30,11 @@ impl Findings {
         let all = opened.remarks.iter().cloned().chain(buffers);
         let (damage, odd): (Vec<_>, Vec<_>) = all.partition(|remark| remark.is_damage);
         for remark in odd {
-            context.warn(format_args!("{}: {remark}", opened.name));
+            let text = format!("{}: {remark}", opened.name);
+            match remark.is_note {
+                true => context.note(text),
+                false => context.warn(text),
+            }
         }
         Findings {
             name: opened.name.clone(),

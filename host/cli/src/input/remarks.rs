@@ -18,6 +18,9 @@ impl Trace {
 
     /// Passes on what the reader remarks, from the remark of this number on.
     pub(super) fn remark_read(&self, from: usize, context: &Context) {
+        for note in self.info().notes.iter().filter(|_| from == 0) {
+            context.note(format_args!("{}: {note}", self.name));
+        }
         for remark in self.info().remarks.iter().skip(from) {
             context.warn(format_args!("{}: {remark}", self.name));
         }

@@ -499,6 +499,68 @@ fn write(folder: &Path, name: &str, bytes: &[u8]) {
 }
 
 #[test]
+fn what_is_before_a_synchronization_is_counted() {
+    let case = Case::new();
+    let trace = Trace::new(false).time(1000).run(1, HERE).run(1, HERE);
+    let trace = trace.time(2000).bytes;
+    case.write("trace", &[&[0x55; 37][..], &trace].concat());
+    let [path, code] = [case.path("trace"), case.path("code")];
+    let image = format!("{code}@{HERE:#x}");
+    for command in ["hotspots", "report", "info"] {
+        let said = said(
+            0,
+            &[
+                command,
+                "--trace-source",
+                ETMV4,
+                "--trace-frames",
+                "none",
+                "--trace-image",
+                &image,
+                &path,
+            ],
+        );
+        let note = said.lines().find(|line| line.starts_with("note: "));
+        let expected = "37 bytes before the first synchronization not decoded, from offset 0 on";
+        assert!(
+            note.is_some_and(|note| note.contains(expected)),
+            "{command}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_reset_within_frames_is_a_loss() {
+    let case = Case::new();
+    let trace = Trace::new(false).time(1000).run(1, HERE).run(1, HERE);
+    let trace = trace.time(2000).bytes;
+    // Frames of one source: its ID, then 14 bytes, of which the lowest bits of every second one stand in the last byte.
+    let mut frames = Vec::new();
+    for part in trace.chunks(14) {
+        let mut frame = [0; 16];
+        frame[0] = 0x10 << 1 | 1;
+        frame[1..=part.len()].copy_from_slice(part);
+        for pair in 1..8 {
+            frame[15] |= (frame[2 * pair] & 1) << pair;
+            frame[2 * pair] &= !1;
+        }
+        frames.extend(frame);
+    }
+    let reset = [0xff, 0xff, 0xff, 0x7f].repeat(4);
+    case.write("framed", &[&frames[..], &reset, &frames].concat());
+    let [path, code] = [case.path("framed"), case.path("code")];
+    let image = format!("{code}@{HERE:#x}");
+    let source = ["--trace-source", ETMV4, "--trace-image", &image, &path];
+    for command in ["hotspots", "branches", "report"] {
+        let output = kymo(&[&[command][..], &source].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let expected = format!("first at offset {}", frames.len());
+        let warns = said.contains("trace was lost 1 time: a frame of synchronization words resets");
+        assert!(warns && said.contains(&expected), "{command}: {said}");
+    }
+}
+
+#[test]
 fn a_directory_that_is_no_recording_is_named_once() {
     let case = Case::new();
     let path = case.0.path().display().to_string();

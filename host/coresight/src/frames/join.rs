@@ -42,6 +42,10 @@ impl Frames<'_> {
         }
         self.rest_bytes += other.rest_bytes;
         self.resets += other.resets;
+        if self.resets_within == 0 {
+            self.reset_offset = offset + other.reset_offset;
+        }
+        self.resets_within += other.resets_within;
         if self.port_frames == 0 {
             self.port_offset = offset + other.port_offset;
         }
@@ -72,5 +76,18 @@ impl Frames<'_> {
             streams: self.streams.into_iter().map(own).collect(),
             ..self
         }
+    }
+}
+
+impl Stream<'_> {
+    /// Whether its first byte follows the last one of a buffer before.
+    pub fn follows_another(&self) -> bool {
+        self.joins.first() == Some(&0)
+    }
+
+    /// What the recorder lost behind the last byte.
+    pub fn lost_at_end(&self) -> Option<Unsynced> {
+        let (at, why) = self.losses.last()?;
+        (*at >= self.bytes.len()).then_some(*why)
     }
 }

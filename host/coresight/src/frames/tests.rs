@@ -84,4 +84,8 @@ fn four_full_words_reset() {
     let frames = split(&buffer, FrameFormat::Memory, TraceId::NONE);
     assert_eq!(frames.resets, 1);
     assert_eq!(frames.streams[0].resets, [14]);
+    assert_eq!((frames.resets_within, frames.reset_offset), (1, 16));
+    // In front of all trace nothing is lost.
+    let frames = split(&buffer[16..], FrameFormat::Memory, TraceId::NONE);
+    assert_eq!((frames.resets, frames.resets_within), (1, 0));
 }

@@ -113,6 +113,34 @@ fn of_itm(buffer: &Buffer, source: &Source, stream: &Stream<'_>) -> Option<Remar
     Some(Remark::warning(&name, text))
 }
 
+/// What of a stream stands in front of the synchronization of its parts: decoding begins there. A buffer that is written in a
+/// circle begins anywhere, so this is no damage.
+fn before(buffer: &Buffer, source: &Source, stream: &Stream<'_>) -> Option<Remark> {
+    let (mut bytes, mut places, mut first) = (0, 0, None);
+    for segment in stream.segments().filter(|segment| !segment.goes_on) {
+        let part = stream.bytes.get(..segment.end).unwrap_or_default();
+        let mut packets = PacketDecoder::new(&source.protocol, part, segment.start);
+        let synchronization = packets.find(Packet::is_synchronization);
+        let end = synchronization.map_or(segment.end, |packet| packet.start());
+        if end > segment.start {
+            bytes += (end - segment.start) as u64;
+            places += 1;
+            first.get_or_insert(segment.start);
+        }
+    }
+    let offset = stream.offsets().of(first?);
+    let parts = match places {
+        1 => String::new(),
+        places => format!(" of {places} parts"),
+    };
+    let text = format!(
+        "{} before the first synchronization{parts} not decoded, from offset {offset} on",
+        counted(bytes, "byte")
+    );
+    let name = format!("{}/{}", buffer.name, source.name);
+    Some(Remark::note(&name, text))
+}
+
 /// What each source wrote without ever synchronizing. Packets of an ITM can begin anywhere.
 pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
     let mut remarks = Vec::new();
@@ -130,6 +158,12 @@ pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
         let is_synchronized = streams().any(|(_, source, stream)| {
             is_itm(source) || packets(source, stream).any(|packet| packet.is_synchronization())
         });
+        if is_synchronized {
+            let others = streams().filter(|(_, source, _)| !is_itm(source));
+            remarks.extend(
+                others.filter_map(|(buffer, source, stream)| before(buffer, source, stream)),
+            );
+        }
         let begins = || {
             streams()
                 .any(|(_, source, stream)| packets(source, stream).any(|packet| packet.begins()))

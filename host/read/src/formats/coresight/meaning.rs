@@ -49,6 +49,7 @@ pub(super) fn add(info: &mut TraceInfo, remark: Remark) {
             offset: remark.offset,
             message: remark.text,
         }),
+        false if remark.is_note => info.notes.push(remark.to_string()),
         false => info.remarks.push(remark.to_string()),
     }
 }
