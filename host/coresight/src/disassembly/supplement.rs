@@ -1,4 +1,5 @@
-//! Instructions of A32 and T32 whose text is ours: those that `yaxpeax-arm` does not know, or takes for others.
+//! Instructions whose text is ours: of A32 and T32 those that `yaxpeax-arm` does not know, or takes for others; of A64 the
+//! aliases of `SYS`, to which it gives no names.
 //!
 //! The spelling is that of the disassembler for the rest: registers `sb`, `fp`, `ip`, conditions `hs` and `lo`, numbers
 //! without `#`. Encodings are those of Arm DDI 0487, part F.
@@ -8,6 +9,7 @@ use std::fmt::Write as _;
 use crate::isa::Isa;
 
 mod a32;
+mod a64;
 mod t32;
 mod vfp;
 
@@ -21,6 +23,7 @@ pub(super) fn write(isa: Isa, bytes: &[u8], out: &mut String) -> Option<()> {
     };
     let begin = out.len();
     let written = match isa {
+        Isa::A64 => a64::write(half(2)? << 16 | half(0)?, out),
         Isa::A32 => a32::write(half(2)? << 16 | half(0)?, out),
         Isa::T32 => t32::write(half(0)?, half(2), out),
         _ => None,
