@@ -197,3 +197,28 @@ fn letters_and_names_of_columns_do_not_mix() {
     refused(&["--fdd", "-e", "comm==find"]);
     refused(&["--fdd", "-f", "fx"]);
 }
+
+#[test]
+fn options_of_fdd_go_with_it_alone() {
+    for (option, long) in [
+        (&["-t", "5"][..], "--fdd-total"),
+        (&["-e", "cpu==0"], "--fdd-expression"),
+        (&["-f", "fc"], "--fdd-format"),
+        (&["-l"], "--fdd-long"),
+        (&["-d"], "--fdd-calls"),
+    ] {
+        let mut kymo = Command::new(env!("CARGO_BIN_EXE_kymo"));
+        let output = kymo
+            .arg("report")
+            .args(option)
+            .arg("trace")
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(
+            errors.contains("--fdd\n") && errors.contains(long),
+            "{errors}"
+        );
+    }
+}

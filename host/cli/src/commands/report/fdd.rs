@@ -30,24 +30,24 @@ pub struct FddArgs {
     #[arg(long, conflicts_with_all = ["columns", "having", "wall", "off_cpu", "compensate"])]
     pub fdd: bool,
 
-    /// Only functions with at least so much total time, in nanoseconds.
+    /// With --fdd: only functions with at least so much total time, in nanoseconds.
     #[arg(short = 't', long, value_name = "NANOSECONDS", requires = "fdd")]
     pub fdd_total: Option<u64>,
 
-    /// Only calls on one processor, or of one thread: cpu==N or pid==N.
+    /// With --fdd: only calls on one processor, or of one thread: cpu==N or pid==N.
     #[arg(short = 'e', long, value_name = "EXPRESSION", requires = "fdd", value_parser = expression)]
     pub fdd_expression: Option<Expression>,
 
-    /// The columns, one letter each: f function, c count, t time, a average, r range, s sub-time, l local, m max-sub, n its
-    /// count, u all subs.
+    /// With --fdd: the columns, one letter each: f function, c count, t time, a average, r range, s sub-time, l local,
+    /// m max-sub, n its count, u all subs.
     #[arg(short = 'f', long, value_name = "LETTERS", requires = "fdd", value_parser = letters)]
     pub fdd_format: Option<String>,
 
-    /// The same as -f fctalrsmn.
+    /// With --fdd: the same as -f fctalrsmn.
     #[arg(short = 'l', long, requires = "fdd", conflicts_with = "fdd_format")]
     pub fdd_long: bool,
 
-    /// List the calls in the order of the time they began, in the place of the table.
+    /// With --fdd: list the calls in the order of the time they began, in the place of the table.
     #[arg(short = 'd', long, requires = "fdd")]
     pub fdd_calls: bool,
 }
