@@ -283,7 +283,7 @@ impl<'a> Writer<'a> {
             text.push(',');
         };
         let thread = call.thread;
-        number(text, thread.map(|id| identities.tid(id).to_string()));
+        number(text, thread.map(|id| identities.tid(id).0.to_string()));
         quote(
             text,
             thread
