@@ -16,7 +16,7 @@
 //! | | contexts of root and realm, code by exception level | `elements::rme_test` |
 //! | | conditional instructions | `kinds::conditional_*` |
 //! | | waypoints of A64, A32, T32 | `classes::*` against a disassembler, `encoder::instructions_are_classified_as_they_were_encoded` |
-//! | | texts of A32 and T32, SIMD without text | `texts::*` against binutils |
+//! | | texts of A32 and T32, SIMD without text, aliases of SYS | `texts::*` against binutils |
 //! | | wrong opcodes, branches that were not taken | `elements::opcodes_*`, `calls::what_code_and_trace_disagree_on_is_told` |
 //! | ETMv3 | P-headers, branches of both encodings, cancelled instructions | `elements::{tc2, r5f_*}`, `encoder::etmv3` |
 //! | | data trace, wrong modes | `kinds::data_of_an_etmv3`, `packets::r5f_zephyr` |
