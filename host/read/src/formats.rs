@@ -97,6 +97,12 @@ pub(crate) static FORMATS: [Format; 11] = [
         probe: coresight::probe,
         open: coresight::open,
     },
+    // Before those that wait for more of a pipe than its first bytes.
+    Format {
+        what: "a raw kymo file",
+        probe: probes::recording::probe,
+        open: probes::recording::open,
+    },
     Format {
         what: "ftrace's text",
         probe: ftrace::lines::probe,
@@ -106,11 +112,6 @@ pub(crate) static FORMATS: [Format; 11] = [
         what: RTEMS,
         probe: rtems_record::probe,
         open: rtems_record::open,
-    },
-    Format {
-        what: "a raw kymo file",
-        probe: probes::recording::probe,
-        open: probes::recording::open,
     },
     Format {
         what: CONSOLE,

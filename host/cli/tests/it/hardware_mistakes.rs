@@ -214,7 +214,7 @@ fn an_itm_begins_at_one_place_for_all() {
         for (words, what) in [
             (&["packets"][..], "ITM_SWIT"),
             (&["ranges"], "ITM_SWIT"),
-            (&["show", "--events"], "0xa636261"),
+            (&["show", "--events"], "text = \"abc\""),
         ] {
             let said = said(0, &[words, &options].concat());
             let found = said.lines().filter(|line| line.contains(what)).count();
