@@ -3,7 +3,7 @@
 //!
 //! ```no_run
 //! kymo::event! {
-//! A measurement of a sensor.
+//!     /// A measurement of a sensor.
 //!     pub struct Sensor = 7 {
 //!         channel: u8,
 //!         volts: f32,

@@ -152,7 +152,7 @@ fn struck(name: &str, features: &str, rounds: u32) -> (usize, Recorded) {
         .iter()
         .map(|(name, address)| (*address, name.as_str()))
         .collect();
-    let handlers = ["strike_low", "strike_high"];
+    let handlers = ["preempt_low", "preempt_high"];
     // The calls that are open: of the thread, and on top of them those of handlers.
     let mut stack: Vec<&str> = Vec::new();
     let mut counts = BTreeMap::new();
@@ -166,11 +166,11 @@ fn struck(name: &str, features: &str, rounds: u32) -> (usize, Recorded) {
                 let name = names.get(&address).copied().unwrap_or("?");
                 match (name, within) {
                     // A handler comes between any two records, but only the higher one in the other.
-                    ("strike_low", None) => {}
-                    ("strike_high", Some(n)) if stack[n] == "strike_low" => {}
-                    ("strike_high", None) => {}
-                    ("low_leaf", Some(n)) => assert_eq!(stack[n..], ["strike_low"]),
-                    ("high_leaf", Some(n)) => assert_eq!(stack[n..], ["strike_high"]),
+                    ("preempt_low", None) => {}
+                    ("preempt_high", Some(n)) if stack[n] == "preempt_low" => {}
+                    ("preempt_high", None) => {}
+                    ("low_leaf", Some(n)) => assert_eq!(stack[n..], ["preempt_low"]),
+                    ("high_leaf", Some(n)) => assert_eq!(stack[n..], ["preempt_high"]),
                     (_, None) => assert_eq!(expected.next(), Some(Some(name))),
                     _ => panic!("{name} in {stack:?}"),
                 }

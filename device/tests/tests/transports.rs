@@ -47,7 +47,7 @@ fn the_book_has_all_of_them() {
             .expect("a name")
             .to_string_lossy()
             .into_owned();
-        let opens = ["/* A transport", "/* Transports", "/* RTT:"];
+        let opens = ["/* Transport ", "/* Transports", "/* RTT:"];
         if opens.iter().any(|first| text.starts_with(first)) {
             there.push(name);
         }
