@@ -225,11 +225,11 @@ impl Process {
     /// Records an event other than a call in the calling thread, after the gate was seen open.
     pub fn hook(&self, gate: &Gate, event: Event) {
         if let Some(thread_buffer) = self.thread_buffer() {
-            thread_buffer.hook(&self.port, gate, event);
             #[cfg(feature = "duration")]
             if self.is_in_duration() {
-                self.follow_event(thread_buffer, gate, event);
+                return self.hook_in_duration(thread_buffer, gate, event);
             }
+            thread_buffer.hook(&self.port, gate, event);
         }
     }
 

@@ -146,13 +146,17 @@ impl Process {
         }
     }
 
-    /// An event that is no call was recorded in duration mode: it may be one that stops recording.
-    pub(super) fn follow_event(
+    /// Records an event other than a call in duration mode, where it may be one that stops recording. Apart, so that other
+    /// recordings don't keep the event for it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn hook_in_duration(
         &self,
         thread_buffer: &ThreadBuffer<Linux>,
         gate: &Gate,
         event: Event,
     ) {
+        thread_buffer.hook(&self.port, gate, event);
         let stops = &self.duration.stops;
         if stops.freezes_on(event)
             && gate.state().on()
