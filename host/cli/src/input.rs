@@ -503,8 +503,16 @@ pub fn open(
             Err(error) => return Err(refuse(error)),
         }
     }
-    let dump = open_memory(path, memory, symbols, context)?;
-    dump.into_source(&options).map_err(refuse)
+    match open_memory(path, memory, symbols, context) {
+        Ok(dump) => dump.into_source(&options).map_err(refuse),
+        // A target that records with SystemView alone has none of Kymo's buffers.
+        Err(report) => {
+            let bytes = std::fs::read(path).unwrap_or_default();
+            let address = memory.memory_address;
+            let source = kymo_read::systemview::open_memory(path, bytes, address, &options);
+            source.map_err(refuse)?.ok_or_else(|| report.into())
+        }
+    }
 }
 
 /// Opens a dump of a target's memory, and says what of the recording it lacks.

@@ -126,7 +126,7 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
     // A stream dumped from a buffer can have an old control block behind it.
     let is_stream = || is_named(&path) && stream::packets_begin(head);
     let starts = file::header(&bytes).is_some() || begins(&bytes) || is_stream();
-    if !starts && let Some(source) = memory::open(&path, &bytes, options)? {
+    if !starts && let Some(source) = memory::open(&path, &bytes, None, options)? {
         return Ok(Opened::Source(source));
     }
     files::open_file(&path, bytes, options).map(Opened::Source)
@@ -146,16 +146,16 @@ pub fn open_reader(
     Box::new(source)
 }
 
-/// What a target left in its memory, of which `bytes` are an image; `None` if there is no control block of RTT in it with
-/// packets of SystemView.
+/// What a target left in its memory, of which `bytes` are an image that begins at `base_address`, if that is known (of a
+/// core file it is not needed); `None` if it has no control block of RTT with packets of SystemView.
 ///
 /// # Errors
 /// [`OpenError`] if a description cannot be read.
-#[doc(hidden)]
 pub fn open_memory(
     path: &Path,
-    bytes: Vec<u8>,
+    bytes: impl Into<Bytes>,
+    base_address: Option<u64>,
     options: &OpenOptions,
 ) -> Result<Option<Box<dyn Source>>, OpenError> {
-    memory::open(path, &Bytes::from(bytes), options)
+    memory::open(path, &bytes.into(), base_address, options)
 }

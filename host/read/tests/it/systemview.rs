@@ -467,6 +467,14 @@ fn a_ring_in_an_image_of_memory_is_read() {
             1024 => assert!(summary.events > 200, "{}", summary.events),
             _ => assert_eq!(summary.events, all),
         }
+        // Where the address is given, it counts, though it be wrong.
+        let at = |address| {
+            let source =
+                systemview::open_memory(&file, image.clone(), Some(address), &options()).unwrap();
+            source.map(|mut source| Summary::of(&mut *source).events)
+        };
+        assert_eq!(at(0x2000_0000), Some(summary.events), "{size}");
+        assert_eq!(at(0x1000_0000), None, "{size}");
     }
 }
 

@@ -70,10 +70,12 @@ impl Image<'_> {
     }
 }
 
-/// Opens what was left in memory; `None` if that is no packets of SystemView.
+/// Opens what was left in memory, of which plain bytes begin at `base_address` if that is known; `None` if that is no
+/// packets of SystemView.
 pub(super) fn open(
     path: &Path,
     bytes: &Bytes,
+    base_address: Option<u64>,
     options: &OpenOptions,
 ) -> Result<Option<Box<dyn Source>>, OpenError> {
     let program = options.program.as_deref();
@@ -88,6 +90,7 @@ pub(super) fn open(
             }
             None => {
                 let known = known.and_then(|known| known.checked_sub(at as u64));
+                let known = base_address.or(known);
                 let Some(base) = known.or_else(|| base(&block, bytes.len() as u64)) else {
                     continue;
                 };
