@@ -67,8 +67,8 @@ pub struct TraceInfo {
     pub more_damage: u64,
     /// Oddities that are not damage, for display: streams that are empty or missing.
     pub remarks: Vec<String>,
-    /// What is so in any such trace and may be of interest, for people: what stands in front of the first synchronization of a
-    /// buffer that is written in a circle. Known when the trace is opened.
+    /// Facts that hold for any trace of this kind and neither lose nor doubt anything, as texts for people: for example the
+    /// bytes before the first synchronization of a ring buffer. Known when the trace is opened.
     pub notes: Vec<String>,
 }
 

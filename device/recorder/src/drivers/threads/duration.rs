@@ -23,7 +23,7 @@ pub(super) struct Calls {
     control: Cell<Option<&'static Control>>,
     /// Time of the last entry or exit.
     last: Cell64,
-    /// How many calls were recorded, and how many were such as stop recording, since somebody asked.
+    /// Number of calls recorded since the last `take_ended_calls`, and number of those among them that stop recording.
     recorded: Cell<u32>,
     frozen: Cell<u32>,
 }
@@ -174,8 +174,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         }
     }
 
-    /// How many calls of the buffer's own thread were recorded since this was asked last, and how many were such as [stop
-    /// recording](crate::duration::Settings::set_freeze).
+    /// Number of calls of the buffer's own thread that were recorded since the last call of this function, and number of
+    /// those that [stop recording](crate::duration::Settings::set_freeze).
     #[inline(always)]
     pub fn take_ended_calls(&self) -> (u32, u32) {
         (self.calls.recorded.take(), self.calls.frozen.take())

@@ -449,7 +449,7 @@ impl Splitter {
         self.waiting.peek().map(|Reverse((key, _))| key.time)
     }
 
-    /// Takes out what comes next.
+    /// Removes the earliest waiting item.
     fn pop(&mut self) -> Option<Item> {
         let Reverse((key, place)) = self.waiting.pop()?;
         self.free.push(place);

@@ -19,7 +19,7 @@ const MARK: &[u8] = b"Dumping ftrace buffer:";
 /// The line before the first record, and behind the last.
 const DASHES: &[u8] = b"---------------------------------";
 
-/// What stands there instead where nothing was recorded.
+/// The kernel's line for a buffer without events.
 const EMPTY: &[u8] = b"(ftrace buffer empty)";
 
 /// So much of a file is looked at for it.
