@@ -72,13 +72,13 @@ pub extern "C" fn __cyg_profile_func_exit(function: usize, _call_site: usize) {
 /// Turns recording on.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_on() {
-    RECORDER.turn(&HOT, config(), true);
+    RECORDER.set_recording(&HOT, config(), true);
 }
 
 /// Turns recording off. All packets in the buffer are complete afterwards.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_off() {
-    RECORDER.turn(&HOT, config(), false);
+    RECORDER.set_recording(&HOT, config(), false);
 }
 
 /// Extends the clock beyond the counter's width.

@@ -382,9 +382,9 @@ impl<T: Target> Buffer<T> {
     /// Reports the losses since the newest packet was closed: for a reader that excludes the writer. Updates that
     /// packet's header; in stream mode, where closed packets are the reader's, adds an empty packet instead, if there
     /// is room.
-    pub fn tell_losses(&self, now: u64, thread: usize, isr_depth: u8) {
+    pub fn record_losses(&self, now: u64, thread: usize, isr_depth: u8) {
         let discarded = self.discarded.load(Ordering::Relaxed);
-        if self.is_open() || discarded == self.told() {
+        if self.is_open() || discarded == self.reported() {
             return;
         }
         if self.mode.get() == Mode::Stream {
@@ -407,34 +407,34 @@ impl<T: Target> Buffer<T> {
     }
 
     /// In stream mode, lets the newest packet's header report losses behind it that no packet could report
-    /// ([`tell_losses`](Self::tell_losses)) because there is no room. For a reader that excludes the writer and
-    /// consumes nothing, until it [reverts this](Self::take_losses_back); a later packet then reports them instead.
+    /// ([`record_losses`](Self::record_losses)) because there is no room. For a reader that excludes the writer and
+    /// consumes nothing, until it [reverts this](Self::retract_losses); a later packet then reports them instead.
     /// Returns how many there are.
     #[inline(never)]
-    pub fn lend_losses(&self) -> u32 {
+    pub fn publish_losses(&self) -> u32 {
         if self.mode.get() != Mode::Stream || self.is_open() || !self.has_any() {
             return 0;
         }
         let discarded = self.discarded.load(Ordering::Relaxed);
-        let untold = discarded.wrapping_sub(self.told());
-        self.add_told(untold);
-        untold
+        let unreported = discarded.wrapping_sub(self.reported());
+        self.add_reported(unreported);
+        unreported
     }
 
     /// Reverts the newest packet's header to its state before so many losses were lent to it.
     #[inline(never)]
-    pub fn take_losses_back(&self, lent: u32) {
-        if lent != 0 && self.has_any() {
-            self.add_told(lent.wrapping_neg());
+    pub fn retract_losses(&self, published: u32) {
+        if published != 0 && self.has_any() {
+            self.add_reported(published.wrapping_neg());
         }
     }
 
     /// Changes how many losses the newest packet reports.
-    fn add_told(&self, losses: u32) {
-        let told = self.told().wrapping_add(losses);
+    fn add_reported(&self, losses: u32) {
+        let reported = self.reported().wrapping_add(losses);
         let newest = self.memory.address(self.start.load(Ordering::Relaxed));
         // SAFETY: the newest packet begins with a header; the writer is excluded.
-        unsafe { Memory::<T>::put32(newest, PacketHeader::DISCARDED_OFFSET, told) };
+        unsafe { Memory::<T>::put32(newest, PacketHeader::DISCARDED_OFFSET, reported) };
     }
 
     /// Whether any packet has been begun.
@@ -443,7 +443,7 @@ impl<T: Target> Buffer<T> {
     }
 
     /// How many losses the newest packet's header reports.
-    fn told(&self) -> u32 {
+    fn reported(&self) -> u32 {
         if !self.has_any() {
             return 0;
         }
@@ -520,7 +520,7 @@ impl<T: Target> Buffer<T> {
     ///
     /// # Safety
     /// As [`next`](Self::next).
-    pub unsafe fn withheld(&self) -> Option<u64> {
+    pub unsafe fn blocked(&self) -> Option<u64> {
         let taken = self.taken.load(Ordering::Relaxed);
         // Loaded before `ready`: so a packet closed in between is not taken for a withheld one.
         let closed = load_acquire(&self.closed).wrapping_sub(taken);

@@ -23,22 +23,22 @@ pub struct Rate {
     /// Ticks per second.
     pub hz: u64,
     /// Number of ticks after which it wraps around to 0; 0 stands for 2^32.
-    pub turn: u32,
+    pub wrap: u32,
     /// How often [`Clock::tick`] is called per second; 0 for never.
     pub tick_hz: u32,
 }
 
 impl Rate {
-    /// The rate of a counter that wraps around after `turn` ticks; 0 stands for 2^32.
-    pub const fn of_counter(hz: u64, turn: u32, tick_hz: u32) -> Self {
-        Self { hz, turn, tick_hz }
+    /// The rate of a counter that wraps around after `wrap` ticks; 0 stands for 2^32.
+    pub const fn of_counter(hz: u64, wrap: u32, tick_hz: u32) -> Self {
+        Self { hz, wrap, tick_hz }
     }
 
     /// Number of bits that the counter has at least.
     pub const fn bits(&self) -> u32 {
-        match self.turn {
+        match self.wrap {
             0 => 32,
-            turn => 31 - turn.leading_zeros(),
+            wrap => 31 - wrap.leading_zeros(),
         }
     }
 
@@ -49,7 +49,7 @@ impl Rate {
 
     /// A quarter of the wraparound interval, rounded up.
     fn quarter(&self) -> u32 {
-        (self.turn.wrapping_sub(1) >> 2) + 1
+        (self.wrap.wrapping_sub(1) >> 2) + 1
     }
 
     /// Period of the tick in ticks of the counter; `u32::MAX` without a tick. (A 64-bit division takes a kilobyte of
@@ -62,8 +62,8 @@ impl Rate {
     }
 
     /// Whether counter and tick are one timer: the periods are equal, except for rounding.
-    fn turns_with_tick(&self) -> bool {
-        self.tick_hz != 0 && self.turn != 0 && self.period().abs_diff(self.turn) <= 1
+    fn wraps_with_tick(&self) -> bool {
+        self.tick_hz != 0 && self.wrap != 0 && self.period().abs_diff(self.wrap) <= 1
     }
 
     /// Distance between readings above which a wraparound may have been missed.
@@ -82,10 +82,10 @@ impl Rate {
 const NOT_YET: u32 = 1;
 
 /// Value instead of a distance: each tick stands for a wraparound of the counter ...
-const EACH_TURN: u32 = u32::MAX - 1;
+const EACH_WRAP: u32 = u32::MAX - 1;
 
 /// ... and a reading since the last tick has already seen that one. (Distances are multiples of [`LATE_TICKS`].)
-const HAS_TURNED: u32 = u32::MAX - 3;
+const HAS_WRAPPED: u32 = u32::MAX - 3;
 
 /// The extended clock. For one context at a time. All zero until it is set up.
 #[derive(Debug)]
@@ -93,9 +93,9 @@ pub struct Clock {
     total: Cell64,
     last: Cell<u32>,
     /// What to add when the counter has wrapped around, modulo 2^32.
-    turn: Cell<u32>,
+    wrap: Cell<u32>,
     /// Distance above which a reading is late, a multiple of [`LATE_TICKS`]; with [`NOT_YET`], no reading is. Or
-    /// [`EACH_TURN`] or [`HAS_TURNED`], which are no distances.
+    /// [`EACH_WRAP`] or [`HAS_WRAPPED`], which are no distances.
     late: Cell<u32>,
     /// Uncertain time that the trace does not have yet; saturates.
     gap: Cell<u32>,
@@ -109,7 +109,7 @@ impl Clock {
         Self {
             total: Cell64::new(0),
             last: Cell::new(0),
-            turn: Cell::new(0),
+            wrap: Cell::new(0),
             late: Cell::new(0),
             gap: Cell::new(0),
             gaps: AtomicU32::new(0),
@@ -119,16 +119,16 @@ impl Clock {
     /// Starts the clock; call it once. The first time [read](Self::advance) equals the counter, so with a 32-bit
     /// counter the low bits of the time always do.
     pub fn set_up(&self, rate: &Rate) {
-        self.turn.set(rate.turn);
-        self.late.set(match rate.turns_with_tick() {
-            true => EACH_TURN,
+        self.wrap.set(rate.wrap);
+        self.late.set(match rate.wraps_with_tick() {
+            true => EACH_WRAP,
             false => rate.late() | NOT_YET,
         });
     }
 
-    /// [`Rate::turn`] of the counter.
-    pub fn turn(&self) -> u32 {
-        self.turn.get()
+    /// [`Rate::wrap`] of the counter.
+    pub fn wrap(&self) -> u32 {
+        self.wrap.get()
     }
 
     /// The time for the counter value `raw`.
@@ -137,9 +137,9 @@ impl Clock {
         let last = self.last.get();
         let mut distance = raw.wrapping_sub(last);
         if raw < last {
-            distance = distance.wrapping_add(self.turn.get());
-            if self.late.get() == EACH_TURN {
-                self.late.set(HAS_TURNED);
+            distance = distance.wrapping_add(self.wrap.get());
+            if self.late.get() == EACH_WRAP {
+                self.late.set(HAS_WRAPPED);
             }
         }
         let total = self.total.get().wrapping_add(distance.into());
@@ -170,10 +170,10 @@ impl Clock {
         let mut total = self.total.get();
         match late {
             u32::MAX => {}
-            HAS_TURNED => self.late.set(EACH_TURN),
-            EACH_TURN => {
+            HAS_WRAPPED => self.late.set(EACH_WRAP),
+            EACH_WRAP => {
                 // Readings saw no wraparound since the previous tick, so there was one between them.
-                total = total.wrapping_add(self.turn.get().into());
+                total = total.wrapping_add(self.wrap.get().into());
                 self.total.set(total);
             }
             late => self.late.set(late & !NOT_YET),
@@ -221,15 +221,15 @@ mod tests {
 
     #[test]
     fn turns_are_counted_whatever_their_size() {
-        for turn in [1u64 << 32, 1 << 24, 1 << 16, 25_000] {
+        for wrap in [1u64 << 32, 1 << 24, 1 << 16, 25_000] {
             let clock = Clock::new();
-            let rate = Rate::of_counter(1_000_000, turn as u32, 0);
+            let rate = Rate::of_counter(1_000_000, wrap as u32, 0);
             let mut time = 5u64;
             clock.set_up(&rate);
-            assert_eq!(clock.advance((time % turn) as u32), time);
-            for step in [0, 1, turn / 2, turn - 1, 7, turn - 1, turn - 1, 0] {
+            assert_eq!(clock.advance((time % wrap) as u32), time);
+            for step in [0, 1, wrap / 2, wrap - 1, 7, wrap - 1, wrap - 1, 0] {
                 time += step;
-                assert_eq!(clock.advance((time % turn) as u32), time, "{turn}");
+                assert_eq!(clock.advance((time % wrap) as u32), time, "{wrap}");
             }
             assert!(!clock.doubtful(), "nobody ticks, so nothing is late");
         }
@@ -289,10 +289,10 @@ mod tests {
     #[test]
     fn each_tick_is_a_turn_where_both_are_one_timer() {
         // The second one has a rounded period.
-        for (hz, turn, tick_hz) in [(25_000_000, 25_000, 1000), (12_000_000, 11_718, 1024)] {
+        for (hz, wrap, tick_hz) in [(25_000_000, 25_000, 1000), (12_000_000, 11_718, 1024)] {
             let clock = Clock::new();
-            clock.set_up(&Rate::of_counter(hz, turn, tick_hz));
-            let at = |time: u64| clock.advance((time % u64::from(turn)) as u32);
+            clock.set_up(&Rate::of_counter(hz, wrap, tick_hz));
+            let at = |time: u64| clock.advance((time % u64::from(wrap)) as u32);
             assert_eq!(at(700), 700);
             let mut reload = 0;
             // Delay of the tick, and time of another reading before the next one.
@@ -308,11 +308,11 @@ mod tests {
                 (0, None),
                 (0, Some(11_717)),
             ] {
-                reload += u64::from(turn);
+                reload += u64::from(wrap);
                 at(reload + late);
-                assert_eq!(clock.tick(), reload + late, "{turn}");
+                assert_eq!(clock.tick(), reload + late, "{wrap}");
                 if let Some(other) = other {
-                    assert_eq!(at(reload + other), reload + other, "{turn}");
+                    assert_eq!(at(reload + other), reload + other, "{wrap}");
                 }
             }
         }

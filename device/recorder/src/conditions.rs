@@ -57,17 +57,17 @@ impl Conditions {
     }
 
     /// Executes a host's request; `None` if an address is wider than the target's.
-    pub(crate) fn ask(&self, asked: kymo_wire::link::Conditions) -> Option<()> {
-        use kymo_wire::link::Conditions as Asked;
-        let (condition, asked) = match asked {
-            Asked::Ask => return Some(()),
-            Asked::Trigger(asked) => (&self.trigger, asked),
-            Asked::Stopper(asked) => (&self.stopper, asked),
+    pub(crate) fn request(&self, requested: kymo_wire::link::Conditions) -> Option<()> {
+        use kymo_wire::link::Conditions as Requested;
+        let (condition, requested) = match requested {
+            Requested::Ask => return Some(()),
+            Requested::Trigger(requested) => (&self.trigger, requested),
+            Requested::Stopper(requested) => (&self.stopper, requested),
         };
         let word = |address: u64| usize::try_from(address).ok();
-        let (from, end) = (word(asked.from)?, word(asked.end)?);
-        let (cold, cold_end) = (word(asked.cold)?, word(asked.cold_end)?);
-        condition.set(from, end, asked.hit, asked.times);
+        let (from, end) = (word(requested.from)?, word(requested.end)?);
+        let (cold, cold_end) = (word(requested.cold)?, word(requested.cold_end)?);
+        condition.set(from, end, requested.hit, requested.times);
         condition.set_cold(cold, cold_end);
         Some(())
     }

@@ -157,7 +157,7 @@ pub struct Control {
     /// Head of the running stack; null if the thread has none.
     running: AtomicPtr<Frame>,
     /// Number of open calls of a thread without a stack; they have no frame.
-    homeless: AtomicU32,
+    unbuffered: AtomicU32,
     /// Bits 30 and up of the time at which frames last aged.
     age: Cell<u32>,
     /// Dummy frames for `top` when there is no room: they accept no call, and match no exit.
@@ -242,7 +242,7 @@ impl Control {
             stacks,
             depth,
             running: AtomicPtr::new(null_mut()),
-            homeless: AtomicU32::new(0),
+            unbuffered: AtomicU32::new(0),
             age: Cell::new(0),
             full: [const { Frame::new() }; 2],
         }
@@ -300,7 +300,7 @@ impl Control {
             head.counted.store(first as usize, Ordering::Relaxed);
             head.deep.store(0, Ordering::Relaxed);
         }
-        self.homeless.store(0, Ordering::Relaxed);
+        self.unbuffered.store(0, Ordering::Relaxed);
         self.running.store(null_mut(), Ordering::Relaxed);
         self.block();
         self.run(thread, 0);
@@ -481,7 +481,7 @@ impl Control {
                 }
                 head.deep.store(deep + 1, Ordering::Relaxed);
             }
-            None => add(&self.homeless, 1),
+            None => add(&self.unbuffered, 1),
         }
         false
     }
@@ -498,10 +498,10 @@ impl Control {
     pub fn exit_slowly(&self, function: usize, now: u64, mut ended: impl FnMut(&Self, &Ended)) {
         let place = self.running.load(Ordering::Relaxed);
         let Some(head) = self.head() else {
-            let homeless = self.homeless.load(Ordering::Relaxed);
+            let unbuffered = self.unbuffered.load(Ordering::Relaxed);
             return self
-                .homeless
-                .store(homeless.saturating_sub(1), Ordering::Relaxed);
+                .unbuffered
+                .store(unbuffered.saturating_sub(1), Ordering::Relaxed);
         };
         let deep = head.deep.load(Ordering::Relaxed);
         if deep != 0 {

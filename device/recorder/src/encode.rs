@@ -480,7 +480,7 @@ impl<T: Target> Stream<T> {
         let last = self.sync(cursor);
         self.close();
         self.buffer
-            .tell_losses(last, self.thread.get(), self.isr_depth.get());
+            .record_losses(last, self.thread.get(), self.isr_depth.get());
     }
 
     /// [Seals](Self::seal) for a reader of several processors at `now`: if a stream has only ever lost events, adds an

@@ -151,7 +151,7 @@ impl Event {
 }
 
 /// Whether a [`Recording`](EventId::Recording) record with this first number turns recording on.
-pub(crate) fn turns_on<T: Target>(first: usize) -> bool {
+pub(crate) fn turns_recording_on<T: Target>(first: usize) -> bool {
     match T::LAYOUT.order {
         ByteOrder::Little => first & 0xFF != 0,
         ByteOrder::Big => first >> 8 != 0,

@@ -47,7 +47,7 @@ const FAILED: u32 = 16;
 /// A context is setting the recorder up.
 const CLAIMED: u32 = 32;
 /// Recording has never been turned on.
-const UNTURNED: u32 = 64;
+const NEVER_ON: u32 = 64;
 /// A single shot has ended: the trigger has no effect.
 const SPENT: u32 = 128;
 /// One call of [`Gate::disable`] that no [`Gate::enable`] has matched yet.
@@ -72,7 +72,7 @@ pub struct Gate {
     stopper: AtomicUsize,
     state: AtomicU32,
     /// Counts how often recording was turned on or off.
-    turns: [AtomicU32; SHARED],
+    generation: [AtomicU32; SHARED],
     /// Counts the changes, other than by a reader, after which events may begin or cease to be missed.
     changes: [AtomicU32; SHARED],
     /// In duration mode, the word that hooks find while events are recorded; else null.
@@ -167,8 +167,8 @@ impl State {
         self.0 & (NEW | CLAIMED | FAILED | FROZEN) == 0
     }
     /// Recording has been turned on before.
-    pub const fn turned(self) -> bool {
-        self.0 & UNTURNED == 0
+    pub const fn was_ever_on(self) -> bool {
+        self.0 & NEVER_ON == 0
     }
     /// A single shot has ended: the trigger has no effect.
     pub const fn spent(self) -> bool {
@@ -207,8 +207,8 @@ impl Gate {
             trigger: AtomicUsize::new(0),
             word: AtomicPtr::new(hot),
             stopper: AtomicUsize::new(0),
-            state: AtomicU32::new(MAGIC | NEW | UNTURNED),
-            turns: [const { AtomicU32::new(0) }; SHARED],
+            state: AtomicU32::new(MAGIC | NEW | NEVER_ON),
+            generation: [const { AtomicU32::new(0) }; SHARED],
             changes: [const { AtomicU32::new(0) }; SHARED],
             #[cfg(feature = "duration")]
             duration: AtomicPtr::new(null_mut()),
@@ -246,7 +246,7 @@ impl Gate {
     #[cfg(feature = "duration")]
     pub fn set_duration(&self, word: *mut u8) {
         self.duration.store(word, Ordering::SeqCst);
-        self.tell();
+        self.update_word();
     }
 
     /// Whether calls are recorded in duration mode.
@@ -322,7 +322,7 @@ impl Gate {
     #[inline(never)]
     fn change(&self, clear: u32, set: u32) -> State {
         let old = change(&self.state, |state| state & !clear | set);
-        self.tell();
+        self.update_word();
         State(old)
     }
 
@@ -353,7 +353,7 @@ impl Gate {
     /// Updates the word. Several contexts may do so at once: each reads the state again after its store, and repeats if
     /// it has changed, so the last store is up to date.
     #[inline(never)]
-    fn tell(&self) {
+    fn update_word(&self) {
         if ALONE {
             let trigger = self.trigger.load(Ordering::Relaxed);
             let word = self.word_of(self.state(), trigger);
@@ -372,7 +372,7 @@ impl Gate {
         }
     }
 
-    /// Opens the gate for a measurement, whatever its state; returns the state for [`let_go`](Self::let_go) to restore.
+    /// Opens the gate for a measurement, whatever its state; returns the state for [`restore`](Self::restore) to restore.
     /// The caller has masked interrupts from here until then.
     #[cfg(feature = "cost")]
     #[inline(always)]
@@ -386,9 +386,9 @@ impl Gate {
     /// Restores the state that [`force`](Self::force) returned.
     #[cfg(feature = "cost")]
     #[inline(always)]
-    pub(crate) fn let_go(&self, state: State) {
+    pub(crate) fn restore(&self, state: State) {
         self.state.store(state.0, Ordering::Relaxed);
-        self.tell();
+        self.update_word();
     }
 
     /// Claims the right to set the recorder up: true for the first caller only, until it calls
@@ -428,7 +428,7 @@ impl Gate {
             0 if !more => state,
             _ => state.wrapping_add(step),
         });
-        self.tell();
+        self.update_word();
         count(&self.changes);
     }
 
@@ -440,19 +440,19 @@ impl Gate {
 
     /// Turns recording on or off; returns whether that is a change. When it turns off and a single shot is `over`, the
     /// trigger has no effect from then on.
-    pub fn turn(&self, on: bool, over: bool) -> bool {
+    pub fn set_recording(&self, on: bool, over: bool) -> bool {
         if self.state().on() == on {
             return false;
         }
         // Before the state, so that a context that sees recording on also sees the new counts.
-        count(&self.turns);
+        count(&self.generation);
         count(&self.changes);
         let set = match (on, over) {
             (true, _) => ON,
             (false, true) => SPENT,
             (false, false) => 0,
         };
-        self.change(ON | UNTURNED | SPENT, set).on() != on
+        self.change(ON | NEVER_ON | SPENT, set).on() != on
     }
 
     /// The site of an event. Events that are no call, or whose caller is unknown, have the caller 0.
@@ -491,8 +491,8 @@ impl Gate {
 
     /// A counter that changes whenever recording is turned on or off. (Recorders of microcontrollers don't keep it.)
     #[inline(always)]
-    pub fn turns(&self) -> u32 {
-        counted(&self.turns)
+    pub fn generation(&self) -> u32 {
+        counted(&self.generation)
     }
 
     /// Resets the gate in the child of a fork: other threads of the parent don't exist here, so a set-up or dump that

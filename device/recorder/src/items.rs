@@ -5,7 +5,7 @@
 //! become 0: the size of packets is a power of two, and they are aligned to it. Producers in assembly (`device/arch`)
 //! do just this; the portable one here (`put_near`) checks before it stores instead, and stores several items at once.
 //!
-//! The last item's space in each packet is therefore never content: it is the *sentinel slot* (`LANDING`). The recorder
+//! The last item's space in each packet is therefore never content: it is the *sentinel slot* (`SENTINEL`). The recorder
 //! [picks up](Ring::pick_up) an item that was stored there, and produces it again as the portable producer does. While
 //! a ring is closed (nothing recorded yet, off, frozen for a reader, full) its pointer is at a sentinel slot, so that
 //! every producer reaches the recorder without a check of its own.
@@ -71,7 +71,7 @@ impl Item {
 
 /// Context that a packet's header records when the packet is begun.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+pub struct PacketContext {
     /// Number of active interrupt handlers.
     pub isr_depth: u8,
     /// The running thread; 0 if unknown.
@@ -184,9 +184,9 @@ impl<T: Target> Ring<T> {
     /// The size of a packet's header.
     pub const HEADER: usize = items::header_bytes(T::LAYOUT);
     /// Offset of the sentinel slot in a packet: behind all content.
-    pub const LANDING: usize = Self::PACKET - Self::ITEM;
+    pub const SENTINEL: usize = Self::PACKET - Self::ITEM;
     /// Number of items that a packet holds, which is also the most that can be produced at once.
-    pub const CAPACITY: usize = (Self::LANDING - Self::HEADER) / Self::ITEM;
+    pub const CAPACITY: usize = (Self::SENTINEL - Self::HEADER) / Self::ITEM;
 
     /// A ring without memory, which counts all items as discarded. All zero.
     pub const fn empty() -> Self {
@@ -199,7 +199,7 @@ impl<T: Target> Ring<T> {
     /// `memory` points to `packets` times [`PACKET`](Self::PACKET) initialized bytes that only this
     /// ring uses; it is aligned to that size.
     pub const unsafe fn new(memory: *mut u8, packets: u32, number: u16) -> Self {
-        Self::over(memory.wrapping_add(Self::LANDING), memory, packets, number)
+        Self::over(memory.wrapping_add(Self::SENTINEL), memory, packets, number)
     }
 
     /// A ring in which nothing has been recorded.
@@ -241,7 +241,7 @@ impl<T: Target> Ring<T> {
         self.packets.set(packets);
         self.number.set(number);
         self.at
-            .store(memory.wrapping_add(Self::LANDING), Ordering::Release);
+            .store(memory.wrapping_add(Self::SENTINEL), Ordering::Release);
         true
     }
 
@@ -270,19 +270,19 @@ impl<T: Target> Ring<T> {
     }
 
     /// Produces items that share one time and stay together: within one packet, with no other item of the ring in
-    /// between. More than [`CAPACITY`](Self::CAPACITY) items can't be stored: they are counted as discarded. `moment`
+    /// between. More than [`CAPACITY`](Self::CAPACITY) items can't be stored: they are counted as discarded. `context`
     /// is called only if something has to be done first.
     #[inline(always)]
-    pub fn produce(&self, now: u64, items: &[Item], moment: impl Fn() -> Moment) {
+    pub fn produce(&self, now: u64, items: &[Item], context: impl Fn() -> PacketContext) {
         if !(Self::admits(items) && self.put(now, items)) {
-            self.produce_with_more(now, items, moment());
+            self.produce_with_more(now, items, context());
         }
     }
 
     /// [`produce`](Self::produce) when `put` has failed.
     #[cold]
     #[inline(never)]
-    fn produce_with_more(&self, now: u64, items: &[Item], moment: Moment) {
+    fn produce_with_more(&self, now: u64, items: &[Item], context: PacketContext) {
         // On Linux the clock of one processor may be behind that of another.
         let now = match self.is_open() {
             true => now.max(self.last()),
@@ -292,7 +292,7 @@ impl<T: Target> Ring<T> {
             return self.lose(items.len());
         }
         while !self.put(now, items) {
-            if !self.make_room(now, items.len(), moment) {
+            if !self.make_room(now, items.len(), context) {
                 return self.lose(items.len());
             }
         }
@@ -332,7 +332,7 @@ impl<T: Target> Ring<T> {
     /// Whether there is room at `at` for `items` items, at most as many as a packet holds.
     #[inline(always)]
     fn fits(at: *mut u8, items: usize) -> bool {
-        at as usize & (Self::PACKET - 1) <= Self::LANDING.wrapping_sub(items * Self::ITEM)
+        at as usize & (Self::PACKET - 1) <= Self::SENTINEL.wrapping_sub(items * Self::ITEM)
     }
 
     /// Stores items from `at` on, where there is room for them, and commits them.
@@ -386,8 +386,8 @@ impl<T: Target> Ring<T> {
     /// Takes the item that a producer in assembly stored in the sentinel slot before it advanced `at`, and resets `at`
     /// to the sentinel slot. The producer still has interrupts masked, or is the only one that uses this ring.
     pub fn pick_up(&self) -> Item {
-        let landing = self.at.load(Ordering::Relaxed).wrapping_sub(Self::ITEM);
-        let words = landing.cast::<u32>();
+        let sentinel = self.at.load(Ordering::Relaxed).wrapping_sub(Self::ITEM);
+        let words = sentinel.cast::<u32>();
         // SAFETY: a producer stored an item there: `at` is only ever in the ring's memory.
         let (head, first, second) = unsafe {
             (
@@ -400,7 +400,7 @@ impl<T: Target> Ring<T> {
                 },
             )
         };
-        store_address(&self.at, landing);
+        store_address(&self.at, sentinel);
         self.blind.set(true);
         let (id, _) = items::split(T::LAYOUT.order, head);
         let data = whole(T::LAYOUT, [first, second]) as usize;
@@ -481,7 +481,7 @@ impl<T: Target> Ring<T> {
         add(&self.clears, 1);
         release();
         store_release(&self.content, 0);
-        store_address(&self.at, self.pointer(Self::LANDING as u32));
+        store_address(&self.at, self.pointer(Self::SENTINEL as u32));
         // (One by one: a loop over them takes twice the code.)
         self.sequence.store(0, Ordering::Relaxed);
         self.before.store(0, Ordering::Relaxed);

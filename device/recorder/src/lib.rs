@@ -69,7 +69,7 @@ pub trait Target {
     /// The layout of its packets.
     const LAYOUT: Layout;
 
-    /// Writers and readers all run on one processor: only interrupts preempt them, and [`hold`](Self::hold) masks
+    /// Writers and readers all run on one processor: only interrupts preempt them, and [`mask_interrupts`](Self::mask_interrupts) masks
     /// these.
     const SINGLE: bool = false;
 
@@ -80,9 +80,9 @@ pub trait Target {
     const NAMES_EXITS: bool = false;
 
     /// Masks interrupts for a few instructions, where an interrupt handler may record into the same buffer as the code
-    /// it preempts. Returns the state for [`let_go`](Self::let_go). Does nothing on other targets.
+    /// it preempts. Returns the state for [`unmask_interrupts`](Self::unmask_interrupts). Does nothing on other targets.
     #[inline(always)]
-    fn hold() -> usize {
+    fn mask_interrupts() -> usize {
         0
     }
 
@@ -94,9 +94,9 @@ pub trait Target {
         it
     }
 
-    /// Restores the interrupt state to `was`, which [`hold`](Self::hold) returned.
+    /// Restores the interrupt state to `was`, which [`mask_interrupts`](Self::mask_interrupts) returned.
     #[inline(always)]
-    fn let_go(was: usize) {
+    fn unmask_interrupts(was: usize) {
         let _ = was;
     }
 }

@@ -272,18 +272,18 @@ impl Inner {
             Input::Damaged => return add(&link.damaged, 1),
         };
         let mut room = [0; MAX_TEXT];
-        let mut said = Text::new(&mut room);
+        let mut reply = Text::new(&mut room);
         let outcome = match Command::parse(text) {
             Ok(None) => return,
             Ok(Some(command)) => {
-                let obeyed = obey(command, way, (dump, stream), &mut answer, link, &mut said);
+                let obeyed = obey(command, way, (dump, stream), &mut answer, link, &mut reply);
                 obeyed.map_err(Refusal::message)
             }
             Err(error) => Err(error.message()),
         };
         match outcome {
-            Ok(true) if said.is_empty() => answer.give(way, Ok(b"ok")),
-            Ok(true) => answer.give(way, Ok(said.bytes())),
+            Ok(true) if reply.is_empty() => answer.give(way, Ok(b"ok")),
+            Ok(true) => answer.give(way, Ok(reply.bytes())),
             Ok(false) => {}
             Err(message) => answer.give(way, Err(message)),
         }
@@ -328,7 +328,7 @@ fn first_word(line: &[u8]) -> &[u8] {
         .unwrap_or(&[])
 }
 
-/// Executes a command. Writes the reply to `said`, unless that is `ok`; returns false if there is no reply.
+/// Executes a command. Writes the reply to `reply`, unless that is `ok`; returns false if there is no reply.
 #[inline(never)]
 fn obey(
     command: Command,
@@ -336,7 +336,7 @@ fn obey(
     (dump, stream): (&mut State, &mut Streaming),
     answer: &mut Answer<'_, impl Control>,
     link: &Link,
-    said: &mut Text<'_>,
+    reply: &mut Text<'_>,
 ) -> Result<bool, Refusal> {
     let control = answer.control;
     let request = match way {
@@ -368,19 +368,19 @@ fn obey(
             answer.line(|line| control.identity().write(line));
             return Ok(matches!(way, Way::Frame(_)));
         }
-        Command::Ping => _ = said.add("pong"),
-        Command::Status => report(said, &control.status(), link.damaged()),
+        Command::Ping => _ = reply.add("pong"),
+        Command::Status => report(reply, &control.status(), link.damaged()),
         Command::Reboot => return Err(control.reboot()),
         Command::Enable => control.enable(true),
         Command::Disable => control.enable(false),
-        Command::On => control.turn(true),
-        Command::Off => control.turn(false),
+        Command::On => control.set_recording(true),
+        Command::Off => control.set_recording(false),
         Command::ListSets => {
             let (trigger, stopper) = control.sets();
-            said.address("trigger", trigger as u64);
-            said.address("stopper", stopper as u64);
+            reply.address("trigger", trigger as u64);
+            reply.address("stopper", stopper as u64);
             if control.status().once.is_some() {
-                said.word("once", 1);
+                reply.word("once", 1);
             }
         }
         Command::Trigger(address) | Command::Stopper(address) => {
@@ -401,10 +401,10 @@ fn obey(
         }
         Command::Once(once) => control.set_once(once),
         #[cfg(feature = "conditions")]
-        Command::Condition(asked) => {
+        Command::Condition(requested) => {
             let conditions = control.conditions().ok_or(Refusal::NoConditions)?;
-            conditions.ask(asked).ok_or(Refusal::TooWide)?;
-            if asked != kymo_wire::link::Conditions::Ask {
+            conditions.request(requested).ok_or(Refusal::TooWide)?;
+            if requested != kymo_wire::link::Conditions::Ask {
                 control.keep_conditions();
             }
             for (condition, keys) in [
@@ -413,22 +413,23 @@ fn obey(
             ] {
                 let (code, counts) = condition.get();
                 let ([from, end, cold], rest) = (keys.0, keys.1);
-                said.address(from, code[0] as u64)
+                reply
+                    .address(from, code[0] as u64)
                     .address(end, code[1] as u64);
                 let [apart, _] = condition.cold();
                 if apart != 0 {
-                    said.address(cold, apart as u64);
+                    reply.address(cold, apart as u64);
                 }
                 for (key, count) in rest.into_iter().zip(counts) {
-                    said.word(key, count.into());
+                    reply.word(key, count.into());
                 }
             }
         }
         #[cfg(feature = "duration")]
-        Command::Duration(asked) => {
-            control.ask_duration(asked)?;
+        Command::Duration(requested) => {
+            control.change_duration(requested)?;
             let report = control.duration_report().ok_or(Refusal::NoDuration)?;
-            report.say(said);
+            report.write(reply);
         }
         Command::Mode(mode) => control.set_mode(mode)?,
         Command::Clear => control.clear()?,
@@ -440,7 +441,8 @@ fn obey(
             control.freeze(subject)?;
             let new = Dump::new(subject, request, control);
             let (bytes, frames) = new.size();
-            said.word("bytes", bytes.into())
+            reply
+                .word("bytes", bytes.into())
                 .word("frames", frames.into())
                 .word("ticks", control.now());
             *dump = State::Dumping(new);
@@ -453,14 +455,14 @@ fn obey(
         Command::Done => {}
         Command::StreamOn { flush_ms } => {
             stream.start(request, flush_ms, control)?;
-            said.word("window", WINDOW as u64);
+            reply.word("window", WINDOW as u64);
         }
         Command::StreamOff => {
             let left = stream.stop(control)?;
-            said.word("sending", left.sending.into());
-            said.word("pieces", left.pieces.into());
-            if left.withheld != 0 {
-                said.word("reserved", left.withheld.into());
+            reply.word("sending", left.sending.into());
+            reply.word("pieces", left.pieces.into());
+            if left.blocked != 0 {
+                reply.word("reserved", left.blocked.into());
             }
         }
         Command::Ack(piece) => {
@@ -472,9 +474,10 @@ fn obey(
         }
         Command::Time => {
             let now = control.now();
-            said.word("ticks", now);
+            reply.word("ticks", now);
             if let Some(check) = control.tick_check(now) {
-                said.word("tick_hz", check.hz.into())
+                reply
+                    .word("tick_hz", check.hz.into())
                     .word("tick_count", check.count.into())
                     .word("tick_clock", check.clock);
             }
@@ -485,7 +488,7 @@ fn obey(
             uncertainty,
         } => {
             let recorded = control.wall_clock(ticks, ns, uncertainty);
-            said.word("recorded", recorded.into());
+            reply.word("recorded", recorded.into());
         }
         // A workspace build may have the commands of features that this recorder lacks; a target's build does not.
         #[cfg(not(all(feature = "conditions", feature = "duration")))]
@@ -571,9 +574,10 @@ impl<C: Control> Answer<'_, C> {
 
 /// The reply to `status`.
 #[inline(never)]
-fn report(said: &mut Text<'_>, status: &Status, (damaged, lost_bytes): (u32, u32)) {
+fn report(reply: &mut Text<'_>, status: &Status, (damaged, lost_bytes): (u32, u32)) {
     let figures = status.figures;
-    said.word("enabled", status.enabled.into())
+    reply
+        .word("enabled", status.enabled.into())
         .word("on", status.on.into())
         .word_of("mode", status.mode.name())
         .word("used", figures.used)
@@ -591,18 +595,19 @@ fn report(said: &mut Text<'_>, status: &Status, (damaged, lost_bytes): (u32, u32
         ("backward", figures.backward),
         ("clock_gaps", status.clock_gaps),
     ] {
-        said.word(key, count.into());
+        reply.word(key, count.into());
     }
     if status.refused_function != 0 {
-        said.address("refused_function", status.refused_function as u64);
+        reply.address("refused_function", status.refused_function as u64);
     }
     if let Some(spent) = status.once {
-        said.word("once", 1).word("spent", spent.into());
+        reply.word("once", 1).word("spent", spent.into());
     }
     if let Some(SetupError { fault, value }) = status.setup_error {
-        said.word_of("error", fault.name())
+        reply
+            .word_of("error", fault.name())
             .word("value", value as u64);
     } else if let Some(error) = status.stuck {
-        said.word_of("error", error);
+        reply.word_of("error", error);
     }
 }

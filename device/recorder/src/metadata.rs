@@ -434,18 +434,18 @@ impl<T: Target> Metadata<T> {
         if self.any(stands) {
             return;
         }
-        let was = T::hold();
+        let was = T::mask_interrupts();
         let at = packet.taken.get();
         let end = at + (Self::TIMES + fact.len()) as u32;
         let now = now.max(packet.last.get());
         if end > packet.memory.length() {
             add(&self.discarded, 1);
-            return T::let_go(was);
+            return T::unmask_interrupts(was);
         }
         packet.taken.set(end);
         packet.last.set(now);
         packet.writers.set(packet.writers.get() + 1);
-        T::let_go(was);
+        T::unmask_interrupts(was);
         let order = T::LAYOUT.order;
         let time = Shape::time_record(order, now);
         let header = Shape::other_header(order, EventId::Metadata, now);
@@ -455,7 +455,7 @@ impl<T: Target> Metadata<T> {
             .memory
             .put(at, times.get(..Self::TIMES).unwrap_or(&[]));
         packet.memory.put(at + Self::TIMES as u32, fact);
-        let was = T::hold();
+        let was = T::mask_interrupts();
         let writers = packet.writers.get() - 1;
         packet.writers.set(writers);
         if writers == 0 {
@@ -464,7 +464,7 @@ impl<T: Target> Metadata<T> {
                 self.complete();
             }
         }
-        T::let_go(was);
+        T::unmask_interrupts(was);
     }
 
     /// Whether the packet has a name of this thread.

@@ -5,7 +5,7 @@
 //! and the count of calls, so all its packets are [nested](PacketHeader::FLAG_NESTED). Machine words have 32 bits, and
 //! so does the clock: an up-counting register.
 //!
-//! Packets are read from memory only. [`turn`](Minimal::turn)ing recording off closes the packet, so that all packets
+//! Packets are read from memory only. [`set_recording`](Minimal::set_recording)ing recording off closes the packet, so that all packets
 //! state their length; while recording is on, the newest one's records end at the cursor's [`at`](Cursor::at).
 //!
 //! The slow path always uses the long forms, which need no choice: it is rare. It stores 32 bits at a time, because
@@ -127,7 +127,7 @@ impl<P: SinglePort> Minimal<P> {
     }
 
     /// Turns recording on or off. While it is off, every packet in the buffer is complete.
-    pub fn turn(&self, hot: &Hot, config: &Config, on: bool) {
+    pub fn set_recording(&self, hot: &Hot, config: &Config, on: bool) {
         let was = self.port.mask();
         // The set-up determines whether recording is on, so it comes first.
         if self.set_up(hot, config) && (hot.gate.look() == Look::Open) != on {
@@ -247,7 +247,7 @@ impl<P: SinglePort> Minimal<P> {
         let order = P::LAYOUT.order;
         let cursor = &hot.cursor;
         let now = self.now(cursor);
-        if cursor.at() >= self.limit.get() && !self.turn_packet(cursor, config, now) {
+        if cursor.at() >= self.limit.get() && !self.change_packet(cursor, config, now) {
             let lost = u32::from(!matches!(record, Record::Time));
             self.discarded.set(self.discarded.get().wrapping_add(lost));
             // The newest packet reports the losses behind it. There is one, otherwise a slot would be free.
@@ -318,7 +318,7 @@ impl<P: SinglePort> Minimal<P> {
     }
 
     /// Closes the open packet and begins the next one at `now`; returns false if there is no free slot.
-    fn turn_packet(&self, cursor: &Cursor, config: &Config, now: u64) -> bool {
+    fn change_packet(&self, cursor: &Cursor, config: &Config, now: u64) -> bool {
         self.close(cursor);
         let size = config.packet_size as usize;
         let buffer: *mut u8 = config.buffer.cast();

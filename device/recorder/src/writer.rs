@@ -69,9 +69,9 @@ enum Threads {
     /// The program's switch events, of which there was none yet.
     Untold,
     /// The program's `current_thread`, called at every event.
-    Asked,
+    Queried,
     /// The program's switch events: there is no need to call `current_thread`.
-    Told,
+    Reported,
 }
 
 impl<T: Target> Writer<T> {
@@ -154,7 +154,7 @@ impl<T: Target> Writer<T> {
         self.config.set(Some(config));
         self.sites.set(config.flags & CALL_SITES != 0);
         if config.current_thread.is_some() && self.threads.get() == Threads::Untold {
-            self.threads.set(Threads::Asked);
+            self.threads.set(Threads::Queried);
         }
         self.choose_path();
     }
@@ -187,7 +187,7 @@ impl<T: Target> Writer<T> {
     /// Enables the fast path where nothing rules it out: it updates no table, calls no `current_thread`, and records
     /// neither call sites nor promotions.
     fn choose_path(&self) {
-        let asks = self.threads.get() == Threads::Asked;
+        let asks = self.threads.get() == Threads::Queried;
         let plain = self.fast.get() && !asks && !self.keep_sites();
         let table = self.profile.table().is_some();
         let functions = self.promotions().iter().filter_map(|it| it.function);
@@ -207,16 +207,16 @@ impl<T: Target> Writer<T> {
 
     /// Whether the program reports its thread switches.
     #[cfg(feature = "cost")]
-    pub(crate) fn is_told(&self) -> bool {
-        self.threads.get() == Threads::Told
+    pub(crate) fn reports_switches(&self) -> bool {
+        self.threads.get() == Threads::Reported
     }
 
     /// Notes that the program reports its thread switches.
     #[inline(always)]
-    fn be_told(&self, driver: &impl Driver) {
-        if self.threads.get() != Threads::Told {
+    fn note_switches(&self, driver: &impl Driver) {
+        if self.threads.get() != Threads::Reported {
             driver.apart(|| {
-                self.threads.set(Threads::Told);
+                self.threads.set(Threads::Reported);
                 self.choose_path();
             });
         }
@@ -224,8 +224,8 @@ impl<T: Target> Writer<T> {
 
     /// Whether the writer calls the program's `current_thread` at every event.
     #[cfg(feature = "duration")]
-    pub(crate) fn asks_thread(&self) -> bool {
-        self.threads.get() == Threads::Asked
+    pub(crate) fn queries_thread(&self) -> bool {
+        self.threads.get() == Threads::Queried
     }
 
     /// Whether call sites are recorded.
@@ -244,7 +244,7 @@ impl<T: Target> Writer<T> {
                 _ = self.call(alone, Edge::Enter, function, caller);
             }
             Event::Exit(function) => _ = self.call(alone, Edge::Exit, function, 0),
-            Event::Recording { on, cause } => self.tell_recording(on, cause, alone.now()),
+            Event::Recording { on, cause } => self.record_on_off(on, cause, alone.now()),
             _ => match event.parts::<T>() {
                 Ok(parts) => _ = self.other(alone, parts),
                 Err(long) => self.stream.record_parts64(alone, long),
@@ -271,7 +271,7 @@ impl<T: Target> Writer<T> {
         {
             return self.promote(driver, edge, function, caller, promotion);
         }
-        if self.threads.get() == Threads::Asked {
+        if self.threads.get() == Threads::Queried {
             self.notice_thread(driver);
         }
         self.plain_call(driver, edge, function, caller)
@@ -364,7 +364,7 @@ impl<T: Target> Writer<T> {
         let irq = usize::from(promotion.irq);
         match promotion.kind {
             kind @ (PROMOTE_SWITCHED_IN | PROMOTE_SWITCHED_OUT) if enter => {
-                driver.apart(|| self.ask_thread());
+                driver.apart(|| self.query_thread());
                 let id = match kind {
                     PROMOTE_SWITCHED_IN => EventId::SwitchedIn,
                     _ => EventId::SwitchedOut,
@@ -397,7 +397,7 @@ impl<T: Target> Writer<T> {
         let id = match id {
             EventId::IsrExitNamed if self.innermost() == Some(first as u16) => EventId::IsrExit,
             EventId::SwitchedIn | EventId::SwitchedOut => {
-                self.be_told(driver);
+                self.note_switches(driver);
                 id
             }
             EventId::Longjmp => {
@@ -407,7 +407,7 @@ impl<T: Target> Writer<T> {
             _ => id,
         };
         let follows = (EventId::Context as u8..=EventId::IsrExitNamed as u8).contains(&(id as u8));
-        let accounted = self.profile.is_kept() && tells_table(id);
+        let accounted = self.profile.is_kept() && updates_table(id);
         let subject = if function != 0 { function } else { first };
         let also = |now| {
             if accounted {
@@ -470,7 +470,7 @@ impl<T: Target> Writer<T> {
     /// The same for an event in [parts](Event::parts).
     pub(crate) fn follow(&self, id: EventId, first: usize) {
         if matches!(id, EventId::SwitchedIn | EventId::SwitchedOut)
-            && self.threads.replace(Threads::Told) != Threads::Told
+            && self.threads.replace(Threads::Reported) != Threads::Reported
         {
             self.choose_path();
         }
@@ -501,7 +501,7 @@ impl<T: Target> Writer<T> {
     }
 
     /// Updates the running thread from the program's `current_thread`, if it has one; returns the thread.
-    pub fn ask_thread(&self) -> usize {
+    pub fn query_thread(&self) -> usize {
         if let Some(current_thread) = self.config.get().and_then(|it| it.current_thread)
             && !self.asking.replace(true)
         {
@@ -527,7 +527,7 @@ impl<T: Target> Writer<T> {
             if self.stream.isr_depth.get() != 0 {
                 return (before, before);
             }
-            let thread = self.ask_thread();
+            let thread = self.query_thread();
             self.stream.set_thread(before);
             (before, thread)
         });
@@ -546,7 +546,7 @@ impl<T: Target> Default for Writer<T> {
 
 /// Whether an event of this id changes the table.
 #[inline(always)]
-fn tells_table(id: EventId) -> bool {
+fn updates_table(id: EventId) -> bool {
     !matches!(
         id,
         EventId::Marker | EventId::NamedMarker | EventId::WallClock

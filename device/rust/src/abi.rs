@@ -130,13 +130,13 @@ pub extern "C" fn kymo_disable() {
 /// Turns recording on.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_on() {
-    system::turn(true);
+    system::set_recording(true);
 }
 
 /// Turns recording off.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_off() {
-    system::turn(false);
+    system::set_recording(false);
 }
 
 /// Sets the function whose entry turns recording on; null for none.

@@ -9,7 +9,7 @@ use kymo_recorder::config::{Config, note};
 use kymo_recorder::gate::code;
 use kymo_recorder::hot::Hot;
 use kymo_recorder::items::{Cursor, Drained, Item, Timed};
-use kymo_recorder::single::{Single, Wish};
+use kymo_recorder::single::{Request, Single};
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::event::{EventId, Layout, MetadataType};
 use kymo_wire::link::SetupError;
@@ -76,14 +76,14 @@ pub fn hook(event: Event) {
         return;
     }
     if let Ok((id, first, second)) = event.parts::<Processor>() {
-        say(id, first, second);
+        hook_event(id, first, second);
     }
 }
 
 /// Records an event given in parts. Callers create the event as a constant variant, so that splitting it takes no code.
 #[inline(never)]
-fn say(id: EventId, first: usize, second: usize) {
-    recorder().say(&HOT, config(), (id, first, second));
+fn hook_event(id: EventId, first: usize, second: usize) {
+    recorder().hook_event(&HOT, config(), (id, first, second));
 }
 
 /// Records the entry to or exit from a function.
@@ -169,29 +169,33 @@ kymo_arch_cortex_m::hooks!(plain, HOT, slow_enter, slow_exit);
 /// Enables or disables the gate. Calls nest.
 #[inline(always)]
 pub fn enable(enabled: bool) {
-    ask(if enabled { Wish::Enable } else { Wish::Disable });
+    request(if enabled {
+        Request::Enable
+    } else {
+        Request::Disable
+    });
 }
 
 /// Turns recording on or off.
 #[inline(always)]
-pub fn turn(on: bool) {
-    ask(if on { Wish::On } else { Wish::Off });
+pub fn set_recording(on: bool) {
+    request(if on { Request::On } else { Request::Off });
 }
 
 /// Sets trigger and stopper; `None` leaves one unchanged.
 #[inline(always)]
 pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     if let Some(function) = trigger {
-        ask(Wish::Trigger(function));
+        request(Request::Trigger(function));
     }
     if let Some(function) = stopper {
-        ask(Wish::Stopper(function));
+        request(Request::Stopper(function));
     }
 }
 
 #[inline(never)]
-fn ask(wish: Wish) {
-    recorder().ask(&HOT, config(), wish);
+fn request(request: Request) {
+    recorder().request(&HOT, config(), request);
 }
 
 /// Discards the recorded events and the profile table.
@@ -321,14 +325,14 @@ pub fn landed(ring: &'static Ring) {
 /// # Safety
 /// `ring` is static.
 #[cfg(all(kymo_assembly, target_arch = "arm"))]
-unsafe extern "C" fn put_landed(ring: *const Ring, id: u32, data: usize) {
+unsafe extern "C" fn put_from_sentinel(ring: *const Ring, id: u32, data: usize) {
     // SAFETY: by this function's contract; only the address of the counter is taken.
     let (ring, counter) = unsafe { (&*ring, &raw const kymo_counter) };
     recorder().landed(&HOT, config(), ring, Item { id, data }, Some(counter));
 }
 
 #[cfg(all(kymo_assembly, target_arch = "arm"))]
-kymo_arch_cortex_m::items!(Ring, put_landed);
+kymo_arch_cortex_m::items!(Ring, put_from_sentinel);
 
 /// Returns the items after `cursor`.
 pub fn drain(cursor: &mut Cursor, out: &mut [Timed]) -> Drained {

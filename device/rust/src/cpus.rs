@@ -122,8 +122,8 @@ pub fn enable(enabled: bool) {
 }
 
 /// Turns recording on or off.
-pub fn turn(on: bool) {
-    RECORDER.turn(GATE, on);
+pub fn set_recording(on: bool) {
+    RECORDER.set_recording(GATE, on);
 }
 
 /// Sets trigger and stopper; `None` leaves one unchanged.

@@ -222,12 +222,12 @@ pub fn disable() {
 
 /// Turns recording on, without the trigger.
 pub fn on() {
-    system::turn(true);
+    system::set_recording(true);
 }
 
 /// Turns recording off.
 pub fn off() {
-    system::turn(false);
+    system::set_recording(false);
 }
 
 /// Sets the function (its address) whose entry turns recording on; 0 for none.

@@ -271,8 +271,8 @@ pub fn enable(enabled: bool) {
 }
 
 /// Turns recording on or off.
-pub fn turn(on: bool) {
-    process().turn(GATE, on, Cause::Command);
+pub fn set_recording(on: bool) {
+    process().set_recording(GATE, on, Cause::Command);
 }
 
 /// Sets trigger and stopper; `None` leaves one unchanged.

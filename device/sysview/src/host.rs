@@ -17,7 +17,7 @@ impl<P: Port> Recorder<P> {
         self.port().locked(|| {
             let state = &self.state;
             for word in [
-                &state.asked,
+                &state.requested,
                 &state.greeted,
                 &state.message,
                 &state.parameter,
@@ -54,7 +54,7 @@ impl<P: Port> Recorder<P> {
             (0 | 1, _) => (0, true),
             (2, _) => (3, false),
             _ => {
-                self.ask(HELLO);
+                self.request(HELLO);
                 (0, false)
             }
         };
@@ -68,7 +68,7 @@ impl<P: Port> Recorder<P> {
         if greeted < TCP_HELLO.len() as u32 {
             state.greeted.set(greeted + 1);
             if greeted + 1 == TCP_HELLO.len() as u32 {
-                self.ask(HELLO);
+                self.request(HELLO);
             }
             return false;
         }
@@ -93,37 +93,37 @@ impl<P: Port> Recorder<P> {
         self.state.parameter.set((byte >= 128).into());
         // Of start and stop the last one counts.
         let [start, stop] = [Command::Start, Command::Stop].map(bit);
-        let asked = self.state.asked.get();
+        let requested = self.state.requested.get();
         if let 1..=7 = byte
             && (start | stop) & 1 << byte != 0
         {
-            self.state.asked.set(asked & !(start | stop));
+            self.state.requested.set(requested & !(start | stop));
         }
         match byte {
-            1..=7 => self.ask(1 << byte),
-            128 => self.ask(bit(Command::ModuleDescriptions)),
+            1..=7 => self.request(1 << byte),
+            128 => self.request(bit(Command::ModuleDescriptions)),
             _ => {}
         }
     }
 
-    fn ask(&self, bits: u32) {
-        self.state.asked.set(self.state.asked.get() | bits);
+    fn request(&self, bits: u32) {
+        self.state.requested.set(self.state.requested.get() | bits);
     }
 
     /// Returns whether [`Recorder::poll`] has work to do.
-    pub fn is_asked(&self) -> bool {
-        self.state.asked.get() != 0
+    pub fn is_requested(&self) -> bool {
+        self.state.requested.get() != 0
     }
 
     /// Executes the host's requests. Call it from one context that may block.
     pub fn poll(&self) {
-        let asked = self.port().locked(|| {
-            let asked = self.state.asked.get();
-            self.state.asked.set(0);
-            asked
+        let requested = self.port().locked(|| {
+            let requested = self.state.requested.get();
+            self.state.requested.set(0);
+            requested
         });
-        let is = |command| asked & bit(command) != 0;
-        if asked & HELLO != 0 {
+        let is = |command| requested & bit(command) != 0;
+        if requested & HELLO != 0 {
             let hello: &[u8] = match self.port().system().greeting {
                 Greeting::Serial => &SERIAL_HELLO,
                 _ => &TCP_HELLO,
@@ -131,7 +131,7 @@ impl<P: Port> Recorder<P> {
             // Earlier packets belong to another recording, and would be in the middle of the new one's start.
             self.state.on.set(0);
             if !self.port().locked(|| self.write(hello)) {
-                self.port().locked(|| self.ask(asked));
+                self.port().locked(|| self.request(requested));
                 return;
             }
         }
@@ -141,7 +141,7 @@ impl<P: Port> Recorder<P> {
         // The start includes everything else that can be requested.
         if is(Command::Start) {
             if !self.start() {
-                self.port().locked(|| self.ask(bit(Command::Start)));
+                self.port().locked(|| self.request(bit(Command::Start)));
             }
             return;
         }

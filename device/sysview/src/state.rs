@@ -38,7 +38,7 @@ pub(crate) struct State {
     pub(crate) refused: Word,
     pub(crate) reported: Word,
     /// Pending requests of the host ([`crate::host`]).
-    pub(crate) asked: Word,
+    pub(crate) requested: Word,
     /// Number of bytes of a greeting received so far.
     pub(crate) greeted: Word,
     /// Number of bytes of a message still to come (TCP).
@@ -56,7 +56,7 @@ impl State {
             dropped: Word::new(),
             refused: Word::new(),
             reported: Word::new(),
-            asked: Word::new(),
+            requested: Word::new(),
             greeted: Word::new(),
             message: Word::new(),
             parameter: Word::new(),

@@ -229,11 +229,11 @@ struct Reader {
 impl Reader {
     fn clock(&mut self, bits: &mut Bits<'_>, width: usize) {
         let low = bits.take(width);
-        let turn = 1u128 << width;
+        let wrap = 1u128 << width;
         let time = u128::from(self.time);
-        let mut now = time / turn * turn + u128::from(low);
+        let mut now = time / wrap * wrap + u128::from(low);
         if now < time {
-            now += turn;
+            now += wrap;
         }
         self.time = now as u64;
     }

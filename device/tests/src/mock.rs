@@ -62,7 +62,7 @@ pub struct Mock<L> {
     /// The full time; the counter has its low part.
     pub time: Cell<u64>,
     /// Period of the counter in ticks; 0: there is no counter.
-    pub turn: Cell<u64>,
+    pub wrap: Cell<u64>,
     /// Ticks that pass at each reading.
     pub step: Cell<u64>,
     /// Nesting depth of interrupt masking.
@@ -77,7 +77,7 @@ impl<L> Default for Mock<L> {
     fn default() -> Self {
         Self {
             time: Cell::new(1000),
-            turn: Cell::new(1 << 32),
+            wrap: Cell::new(1 << 32),
             step: Cell::new(1),
             masked: Cell::new(0),
             preempt: RefCell::new(None),
@@ -112,7 +112,7 @@ impl<L> Mock<L> {
     fn count(&self) -> u32 {
         self.struck("counter");
         self.time.set(self.time.get() + self.step.get());
-        (self.time.get() % self.turn.get()) as u32
+        (self.time.get() % self.wrap.get()) as u32
     }
 }
 
@@ -140,8 +140,8 @@ impl<L: Layouts> SinglePort for Mock<L> {
     }
 
     fn find_counter(&self) -> Option<u32> {
-        let turn = Some(self.turn.get()).filter(|turn| *turn != 0)?;
-        Some(turn as u32)
+        let wrap = Some(self.wrap.get()).filter(|wrap| *wrap != 0)?;
+        Some(wrap as u32)
     }
 
     fn counter_address(&self) -> Option<*const u32> {

@@ -142,7 +142,7 @@ fn a_cortex_m3_from_reset_to_reboot() {
     });
     // It counts its own ticks, which come late where this machine is slow.
     let gone = (7, false, "no dump is going on".to_owned());
-    let let_go = (1..20).any(|times| {
+    let released = (1..20).any(|times| {
         std::thread::sleep(Duration::from_millis(
             times * u64::from(DUMP_TIMEOUT_MS) + 1000,
         ));
@@ -151,7 +151,7 @@ fn a_cortex_m3_from_reset_to_reboot() {
         });
         late.replies == [gone.clone()]
     });
-    assert!(let_go, "the dump has ended");
+    assert!(released, "the dump has ended");
 
     // Another trigger, and no stopper, over a reboot.
     // Whatever cut in: no function was entered more often than `leaf`.

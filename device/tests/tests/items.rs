@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use kymo_device_tests::{ItemPacket, Layouts, Mock, Random, layout};
 use kymo_recorder::Target;
-use kymo_recorder::items::{Cursor, Item, Moment, Ring, SYNC, Timed};
+use kymo_recorder::items::{Cursor, Item, PacketContext, Ring, SYNC, Timed};
 use kymo_wire::event::{ByteOrder, WordSize};
 use kymo_wire::link::Mode;
 
@@ -55,8 +55,8 @@ fn all(packets: &[ItemPacket], figures: kymo_recorder::items::Figures) -> Vec<Ti
         .collect()
 }
 
-fn moment() -> Moment {
-    Moment {
+fn moment() -> PacketContext {
+    PacketContext {
         isr_depth: 2,
         thread: 0x77,
         flags: 0,

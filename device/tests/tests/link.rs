@@ -360,14 +360,14 @@ fn everything_arrives_whole_over_a_bad_cable() {
         rounds += 1;
         assert!(rounds < 100);
         frames = frames.or(host.ends.first().map(|end| end.0));
-        let ask = match frames {
+        let request = match frames {
             None => "resend 0 0".to_owned(),
             Some(frames) => match host.missing(frames).first() {
                 None => break host.dump(),
                 Some(first) => format!("resend {first} {first}"),
             },
         };
-        worst(&mut host, device.talk(&Host::command(2, &ask)));
+        worst(&mut host, device.talk(&Host::command(2, &request)));
     };
     assert!(host.damaged > 0 && rounds > 2, "the cable was bad");
     device.frame("done");

@@ -40,8 +40,8 @@ impl<L: Layouts + 'static> Machine<L> {
         self.recorder.call(self.hot, self.config, edge, function);
     }
 
-    fn turn(&self, on: bool) {
-        self.recorder.turn(self.hot, self.config, on);
+    fn set_recording(&self, on: bool) {
+        self.recorder.set_recording(self.hot, self.config, on);
     }
 
     fn tick(&self) {
@@ -183,10 +183,10 @@ fn it_is_turned_on_and_off() {
     let machine = Machine::<Small>::new(64, 0);
     machine.work(10);
     assert_eq!(machine.read(), [], "off from the start");
-    machine.turn(true);
+    machine.set_recording(true);
     let on = machine.time();
     let mut expected = machine.work(30);
-    machine.turn(false);
+    machine.set_recording(false);
     let off = (
         machine.time(),
         Kind::Recording {
@@ -194,9 +194,9 @@ fn it_is_turned_on_and_off() {
             cause: 2,
         },
     );
-    machine.turn(false);
+    machine.set_recording(false);
     machine.work(10);
-    machine.turn(true);
+    machine.set_recording(true);
     let again = machine.time();
     let more = machine.work(30);
     let packets = machine.read();
@@ -212,7 +212,7 @@ fn it_is_turned_on_and_off() {
 fn off_every_packet_is_complete() {
     let machine = Machine::<Small>::new(64, START_ON);
     machine.work(100);
-    machine.turn(false);
+    machine.set_recording(false);
     // Without the cursor.
     machine
         .hot
@@ -228,18 +228,18 @@ fn ticks_keep_the_time_while_nothing_happens() {
         let machine = Machine::<Small>::new(64, START_ON);
         let mut expected = machine.work(10);
         if off {
-            machine.turn(false);
+            machine.set_recording(false);
         }
         for _ in 0..100 {
             machine.wait(1 << 30);
             machine.tick();
         }
         if off {
-            machine.turn(true);
+            machine.set_recording(true);
         }
         expected.extend(machine.work(10));
         // The open packet is longer than the cursor's 32 bits of time tell.
-        machine.turn(false);
+        machine.set_recording(false);
         let packets = machine.read();
         let calls = |(_, kind): &(u64, Kind)| !matches!(kind, Kind::Recording { .. });
         let found: Vec<_> = records(&packets).into_iter().filter(calls).collect();
@@ -275,12 +275,12 @@ fn what_it_cannot_use_it_does_not_touch() {
     for config in bad {
         let machine = Machine::<Small>::with(config);
         machine.work(100);
-        machine.turn(true);
+        machine.set_recording(true);
         machine.tick();
         assert_eq!(machine.read(), []);
     }
     let machine = Machine::<Small>::with(good());
-    machine.recorder.port().turn.set(1 << 24);
+    machine.recorder.port().wrap.set(1 << 24);
     machine.work(100);
     assert_eq!(machine.read(), [], "a counter of 24 bits");
 }

@@ -270,7 +270,7 @@ impl Linked {
     }
 
     /// Returns the answer to a command line.
-    fn ask(&mut self, command: &str) -> String {
+    fn request(&mut self, command: &str) -> String {
         self.host.text.clear();
         self.send(format!("{command}\r").as_bytes());
         self.hear(|host| host.text.ends_with('\n'));
@@ -292,12 +292,12 @@ fn a_program_whose_host_is_gone_records_again() {
         return;
     };
     let mut linked = Linked::start(compiler);
-    linked.ask("dump_trace");
+    linked.request("dump_trace");
     linked.hear(|host| !host.ends.is_empty());
     // Nobody says `done`, and the program does not poll while it sleeps and works.
     linked.send(b"~\r");
     linked.hear(|host| host.text.ends_with("unknown command\r\n"));
-    let status = linked.ask("status");
+    let status = linked.request("status");
     assert!(status.contains(" discarded=0 "), "{status}");
     linked.host.text.clear();
     linked.send(b"identify\r");
@@ -321,14 +321,14 @@ fn a_program_whose_host_is_gone_records_again() {
 fn a_clear_leaves_no_losses_behind() {
     for compiler in compilers() {
         let mut linked = Linked::start(compiler);
-        linked.ask("on");
+        linked.request("on");
         linked.send(b"@\r");
         linked.hear(|host| host.text.ends_with('\n'));
         for _ in 0..100 {
             // Long enough for the thread to be at it again when the next one comes.
             std::thread::sleep(Duration::from_millis(3));
-            linked.ask("clear");
-            let status = linked.ask("status");
+            linked.request("clear");
+            let status = linked.request("status");
             assert!(status.contains(" discarded=0 "), "{compiler}: {status}");
             assert!(status.contains(" on=1 "), "{compiler}: {status}");
         }
@@ -342,17 +342,17 @@ fn what_a_stream_cannot_have_is_counted_at_its_end() {
         return;
     };
     let mut linked = Linked::start(compiler);
-    linked.ask("on");
+    linked.request("on");
     for threads in 1..=2 {
         linked.host.pieces.clear();
-        linked.ask("stream on 0");
+        linked.request("stream on 0");
         // What a thread that ended was filling comes with the rest.
         linked.send(b"^%\r");
         linked.hear(|host| host.text.ends_with('\n'));
         let end = loop {
             let arrived = (0..).find(|piece| !linked.host.pieces.contains_key(piece));
             linked.send(format!("ack {}\r", arrived.unwrap()).as_bytes());
-            let answer = linked.ask("stream off");
+            let answer = linked.request("stream off");
             if !answer.contains("sending=1 ") {
                 break answer;
             }

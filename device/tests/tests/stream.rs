@@ -104,7 +104,7 @@ impl Receiver {
     }
 
     /// Sends a command, and returns the answer.
-    fn ask(&mut self, device: Device, command: &str) -> (bool, String) {
+    fn request(&mut self, device: Device, command: &str) -> (bool, String) {
         self.host.replies.clear();
         self.hear(device.talk(&Host::command(9, command)));
         let (_, ok, text) = self.host.replies.pop().expect("an answer");
@@ -113,7 +113,7 @@ impl Receiver {
 
     fn start(device: Device, flush: u32) -> Self {
         let mut receiver = Self::default();
-        let (ok, text) = receiver.ask(device, &format!("stream on {flush}"));
+        let (ok, text) = receiver.request(device, &format!("stream on {flush}"));
         assert!(ok, "{text}");
         assert_eq!(text, format!("window={WINDOW}"));
         receiver
@@ -127,7 +127,7 @@ impl Receiver {
     /// Receives until the target reports the end.
     fn finish(&mut self, device: Device) {
         for _ in 0..10_000 {
-            let (ok, text) = self.ask(device, "stream off");
+            let (ok, text) = self.request(device, "stream off");
             assert!(ok, "{text}");
             if text == format!("sending=0 pieces={}", self.next) {
                 return;
@@ -318,19 +318,19 @@ fn a_host_that_is_gone_is_forgotten_and_the_next_one_gets_what_was_kept() {
     device.tick();
     assert!(!device.pending());
     assert_eq!(
-        first.ask(device, "ack 1"),
+        first.request(device, "ack 1"),
         (false, "no stream is going on".into())
     );
     // That is not the end of all that the host wanted.
     assert_eq!(
-        first.ask(device, "stream off"),
+        first.request(device, "stream off"),
         (false, "no stream is going on".into())
     );
     // It goes on recording as long as there is room, and counts what comes then.
     let total = work(20_000);
     let mut second = Receiver::start(device, 0);
     second.finish(device);
-    let (_, again) = second.ask(device, "stream off");
+    let (_, again) = second.request(device, "stream off");
     assert_eq!(again, format!("sending=0 pieces={}", second.next));
     let (calls, discarded) = account(&second.packets());
     assert!(discarded > 0);
@@ -347,12 +347,17 @@ fn other_commands_work_meanwhile_but_those_that_would_take_the_packets_away() {
     device.call(0x1100);
     let mut receiver = Receiver::start(device, 0);
     for command in ["status", "ping", "trigger 0x1200", "listsets", "on", "time"] {
-        assert!(receiver.ask(device, command).0, "{command}");
+        assert!(receiver.request(device, command).0, "{command}");
     }
-    assert!(receiver.ask(device, "status").1.contains(" mode=stream "));
+    assert!(
+        receiver
+            .request(device, "status")
+            .1
+            .contains(" mode=stream ")
+    );
     for command in ["clear", "mode fixed", "dump_trace", "dump_profile"] {
         let refused = "a stream is going on (stream off ends it)".to_owned();
-        assert_eq!(receiver.ask(device, command), (false, refused));
+        assert_eq!(receiver.request(device, command), (false, refused));
     }
     device.call(0x1100);
     device.single.clear(device.hot, device.config);
@@ -365,12 +370,12 @@ fn other_commands_work_meanwhile_but_those_that_would_take_the_packets_away() {
     // The mode is that of before, and everything works again.
     assert!(
         receiver
-            .ask(device, "status")
+            .request(device, "status")
             .1
             .contains(" mode=overwrite ")
     );
-    assert!(receiver.ask(device, "dump_trace").0);
-    assert!(receiver.ask(device, "done").0);
+    assert!(receiver.request(device, "dump_trace").0);
+    assert!(receiver.request(device, "done").0);
 }
 
 #[test]
@@ -389,7 +394,12 @@ fn a_build_may_wait_for_a_stream_from_its_start() {
     let mut receiver = Receiver::start(device, 0);
     receiver.finish(device);
     assert_eq!(account(&receiver.packets()), (1000, 0));
-    assert!(receiver.ask(device, "status").1.contains(" mode=stream "));
+    assert!(
+        receiver
+            .request(device, "status")
+            .1
+            .contains(" mode=stream ")
+    );
     // Somebody who asks in text does not know of a stream: nothing more is sent to him.
     let _other = Receiver::start(device, 0);
     device.talk(b"identify\r");
@@ -410,7 +420,7 @@ fn the_end_waits_for_what_is_being_filled_and_says_what_it_did_not_wait_for() {
         device.call(0x1100);
         let off = |receiver: &mut Receiver| {
             receiver.acknowledge(device);
-            let (ok, text) = receiver.ask(device, "stream off");
+            let (ok, text) = receiver.request(device, "stream off");
             assert!(ok, "{text}");
             text
         };
@@ -431,14 +441,14 @@ fn the_end_waits_for_what_is_being_filled_and_says_what_it_did_not_wait_for() {
         assert_eq!(off(&mut receiver), end);
         assert_eq!(off(&mut receiver), end, "whoever asks again");
         // It is there for the next stream, if the program finishes it.
-        let status = receiver.ask(device, "status").1;
+        let status = receiver.request(device, "status").1;
         assert!(status.contains(" mode=stream "), "{status}");
         // SAFETY: as above.
         unsafe { device.single.commit(device.hot, record, 7) };
         let mut next = Receiver::start(device, 0);
         next.finish(device);
         assert_eq!(account(&next.packets()).0, 4);
-        let status = next.ask(device, "status").1;
+        let status = next.request(device, "status").1;
         assert!(status.contains(" mode=overwrite "), "{status}");
     }
 }
@@ -469,27 +479,27 @@ fn the_time_of_day_is_that_of_the_moment_at_which_it_is_recorded() {
     let device = Device::new(config(16, 1024));
     device.call(0x1100);
     let mut receiver = Receiver::start(device, 0);
-    let (ok, text) = receiver.ask(device, "time");
+    let (ok, text) = receiver.request(device, "time");
     assert!(ok);
     let ticks: u64 = text.strip_prefix("ticks=").unwrap().parse().unwrap();
     device.passes(1500);
     let ns = 1_792_600_000_123_456_789;
     let tell = format!("wall_clock {ticks} {ns} 40000");
-    assert_eq!(receiver.ask(device, &tell), (true, "recorded=1".into()));
-    receiver.ask(device, "off");
-    assert_eq!(receiver.ask(device, &tell), (true, "recorded=0".into()));
+    assert_eq!(receiver.request(device, &tell), (true, "recorded=1".into()));
+    receiver.request(device, "off");
+    assert_eq!(receiver.request(device, &tell), (true, "recorded=0".into()));
     receiver.finish(device);
     let packets = receiver.packets();
     let records = packets.iter().flat_map(|packet| &packet.records);
-    let told: BTreeMap<u64, (u64, u32)> = records
+    let reported: BTreeMap<u64, (u64, u32)> = records
         .filter_map(|record| match record.kind {
             Kind::WallClock { ns, uncertainty } => Some((record.time, (ns, uncertainty))),
             _ => None,
         })
         .collect();
-    assert_eq!(told.len(), 1);
+    assert_eq!(reported.len(), 1);
     // At a million ticks a second.
-    let (&time, &told) = told.first_key_value().unwrap();
-    assert_eq!(told, (ns + (time - ticks) * 1000, 40_000));
+    let (&time, &reported) = reported.first_key_value().unwrap();
+    assert_eq!(reported, (ns + (time - ticks) * 1000, 40_000));
     assert!(time - ticks >= 1_500_000);
 }

@@ -111,18 +111,18 @@ struct Variant<'a> {
     features: &'a str,
     rounds: u32,
     /// Whether both interrupts are recorded. Otherwise totals may be slightly off.
-    told: bool,
+    reported: bool,
     /// Approximate frequency of each interrupt in Hz; `None`: continuous.
     hz: Option<u32>,
 }
 
 impl<'a> Variant<'a> {
-    const fn usual(features: &'a str, rounds: u32, told: bool) -> Self {
+    const fn usual(features: &'a str, rounds: u32, reported: bool) -> Self {
         Self {
             core: Core::M4,
             features,
             rounds,
-            told,
+            reported,
             hz: None,
         }
     }
@@ -152,7 +152,7 @@ fn compare(variant: Variant<'_>) -> Outcome {
         core,
         features,
         rounds,
-        told,
+        reported,
         hz,
     } = variant;
     let kind = if features.is_empty() {
@@ -162,14 +162,14 @@ fn compare(variant: Variant<'_>) -> Outcome {
     };
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join("stress_table")
-        .join(format!("{core:?}-{kind}-{rounds}-{told}-{hz:?}"));
+        .join(format!("{core:?}-{kind}-{rounds}-{reported}-{hz:?}"));
     let library = folder.with_file_name(format!("library-{core:?}-{kind}"));
     let library = library_for(core, &library, features);
     let mut options = vec![
         "-finstrument-functions".to_owned(),
         format!("-DROUNDS={rounds}"),
     ];
-    if told {
+    if reported {
         options.push("-DTOLD".to_owned());
     }
     if let Some(hz) = hz {
@@ -190,7 +190,7 @@ fn compare(variant: Variant<'_>) -> Outcome {
     assert!(packets.iter().all(|packet| packet.discarded == 0));
     let expected = account(&packets);
     let mut found = table(&read("table.bin"));
-    if !told {
+    if !reported {
         for (function, numbers) in &mut found {
             let total = expected.get(function).map_or(0, |numbers| numbers[1]);
             assert!(numbers[1].abs_diff(total) <= total / 50, "{function:#x}");
@@ -218,7 +218,7 @@ fn hold_against_instructions(core: Core, features: &str) {
         core,
         features,
         rounds: ROUNDS as u32,
-        told: true,
+        reported: true,
         hz: Some(4000),
     });
     let said = |name: &str| u64::from(run.said.number(name));
@@ -266,7 +266,7 @@ fn the_table_of_a_cortex_m0_is_that_of_the_trace_wherever_interrupts_strike() {
             core: Core::M0,
             features: "",
             rounds: 50,
-            told: true,
+            reported: true,
             hz: None,
         });
         assert!(calls.calls() > 1_000, "{}", calls.calls());

@@ -121,14 +121,14 @@ fn a_reader_beside_the_writer<L: Layouts + 'static>(places: u32, lazy: bool) -> 
         reader.join().expect("what is read is whole")
     });
     let mut next = 0;
-    let (mut time, mut records, mut told) = (0, 0, 0);
+    let (mut time, mut records, mut reported) = (0, 0, 0);
     for (n, packet) in taken.iter().enumerate() {
         assert_eq!(
             packet.sequence, n as u32,
             "no packet is lost, or read twice"
         );
-        assert!(packet.discarded >= told, "losses are counted on");
-        told = packet.discarded;
+        assert!(packet.discarded >= reported, "losses are counted on");
+        reported = packet.discarded;
         for record in &packet.records {
             assert!(record.time >= time, "the order is that of time");
             time = record.time;
@@ -141,12 +141,12 @@ fn a_reader_beside_the_writer<L: Layouts + 'static>(places: u32, lazy: bool) -> 
         records += packet.records.len() as u32;
     }
     assert_eq!(
-        records + told,
+        records + reported,
         3 * ROUNDS,
         "what is not there has been counted"
     );
-    assert_eq!(told, shared.stream.figures().discarded);
-    (records, told)
+    assert_eq!(reported, shared.stream.figures().discarded);
+    (records, reported)
 }
 
 #[test]
@@ -190,8 +190,8 @@ fn without_a_reader_the_oldest_are_kept_until_one_comes() {
     // Losses behind the last packet are reported by an empty one.
     shared.stream.add_discarded(5);
     shared.stream.seal();
-    let told = shared.take().expect("a packet for them");
-    assert_eq!((told.discarded, told.records.len()), (15, 0));
+    let reported = shared.take().expect("a packet for them");
+    assert_eq!((reported.discarded, reported.records.len()), (15, 0));
     shared.stream.seal();
     assert!(shared.take().is_none(), "once");
 }

@@ -49,7 +49,7 @@ fn open() -> &'static Gate {
     let gate = &hot().gate;
     assert!(gate.claim());
     gate.set_up(false, false);
-    gate.turn(true, false);
+    gate.set_recording(true, false);
     gate
 }
 
@@ -358,13 +358,13 @@ fn ended_at(n: usize) -> Option<(usize, u32)> {
     for length in [8, 4] {
         assert!(!thread_buffer.reserve(port, gate, length).is_null());
     }
-    assert!(thread_buffer.needs_seal() && thread_buffer.withheld() == 0);
+    assert!(thread_buffer.needs_seal() && thread_buffer.blocked() == 0);
     let mut left = n;
     thread.preempt(move |_| {
         if left == 0 {
-            for told in [2, 1] {
+            for reported in [2, 1] {
                 thread.call(Edge::Enter, 0x2000);
-                assert_eq!(thread_buffer.withheld(), told, "each is told of once");
+                assert_eq!(thread_buffer.blocked(), reported, "each is told of once");
             }
             std::panic::resume_unwind(Box::new("the thread ends"));
         }

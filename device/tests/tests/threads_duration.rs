@@ -32,7 +32,7 @@ impl Thread {
         let gate = &hot().gate;
         assert!(gate.claim());
         gate.set_up(false, false);
-        gate.turn(true, false);
+        gate.set_recording(true, false);
         let thread_buffer: &'static ThreadBuffer<Mock<Large>> = leak(ThreadBuffer::new());
         let buffer = vec![0u64; 1 << 11].leak();
         let functions = Functions {
@@ -323,8 +323,8 @@ fn calls_of_a_thread_that_ended_or_that_recording_left_are_lost_where_they_were_
     let (off, on) = (false, true);
     let cause = Cause::Command;
     thread.hook(Event::Recording { on: off, cause });
-    thread.gate.turn(off, false);
-    thread.gate.turn(on, false);
+    thread.gate.set_recording(off, false);
+    thread.gate.set_recording(on, false);
     thread.hook(Event::Recording { on, cause });
     // Whether it is the same call nobody knows.
     thread.exit(0x1100);

@@ -89,25 +89,25 @@ impl CpusPort for Aarch64 {
     }
 
     #[inline(always)]
-    fn place(&self) -> *const () {
-        let place;
+    fn cpu_pointer(&self) -> *const () {
+        let cpu_pointer;
         // SAFETY: reading the register changes nothing.
         unsafe {
             asm!(
                 concat!("mrs {}, ", register!()),
-                out(reg) place,
+                out(reg) cpu_pointer,
                 options(nomem, nostack, preserves_flags),
             )
         };
-        place
+        cpu_pointer
     }
 
-    fn set_place(&self, place: *const ()) {
+    fn set_cpu_pointer(&self, cpu_pointer: *const ()) {
         // SAFETY: the register is reserved for software; the processor does not use it.
         unsafe {
             asm!(
                 concat!("msr ", register!(), ", {}"),
-                in(reg) place,
+                in(reg) cpu_pointer,
                 options(nostack, preserves_flags),
             );
         }

@@ -74,9 +74,9 @@ impl Target for CortexM {
     const SINGLE: bool = true;
 
     #[inline(always)]
-    fn hold() -> usize {
+    fn mask_interrupts() -> usize {
         let was;
-        // SAFETY: masking interrupts breaks nothing; `let_go` restores the previous state. No `nomem`, so that the
+        // SAFETY: masking interrupts breaks nothing; `unmask_interrupts` restores the previous state. No `nomem`, so that the
         // compiler moves no access out of the masked part.
         unsafe {
             asm!(
@@ -101,8 +101,8 @@ impl Target for CortexM {
     }
 
     #[inline(always)]
-    fn let_go(was: usize) {
-        // SAFETY: it restores what `hold` found.
+    fn unmask_interrupts(was: usize) {
+        // SAFETY: it restores what `mask_interrupts` found.
         unsafe { asm!("msr PRIMASK, {}", in(reg) was, options(nostack, preserves_flags)) };
     }
 }

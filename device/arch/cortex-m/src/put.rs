@@ -11,7 +11,7 @@ use crate::CortexM;
 const _: () = assert!(ID_BITS == 10 && TIME_BITS == 22 && size_of::<Item>() == 8);
 
 // The low bits of the address of the next item tell how much room there is.
-const _: () = assert!(Ring::<CortexM>::PACKET == 1024 && Ring::<CortexM>::LANDING == 127 << 3);
+const _: () = assert!(Ring::<CortexM>::PACKET == 1024 && Ring::<CortexM>::SENTINEL == 127 << 3);
 
 /// Masks interrupts briefly, and stores items in a ring. Returns 1; or 0 if there is no room, if the last item is too
 /// long ago, or if the upper half of the time has changed.

@@ -40,9 +40,9 @@ impl Target for Riscv {
     const SINGLE: bool = true;
 
     #[inline(always)]
-    fn hold() -> usize {
+    fn mask_interrupts() -> usize {
         let was: usize;
-        // SAFETY: masking interrupts breaks nothing; `let_go` restores the previous state. No `nomem`, so that the
+        // SAFETY: masking interrupts breaks nothing; `unmask_interrupts` restores the previous state. No `nomem`, so that the
         // compiler moves no access out of the masked part.
         unsafe {
             asm!(
@@ -56,8 +56,8 @@ impl Target for Riscv {
     }
 
     #[inline(always)]
-    fn let_go(was: usize) {
-        // SAFETY: it restores what `hold` found: only the one bit, and only if it was set.
+    fn unmask_interrupts(was: usize) {
+        // SAFETY: it restores what `mask_interrupts` found: only the one bit, and only if it was set.
         unsafe {
             asm!("csrs mstatus, {}", in(reg) was & MIE, options(nostack, preserves_flags));
         }

@@ -24,14 +24,14 @@ impl Process {
                 return;
             };
             // Suppresses wall-clock events during the measurement.
-            let told = &self.port.wall_clock_told;
-            told.store(period(self.port.now()), Ordering::Relaxed);
+            let reported = &self.port.wall_clock_reported;
+            reported.store(period(self.port.now()), Ordering::Relaxed);
             thread_buffer.measure(&self.port, gate, &HOOKS, |text| {
                 self.with_metadata(|metadata| {
                     metadata.add(MetadataType::Measured, self.port.now(), 0, text);
                 });
             });
-            told.store(0, Ordering::Relaxed);
+            reported.store(0, Ordering::Relaxed);
         });
     }
 }

@@ -21,7 +21,7 @@ pub struct Linux {
     pub(crate) clock: Clock,
     pub(crate) fenced: AtomicBool,
     /// Period of the clock in which the wall-clock time was recorded last.
-    pub(crate) wall_clock_told: AtomicU32,
+    pub(crate) wall_clock_reported: AtomicU32,
 }
 
 /// Length of a period in ticks, as a power of two. The wall-clock time is recorded once per period: with a clock of 1
@@ -39,7 +39,7 @@ impl Linux {
         Self {
             clock: Clock::new(),
             fenced: AtomicBool::new(false),
-            wall_clock_told: AtomicU32::new(0),
+            wall_clock_reported: AtomicU32::new(0),
         }
     }
 
@@ -104,12 +104,12 @@ impl ThreadPort for Linux {
 
     fn wall_clock_due(&self, now: u64) -> bool {
         let period = period(now);
-        let told = self.wall_clock_told.load(Ordering::Relaxed);
+        let reported = self.wall_clock_reported.load(Ordering::Relaxed);
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
-        period != told
+        period != reported
             && self
-                .wall_clock_told
-                .compare_exchange(told, period, success, failure)
+                .wall_clock_reported
+                .compare_exchange(reported, period, success, failure)
                 .is_ok()
     }
 

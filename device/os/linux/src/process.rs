@@ -66,7 +66,7 @@ pub struct Process {
     /// Buffers of exited threads.
     pub(crate) ended: Ended,
     /// Lost events of threads without a thread buffer: no memory, or the buffer was being created.
-    pub(crate) homeless: AtomicU32,
+    pub(crate) unbuffered: AtomicU32,
     /// Whether a thread failed to leave its hook for a reader.
     pub(crate) stuck: AtomicBool,
     /// A [`Mode`] as a number.
@@ -133,7 +133,7 @@ impl Process {
             recording: Recording::new(),
             reading: Claim::new(),
             ended: Ended::new(),
-            homeless: AtomicU32::new(0),
+            unbuffered: AtomicU32::new(0),
             stuck: AtomicBool::new(false),
             mode: AtomicU32::new(Mode::Overwrite as u32),
             item_packets: AtomicU32::new(0),
@@ -210,7 +210,7 @@ impl Process {
             .writer()
             .follow_stopper(edge, gate.site(caller))
         {
-            self.turn(gate, false, Cause::Function);
+            self.set_recording(gate, false, Cause::Function);
         }
     }
 
@@ -242,7 +242,7 @@ impl Process {
         let state = gate.state();
         if !state.alive() || state.failed() {
             if self.is_spare() {
-                self.homeless.fetch_add(1, Ordering::Relaxed);
+                self.unbuffered.fetch_add(1, Ordering::Relaxed);
             }
             return;
         }
@@ -267,7 +267,7 @@ impl Process {
                 && !state.spent()
                 && gate.site(event.caller()).triggers()
             {
-                self.turn(gate, true, Cause::Function);
+                self.set_recording(gate, true, Cause::Function);
                 self.hook(gate, event);
                 if let Some(thread_buffer) = self.existing_buffer() {
                     self.follow_stopper(
@@ -284,7 +284,7 @@ impl Process {
     }
 
     /// Turns recording on or off, and records that in the calling thread's stream.
-    pub fn turn(&self, gate: &Gate, on: bool, cause: Cause) {
+    pub fn set_recording(&self, gate: &Gate, on: bool, cause: Cause) {
         let mark = Event::Recording { on, cause };
         if gate.state().on() == on {
             return;
@@ -293,16 +293,16 @@ impl Process {
         if on {
             self.on_since.store(now);
             #[cfg(feature = "duration")]
-            self.duration.turned_on();
-            gate.turn(true, false);
+            self.duration.recording_on();
+            gate.set_recording(true, false);
             self.keep_gate(gate);
             self.hook(gate, mark);
         } else {
             self.hook(gate, mark);
             #[cfg(feature = "duration")]
-            self.duration.turned_off(now);
+            self.duration.recording_off(now);
             let over = cause == Cause::Function && self.once.load(Ordering::Relaxed);
-            if gate.turn(false, over) {
+            if gate.set_recording(false, over) {
                 let span = now.saturating_sub(self.on_since.load());
                 self.recorded
                     .store(self.recorded.load().saturating_add(span));
@@ -397,7 +397,7 @@ impl Process {
     /// Counts lost events or metadata that belong to no stream.
     #[cold]
     pub(crate) fn lose(&self, count: u32) {
-        self.homeless.fetch_add(count, Ordering::Relaxed);
+        self.unbuffered.fetch_add(count, Ordering::Relaxed);
         self.recording.lose(count);
     }
 

@@ -117,7 +117,7 @@ pub struct View<'a> {
 }
 
 impl View<'_> {
-    /// Freezes recording in all threads and seals their buffers, until [`let_go`](Self::let_go). Returns the state of
+    /// Freezes recording in all threads and seals their buffers, until [`resume`](Self::resume). Returns the state of
     /// the gate before.
     ///
     /// # Errors
@@ -156,7 +156,7 @@ impl View<'_> {
             !thread_buffer.has_ended()
         });
         let before = self.gate.freeze(true);
-        self.tell_threads();
+        self.record_threads();
         let own = thread::get().cast::<ThreadBuffer<Linux>>();
         let here = sys::process();
         process.reader.left_out.set(false);
@@ -176,14 +176,14 @@ impl View<'_> {
             } else {
                 process.stuck.store(true, Ordering::Relaxed);
                 process.reader.left_out.set(true);
-                let withheld = thread_buffer.withheld();
-                process.homeless.fetch_add(withheld, Ordering::Relaxed);
+                let blocked = thread_buffer.blocked();
+                process.unbuffered.fetch_add(blocked, Ordering::Relaxed);
             }
             thread_buffer.set_readable(readable);
         }
-        self.each_buffer(ThreadBuffer::lend_losses);
+        self.each_buffer(ThreadBuffer::publish_losses);
         process.with_metadata(|metadata| {
-            metadata.add_discarded(process.homeless.swap(0, Ordering::Relaxed));
+            metadata.add_discarded(process.unbuffered.swap(0, Ordering::Relaxed));
             metadata.seal(true);
         });
         process.reader.place.set(Place::START);
@@ -192,7 +192,7 @@ impl View<'_> {
     }
 
     /// Makes every thread see the current state of the gate, or makes this thread see that the other is inside.
-    fn tell_threads(&self) {
+    fn record_threads(&self) {
         if self.process.port.fenced() {
             fence(Ordering::SeqCst);
         } else {
@@ -220,7 +220,7 @@ impl View<'_> {
             return true;
         }
         self.gate.freeze(true);
-        self.tell_threads();
+        self.record_threads();
         let mut all = true;
         for thread_buffer in chosen.iter() {
             if outside(thread_buffer, SHORT_PATIENCE) {
@@ -254,7 +254,7 @@ impl View<'_> {
     }
 
     /// Unfreezes recording; returns whether a thread was omitted.
-    pub fn let_go(&self) -> bool {
+    pub fn resume(&self) -> bool {
         let process = self.process;
         let reader = &process.reader;
         reader.merged.take_away();
@@ -264,7 +264,7 @@ impl View<'_> {
             unsafe { sys::unmap(memory, bytes) };
         }
         process.with_metadata(|metadata| metadata.seal(false));
-        self.each_buffer(ThreadBuffer::take_losses_back);
+        self.each_buffer(ThreadBuffer::retract_losses);
         self.gate.freeze(false);
         let left_out = process.reader.left_out.get();
         process.reading.release();
@@ -388,9 +388,9 @@ impl Control for View<'_> {
     fn status(&self) -> Status {
         let process = self.process;
         let state = self.gate.state();
-        let homeless = process.homeless.load(Ordering::Relaxed);
+        let unbuffered = process.unbuffered.load(Ordering::Relaxed);
         let mut figures = Figures {
-            discarded: homeless.wrapping_add(process.metadata.discarded()),
+            discarded: unbuffered.wrapping_add(process.metadata.discarded()),
             ..Figures::default()
         };
         let (mut functions, mut slots) = (0, 0);
@@ -444,8 +444,8 @@ impl Control for View<'_> {
         self.gate.command(enabled);
     }
 
-    fn turn(&self, on: bool) {
-        self.process.turn(self.gate, on, Cause::Command);
+    fn set_recording(&self, on: bool) {
+        self.process.set_recording(self.gate, on, Cause::Command);
     }
 
     fn sets(&self) -> (usize, usize) {
@@ -458,8 +458,8 @@ impl Control for View<'_> {
     }
 
     #[cfg(feature = "duration")]
-    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
-        self.process.ask_duration(asked)
+    fn change_duration(&self, requested: kymo_wire::link::Duration) -> Result<(), Refusal> {
+        self.process.change_duration(requested)
     }
 
     #[cfg(feature = "duration")]
@@ -503,14 +503,14 @@ impl Control for View<'_> {
         self.hold().map_err(|_| Refusal::Busy)?;
         self.process.reader.hz.set(hz);
         if subject == Subject::Profile && self.merge().is_err() {
-            self.let_go();
+            self.resume();
             return Err(Refusal::NoMemory);
         }
         Ok(())
     }
 
     fn thaw(&self) {
-        self.let_go();
+        self.resume();
     }
 
     fn chunk<'a>(
@@ -569,10 +569,10 @@ impl Control for View<'_> {
         }
     }
 
-    fn withheld(&self, stream: u16) -> Option<u64> {
+    fn blocked(&self, stream: u16) -> Option<u64> {
         match self.stream(stream)? {
             // SAFETY: as above.
-            Numbered::Events(buffer) => unsafe { buffer.withheld() },
+            Numbered::Events(buffer) => unsafe { buffer.blocked() },
             Numbered::Items(_) => None,
         }
     }

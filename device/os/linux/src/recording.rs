@@ -129,7 +129,7 @@ impl Recording {
         });
         if let Some(Err((Some(error), names))) = opened {
             report(b"cannot record into ", names.path(), error);
-            sys::say(b"kymo: it records in memory instead, which is lost if it is killed\n");
+            sys::print(b"kymo: it records in memory instead, which is lost if it is killed\n");
         }
     }
 
@@ -208,7 +208,7 @@ impl Recording {
                     // SAFETY: the names stay for good, and this one does not change once the file is open.
                     let names = unsafe { &*self.names.load(Ordering::Acquire) };
                     report(b"cannot extend ", names.path(), error);
-                    sys::say(b"kymo: threads that begin now are recorded in memory only\n");
+                    sys::print(b"kymo: threads that begin now are recorded in memory only\n");
                 }
                 self.incomplete.store(true, Ordering::Relaxed);
                 sys::map(bytes)?
@@ -343,7 +343,7 @@ impl Recording {
                     (false, true) => b"kymo: threads that were recorded in memory only are lost\n",
                     (_, false) => b"kymo: the file was renamed or removed while the program ran\n",
                 };
-                sys::say(kept);
+                sys::print(kept);
             } else if !there {
                 say_path(
                     b"the file was renamed or removed while the program ran; saved to ",
@@ -390,7 +390,7 @@ fn say_path(what: &[u8], path: &[u8]) {
     let path = path.strip_suffix(&[0]).unwrap_or(path);
     message.put(path.get(..400).unwrap_or(path));
     message.put(b"\n");
-    sys::say(message.bytes());
+    sys::print(message.bytes());
 }
 
 /// Reports an error with a file on standard error.
@@ -401,5 +401,5 @@ pub(crate) fn report(what: &[u8], path: &[u8], error: Errno) {
     let path = path.strip_suffix(&[0]).unwrap_or(path);
     message.put(path.get(..400).unwrap_or(path));
     let _ = writeln!(message, ": {} (error {})", error.words(), error.0);
-    sys::say(message.bytes());
+    sys::print(message.bytes());
 }

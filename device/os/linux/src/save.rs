@@ -53,7 +53,7 @@ impl Process {
             output.put(packet);
             n += 1;
         }
-        let stuck = view.let_go();
+        let stuck = view.resume();
         output.result?;
         output.file.close()?;
         if stuck { Err(sys::EBUSY) } else { Ok(()) }
@@ -86,7 +86,7 @@ impl Process {
     /// Reports on standard error if a library has called this copy of the recorder, although the program has another
     /// one.
     fn say_if_passed_over(&self) {
-        let lost = self.homeless.load(Ordering::Relaxed);
+        let lost = self.unbuffered.load(Ordering::Relaxed);
         if lost > 0 && settings::output().is_some() {
             let mut message = Text::<300>::new();
             let _ = write!(
@@ -94,7 +94,7 @@ impl Process {
                 "kymo: {lost} events of a library were not recorded: it calls a copy of Kymo of its own, and the program has \
                  another one\nkymo: link the program with kymo.specs, or -Wl,--export-dynamic-symbol=kymo_*\n"
             );
-            sys::say(message.bytes());
+            sys::print(message.bytes());
         }
     }
 
@@ -109,7 +109,7 @@ impl Process {
                 message,
                 "kymo: nothing was recorded: kymo_config is wrong: {fault}"
             );
-            return sys::say(message.bytes());
+            return sys::print(message.bytes());
         } else if self.is_passed_over() {
             // Markers and other events are recorded all the same.
             (
@@ -118,7 +118,7 @@ impl Process {
             )
         } else if self.recorded_bytes() > self.bytes_at_start.load(Ordering::Relaxed) {
             return;
-        } else if !gate.state().turned() {
+        } else if !gate.state().was_ever_on() {
             (
                 b"recording was never turned on",
                 b"the trigger's function was not called, nor kymo_on()",
@@ -146,7 +146,7 @@ impl Process {
         message.put(b"\nkymo: ");
         message.put(help);
         message.put(b"\n");
-        sys::say(message.bytes());
+        sys::print(message.bytes());
     }
 }
 

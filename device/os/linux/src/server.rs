@@ -128,7 +128,7 @@ fn complain(name: &[u8], why: &str) {
     message.put(b"kymo: no host can connect to ");
     message.put(name);
     let _ = writeln!(message, ": {why}");
-    sys::say(message.bytes());
+    sys::print(message.bytes());
 }
 
 /// Body of the thread.
@@ -287,7 +287,7 @@ impl Process {
         gate.disable();
         if self.is_in_duration() && view.hold().is_ok() {
             // This records the calls that are open.
-            view.let_go();
+            view.resume();
         }
         let mut flushed = 0;
         let mut silent = 0;

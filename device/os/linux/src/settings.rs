@@ -157,7 +157,7 @@ fn complain(name: &[u8], expected: &[u8]) {
     message.put(b" is not used: expected ");
     message.put(expected);
     message.put(b"\n");
-    sys::say(message.bytes());
+    sys::print(message.bytes());
 }
 
 #[cfg(test)]

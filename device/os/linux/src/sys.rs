@@ -283,7 +283,7 @@ pub fn read_front<'a>(path: &[u8], to: &'a mut [u8]) -> Result<&'a [u8], Errno> 
 }
 
 /// Writes to standard error; a failure cannot be reported.
-pub fn say(text: &[u8]) {
+pub fn print(text: &[u8]) {
     // SAFETY: the pointer and length are those of a slice.
     unnoticed(|| unsafe { c::write(2, text.as_ptr().cast(), text.len()) });
 }

@@ -34,7 +34,7 @@ impl<T: Target> Buffer<T> {
     }
 
     /// Whether the packets report all losses. For a reader that excludes the writer.
-    pub(crate) fn has_told(&self) -> bool {
-        self.discarded() == self.told()
+    pub(crate) fn has_reported(&self) -> bool {
+        self.discarded() == self.reported()
     }
 }

@@ -38,26 +38,26 @@ pub(crate) trait Bench {
     fn gate(&self) -> &Gate;
     /// Reads the clock, and does nothing else: in the same way before and after a hook.
     fn clock(&self) -> u64;
-    /// Prevents interrupts in this context; returns the state for [`let_go`](Self::let_go).
+    /// Prevents interrupts in this context; returns the state for [`unmask_interrupts`](Self::unmask_interrupts).
     #[inline(always)]
-    fn hold(&self) -> usize {
+    fn mask_interrupts(&self) -> usize {
         0
     }
-    /// Reverts [`hold`](Self::hold).
+    /// Reverts [`mask_interrupts`](Self::mask_interrupts).
     #[inline(always)]
-    fn let_go(&self, was: usize) {
+    fn unmask_interrupts(&self, was: usize) {
         let _ = was;
     }
 }
 
 /// Measures the overhead of calls and interrupts and, with `switches`, of a switch from the running thread to itself.
-/// (Otherwise the program would seem to report switches from then on.) Passes the text of each result to `tell`. If the
+/// (Otherwise the program would seem to report switches from then on.) Passes the text of each result to `report`. If the
 /// clock does not count (yet), calls `stuck` instead, before it calls any hook.
 #[inline(always)]
 pub(crate) fn measure<B: Bench>(
     bench: B,
     switches: bool,
-    tell: impl Fn(&[u8]),
+    report: impl Fn(&[u8]),
     stuck: impl FnOnce(),
 ) {
     let mut measured = Measured {
@@ -87,9 +87,9 @@ pub(crate) fn measure<B: Bench>(
         // SAFETY: both have been written now.
         let whole = unsafe { &*whole.cast::<Measured<B::Tally>>() };
         let mut place = None;
-        let told = B::Tally::told(whole, &mut place);
+        let reported = B::Tally::reported(whole, &mut place);
         if *measure & 3 == 0 {
-            let [nothing, calling] = told.hooks;
+            let [nothing, calling] = reported.hooks;
             if nothing.most == 0 {
                 return stuck();
             }
@@ -98,10 +98,10 @@ pub(crate) fn measure<B: Bench>(
                 calling: calling.after,
             };
         } else {
-            let text: *const Measured = told;
+            let text: *const Measured = reported;
             // SAFETY: words, with nothing between them.
             let text = unsafe { core::slice::from_raw_parts(text.cast(), size_of::<Measured>()) };
-            tell(text);
+            report(text);
         }
     }
 }
@@ -139,7 +139,7 @@ fn pair<B: Bench>(bench: &B, subject: usize, measured: &mut Measured<MaybeUninit
         // (Prevents compilers from keeping more in registers than there are.)
         linger(black_box(rounds));
         let mut scratch = Scratch::uninit();
-        let was = bench.hold();
+        let was = bench.mask_interrupts();
         let before = stream.divert(cursor, &mut scratch);
         let forced = gate.force();
         // Both hooks and all pairs run the same code, so its own time can be subtracted. (Compilers don't know that it
@@ -178,9 +178,9 @@ fn pair<B: Bench>(bench: &B, subject: usize, measured: &mut Measured<MaybeUninit
                 break;
             }
         }
-        gate.let_go(forced);
+        gate.restore(forced);
         stream.resume(cursor, before);
-        bench.let_go(was);
+        bench.unmask_interrupts(was);
         rounds -= 1;
         if rounds == 0 {
             return;

@@ -20,7 +20,7 @@ pub(crate) trait Tally: Copy {
     /// Adds a call that took `before` ticks before the time that it recorded, and `after` ticks after that.
     fn add(&mut self, before: u32, after: u32);
     /// The sums of the calls that count; `place` is memory for them, if they need it.
-    fn told<'a>(measured: &'a Measured<Self>, place: &'a mut Option<Measured>) -> &'a Measured;
+    fn reported<'a>(measured: &'a Measured<Self>, place: &'a mut Option<Measured>) -> &'a Measured;
 }
 
 /// All calls count: for processors with constant timing. Needs no memory for single calls.
@@ -36,7 +36,7 @@ impl Tally for Sums {
     }
 
     #[inline(always)]
-    fn told<'a>(measured: &'a Measured<Self>, _: &'a mut Option<Measured>) -> &'a Measured {
+    fn reported<'a>(measured: &'a Measured<Self>, _: &'a mut Option<Measured>) -> &'a Measured {
         measured
     }
 }
@@ -67,7 +67,7 @@ impl Tally for Undisturbed {
         }
     }
 
-    fn told<'a>(measured: &'a Measured<Self>, place: &'a mut Option<Measured>) -> &'a Measured {
+    fn reported<'a>(measured: &'a Measured<Self>, place: &'a mut Option<Measured>) -> &'a Measured {
         place.insert(Measured {
             measure: measured.measure,
             base: measured.base,

@@ -2,7 +2,7 @@
 //!
 //! A CPU records into its own [`CpuBuffer`] and shares nothing with the others meanwhile: no cache line that any of
 //! them writes, no atomic read-modify-write, no lock. All of them read the [`Gate`], a cache line that changes only
-//! when recording is turned on or off. A hook finds its CPU buffer through a CPU register ([`CpusPort::place`]), and
+//! when recording is turned on or off. A hook finds its CPU buffer through a CPU register ([`CpusPort::cpu_pointer`]), and
 //! masks its CPU's interrupts while it reads the clock, checks and stores, as on one processor
 //! ([`single`](crate::single)).
 //!
@@ -67,10 +67,10 @@ pub trait CpusPort: Target + 'static {
     fn mask(&self) -> usize;
     /// Restores the state that [`mask`](Self::mask) returned.
     fn unmask(&self, was: usize);
-    /// The pointer that [`set_place`](Self::set_place) stored for this CPU; null before.
-    fn place(&self) -> *const ();
+    /// The pointer that [`set_cpu_pointer`](Self::set_cpu_pointer) stored for this CPU; null before.
+    fn cpu_pointer(&self) -> *const ();
     /// Stores a pointer for this CPU.
-    fn set_place(&self, place: *const ());
+    fn set_cpu_pointer(&self, cpu_pointer: *const ());
     /// Reads a 64-bit counter, which is the same on all CPUs, or nearly.
     fn counter(&self) -> u64;
     /// The same, but only after all earlier instructions: for events whose order relative to other CPUs' matters.
@@ -102,18 +102,18 @@ struct Shared<P> {
     frozen_at: Cell<u64>,
     /// The time at which recording was last turned off. Guarded by `lock`.
     #[cfg(feature = "duration")]
-    turned_off: Cell<u64>,
+    off_since: Cell<u64>,
     /// Whether a CPU did not leave its hook when a reader came, so that its buffer was not read.
     stuck: AtomicBool,
     /// Whether the link waits for CPUs to close packets, and since when. Guarded by `polling`.
     flushing: Cell<bool>,
     flush_since: Cell<u64>,
     /// Number of events of CPUs without a CPU buffer (yet).
-    homeless: AtomicU32,
+    unbuffered: AtomicU32,
     /// Number of the CPU whose tick is compared with the clock, plus 1; 0: none has ticked.
     ticking: AtomicU32,
     /// Guards set-up, turning on and off, metadata, trigger and stopper. A CPU that waits for it inside its CPU buffer
-    /// sets [`turning`](CpuBuffer::turning).
+    /// sets [`switching`](CpuBuffer::switching).
     lock: Lock,
     /// Guards the conversation with the host.
     polling: Lock,
@@ -169,11 +169,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 once: Cell::new(false),
                 frozen_at: Cell::new(0),
                 #[cfg(feature = "duration")]
-                turned_off: Cell::new(0),
+                off_since: Cell::new(0),
                 stuck: AtomicBool::new(false),
                 flushing: Cell::new(false),
                 flush_since: Cell::new(0),
-                homeless: AtomicU32::new(0),
+                unbuffered: AtomicU32::new(0),
                 ticking: AtomicU32::new(0),
                 lock: Lock::new(),
                 polling: Lock::new(),
@@ -205,7 +205,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     fn cpu_buffer(&self) -> Option<&CpuBuffer<P>> {
         // SAFETY: it is null, or a CPU buffer that `start` stored there, which exists for as long as the recorder.
         // Interrupts are masked, so the program does not migrate to another CPU meanwhile.
-        unsafe { self.port.place().cast::<CpuBuffer<P>>().as_ref() }
+        unsafe { self.port.cpu_pointer().cast::<CpuBuffer<P>>().as_ref() }
     }
 
     /// Hook for the entry of a function, called from `caller`, or its exit.
@@ -307,7 +307,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 Some(result)
             }
             None => {
-                self.turn_away(gate);
+                self.count_unbuffered(gate);
                 None
             }
         };
@@ -318,9 +318,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
     /// Counts an event of a CPU that has no CPU buffer.
     #[cold]
     #[inline(never)]
-    fn turn_away(&self, gate: &Gate) {
+    fn count_unbuffered(&self, gate: &Gate) {
         if gate.state().on() && gate.state().enabled() {
-            self.shared.homeless.fetch_add(1, Ordering::Relaxed);
+            self.shared.unbuffered.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -372,7 +372,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                         && !state.spent()
                         && gate.site_of(&event).triggers() =>
                 {
-                    self.turn_inside(cpu_buffer, gate, true, Cause::Function);
+                    self.set_recording_inside(cpu_buffer, gate, true, Cause::Function);
                     self.record(cpu_buffer, gate, event);
                     if function == gate.stopper() {
                         self.follow_stopper(cpu_buffer, gate, Edge::Enter, gate.site_of(&event));
@@ -519,7 +519,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             self.inside(gate, |cpu_buffer| {
                 let stream = cpu_buffer.writer.stream();
                 if stream.mode() == Mode::Stream && !gate.state_in_order().frozen() {
-                    cpu_buffer.settle();
+                    cpu_buffer.report_losses();
                     stream.seal();
                     cpu_buffer.seal_items();
                 }

@@ -44,7 +44,7 @@ mod setup;
 mod steps;
 mod stopper;
 
-pub use commands::Wish;
+pub use commands::Request;
 use listening::Listen;
 pub use port::SinglePort;
 use steps::Steps;
@@ -65,7 +65,7 @@ pub struct Single<P: 'static> {
     /// Number of hooks within hooks.
     refused: AtomicU32,
     /// How many of these the stream's count of losses includes.
-    refused_told: Cell<u32>,
+    refused_reported: Cell<u32>,
     /// The function of the last hook within a hook; 0: none, or unknown. If the recorder is not set up, the invalid
     /// value of its configuration.
     culprit: Cell<usize>,
@@ -117,7 +117,7 @@ impl<P: SinglePort + 'static> Single<P> {
             #[cfg(feature = "cost")]
             measured: Cell::new(0),
             refused: AtomicU32::new(0),
-            refused_told: Cell::new(0),
+            refused_reported: Cell::new(0),
             culprit: Cell::new(0),
             #[cfg(feature = "duration")]
             duration: Cell::new(None),
@@ -333,13 +333,13 @@ impl<P: SinglePort + 'static> Single<P> {
             Event::Exit(function) => self.open_call(hot, config, Edge::Exit, function, 0),
             Event::WallClock { ns, uncertainty } => {
                 if self.wake(hot, config) {
-                    self.tell_wall_clock(hot, uncertainty, |_| ns);
+                    self.record_wall_clock(hot, uncertainty, |_| ns);
                 }
             }
             _ if self.record_direct(hot, event) => {}
             _ => {
                 if let Ok(parts) = event.parts::<P>() {
-                    self.say(hot, config, parts);
+                    self.hook_event(hot, config, parts);
                 }
             }
         }
@@ -347,7 +347,7 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// Records the wall-clock time, which is `at` for the record's own time. This is the longest record, for which
     /// interrupts are masked longer than for any other. Returns whether it was recorded.
-    pub(crate) fn tell_wall_clock(
+    pub(crate) fn record_wall_clock(
         &self,
         hot: &Hot,
         uncertainty: u32,
@@ -364,7 +364,7 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// Hook for any other event in [parts](Event::parts), except for the wall-clock time.
     #[inline(always)]
-    pub fn say(&'static self, hot: &'static Hot, config: &'static Config, parts: Parts) {
+    pub fn hook_event(&'static self, hot: &'static Hot, config: &'static Config, parts: Parts) {
         if !self.is_allowed(hot) {
             return;
         }
@@ -424,7 +424,7 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         let now = self.now();
         if self.clock.doubtful() {
-            self.tell_gap(now);
+            self.record_gap(now);
         }
         Some(now)
     }
@@ -457,7 +457,7 @@ impl<P: SinglePort + 'static> Single<P> {
     /// Marks in the trace that the clock is uncertain before `now`.
     #[cold]
     #[inline(never)]
-    fn tell_gap(&self, now: u64) {
+    fn record_gap(&self, now: u64) {
         let ticks = self.clock.take_gap();
         self.writer.stream().place(EventId::ClockGap, now, ticks, 0);
     }
@@ -508,13 +508,13 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.writer.follow(id, first);
             // Before there is a clock, or while the recorder is being set up.
-            if !state.turned() && config.flags & START_ON != 0 {
+            if !state.was_ever_on() && config.flags & START_ON != 0 {
                 self.lose();
             }
             let on =
                 state.enabled() && triggers && !state.on() && !state.spent() && site.triggers();
             if on {
-                self.turn_inside(gate, true, Cause::Function);
+                self.set_recording_inside(gate, true, Cause::Function);
             }
             // Also for the trigger itself, if a dump is being read.
             self.refuse(if on { gate.state() } else { state });
@@ -523,7 +523,7 @@ impl<P: SinglePort + 'static> Single<P> {
             if call && state.enabled() && state.on() && function == gate.stopper() {
                 let edge = if enter { Edge::Enter } else { Edge::Exit };
                 if self.writer.follow_stopper(edge, site) {
-                    self.turn_inside(gate, false, Cause::Function);
+                    self.set_recording_inside(gate, false, Cause::Function);
                 }
             }
             gate.open()
@@ -531,21 +531,21 @@ impl<P: SinglePort + 'static> Single<P> {
         open == Some(true)
     }
 
-    /// [`turn_inside`](Self::turn_inside) from outside.
+    /// [`set_recording_inside`](Self::set_recording_inside) from outside.
     #[inline(never)]
-    fn turn_outside(&self, gate: &Gate, on: bool, cause: Cause) {
-        self.masked(|| self.turn_inside(gate, on, cause));
+    fn set_recording_outside(&self, gate: &Gate, on: bool, cause: Cause) {
+        self.masked(|| self.set_recording_inside(gate, on, cause));
     }
 
     /// Turns recording on or off, with the guard set, and marks it in the trace.
-    fn turn_inside(&self, gate: &Gate, on: bool, cause: Cause) {
+    fn set_recording_inside(&self, gate: &Gate, on: bool, cause: Cause) {
         let state = gate.state();
         if state.on() == on || state.fresh() || state.failed() {
             return;
         }
         let now = self.now();
         if on {
-            self.writer.ask_thread();
+            self.writer.query_thread();
             #[cfg(feature = "duration")]
             self.restart_duration();
             // No recorded event lies before the uncertain time.
@@ -553,15 +553,15 @@ impl<P: SinglePort + 'static> Single<P> {
         }
         if !state.frozen() {
             // This packet reports what was lost before.
-            self.settle();
+            self.report_losses();
             if self.clock.doubtful() {
-                self.tell_gap(now);
+                self.record_gap(now);
             }
-            self.writer.tell_recording(on, cause, now);
+            self.writer.record_on_off(on, cause, now);
         }
         #[cfg(feature = "duration")]
         self.duration_off.set(if on { 0 } else { now });
-        gate.turn(on, cause == Cause::Function && self.once.get());
+        gate.set_recording(on, cause == Cause::Function && self.once.get());
         self.missed();
     }
 
@@ -605,8 +605,8 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 
     /// Adds the refused hooks to the stream's count of losses, so that its packets report them.
-    fn settle(&self) {
-        self.writer.stream().add_discarded(self.untold());
-        self.refused_told.set(self.refused());
+    fn report_losses(&self) {
+        self.writer.stream().add_discarded(self.unreported());
+        self.refused_reported.set(self.refused());
     }
 }

@@ -130,21 +130,21 @@ pub struct ThreadBuffer<P> {
     calls: duration::Calls,
     /// Represents, for models, the stream, table and everything else of the owner.
     owned: Owned,
-    /// [`Gate::turns`] at the last event.
-    turns: Cell<u32>,
+    /// [`Gate::generation`] at the last event.
+    generation: Cell<u32>,
     /// Whether a reader has sealed it.
     readable: AtomicBool,
     /// Its owner: process, and thread by the system's number.
     process: AtomicU32,
     owner: AtomicU32,
-    /// How many events [`withheld`](Self::withheld) has reported for the current hook of the thread.
-    withheld: AtomicU32,
+    /// How many events [`blocked`](Self::blocked) has reported for the current hook of the thread.
+    blocked: AtomicU32,
     /// Whether the thread has exited, and the thread buffer was sealed since.
     ended: AtomicBool,
     /// Count of losses when the thread buffer was last sealed, and whether packets reported all of them.
     sealed_lost: AtomicU32,
-    told: AtomicBool,
-    lent: losses::Lent,
+    reported: AtomicBool,
+    published: losses::Published,
     /// The next thread buffer in the list of all.
     next: AtomicPtr<ThreadBuffer<P>>,
     /// The next one in a reader's choice ([`ThreadBuffers::choose`]).
@@ -205,15 +205,15 @@ impl<P: ThreadPort> ThreadBuffer<P> {
             #[cfg(feature = "duration")]
             calls: duration::Calls::new(),
             owned: Owned::new(),
-            turns: Cell::new(0),
+            generation: Cell::new(0),
             readable: AtomicBool::new(false),
             process: AtomicU32::new(0),
             owner: AtomicU32::new(0),
-            withheld: AtomicU32::new(0),
+            blocked: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             sealed_lost: AtomicU32::new(0),
-            lent: losses::Lent::new(),
-            told: AtomicBool::new(true),
+            published: losses::Published::new(),
+            reported: AtomicBool::new(true),
             next: AtomicPtr::new(null_mut()),
             chosen: AtomicPtr::new(null_mut()),
             behind: AtomicPtr::new(null_mut()),
@@ -273,7 +273,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     #[inline(never)]
     pub unsafe fn seal(&self, now: u64) {
         self.items.seal(now);
-        self.withheld.store(0, Ordering::Relaxed);
+        self.blocked.store(0, Ordering::Relaxed);
         self.owned.written();
         self.drain();
         self.writer
@@ -283,7 +283,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         let buffer = self.writer.stream().buffer();
         self.sealed_lost
             .store(buffer.discarded(), Ordering::Relaxed);
-        self.told.store(buffer.has_told(), Ordering::Relaxed);
+        self.reported
+            .store(buffer.has_reported(), Ordering::Relaxed);
     }
 
     /// Whether [`seal`](Self::seal) would close or report something. Any context may call it; while the thread records,
@@ -295,7 +296,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
             || self.items.has_open()
             || self.lost() != 0
             || self.pending()
-            || !self.told.load(Ordering::Relaxed)
+            || !self.reported.load(Ordering::Relaxed)
             || buffer.discarded() != self.sealed_lost.load(Ordering::Relaxed)
     }
 
@@ -354,7 +355,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
                 self.writer.record(now, edge.of(function, caller));
                 port.refresh(self, now);
                 if port.wall_clock_due(now) {
-                    self.tell_wall_clock(port);
+                    self.record_wall_clock(port);
                 }
             }
             self.leave(port, gate);
@@ -407,7 +408,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     /// Records the wall-clock time, while inside.
     #[cold]
     #[inline(never)]
-    fn tell_wall_clock(&self, port: &P) {
+    fn record_wall_clock(&self, port: &P) {
         while let Some(wall) = port.wall_clock() {
             if self.pending() {
                 self.drain();
@@ -432,8 +433,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         self.changes.set(gate.changes());
         self.writer.stream().miss();
         self.writer.forget_stopper();
-        let turns = gate.turns();
-        if self.turns.replace(turns) != turns {
+        let generation = gate.generation();
+        if self.generation.replace(generation) != generation {
             if let Some(table) = self.writer.profile() {
                 table.record(now, true);
             }

@@ -251,7 +251,7 @@ impl Settings {
     }
 
     /// Turns duration mode on or off.
-    pub fn turn(&self, on: bool) {
+    pub fn set_recording(&self, on: bool) {
         self.set_flag(ON, on);
     }
 
@@ -304,11 +304,11 @@ impl Settings {
 
     /// Whether a debugger has requested that changes be applied; resets the request.
     pub fn take_request(&self) -> bool {
-        let asked = self.request.load(Ordering::Relaxed) != 0;
-        if asked {
+        let requested = self.request.load(Ordering::Relaxed) != 0;
+        if requested {
             self.request.store(0, Ordering::Relaxed);
         }
-        asked
+        requested
     }
 
     /// Sets the base of the program's text, if there is none yet.

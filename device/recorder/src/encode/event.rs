@@ -4,7 +4,7 @@ use kymo_wire::event::{EventId, Form};
 
 use super::record::need_of;
 use super::{Alone, Depth, Driver, Found, Need, Record, Seen, Stream, Tries};
-use crate::event::{Parts, Parts64, turns_on};
+use crate::event::{Parts, Parts64, turns_recording_on};
 use crate::hot::{Cursor, is_counted, low};
 use crate::{Event, Target};
 
@@ -250,7 +250,7 @@ impl<T: Target> Stream<T> {
         match id {
             EventId::EnterFar | EventId::EnterFrom | EventId::EnterFarFrom => Depth::More,
             EventId::Context if first == self.thread() => Depth::Stays,
-            EventId::Recording if !turns_on::<T>(first) => Depth::Stays,
+            EventId::Recording if !turns_recording_on::<T>(first) => Depth::Stays,
             EventId::ExitNamed
             | EventId::ExitFar
             | EventId::Context

@@ -308,7 +308,7 @@ mod tests {
     use std::vec::Vec;
 
     use super::*;
-    use crate::items::{Item, Moment};
+    use crate::items::{Item, PacketContext};
 
     struct Machine;
 
@@ -338,7 +338,11 @@ mod tests {
     /// Produces the item of this number; returns whether it was kept.
     fn produce(ring: &Ring<Machine>, data: usize) -> bool {
         let before = ring.figures().discarded;
-        ring.produce(data as u64, &[Item { id: 600, data }], Moment::default);
+        ring.produce(
+            data as u64,
+            &[Item { id: 600, data }],
+            PacketContext::default,
+        );
         ring.figures().discarded == before
     }
 

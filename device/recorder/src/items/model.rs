@@ -13,7 +13,7 @@ use std::vec::Vec;
 use kymo_wire::event::{ByteOrder, Layout, Shape, WordSize};
 use kymo_wire::link::Mode;
 
-use super::{Cursor, Item, Moment, Ring, Timed};
+use super::{Cursor, Item, PacketContext, Ring, Timed};
 use crate::Target;
 use crate::model::explore;
 use crate::sync::{AtomicU32, Ordering, Weak, watch, watch_nothing};
@@ -77,8 +77,11 @@ impl Written {
     fn produce(&self, numbers: std::ops::Range<usize>) {
         for data in numbers {
             self.step();
-            self.ring
-                .produce(data as u64, &[Item { id: ID, data }], Moment::default);
+            self.ring.produce(
+                data as u64,
+                &[Item { id: ID, data }],
+                PacketContext::default,
+            );
         }
     }
 
@@ -104,7 +107,7 @@ impl Written {
 struct Reader {
     cursor: Cursor,
     /// Number of items returned or counted as lost.
-    told: usize,
+    reported: usize,
     lost: usize,
 }
 
@@ -115,7 +118,7 @@ impl Reader {
         let lost = drained.lost as usize;
         let given = out.get(..drained.count).expect("as many as fit");
         // Lost items are those before the returned ones.
-        for (item, next) in given.iter().zip(self.told + lost..) {
+        for (item, next) in given.iter().zip(self.reported + lost..) {
             assert!(
                 item.data >= next,
                 "{} is given twice, or was lost behind it",
@@ -125,7 +128,7 @@ impl Reader {
             assert_eq!((item.id, item.time), (ID as u16, item.data as u64), "torn");
         }
         self.lost += lost;
-        self.told += lost + given.len();
+        self.reported += lost + given.len();
         drained.more
     }
 }
@@ -134,8 +137,8 @@ impl Reader {
 fn meet(written: &Arc<Written>, before: usize, more: usize, read: usize, room: usize) -> Met {
     let mut out = vec![Timed::default(); CAPACITY * PACKETS];
     let mut reader = Reader::default();
-    while reader.told < read {
-        let room = (read - reader.told).min(out.len());
+    while reader.reported < read {
+        let room = (read - reader.reported).min(out.len());
         reader.drain(&written.ring, &mut out[..room]);
     }
     let writer = written.clone();
@@ -146,13 +149,13 @@ fn meet(written: &Arc<Written>, before: usize, more: usize, read: usize, room: u
         reader.drain(&written.ring, &mut out[..room]);
     }
     written.step();
-    let (told, lost) = (reader.told, reader.lost);
+    let (reported, lost) = (reader.reported, reader.lost);
     writer.join().expect("the writer ends");
     while reader.drain(&written.ring, &mut out) {}
-    assert_eq!(reader.told, before + more, "all are given or lost");
+    assert_eq!(reader.reported, before + more, "all are given or lost");
     watch_nothing();
     Met {
-        given: told - lost,
+        given: reported - lost,
         lost,
     }
 }

@@ -6,18 +6,18 @@ use kymo_wire::link::Mode;
 use kymo_wire::packet::{ITEM_STREAM, PACKET_MAGIC};
 
 use super::word::{halves, in_order, ordered};
-use super::{Moment, OPEN, Ring};
+use super::{OPEN, PacketContext, Ring};
 use crate::Target;
 use crate::sync::{Ordering, add, load_acquire, release, store_address, store_release, store_word};
 
 impl<T: Target> Ring<T> {
     /// Makes one change towards room for `count` items (no more than [`CAPACITY`](Self::CAPACITY)) at `now`, which is
-    /// not before the last one's time; a new packet's header records `moment`. Returns false if there can be no room.
+    /// not before the last one's time; a new packet's header records `context`. Returns false if there can be no room.
     /// The ring is [usable](Self::usable).
     #[inline(always)]
-    pub(crate) fn make_room(&self, now: u64, count: usize, moment: Moment) -> bool {
+    pub(crate) fn make_room(&self, now: u64, count: usize, context: PacketContext) -> bool {
         if !self.is_open() {
-            return self.begin(now, moment);
+            return self.begin(now, context);
         }
         let (last, at) = (self.last(), self.at.load(Ordering::Relaxed));
         // Only this code changes the upper half of the time.
@@ -47,7 +47,7 @@ impl<T: Target> Ring<T> {
 
     /// Begins the next packet, while none is open; returns false if there is no free slot.
     #[inline(always)]
-    fn begin(&self, now: u64, moment: Moment) -> bool {
+    fn begin(&self, now: u64, context: PacketContext) -> bool {
         let (sequence, packets) = (self.sequence.load(Ordering::Relaxed), self.packets.get());
         if !self.has_place_behind(sequence) {
             return false;
@@ -72,7 +72,7 @@ impl<T: Target> Ring<T> {
         self.before.store(before, Ordering::Relaxed);
         self.times.store(0, Ordering::Relaxed);
         self.dropped.store(0, Ordering::Relaxed);
-        self.put_header(place, sequence, before, now, moment);
+        self.put_header(place, sequence, before, now, context);
         self.set_last(now);
         store_address(&self.at, place.wrapping_add(Self::HEADER));
         store_release(&self.content, OPEN);
@@ -98,7 +98,7 @@ impl<T: Target> Ring<T> {
         add(&self.before, self.items(at));
         let memory = self.memory.load(Ordering::Relaxed);
         store_release(&self.content, (at as usize - memory as usize) as u32);
-        store_address(&self.at, place.wrapping_add(Self::LANDING));
+        store_address(&self.at, place.wrapping_add(Self::SENTINEL));
         store_release(&self.closed, self.sequence.load(Ordering::Relaxed));
     }
 
@@ -129,9 +129,16 @@ impl<T: Target> Ring<T> {
 
     /// Writes the header of a packet that begins at `now`, into the slot at `place`.
     #[inline(always)]
-    fn put_header(&self, place: *mut u8, sequence: u32, before: u32, now: u64, moment: Moment) {
+    fn put_header(
+        &self,
+        place: *mut u8,
+        sequence: u32,
+        before: u32,
+        now: u64,
+        context: PacketContext,
+    ) {
         let order = T::LAYOUT.order;
-        let flags = PacketHeader::flags_byte(order, moment.flags, moment.isr_depth);
+        let flags = PacketHeader::flags_byte(order, context.flags, context.isr_depth);
         let (stream, flags) = (u32::from(ITEM_STREAM), u32::from(flags));
         let cpu = u32::from(self.number.get());
         let front = match order {
@@ -139,7 +146,7 @@ impl<T: Target> Ring<T> {
             ByteOrder::Big => stream << 24 | flags << 16 | cpu,
         };
         let [begin, begin_second] = in_order(order, now);
-        let [thread, thread_second] = halves(T::LAYOUT, moment.thread as u64);
+        let [thread, thread_second] = halves(T::LAYOUT, context.thread as u64);
         let discarded = self.discarded.load(Ordering::Relaxed);
         let content = Self::HEADER as u32 * 8;
         // SAFETY: it is a packet's slot, which is longer than a header.

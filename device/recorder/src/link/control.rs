@@ -167,9 +167,10 @@ pub struct DurationReport {
 #[cfg(feature = "duration")]
 impl DurationReport {
     /// Writes it as words of a reply.
-    pub(super) fn say(&self, said: &mut Text<'_>) {
+    pub(super) fn write(&self, reply: &mut Text<'_>) {
         let freeze = &self.freeze;
-        said.word("on", self.on.into())
+        reply
+            .word("on", self.on.into())
             .word("threshold", self.threshold)
             .word("depth", self.depth.into())
             .word("cpu", self.cpu.into())
@@ -226,7 +227,7 @@ pub trait Control {
     /// Enables or disables recording by command.
     fn enable(&self, enabled: bool);
     /// Turns recording on or off.
-    fn turn(&self, on: bool);
+    fn set_recording(&self, on: bool);
     /// Trigger and stopper; 0 for none.
     fn sets(&self) -> (usize, usize);
     /// Sets trigger and stopper, effective at once and saved for the next boot where that is possible.
@@ -246,8 +247,8 @@ pub trait Control {
     /// # Errors
     /// The reason why it can't be done.
     #[cfg(feature = "duration")]
-    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
-        let _ = asked;
+    fn change_duration(&self, requested: kymo_wire::link::Duration) -> Result<(), Refusal> {
+        let _ = requested;
         Err(Refusal::NoDuration)
     }
     /// Settings and counts of duration mode; `None` if there is none.
@@ -301,7 +302,7 @@ pub trait Control {
     }
     /// Begin of the first of a stream's closed packets that are withheld because the program is filling a record in
     /// them or before them; `None` if there is none.
-    fn withheld(&self, stream: u16) -> Option<u64> {
+    fn blocked(&self, stream: u16) -> Option<u64> {
         let _ = stream;
         None
     }

@@ -79,7 +79,7 @@ pub(super) struct Streaming {
     /// Pieces to be sent again: from the first on, as long as it is before the second.
     again: (u32, u32),
     /// The stream that is checked first for the next packet.
-    turn: u16,
+    first_choice: u16,
     /// Value of [`Control::facts`] when the metadata was last sent.
     facts: u32,
     /// Interval in ticks after which an open packet is closed to be sent; 0: never.
@@ -88,10 +88,10 @@ pub(super) struct Streaming {
     /// Whether all packets that were open when the host stopped the stream have been closed.
     closed: bool,
     /// Whether the last losses have been reported, as far as there was room.
-    told: bool,
-    /// Whether the host knows that everything was sent and acknowledged, except for what `withheld` streams hold back.
+    reported: bool,
+    /// Whether the host knows that everything was sent and acknowledged, except for what `blocked` streams hold back.
     finished: bool,
-    withheld: u16,
+    blocked: u16,
     /// Time of the last input from the host, and the program's ticks since then.
     heard: u64,
     ticks: u32,
@@ -105,7 +105,7 @@ pub(super) struct Left {
     /// Number of pieces so far.
     pub pieces: u32,
     /// Number of streams that hold packets back because the program is filling a record.
-    pub withheld: u16,
+    pub blocked: u16,
 }
 
 impl Streaming {
@@ -124,14 +124,14 @@ impl Streaming {
             acked: 0,
             sent: false,
             again: (0, 0),
-            turn: 0,
+            first_choice: 0,
             facts: 0,
             flush: 0,
             flushed_at: 0,
             closed: false,
-            told: false,
+            reported: false,
             finished: false,
-            withheld: 0,
+            blocked: 0,
             heard: 0,
             ticks: 0,
         }
@@ -198,14 +198,14 @@ impl Streaming {
         if self.count != 0 || self.choose(control).is_some() {
             return Ok(self.left());
         }
-        if !self.closed || !self.told {
+        if !self.closed || !self.reported {
             // Now that there is room, the losses can be reported, too.
-            (self.closed, self.told) = (control.flush(), true);
+            (self.closed, self.reported) = (control.flush(), true);
             return Ok(self.left());
         }
-        self.withheld = self.count_withheld(control);
+        self.blocked = self.count_blocked(control);
         let waited = control.now().saturating_sub(self.stop_at);
-        if self.withheld != 0 && waited < control.hz() * PATIENCE {
+        if self.blocked != 0 && waited < control.hz() * PATIENCE {
             return Ok(self.left());
         }
         self.end(control);
@@ -221,14 +221,14 @@ impl Streaming {
         Left {
             sending: self.active,
             pieces: self.next,
-            withheld: self.withheld,
+            blocked: self.blocked,
         }
     }
 
     /// Number of streams that hold back packets that the host wants.
-    fn count_withheld(&self, control: &impl Control) -> u16 {
+    fn count_blocked(&self, control: &impl Control) -> u16 {
         let held = |stream: &u16| {
-            let begin = control.withheld(*stream);
+            let begin = control.blocked(*stream);
             begin.is_some_and(|begin| begin <= self.stop_at)
         };
         (0..control.streams()).filter(held).count() as u16
@@ -394,7 +394,7 @@ impl Streaming {
             control.seal_facts(true);
             control.sealed_facts().len()
         } else {
-            self.turn = stream.wrapping_add(1);
+            self.first_choice = stream.wrapping_add(1);
             control
                 .waiting(stream, self.flying(stream))
                 .map_or(0, <[u8]>::len)
@@ -418,8 +418,12 @@ impl Streaming {
             return Some(METADATA_STREAM);
         }
         let streams = control.streams();
-        let turn = if self.turn < streams { self.turn } else { 0 };
-        let (before, from) = (0..turn, turn..streams);
+        let first_choice = if self.first_choice < streams {
+            self.first_choice
+        } else {
+            0
+        };
+        let (before, from) = (0..first_choice, first_choice..streams);
         from.chain(before).find(|&stream| {
             let packet = control.waiting(stream, self.flying(stream));
             packet.is_some_and(|packet| self.is_wanted(packet, control))

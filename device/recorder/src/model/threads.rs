@@ -124,7 +124,7 @@ impl Process {
         process.thread_buffer.writer().allow_fast(true);
         assert!(process.hot.gate.claim());
         process.hot.gate.set_up(false, false);
-        process.hot.gate.turn(true, false);
+        process.hot.gate.set_recording(true, false);
         process.warm_up();
         process
     }

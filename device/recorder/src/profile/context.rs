@@ -86,18 +86,18 @@ impl<T: Target> Profile<T> {
             0 => self.thread.get(),
             _ => self.frames.get(),
         };
-        let mut turns = self.running.replace(stack);
-        if turns == stack {
+        let mut changed = self.running.replace(stack);
+        if changed == stack {
             return;
         }
         loop {
-            if let Some(turns) = turns {
-                turns.turn(now);
+            if let Some(changed) = changed {
+                changed.toggle(now);
             }
-            if turns == stack {
+            if changed == stack {
                 return;
             }
-            turns = stack;
+            changed = stack;
         }
     }
 }

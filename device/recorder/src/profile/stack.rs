@@ -99,7 +99,7 @@ impl Stack {
 
     /// Resumes the stack's clock at `now` if it was stopped, and stops it otherwise.
     #[inline(always)]
-    pub fn turn(self, now: u64) {
+    pub fn toggle(self, now: u64) {
         let start = &self.head().start;
         start.set(now.wrapping_sub(start.get()));
     }

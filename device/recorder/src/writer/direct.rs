@@ -109,7 +109,7 @@ impl<T: Target> Writer<T> {
         let direct = match self.threads.get() {
             _ if !self.fast.get() => NONE,
             _ if self.profile.table().is_some() => MARKERS,
-            Threads::Told => SWITCHES,
+            Threads::Reported => SWITCHES,
             _ => INTERRUPTS,
         };
         self.stream.direct.set(direct);

@@ -11,8 +11,8 @@ impl<T: Target> Writer<T> {
     /// packet that begins with this record states in its header that no interrupt is active.
     #[cold]
     #[inline(never)]
-    pub(crate) fn tell_recording(&self, on: bool, cause: Cause, now: u64) {
-        self.tell_switch(on, now);
+    pub(crate) fn record_on_off(&self, on: bool, cause: Cause, now: u64) {
+        self.record_thread_change(on, now);
         let depth = self.stream.isr_depth.get();
         if on {
             self.stream.isr_depth.set(0);
@@ -37,7 +37,7 @@ impl<T: Target> Writer<T> {
     /// Records the running thread if it has changed while recording was off: no switch record says so.
     #[cold]
     #[inline(never)]
-    fn tell_switch(&self, on: bool, now: u64) {
+    fn record_thread_change(&self, on: bool, now: u64) {
         let thread = self.stream.thread();
         if !on {
             self.off_thread.set(thread);

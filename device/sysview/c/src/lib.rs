@@ -151,9 +151,9 @@ impl Port for Callbacks {
                 for number in 0..config.module_count {
                     // SAFETY: there are so many.
                     let module = unsafe { &*config.modules.add(number as usize) };
-                    let tell = |text| recorder.module(number, module.first_event, text);
+                    let report = |text| recorder.module(number, module.first_event, text);
                     // SAFETY: the header demands such a list.
-                    unsafe { each_text(module.texts, tell) };
+                    unsafe { each_text(module.texts, report) };
                 }
             }
         }
@@ -241,7 +241,7 @@ pub extern "C" fn kymo_sysview_is_on() -> bool {
 /// Returns whether `kymo_sysview_poll` has work to do.
 #[unsafe(no_mangle)]
 pub extern "C" fn kymo_sysview_pending() -> bool {
-    RECORDER.is_asked()
+    RECORDER.is_requested()
 }
 
 /// Returns the number of packets lost since the start.

@@ -63,12 +63,12 @@ impl CpusPort for Machine {
         MASKED.set(was != 0);
     }
 
-    fn place(&self) -> *const () {
+    fn cpu_pointer(&self) -> *const () {
         PLACE.get()
     }
 
-    fn set_place(&self, place: *const ()) {
-        PLACE.set(place);
+    fn set_cpu_pointer(&self, cpu_pointer: *const ()) {
+        PLACE.set(cpu_pointer);
     }
 
     fn counter(&self) -> u64 {

@@ -24,7 +24,7 @@ fn controls() -> &'static [Control] {
         let frames = vec![0u64; words].leak().as_mut_ptr().cast();
         // SAFETY: the memory is new, all zero, and leaked.
         let control = unsafe { Control::new(frames, 2, DEPTH) };
-        control.settings.turn(true);
+        control.settings.set_recording(true);
         control
     };
     (0..CPUS).map(control).collect::<Vec<_>>().leak()

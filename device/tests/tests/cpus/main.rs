@@ -191,18 +191,18 @@ fn what_a_cpu_lost_that_never_recorded_is_told() {
         other.join().expect("it ends");
     });
     let before = device.cpus.port().time.load(Ordering::Relaxed);
-    let told = |trace: &[Packet]| -> Vec<(u32, usize)> {
+    let reported = |trace: &[Packet]| -> Vec<(u32, usize)> {
         let packets = trace.iter().filter(|packet| packet.cpu == 1);
         packets
             .map(|packet| (packet.discarded, packet.records.len()))
             .collect()
     };
     let trace = device.trace();
-    assert_eq!(told(&trace), [(1, 0)]);
+    assert_eq!(reported(&trace), [(1, 0)]);
     let packet = trace.iter().find(|packet| packet.cpu == 1).unwrap();
     assert!(packet.begin >= before, "told when it was asked for");
     // Once only, and what is recorded later stands behind it.
-    assert_eq!(told(&device.trace()), [(1, 0)]);
+    assert_eq!(reported(&device.trace()), [(1, 0)]);
     assert_eq!(figure(&device.status(), "discarded"), 1);
 }
 
@@ -300,7 +300,7 @@ fn a_reader_takes_packets_while_all_cpus_record() {
     let trace = packets(&taken, Machine::LAYOUT, 0x1000);
     let mut missing_in_all = 0;
     for cpu in 0..CPUS {
-        let (mut next, mut sequence, mut missing, mut told) = (0, 0, 0, 0);
+        let (mut next, mut sequence, mut missing, mut reported) = (0, 0, 0, 0);
         for packet in trace.iter().filter(|packet| packet.cpu == cpu) {
             assert_eq!(packet.sequence, sequence, "every packet is taken, once");
             sequence += 1;
@@ -312,10 +312,10 @@ fn a_reader_takes_packets_while_all_cpus_record() {
                     assert_eq!(missing, packet.discarded, "on CPU {cpu}");
                 }
             }
-            told = packet.discarded;
+            reported = packet.discarded;
         }
         missing_in_all += missing;
-        assert!(told <= missing + (EVENTS - next), "on CPU {cpu}");
+        assert!(reported <= missing + (EVENTS - next), "on CPU {cpu}");
     }
     let lost = figure(&device.status(), "discarded");
     let recorded: usize = (0..CPUS).map(|cpu| of(&trace, cpu).len()).sum();
@@ -339,8 +339,8 @@ fn a_dump_of_full_streams_tells_what_was_lost_behind_them() {
         let trace = device.trace();
         for cpu in 0..CPUS {
             let newest = trace.iter().rev().find(|packet| packet.cpu == cpu);
-            let told = newest.map_or(0, |packet| packet.discarded);
-            assert_eq!(recorded(&trace, cpu) + told, EVENTS, "CPU {cpu}");
+            let reported = newest.map_or(0, |packet| packet.discarded);
+            assert_eq!(recorded(&trace, cpu) + reported, EVENTS, "CPU {cpu}");
         }
     }
     // A stream has them where they were: behind these packets.
@@ -441,12 +441,12 @@ fn events_lie_between_the_marks_of_on_and_off() {
     device.run(|cpu| {
         if cpu == 0 {
             for _ in 0..50 {
-                device.cpus.turn(device.gate, true);
+                device.cpus.set_recording(device.gate, true);
                 let before = turned.load(Ordering::Relaxed);
                 while turned.load(Ordering::Relaxed) < before + 20 {
                     std::thread::yield_now();
                 }
-                device.cpus.turn(device.gate, false);
+                device.cpus.set_recording(device.gate, false);
             }
             stop.store(true, Ordering::Relaxed);
         } else {
@@ -539,7 +539,7 @@ fn who_turns_recording_off_does_not_wait_for_long_for_a_cpu_that_hangs_in_its_ho
         }
         // Interrupts are masked meanwhile. A tick of this clock is a reading.
         let before = device.cpus.port().time.load(Ordering::SeqCst);
-        device.cpus.turn(device.gate, false);
+        device.cpus.set_recording(device.gate, false);
         let waited = device.cpus.port().time.load(Ordering::SeqCst) - before;
         assert!(waited < 1_100_000, "{waited} ns");
         STOPPED.store(false, Ordering::Relaxed);
@@ -550,13 +550,13 @@ fn who_turns_recording_off_does_not_wait_for_long_for_a_cpu_that_hangs_in_its_ho
 #[test]
 fn any_cpu_pulls_the_trigger_and_any_stops() {
     let device = Device::new(0, 16);
-    let turn = Barrier::new(CPUS.into());
+    let barrier = Barrier::new(CPUS.into());
     device.run(|cpu| {
         let on = |who, work: &dyn Fn()| {
             if cpu == who {
                 work();
             }
-            turn.wait();
+            barrier.wait();
         };
         on(0, &|| {
             let sets = (Some(0x1111), Some(0x2222));

@@ -265,11 +265,11 @@ fn records_are_as_short_as_they_can_be() {
         assert_eq!(small(&[(0, Event::Marker(7))]), 7);
 
         let large = |events: &[_]| bytes_of::<Large>(fast, events);
-        let turn = |bits: u32| 1u64 << bits;
-        assert_eq!(large(&[(turn(21) - 1, enter), (turn(15) - 1, exit)]), 6 + 2);
-        assert_eq!(large(&[(turn(21), enter), (turn(15), exit)]), 8 + 4);
-        assert_eq!(large(&[(turn(29) - 1, enter), (turn(29) - 1, exit)]), 8 + 4);
-        assert_eq!(large(&[(turn(29), enter), (turn(29), exit)]), 8 + 6 + 8 + 2);
+        let wrap = |bits: u32| 1u64 << bits;
+        assert_eq!(large(&[(wrap(21) - 1, enter), (wrap(15) - 1, exit)]), 6 + 2);
+        assert_eq!(large(&[(wrap(21), enter), (wrap(15), exit)]), 8 + 4);
+        assert_eq!(large(&[(wrap(29) - 1, enter), (wrap(29) - 1, exit)]), 8 + 4);
+        assert_eq!(large(&[(wrap(29), enter), (wrap(29), exit)]), 8 + 6 + 8 + 2);
         let at = |number: usize| Event::Enter(0x1_0000 + number);
         assert_eq!(large(&[(0, at(1 << 24))]), 8);
         assert_eq!(large(&[(65535, at(1 << 32))]), 3 + 8);

@@ -45,7 +45,7 @@ fn names_are_kept_before_there_is_a_clock_and_counted_where_there_is_no_room() {
         metadata_size: 512,
         ..config(16, 1024)
     });
-    let turn = device.single.port().turn.replace(0);
+    let wrap = device.single.port().wrap.replace(0);
     for thread in 1..=40 {
         let name = format!("thread {thread}");
         let kind = MetadataType::ThreadName;
@@ -55,7 +55,7 @@ fn names_are_kept_before_there_is_a_clock_and_counted_where_there_is_no_room() {
             .describe(hot, config, kind, thread, name.as_bytes());
     }
     assert_eq!(device.single.fault(), Some(Fault::NoClock.of(0)));
-    device.single.port().turn.set(turn);
+    device.single.port().wrap.set(wrap);
     device.call(0x1100);
     assert_eq!(device.single.fault(), None);
     let mut host = Host::default();

@@ -373,7 +373,7 @@ fn items_are_streamed_while_a_thread_produces_them() {
         return;
     };
     let mut linked = Linked::start(compiler);
-    linked.ask("on");
+    linked.request("on");
     linked.send(&Host::command(3, "stream on 1"));
     linked.hear(|host| !host.replies.is_empty());
     // The program sends when it is polled, which it is with every byte that it gets; the answer to a

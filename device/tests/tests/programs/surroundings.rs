@@ -47,8 +47,11 @@ fn what_a_full_stream_lost_without_a_reader_stands_in_the_file() {
         let calls = calls.filter(|record| matches!(record.kind, Kind::Enter(_) | Kind::Exit(_)));
         let lost = events.next_back().map_or(0, |packet| packet.discarded);
         // Two for each call of `leaf`, and main. What else is recorded now and then (times of day) may be lost too.
-        let told = calls.count() as u32 + lost;
-        assert!((200_002..200_050).contains(&told), "by {compiler}: {told}");
+        let reported = calls.count() as u32 + lost;
+        assert!(
+            (200_002..200_050).contains(&reported),
+            "by {compiler}: {reported}"
+        );
         assert!(lost > 0);
     }
 }

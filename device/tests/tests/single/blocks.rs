@@ -302,7 +302,7 @@ fn a_record_that_cannot_be_is_refused_and_counted() {
     let device = Device::new(config(4, 256));
     assert!(device.reserve(4).is_null());
     assert_eq!(device.lost(), 0, "off");
-    device.turn(true);
+    device.set_recording(true);
     for length in [256, 70_000, usize::MAX] {
         assert!(device.reserve(length).is_null());
     }

@@ -59,7 +59,7 @@ fn a_trigger_acts_for_one_caller_only() {
     }
     for inside in [MAIN + 1, CODE.1] {
         assert_eq!(device.round(WORK, inside), (true, true), "{inside:#x}");
-        device.turn(false);
+        device.set_recording(false);
     }
     // A part of that code lies elsewhere.
     let trigger = &device.gate.conditions().unwrap().trigger;
@@ -72,7 +72,7 @@ fn a_trigger_acts_for_one_caller_only() {
         (CODE.1, true),
     ] {
         assert_eq!(device.round(WORK, caller), (acts, acts), "{caller:#x}");
-        device.turn(false);
+        device.set_recording(false);
     }
     trigger.set(CODE.0, CODE.1, 0, 0);
     assert_eq!(device.round(WORK, COLD.1), (false, false));
@@ -85,7 +85,7 @@ fn a_trigger_acts_from_the_nth_time_on_and_so_often() {
     device.gate.conditions().unwrap().trigger.set(0, 0, 3, 2);
     let round = || {
         let on = device.round(WORK, 1).0;
-        device.turn(false);
+        device.set_recording(false);
         on
     };
     let rounds = || [(); 6].map(|()| round());
@@ -96,9 +96,9 @@ fn a_trigger_acts_from_the_nth_time_on_and_so_often() {
     assert_eq!(rounds(), [false, false, true, true, false, false]);
     // Calls while recording is on do not count.
     device.single.clear(device.hot, device.config);
-    device.turn(true);
+    device.set_recording(true);
     device.round(WORK, 1);
-    device.turn(false);
+    device.set_recording(false);
     assert_eq!(rounds(), [false, false, true, true, false, false]);
     let begun = |kind: &Kind| matches!(kind, Kind::Recording { on: true, .. });
     assert_eq!(device.kinds().iter().filter(|kind| begun(kind)).count(), 3);
@@ -107,7 +107,7 @@ fn a_trigger_acts_from_the_nth_time_on_and_so_often() {
 #[test]
 fn a_stopper_acts_for_one_caller_only_and_the_nth_time() {
     let device = device();
-    device.turn(true);
+    device.set_recording(true);
     device
         .gate
         .conditions()
@@ -117,7 +117,7 @@ fn a_stopper_acts_for_one_caller_only_and_the_nth_time() {
     assert_eq!(device.round(LEAF, MAIN + 4), (true, true));
     assert_eq!(device.round(LEAF, 0), (true, true));
     assert_eq!(device.round(LEAF, MAIN + 4), (true, false));
-    device.turn(true);
+    device.set_recording(true);
     assert_eq!(device.round(LEAF, MAIN + 4), (true, true));
     // The exit of a call that nobody saw the entry of is none that was counted.
     device.exit(LEAF);
@@ -127,7 +127,7 @@ fn a_stopper_acts_for_one_caller_only_and_the_nth_time() {
 #[test]
 fn a_stopper_that_is_recursive_ends_where_the_call_that_counts_returns() {
     let device = device();
-    device.turn(true);
+    device.set_recording(true);
     device
         .gate
         .conditions()

@@ -7,7 +7,7 @@ use kymo_device_tests::{Kind, config, leak};
 use kymo_recorder::config::{Config, FIXED, ONCE, PROMOTE_SWITCHED_IN, Promotion, START_ON};
 use kymo_recorder::link::Control as _;
 use kymo_recorder::retained::WORDS;
-use kymo_recorder::single::Wish;
+use kymo_recorder::single::Request;
 use kymo_recorder::{Edge, Event};
 use kymo_wire::link::{Fault, Identity, Text};
 
@@ -328,7 +328,7 @@ fn a_recursive_stopper_stops_at_its_outermost_return() {
         let device = between(MAIN, false);
         if !counter {
             // All takes the slow path where the counter has fewer bits.
-            device.port.turn.set(1 << 24);
+            device.port.wrap.set(1 << 24);
         }
         recurse(device, 5);
         assert!(!device.gate.state().on());
@@ -417,7 +417,7 @@ fn a_single_shot_records_one_round_and_is_kept_over_a_reboot() {
         recurse(device, 2);
         assert_eq!(count(device), rounds.min(2));
         // What the program or the user turns on is on.
-        device.turn(true);
+        device.set_recording(true);
         assert!(device.gate.state().on());
     }
     let place = leak(UnsafeCell::new([0u32; WORDS]));
@@ -427,10 +427,10 @@ fn a_single_shot_records_one_round_and_is_kept_over_a_reboot() {
         ..config(16, 1024)
     };
     let device = Device::new(kept(0));
-    device.ask(Wish::Once(true));
+    device.request(Request::Once(true));
     let rebooted = Device::new(kept(0));
     rebooted.enter(MAIN);
-    rebooted.turn(false);
+    rebooted.set_recording(false);
     let control = rebooted.single.control(rebooted.hot, rebooted.config);
     assert_eq!(control.status().once, Some(false));
 }

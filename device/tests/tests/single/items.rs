@@ -48,13 +48,13 @@ fn items_are_recorded_while_the_gate_is_open() {
     let device = Device::new(config(16, 1024));
     let ring = ring(4, 0);
     device.produce(ring, &[item(600, 1)]);
-    device.turn(true);
+    device.set_recording(true);
     device.produce(ring, &[item(601, 2), item(602, 3)]);
     device.enable(false);
     device.produce(ring, &[item(603, 4)]);
     device.enable(true);
     device.produce(ring, &[item(604, 5)]);
-    device.turn(false);
+    device.set_recording(false);
     device.produce(ring, &[item(605, 6)]);
     assert_eq!(device.items(ring), [(601, 2), (602, 3), (604, 5)]);
     assert_eq!(ring.figures().discarded, 0, "what is off is not lost");

@@ -12,7 +12,7 @@ use kymo_recorder::config::{
 use kymo_recorder::gate::Gate;
 use kymo_recorder::hot::Hot;
 use kymo_recorder::retained::{Place, Retained, WORDS};
-use kymo_recorder::single::{Single, Wish};
+use kymo_recorder::single::{Request, Single};
 use kymo_recorder::{Edge, Event, Target};
 use kymo_wire::link::Fault;
 
@@ -49,19 +49,23 @@ impl Device {
     /// Number of lost events.
     fn lost(self) -> u32 {
         let stream = self.single.writer().stream();
-        stream.figures().discarded + self.single.untold()
+        stream.figures().discarded + self.single.unreported()
     }
 
-    fn ask(self, wish: Wish) {
-        self.single.ask(self.hot, self.config, wish);
+    fn request(self, request: Request) {
+        self.single.request(self.hot, self.config, request);
     }
 
-    fn turn(self, on: bool) {
-        self.ask(if on { Wish::On } else { Wish::Off });
+    fn set_recording(self, on: bool) {
+        self.request(if on { Request::On } else { Request::Off });
     }
 
     fn enable(self, enabled: bool) {
-        self.ask(if enabled { Wish::Enable } else { Wish::Disable });
+        self.request(if enabled {
+            Request::Enable
+        } else {
+            Request::Disable
+        });
     }
 
     /// A device that records from the start on.
@@ -198,7 +202,7 @@ fn hooks_before_ram_is_initialized_touch_nothing() {
     device.enter(MAIN);
     device.hook(Event::IsrEnter(3));
     device.single.tick(device.hot, device.config);
-    device.turn(true);
+    device.set_recording(true);
     device.single.receive(device.hot, b'x');
     device.single.poll(device.hot, device.config);
     device.enable(false);
@@ -299,7 +303,7 @@ fn the_clock_is_extended_and_a_doubt_stands_where_it_belongs() {
         ..config(16, 1024)
     });
     let port = device.port;
-    port.turn.set(1 << 16);
+    port.wrap.set(1 << 16);
     port.step.set(0);
     device.enter(MAIN);
     let mut passed = 0;
@@ -401,7 +405,7 @@ fn threads_and_interrupts_are_followed_while_nothing_is_recorded() {
     let device = Device::new(config(16, 1024));
     device.hook(Event::SwitchedIn(5));
     device.hook(Event::IsrEnter(15));
-    device.turn(true);
+    device.set_recording(true);
     device.enter(MAIN);
     let packet = &device.read()[0];
     assert_eq!(packet.thread, 5);
@@ -415,11 +419,11 @@ fn threads_and_interrupts_are_followed_while_nothing_is_recorded() {
 #[test]
 fn without_a_clock_events_are_counted_until_there_is_one() {
     let device = Device::on();
-    device.port.turn.set(0);
+    device.port.wrap.set(0);
     device.enter(MAIN);
     device.enter(WORK);
     assert_eq!(device.single.fault(), Some(Fault::NoClock.of(0)));
-    device.port.turn.set(1 << 24);
+    device.port.wrap.set(1 << 24);
     device.exit(WORK);
     assert_eq!(device.single.fault(), None);
     assert_eq!(device.kinds(), [recording(true, 0), exit(WORK)]);
@@ -438,8 +442,8 @@ fn trigger_and_stopper_survive_a_reboot_of_the_same_program() {
     let device = Device::new(built());
     device.enter(LEAF);
     assert_eq!((device.gate.trigger(), device.gate.stopper()), (MAIN, MAIN));
-    device.ask(Wish::Trigger(WORK));
-    device.ask(Wish::Stopper(0));
+    device.request(Request::Trigger(WORK));
+    device.request(Request::Stopper(0));
     assert_eq!((device.gate.trigger(), device.gate.stopper()), (WORK, 0));
 
     let again = Device::new(built());

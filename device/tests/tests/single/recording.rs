@@ -55,13 +55,13 @@ fn a_trigger_in_an_interrupt_is_the_interrupt_s() {
     for irq in 1..=20 {
         device.hook(Event::IsrEnter(irq));
     }
-    device.turn(true);
-    let told = (1..=16).chain([0; 4]).map(Kind::IsrEnter);
-    let expected: Vec<Kind> = [recording(true, 2)].into_iter().chain(told).collect();
+    device.set_recording(true);
+    let reported = (1..=16).chain([0; 4]).map(Kind::IsrEnter);
+    let expected: Vec<Kind> = [recording(true, 2)].into_iter().chain(reported).collect();
     assert_eq!(device.kinds(), expected);
     device.hook(Event::IsrExit(20));
-    device.turn(false);
-    device.turn(true);
+    device.set_recording(false);
+    device.set_recording(true);
     let again = device.kinds().len() - expected.len() - 2;
     assert_eq!(again, 1 + 19, "and again after the next time");
 }
@@ -111,22 +111,22 @@ fn doubt_of_the_clock_before_recording_is_on_is_not_in_the_trace() {
         ..config(16, 1024)
     });
     let port = device.port;
-    port.turn.set(1 << 16);
+    port.wrap.set(1 << 16);
     port.step.set(0);
     let late = |ticks: u64| port.time.set(port.time.get() + ticks);
-    let turn = |on| device.turn(on);
+    let set_recording = |on| device.set_recording(on);
     device.enter(MAIN);
     device.single.tick(device.hot, device.config);
-    turn(false);
+    set_recording(false);
     // Twice late while nothing is recorded.
     late(9000);
     device.single.tick(device.hot, device.config);
     late(9000);
-    turn(true);
+    set_recording(true);
     device.enter(WORK);
     // Late before it is turned off: what is recorded spans it.
     late(9500);
-    turn(false);
+    set_recording(false);
     assert_eq!(
         device.kinds(),
         [
@@ -231,7 +231,7 @@ fn the_table_is_the_same_whenever_recording_began() {
             each(&|device| device.hook(Event::IsrExit(15)));
         }
         let [_, late] = devices;
-        late.turn(true);
+        late.set_recording(true);
         let (mut thread, mut open) = (0x100, [const { Vec::new() }; 5]);
         for _ in 0..300 {
             let pass = random.below(100);

@@ -86,12 +86,12 @@ impl Duration {
     }
 
     /// Recording is turned on: what stops it has not happened yet.
-    pub(super) fn turned_on(&self) {
+    pub(super) fn recording_on(&self) {
         self.stops.rearm();
     }
 
     /// Notes the time at which recording is turned off.
-    pub(super) fn turned_off(&self, now: u64) {
+    pub(super) fn recording_off(&self, now: u64) {
         self.off.store(now);
     }
 }
@@ -129,7 +129,7 @@ impl Process {
             && gate.state().on()
             && stops.happen(thread_buffer.duration().and_then(Control::innermost))
         {
-            return self.turn(gate, false, Cause::Function);
+            return self.set_recording(gate, false, Cause::Function);
         }
         thread_buffer.call_in_duration(&self.port, gate, edge, function, caller);
         self.follow_stopper(thread_buffer, gate, edge, (function, caller));
@@ -142,7 +142,7 @@ impl Process {
             is_over |= stops.happen_here();
         }
         if is_over {
-            self.turn(gate, false, Cause::Function);
+            self.set_recording(gate, false, Cause::Function);
         }
     }
 
@@ -162,7 +162,7 @@ impl Process {
             && gate.state().on()
             && stops.happen(thread_buffer.duration().and_then(Control::innermost))
         {
-            self.turn(gate, false, Cause::Function);
+            self.set_recording(gate, false, Cause::Function);
         }
     }
 
@@ -293,13 +293,13 @@ impl Process {
 
     /// Executes a host's request to duration mode. Changes of threshold, depth and filter take effect at once, in all
     /// threads.
-    pub(crate) fn ask_duration(&self, asked: link::Duration) -> Result<(), Refusal> {
+    pub(crate) fn change_duration(&self, requested: link::Duration) -> Result<(), Refusal> {
         if !self.is_in_duration() {
             return Err(Refusal::NoDuration);
         }
         let stops = &self.duration.stops;
         let word = |number: u64| usize::try_from(number).map_err(|_| Refusal::TooWide);
-        match asked {
+        match requested {
             link::Duration::Threshold(ticks) => {
                 self.duration
                     .threshold

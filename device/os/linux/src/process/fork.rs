@@ -97,13 +97,13 @@ impl Process {
         self.polling.release();
         self.ending.store(false, Ordering::Relaxed);
         self.stuck.store(false, Ordering::Relaxed);
-        self.homeless.store(0, Ordering::Relaxed);
+        self.unbuffered.store(0, Ordering::Relaxed);
         self.patience.store(0);
         self.recorded.store(0);
         self.on_since.store(self.port.now());
         self.reader.forget();
         self.bytes_at_start.store(0, Ordering::Relaxed);
-        self.port.wall_clock_told.store(0, Ordering::Relaxed);
+        self.port.wall_clock_reported.store(0, Ordering::Relaxed);
         self.forked.store(true, Ordering::Release);
         gate.start_as_child();
     }

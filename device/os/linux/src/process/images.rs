@@ -239,7 +239,7 @@ impl Process {
         let number = image.map_or(0, |(image, _, path)| {
             let number = table.number.get() + 1;
             table.number.set(number);
-            self.tell_image(number, (start, end), image.build_id(), path);
+            self.record_image(number, (start, end), image.build_id(), path);
             number
         });
         let mark = image.map_or(0, |(image, ..)| mark(image));
@@ -263,7 +263,7 @@ impl Process {
         }
     }
 
-    fn tell_image(&self, number: usize, (start, end): (usize, usize), id: &[u8], path: &[u8]) {
+    fn record_image(&self, number: usize, (start, end): (usize, usize), id: &[u8], path: &[u8]) {
         const WORD: usize = size_of::<usize>();
         let mut text = [0; 2 * WORD + 32];
         text[..WORD].copy_from_slice(&start.to_ne_bytes());

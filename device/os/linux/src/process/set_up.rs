@@ -83,7 +83,7 @@ impl Process {
         gate.set_up(fault.is_some(), false);
         self.keep_gate(gate);
         if settings::on().unwrap_or(config.flags & START_ON != 0) {
-            self.turn(gate, true, Cause::Build);
+            self.set_recording(gate, true, Cause::Build);
         }
         self.bytes_at_start
             .store(self.recorded_bytes(), Ordering::Relaxed);

@@ -28,7 +28,7 @@ impl View<'_> {
         }
         let before = self.hold_off();
         if process.thread_buffers.iter().any(reserved) {
-            self.let_go();
+            self.resume();
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
@@ -41,7 +41,7 @@ impl View<'_> {
         };
         for thread_buffer in readable() {
             thread_buffer.writer().stream().clear();
-            thread_buffer.forget_lent();
+            thread_buffer.forget_published();
             if let Some(profile) = thread_buffer.writer().profile() {
                 profile.clear(now);
             }
@@ -58,7 +58,7 @@ impl View<'_> {
             process.on_since.store(now);
         }
         self.gate.freeze(false);
-        self.tell_threads();
+        self.record_threads();
         // A thread that is outside a hook now sees the gate open from now on, and has counted the events that it
         // refused before. That also holds for thread buffers that were created meanwhile.
         let cleared = |thread_buffer: &&ThreadBuffer<Linux>| {
@@ -69,8 +69,8 @@ impl View<'_> {
                 thread_buffer.forget_lost();
             }
         }
-        process.homeless.store(0, Ordering::Relaxed);
-        self.let_go();
+        process.unbuffered.store(0, Ordering::Relaxed);
+        self.resume();
         if self.gate.state().on() && !before.on() {
             let cause = Cause::Function;
             process.hook(self.gate, Event::Recording { on: true, cause });

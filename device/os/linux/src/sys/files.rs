@@ -315,7 +315,7 @@ pub fn status(path: &[u8]) -> Result<Status, Errno> {
     const HERE: c_int = -100;
     const NO_FOLLOW: c_int = 0x100;
     debug_assert!(path.ends_with(&[0]));
-    ask(HERE, path, NO_FOLLOW)
+    statx(HERE, path, NO_FOLLOW)
 }
 
 /// Returns the status of an open file.
@@ -325,10 +325,10 @@ pub fn status(path: &[u8]) -> Result<Status, Errno> {
 pub fn status_of(file: c_int) -> Result<Status, Errno> {
     /// `AT_EMPTY_PATH`.
     const ITSELF: c_int = 0x1000;
-    ask(file, &[0], ITSELF)
+    statx(file, &[0], ITSELF)
 }
 
-fn ask(file: c_int, path: &[u8], flags: c_int) -> Result<Status, Errno> {
+fn statx(file: c_int, path: &[u8], flags: c_int) -> Result<Status, Errno> {
     /// `STATX_TYPE`, `STATX_INO`.
     const TYPE_AND_NUMBER: c_int = 1 | 0x100;
     /// Offsets of `stx_mode`, `stx_ino` and `stx_dev_major`, `stx_dev_minor`, and the mask of types in the first.

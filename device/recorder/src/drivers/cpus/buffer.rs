@@ -31,7 +31,7 @@ pub struct CpuBuffer<P: 'static> {
     pub(super) inside: AtomicBool,
     /// Whether it is inside, but waiting to turn recording on or off (or doing so): it records nothing before it has
     /// checked the gate again.
-    pub(super) turning: AtomicBool,
+    pub(super) switching: AtomicBool,
     /// [`Gate::changes`] at the last event. A reader changes that count, too.
     pub(super) changes: Cell<u32>,
     /// Write position of the stream. Usual calls need only the fields up to here.
@@ -41,9 +41,9 @@ pub struct CpuBuffer<P: 'static> {
     /// Number of events while the CPU buffers were frozen.
     pub(super) lost: AtomicU32,
     /// How many of both the stream's count of losses includes.
-    pub(super) told: AtomicU32,
+    pub(super) reported: AtomicU32,
     /// Number of packets that the link wants closed. Guarded by `polling`.
-    pub(super) asked: Cell<u32>,
+    pub(super) requested: Cell<u32>,
     /// Whether a reader excludes the CPU, and has sealed its stream.
     pub(super) held: AtomicBool,
     /// The program's own clock, if it has one.
@@ -55,9 +55,9 @@ pub struct CpuBuffer<P: 'static> {
     /// List with this ring, for readers that look for rings.
     pub(super) rings: Rings<P>,
     /// Number of packets of items that the link wants closed. Guarded by `polling`.
-    pub(super) asked_items: Cell<u32>,
+    pub(super) requested_items: Cell<u32>,
     /// How many losses the newest packet reports on loan while a reader holds the buffer.
-    pub(super) lent: Cell<u32>,
+    pub(super) published: Cell<u32>,
     /// Its calls in duration mode.
     #[cfg(feature = "duration")]
     pub(super) calls: Calls,
@@ -89,21 +89,21 @@ impl<P: CpusPort> CpuBuffer<P> {
         let () = Self::ON_ONE_LINE;
         Self {
             inside: AtomicBool::new(false),
-            turning: AtomicBool::new(false),
+            switching: AtomicBool::new(false),
             changes: Cell::new(0),
             cursor: Cursor::new(),
             refused: AtomicU32::new(0),
             lost: AtomicU32::new(0),
-            told: AtomicU32::new(0),
-            asked: Cell::new(0),
+            reported: AtomicU32::new(0),
+            requested: Cell::new(0),
             held: AtomicBool::new(false),
             function: Cell::new(None),
             clock: Clock::new(),
             writer: Writer::new(),
             ring: Ring::empty(),
             rings: Rings::new(),
-            asked_items: Cell::new(0),
-            lent: Cell::new(0),
+            requested_items: Cell::new(0),
+            published: Cell::new(0),
             #[cfg(feature = "duration")]
             calls: Calls::new(),
         }
@@ -139,16 +139,16 @@ impl<P: CpusPort> CpuBuffer<P> {
     }
 
     /// How many of them no packet has reported yet.
-    pub(super) fn untold(&self) -> u32 {
+    pub(super) fn unreported(&self) -> u32 {
         self.missed()
-            .wrapping_sub(self.told.load(Ordering::Relaxed))
+            .wrapping_sub(self.reported.load(Ordering::Relaxed))
     }
 
     /// Adds the losses to the stream's count, so that its packets report them. For the owner of the CPU buffer.
-    pub(super) fn settle(&self) {
+    pub(super) fn report_losses(&self) {
         let missed = self.missed();
-        let before = self.told.load(Ordering::Relaxed);
-        self.told.store(missed, Ordering::Relaxed);
+        let before = self.reported.load(Ordering::Relaxed);
+        self.reported.store(missed, Ordering::Relaxed);
         self.writer
             .stream()
             .add_discarded(missed.wrapping_sub(before));
@@ -161,7 +161,7 @@ impl<P: CpusPort> CpuBuffer<P> {
             self.begin(changes);
         }
         if self.clock.doubtful() {
-            self.tell_gap(now);
+            self.record_gap(now);
         }
     }
 
@@ -177,7 +177,7 @@ impl<P: CpusPort> CpuBuffer<P> {
         self.clock.take_gap();
         self.writer.stream().seal();
         self.seal_items();
-        self.settle();
+        self.report_losses();
     }
 
     /// Closes the open packet of items, at the time of its last one. For the owner of the CPU buffer.
@@ -188,7 +188,7 @@ impl<P: CpusPort> CpuBuffer<P> {
     /// Marks in the trace that the clock is uncertain before `now`.
     #[cold]
     #[inline(never)]
-    pub(super) fn tell_gap(&self, now: u64) {
+    pub(super) fn record_gap(&self, now: u64) {
         let ticks = self.clock.take_gap();
         self.writer.record(now, Event::ClockGap { ticks });
     }
@@ -197,7 +197,7 @@ impl<P: CpusPort> CpuBuffer<P> {
     /// after `start`. Interrupts are masked in a hook, and it does not wait for this CPU, so it soon ends. Returns
     /// false if it does not, because the CPU was stopped there, or has crashed.
     #[must_use]
-    pub(super) fn leaves(
+    pub(super) fn wait_outside(
         &self,
         port: &P,
         start: u64,

@@ -30,7 +30,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         }
     }
 
-    /// Excludes all CPUs, and seals their buffers, until [`let_go`](Self::let_go). Returns the previous state of the
+    /// Excludes all CPUs, and seals their buffers, until [`resume`](Self::resume). Returns the previous state of the
     /// gate. Not for a context inside a hook.
     ///
     /// # Errors
@@ -47,13 +47,13 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         for cpu_buffer in self.cpus.cpu_buffers() {
             let port = &self.cpus.port;
             let start = port.counter_in_order();
-            let held = cpu_buffer.leaves(port, start, READER_PATIENCE_MS, || false);
+            let held = cpu_buffer.wait_outside(port, start, READER_PATIENCE_MS, || false);
             if held {
-                cpu_buffer.settle();
+                cpu_buffer.report_losses();
                 cpu_buffer.writer.stream().seal_at(self.now());
                 cpu_buffer
-                    .lent
-                    .set(cpu_buffer.writer.stream().buffer().lend_losses());
+                    .published
+                    .set(cpu_buffer.writer.stream().buffer().publish_losses());
                 cpu_buffer.seal_items();
             } else {
                 shared.stuck.store(true, Ordering::Relaxed);
@@ -61,8 +61,8 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             cpu_buffer.held.store(held, Ordering::Relaxed);
         }
         self.cpus.locked(|| {
-            let homeless = shared.homeless.swap(0, Ordering::Relaxed);
-            shared.metadata.add_discarded(homeless);
+            let unbuffered = shared.unbuffered.swap(0, Ordering::Relaxed);
+            shared.metadata.add_discarded(unbuffered);
             shared.metadata.seal(true);
         });
         Ok(before)
@@ -75,13 +75,17 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     }
 
     /// Permits all CPUs to record again.
-    pub fn let_go(&self) {
+    pub fn resume(&self) {
         let shared = &self.cpus.shared;
         self.cpus.locked(|| {
             shared.metadata.seal(false);
             for cpu_buffer in self.held() {
-                let lent = cpu_buffer.lent.take();
-                cpu_buffer.writer.stream().buffer().take_losses_back(lent);
+                let published = cpu_buffer.published.take();
+                cpu_buffer
+                    .writer
+                    .stream()
+                    .buffer()
+                    .retract_losses(published);
             }
             // Each CPU reports its losses since then before its next event.
             self.gate.call_attention();
@@ -99,26 +103,26 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         // A record that is being filled must not be dropped; while CPUs are excluded none reserves a record.
         let reserved = |cpu_buffer: &CpuBuffer<P>| cpu_buffer.writer.stream().is_reserved();
         if self.cpus.cpu_buffers().iter().any(reserved) {
-            self.let_go();
+            self.resume();
             return Err(Refusal::Busy);
         }
         self.gate.rearm();
         let now = self.now();
         for cpu_buffer in self.held() {
             cpu_buffer.writer.stream().clear();
-            cpu_buffer.lent.set(0);
+            cpu_buffer.published.set(0);
             if let Some(table) = cpu_buffer.writer.profile() {
                 table.clear(now);
             }
             cpu_buffer
-                .told
+                .reported
                 .store(cpu_buffer.missed(), Ordering::Relaxed);
             each(cpu_buffer);
             cpu_buffer
                 .rings
                 .work(Work::Clear(cpu_buffer.writer.stream().mode()), || 0);
         }
-        self.let_go();
+        self.resume();
         Ok(())
     }
 
@@ -195,9 +199,9 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     fn status(&self) -> Status {
         let shared = &self.cpus.shared;
         let state = self.gate.state();
-        let homeless = shared.homeless.load(Ordering::Relaxed);
+        let unbuffered = shared.unbuffered.load(Ordering::Relaxed);
         let mut figures = Figures {
-            discarded: homeless.wrapping_add(shared.metadata.discarded()),
+            discarded: unbuffered.wrapping_add(shared.metadata.discarded()),
             ..Figures::default()
         };
         let mut mode = Mode::Overwrite;
@@ -206,7 +210,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
             let one = cpu_buffer.writer.stream().figures();
             figures.bytes = figures.bytes.wrapping_add(one.bytes);
             figures.discarded = figures.discarded.wrapping_add(one.discarded);
-            figures.discarded = figures.discarded.wrapping_add(cpu_buffer.untold());
+            figures.discarded = figures.discarded.wrapping_add(cpu_buffer.unreported());
             figures.discarded = figures
                 .discarded
                 .wrapping_add(cpu_buffer.ring.figures().discarded);
@@ -240,8 +244,8 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         self.gate.command(enabled);
     }
 
-    fn turn(&self, on: bool) {
-        self.cpus.turn(self.gate, on);
+    fn set_recording(&self, on: bool) {
+        self.cpus.set_recording(self.gate, on);
     }
 
     fn sets(&self) -> (usize, usize) {
@@ -263,9 +267,9 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     }
 
     #[cfg(feature = "duration")]
-    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
+    fn change_duration(&self, requested: kymo_wire::link::Duration) -> Result<(), Refusal> {
         self.ready()?;
-        self.follow_duration(asked)
+        self.apply_duration(requested)
     }
 
     #[cfg(feature = "duration")]
@@ -306,7 +310,7 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
     }
 
     fn thaw(&self) {
-        self.let_go();
+        self.resume();
     }
 
     fn chunk<'a>(
@@ -337,9 +341,9 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         let now = self.now();
         if !shared.flushing.get() {
             for cpu_buffer in cpu_buffers {
-                cpu_buffer.asked.set(buffer(cpu_buffer).begun());
+                cpu_buffer.requested.set(buffer(cpu_buffer).begun());
                 cpu_buffer
-                    .asked_items
+                    .requested_items
                     .set(cpu_buffer.ring.figures().packets);
             }
             shared.flushing.set(true);
@@ -351,16 +355,16 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         let open = |cpu_buffer: &'static CpuBuffer<P>| {
             let events = (buffer(cpu_buffer)
                 .closed()
-                .wrapping_sub(cpu_buffer.asked.get()) as i32)
+                .wrapping_sub(cpu_buffer.requested.get()) as i32)
                 < 0;
             let ring = &cpu_buffer.ring;
-            events || ring.is_open() && ring.figures().packets == cpu_buffer.asked_items.get()
+            events || ring.is_open() && ring.figures().packets == cpu_buffer.requested_items.get()
         };
         let mut any = cpu_buffers.iter().any(open);
         if any && now.saturating_sub(shared.flush_since.get()) > self.hz() {
             any = self.hold().is_err();
             if !any {
-                self.let_go();
+                self.resume();
             }
         }
         shared.flushing.set(any);
@@ -381,13 +385,13 @@ impl<P: CpusPort, const N: usize> Control for Handle<'_, P, N> {
         unsafe { cpu_buffer.writer.stream().buffer().waiting(n) }
     }
 
-    fn withheld(&self, stream: u16) -> Option<u64> {
+    fn blocked(&self, stream: u16) -> Option<u64> {
         if self.ring(stream).is_some() {
             return None;
         }
         let cpu_buffer = self.cpus.cpu_buffers().get(usize::from(stream))?;
         // SAFETY: as above.
-        unsafe { cpu_buffer.writer.stream().buffer().withheld() }
+        unsafe { cpu_buffer.writer.stream().buffer().blocked() }
     }
 
     fn release(&self, stream: u16) {

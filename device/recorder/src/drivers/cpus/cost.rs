@@ -69,20 +69,20 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             return;
         }
         // The gate is forced open, so this would count events of CPUs without a CPU buffer, though nothing is recorded.
-        let homeless = self.shared.homeless.load(Ordering::Relaxed);
+        let unbuffered = self.shared.unbuffered.load(Ordering::Relaxed);
         let profile = cpu_buffer.writer.profile();
         if let Some(profile) = profile {
             profile.record(cpu_buffer.now(&self.port), true);
         }
-        let tell = |text: &[u8]| {
+        let report = |text: &[u8]| {
             metadata.add(MetadataType::Measured, cpu_buffer.now(&self.port), 0, text);
         };
-        measure(here, false, tell, || {});
+        measure(here, false, report, || {});
         if let Some(profile) = profile {
             let now = cpu_buffer.now(&self.port);
             profile.record(now, false);
             profile.clear(now);
         }
-        self.shared.homeless.store(homeless, Ordering::Relaxed);
+        self.shared.unbuffered.store(unbuffered, Ordering::Relaxed);
     }
 }

@@ -53,8 +53,8 @@ pub(super) struct Calls {
     lock: Lock,
     /// Time of the last entry or exit. (The counter may be read some instructions early.)
     last: Cell64,
-    /// [`Gate::turns`] when the stacks were last cleared.
-    turns: Cell<u32>,
+    /// [`Gate::generation`] when the stacks were last cleared.
+    generation: Cell<u32>,
 }
 
 impl Calls {
@@ -63,7 +63,7 @@ impl Calls {
             control: Cell::new(None),
             lock: Lock::new(),
             last: Cell64::new(0),
-            turns: Cell::new(0),
+            generation: Cell::new(0),
         }
     }
 }
@@ -75,8 +75,8 @@ impl<P: CpusPort> CpuBuffer<P> {
     }
 
     /// Drops all open calls: calls entered before are not tracked.
-    fn restart_calls(&self, control: &Control, turns: u32) {
-        self.calls.turns.set(turns);
+    fn restart_calls(&self, control: &Control, generation: u32) {
+        self.calls.generation.set(generation);
         control.drop_moved();
         control.reset(self.writer.stream().thread());
     }
@@ -111,9 +111,11 @@ impl<P: CpusPort> CpuBuffer<P> {
 
     /// Records the calls that are open at `now`, and seals the stream. For a reader that excludes the CPU and holds
     /// [`Calls::lock`].
-    fn record_open_calls(&self, turns: u32, now: u64) {
+    fn record_open_calls(&self, generation: u32, now: u64) {
         // With another count, the calls are those of an earlier recording.
-        let control = self.duration().filter(|_| self.calls.turns.get() == turns);
+        let control = self
+            .duration()
+            .filter(|_| self.calls.generation.get() == generation);
         let Some(control) = control else {
             return;
         };
@@ -143,17 +145,17 @@ struct Follower<'a, P: 'static> {
 }
 
 impl<P: CpusPort> Follower<'_, P> {
-    /// Handles an event at `now`; `turns` is the gate's count. Like
+    /// Handles an event at `now`; `generation` is the gate's count. Like
     /// [`Single::duration_event`](crate::single::Single::duration_event).
     #[inline(always)]
-    fn event(&self, turns: u32, now: u64, event: Event) {
+    fn event(&self, generation: u32, now: u64, event: Event) {
         let (cpu_buffer, control) = (self.cpu_buffer, self.control);
-        if cpu_buffer.calls.turns.get() != turns {
-            cpu_buffer.restart_calls(control, turns);
+        if cpu_buffer.calls.generation.get() != generation {
+            cpu_buffer.restart_calls(control, generation);
         }
         let stream = cpu_buffer.writer.stream();
-        if cpu_buffer.writer.asks_thread() && stream.isr_depth.get() == 0 {
-            self.run(cpu_buffer.writer.ask_thread(), now);
+        if cpu_buffer.writer.queries_thread() && stream.isr_depth.get() == 0 {
+            self.run(cpu_buffer.writer.query_thread(), now);
         }
         match event {
             Event::Enter(function) | Event::EnterFrom { function, .. } => {
@@ -304,7 +306,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 control.settings.set_freeze(0, 0);
                 control.settings.set_freeze_on(FreezeOn::Nothing);
                 control.settings.set_condition(0, 0, 0);
-                cpu_buffer.restart_calls(control, gate.turns());
+                cpu_buffer.restart_calls(control, gate.generation());
                 cpu_buffer
                     .writer
                     .stream()
@@ -376,11 +378,11 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         };
         if state.open() {
             cpu_buffer.catch_up(gate.changes(), now);
-            return follower.event(gate.turns(), now, event);
+            return follower.event(gate.generation(), now, event);
         }
         let lock = &cpu_buffer.calls.lock;
         if state.on() && state.enabled() {
-            return lock.with(&self.port, || follower.event(gate.turns(), now, event));
+            return lock.with(&self.port, || follower.event(gate.generation(), now, event));
         }
         cpu_buffer.writer.follow_event(event);
         if let Event::SwitchedIn(thread) = event
@@ -410,11 +412,11 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     ///
     /// # Errors
     /// The reason why it can't be done.
-    pub(super) fn follow_duration(&self, asked: Duration) -> Result<(), Refusal> {
+    pub(super) fn apply_duration(&self, requested: Duration) -> Result<(), Refusal> {
         let first = self.controls().next().ok_or(Refusal::NoDuration)?;
         let all = |set: &dyn Fn(&Control)| self.controls().for_each(set);
-        match asked {
-            Duration::On(on) => self.turn_duration(on)?,
+        match requested {
+            Duration::On(on) => self.set_duration_mode(on)?,
             Duration::Threshold(ticks) => {
                 let ticks = usize::try_from(ticks).map_err(|_| Refusal::TooWide)?;
                 all(&|control| control.settings.set_threshold(ticks));
@@ -456,10 +458,10 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
     ///
     /// # Errors
     /// [`Refusal::Busy`] while a reader is active, or if a CPU does not leave its hook: it would record in both modes.
-    fn turn_duration(&self, on: bool) -> Result<(), Refusal> {
+    fn set_duration_mode(&self, on: bool) -> Result<(), Refusal> {
         self.hold()?;
         if self.held().count() != self.cpus.cpu_buffers().len() {
-            self.let_go();
+            self.resume();
             return Err(Refusal::Busy);
         }
         let mut word = core::ptr::null();
@@ -468,10 +470,10 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
                 continue;
             };
             if control.settings.is_on() != on {
-                control.settings.turn(on);
+                control.settings.set_recording(on);
                 cpu_buffer.writer.stream().set_calls(on);
                 self.with_calls(cpu_buffer, || {
-                    cpu_buffer.restart_calls(control, self.gate.turns())
+                    cpu_buffer.restart_calls(control, self.gate.generation())
                 });
             }
             if on {
@@ -479,7 +481,7 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
             }
         }
         self.gate.set_duration(word.cast_mut());
-        self.let_go();
+        self.resume();
         Ok(())
     }
 
@@ -498,15 +500,15 @@ impl<P: CpusPort, const N: usize> Handle<'_, P, N> {
         }
         let now = self.cpus.time();
         // Recording may be turned on and off meanwhile. While it is off, the stacks are as they were when it was on.
-        let (turns, now) = self.cpus.locked(|| match self.gate.state().on() {
-            true => (self.gate.turns(), now),
+        let (generation, now) = self.cpus.locked(|| match self.gate.state().on() {
+            true => (self.gate.generation(), now),
             false => (
-                self.gate.turns().wrapping_sub(1),
-                self.cpus.shared.turned_off.get(),
+                self.gate.generation().wrapping_sub(1),
+                self.cpus.shared.off_since.get(),
             ),
         });
         for cpu_buffer in self.held() {
-            self.with_calls(cpu_buffer, || cpu_buffer.record_open_calls(turns, now));
+            self.with_calls(cpu_buffer, || cpu_buffer.record_open_calls(generation, now));
         }
     }
 

@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 
 use super::{CpuBuffer, Cpus, CpusPort};
 use crate::gate::Gate;
-use crate::items::{Cursor, Drained, Item, Moment, Ring, Timed};
+use crate::items::{Cursor, Drained, Item, PacketContext, Ring, Timed};
 use crate::sync::add;
 
 /// Memory of all rings: `kymo_cpu_items` in C.
@@ -47,7 +47,7 @@ impl<P: CpusPort> CpuBuffer<P> {
             return self.lose(items.len());
         }
         let stream = self.writer.stream();
-        self.ring.produce(now, items, || Moment {
+        self.ring.produce(now, items, || PacketContext {
             isr_depth: stream.isr_depth.get(),
             thread: stream.thread(),
             flags: 0,

@@ -53,15 +53,15 @@ impl CpusPort for Machine {
 
     fn unmask(&self, _: usize) {}
 
-    fn place(&self) -> *const () {
+    fn cpu_pointer(&self) -> *const () {
         let places = self.places.borrow();
-        let place = places.get(&loom::thread::current().id());
-        place.copied().unwrap_or(null())
+        let cpu_pointer = places.get(&loom::thread::current().id());
+        cpu_pointer.copied().unwrap_or(null())
     }
 
-    fn set_place(&self, place: *const ()) {
+    fn set_cpu_pointer(&self, cpu_pointer: *const ()) {
         let thread = loom::thread::current().id();
-        self.places.borrow_mut().insert(thread, place);
+        self.places.borrow_mut().insert(thread, cpu_pointer);
     }
 
     /// Increases with every reading; a reading orders nothing between threads.
@@ -135,10 +135,10 @@ impl System {
             self.call(0);
         }
         assert!(self.handle().hold().is_ok());
-        self.handle().let_go();
+        self.handle().resume();
         self.handle().clear_with(|_| {}).expect("nobody reads");
         // From here on this thread is the host.
-        cpus.port().set_place(null());
+        cpus.port().set_cpu_pointer(null());
     }
 
     /// References with the lifetime that the recorder requires.
@@ -160,7 +160,7 @@ impl System {
     /// Makes this thread the CPU of this number.
     fn become_cpu(&self, cpu: usize) {
         let cpu_buffer: *const CpuBuffer<Machine> = &raw const self.cpus.cpu_buffers[cpu];
-        self.cpus.port().set_place(cpu_buffer.cast());
+        self.cpus.port().set_cpu_pointer(cpu_buffer.cast());
     }
 
     /// The `n`th call of the calling CPU.
@@ -181,7 +181,7 @@ impl System {
             kept.packet(packet);
             n += 1;
         }
-        let lost = cpu_buffer.writer.stream().figures().discarded + cpu_buffer.untold();
+        let lost = cpu_buffer.writer.stream().figures().discarded + cpu_buffer.unreported();
         kept.discarded = kept.discarded.max(lost);
         kept
     }
@@ -190,7 +190,7 @@ impl System {
     fn read(&self) -> [Kept; CPUS] {
         assert!(self.handle().hold().is_ok());
         let kept = [0, 1].map(|cpu| self.kept(cpu));
-        self.handle().let_go();
+        self.handle().resume();
         kept
     }
 }
@@ -252,10 +252,10 @@ fn turn_off() {
     });
     system.become_cpu(0);
     let (cpus, _) = system.lasting();
-    cpus.turn(&system.hot.gate, false);
+    cpus.set_recording(&system.hot.gate, false);
     let marked = system.cpus.port().counter();
     other.join().expect("it ends");
-    system.cpus.port().set_place(null());
+    system.cpus.port().set_cpu_pointer(null());
     assert!(system.handle().hold().is_ok());
     let kept = system.kept(1);
     // The mark is the last event of all.

@@ -18,20 +18,20 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
         site: Site,
     ) {
         if cpu_buffer.writer.follow_stopper(edge, site) {
-            self.turn_inside(cpu_buffer, gate, false, Cause::Function);
+            self.set_recording_inside(cpu_buffer, gate, false, Cause::Function);
         }
     }
 
     /// Turns recording on or off, while inside, and marks it in this CPU's stream: the mark for "on" is recorded before
     /// other CPUs can record, that for "off" when none can any more.
-    pub(super) fn turn_inside(
+    pub(super) fn set_recording_inside(
         &self,
         cpu_buffer: &CpuBuffer<P>,
         gate: &Gate,
         on: bool,
         cause: Cause,
     ) {
-        cpu_buffer.turning.store(true, Ordering::SeqCst);
+        cpu_buffer.switching.store(true, Ordering::SeqCst);
         self.shared.lock.with(&self.port, || {
             let state = gate.state_in_order();
             if state.on() == on || state.fresh() || state.failed() {
@@ -43,17 +43,17 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                     let now = cpu_buffer.now_in_order(&self.port);
                     cpu_buffer.begin(gate.changes());
                     cpu_buffer.writer.record(now, mark);
-                    gate.turn(true, false);
+                    gate.set_recording(true, false);
                     cpu_buffer.changes.set(gate.changes());
                 } else {
-                    gate.turn(true, false);
+                    gate.set_recording(true, false);
                 }
             } else {
                 #[cfg(feature = "duration")]
                 self.shared
-                    .turned_off
+                    .off_since
                     .set(cpu_buffer.now_in_order(&self.port));
-                gate.turn(false, cause == Cause::Function && self.shared.once.get());
+                gate.set_recording(false, cause == Cause::Function && self.shared.once.get());
                 if !state.frozen() {
                     self.wait_for_others(cpu_buffer);
                     let now = cpu_buffer.now_in_order(&self.port);
@@ -62,7 +62,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 }
             }
         });
-        cpu_buffer.turning.store(false, Ordering::Release);
+        cpu_buffer.switching.store(false, Ordering::Release);
     }
 
     /// Waits until every other CPU has seen the current state of the gate: it has left its hook, or waits there for the
@@ -76,16 +76,16 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             .iter()
             .filter(|cpu_buffer| !core::ptr::eq(*cpu_buffer, own))
         {
-            let already = || cpu_buffer.turning.load(Ordering::Acquire);
-            let _ = cpu_buffer.leaves(&self.port, start, MASKED_PATIENCE_MS, already);
+            let already = || cpu_buffer.switching.load(Ordering::Acquire);
+            let _ = cpu_buffer.wait_outside(&self.port, start, MASKED_PATIENCE_MS, already);
         }
     }
 
     /// Turns recording on or off.
-    pub fn turn(&'static self, gate: &Gate, on: bool) {
+    pub fn set_recording(&'static self, gate: &Gate, on: bool) {
         if gate.state().alive() {
             self.inside(gate, |cpu_buffer| {
-                self.turn_inside(cpu_buffer, gate, on, Cause::Command);
+                self.set_recording_inside(cpu_buffer, gate, on, Cause::Command);
             });
         }
     }

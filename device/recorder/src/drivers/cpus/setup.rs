@@ -29,10 +29,10 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             return false;
         }
         let was = self.port.mask();
-        let take_place = || {
+        let assign_buffer = || {
             let cpu_buffer = self.cpu_buffers().get(usize::from(number))?;
             let place = core::ptr::from_ref::<CpuBuffer<P>>(cpu_buffer);
-            self.port.set_place(place.cast());
+            self.port.set_cpu_pointer(place.cast());
             Some(cpu_buffer)
         };
         self.shared.lock.with(&self.port, || {
@@ -42,7 +42,7 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 self.give_items(config, items);
                 self.shared.fault.set(result.err());
                 #[cfg(feature = "cost")]
-                if let (Ok(()), Some(cpu_buffer)) = (result, take_place()) {
+                if let (Ok(()), Some(cpu_buffer)) = (result, assign_buffer()) {
                     self.measure(gate, cpu_buffer);
                 }
                 // After the measurement: its calls are not the program's.
@@ -53,14 +53,15 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 gate.set_up(result.is_err(), false);
             }
         });
-        let cpu_buffer = take_place();
-        let first = cpu_buffer.is_some() && config.flags & START_ON != 0 && !gate.state().turned();
+        let cpu_buffer = assign_buffer();
+        let first =
+            cpu_buffer.is_some() && config.flags & START_ON != 0 && !gate.state().was_ever_on();
         self.port.unmask(was);
         if cpu_buffer.is_some() {
             self.inside(gate, |cpu_buffer| {
-                cpu_buffer.writer.ask_thread();
+                cpu_buffer.writer.query_thread();
                 if first {
-                    self.turn_inside(cpu_buffer, gate, true, Cause::Build);
+                    self.set_recording_inside(cpu_buffer, gate, true, Cause::Build);
                 }
             });
         }

@@ -19,7 +19,7 @@ const FAR: usize = 1 << 16;
 
 /// A command of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Request {
     /// Turns recording off.
     Off,
     /// Turns recording on.
@@ -84,37 +84,37 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// Executes a command of the program.
     #[inline(always)]
-    pub fn ask(&'static self, hot: &'static Hot, config: &'static Config, wish: Wish) {
+    pub fn request(&'static self, hot: &'static Hot, config: &'static Config, request: Request) {
         if self.wake(hot, config) {
-            self.grant(hot, wish);
+            self.apply(hot, request);
         }
     }
 
     /// The same once RAM is initialized. Saves trigger and stopper for the next boot.
     #[inline(never)]
-    pub(super) fn grant(&'static self, hot: &'static Hot, wish: Wish) {
+    pub(super) fn apply(&'static self, hot: &'static Hot, request: Request) {
         let gate = &hot.gate;
-        if let Wish::On | Wish::Off = wish {
+        if let Request::On | Request::Off = request {
             #[cfg(feature = "cost")]
             self.measure(hot);
-            return self.turn_outside(gate, wish == Wish::On, Cause::Command);
+            return self.set_recording_outside(gate, request == Request::On, Cause::Command);
         }
         let was = self.port.mask();
-        if let Wish::Trigger(function) | Wish::Stopper(function) = wish {
-            gate.set_function(matches!(wish, Wish::Stopper(_)), function);
+        if let Request::Trigger(function) | Request::Stopper(function) = request {
+            gate.set_function(matches!(request, Request::Stopper(_)), function);
             self.writer.forget_stopper();
             self.port.unmask(was);
             #[cfg(feature = "duration")]
             self.refresh_duration(hot);
             return self.keep_functions(gate);
         }
-        if let Wish::Once(once) = wish {
+        if let Request::Once(once) = request {
             self.once.set(once);
             gate.rearm();
             self.port.unmask(was);
             return self.keep_functions(gate);
         }
-        gate.count_disabled(wish == Wish::Disable);
+        gate.count_disabled(request == Request::Disable);
         self.missed();
         self.port.unmask(was);
     }
@@ -181,7 +181,7 @@ impl<P: SinglePort + 'static> Single<P> {
             if gate.state().frozen() || stream.is_reserved() {
                 return false;
             }
-            self.refused_told.set(self.refused());
+            self.refused_reported.set(self.refused());
             gate.rearm();
             stream.clear();
             self.rings.work(Work::Clear(stream.mode()), || 0);

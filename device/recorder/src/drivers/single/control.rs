@@ -3,7 +3,7 @@
 use kymo_wire::clock_check::TickCheck;
 use kymo_wire::link::{Identity, Mode};
 
-use super::{Single, SinglePort, Wish};
+use super::{Request, Single, SinglePort};
 use crate::config::Config;
 use crate::hot::Hot;
 use crate::identity::{build_id_of, identity};
@@ -82,7 +82,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         let single = self.single;
         let profile = single.writer.profile();
         let mut figures = single.writer.stream().figures();
-        figures.discarded = figures.discarded.wrapping_add(single.untold());
+        figures.discarded = figures.discarded.wrapping_add(single.unreported());
         Status {
             enabled: state.enabled() && !state.failed(),
             on: state.on(),
@@ -107,9 +107,9 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         self.single.port.unmask(was);
     }
 
-    fn turn(&self, on: bool) {
-        let wish = if on { Wish::On } else { Wish::Off };
-        self.single.grant(self.hot, wish);
+    fn set_recording(&self, on: bool) {
+        let request = if on { Request::On } else { Request::Off };
+        self.single.apply(self.hot, request);
     }
 
     fn sets(&self) -> (usize, usize) {
@@ -117,8 +117,8 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     }
 
     fn set_sets(&self, trigger: usize, stopper: usize) {
-        for wish in [Wish::Trigger(trigger), Wish::Stopper(stopper)] {
-            self.single.grant(self.hot, wish);
+        for request in [Request::Trigger(trigger), Request::Stopper(stopper)] {
+            self.single.apply(self.hot, request);
         }
     }
 
@@ -133,14 +133,14 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     }
 
     fn set_once(&self, once: bool) {
-        self.single.grant(self.hot, Wish::Once(once));
+        self.single.apply(self.hot, Request::Once(once));
     }
 
     #[cfg(feature = "duration")]
-    fn ask_duration(&self, asked: kymo_wire::link::Duration) -> Result<(), Refusal> {
+    fn change_duration(&self, requested: kymo_wire::link::Duration) -> Result<(), Refusal> {
         self.ready()?;
         let build_id = build_id_of(self.config);
-        self.single.ask_duration(self.hot, asked, build_id)
+        self.single.change_duration(self.hot, requested, build_id)
     }
 
     #[cfg(feature = "duration")]
@@ -168,7 +168,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         let single = self.single;
         #[cfg(feature = "duration")]
         if subject == Subject::Trace {
-            single.tell_open_calls(self.hot);
+            single.record_open_calls(self.hot);
         }
         if subject == Subject::Profile {
             let profile = single.writer.profile().ok_or(Refusal::NoProfile)?;
@@ -179,7 +179,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         }
         single.masked(|| {
             self.hot.gate.freeze(true);
-            single.settle();
+            single.report_losses();
             let now = single.now();
             single.writer.stream().seal();
             single.rings.work(Work::Seal, || now);
@@ -193,7 +193,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     fn thaw(&self) {
         let single = self.single;
         single.masked(|| {
-            single.settle();
+            single.report_losses();
             single.metadata.seal(false);
             self.hot.gate.freeze(false);
         });
@@ -234,7 +234,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
     fn flush(&self) -> bool {
         let single = self.single;
         let flushed = single.masked(|| {
-            single.settle();
+            single.report_losses();
             single.writer.stream().seal();
             let now = single.now();
             single.rings.work(Work::Seal, || now);
@@ -255,11 +255,11 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
         }
     }
 
-    fn withheld(&self, stream: u16) -> Option<u64> {
+    fn blocked(&self, stream: u16) -> Option<u64> {
         match self.ring(stream) {
             Some(_) => None,
             // SAFETY: as above.
-            None => unsafe { self.single.writer.stream().buffer().withheld() },
+            None => unsafe { self.single.writer.stream().buffer().blocked() },
         }
     }
 
@@ -287,7 +287,7 @@ impl<P: SinglePort + 'static> Control for Handle<P> {
 
     fn wall_clock(&self, ticks: u64, ns: u64, uncertainty: u32) -> bool {
         let (single, hz) = (self.single, self.hz());
-        single.tell_wall_clock(self.hot, uncertainty, |now| later(ns, ticks, now, hz))
+        single.record_wall_clock(self.hot, uncertainty, |now| later(ns, ticks, now, hz))
     }
 
     fn send(&self, bytes: &[u8]) {

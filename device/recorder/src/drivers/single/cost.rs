@@ -56,12 +56,12 @@ impl<P: SinglePort + 'static> Bench for Here<'_, P> {
     }
 
     #[inline(always)]
-    fn hold(&self) -> usize {
+    fn mask_interrupts(&self) -> usize {
         self.single.port.mask()
     }
 
     #[inline(always)]
-    fn let_go(&self, was: usize) {
+    fn unmask_interrupts(&self, was: usize) {
         self.single.port.unmask(was);
     }
 }
@@ -79,7 +79,10 @@ impl<P: SinglePort> Single<P> {
         let profile = self.writer.profile();
         let state = hot.gate.state();
         let usable = state.usable() && !self.inside.get();
-        if !usable || !self.metadata.has_room_for_costs() || profile.is_some() && state.turned() {
+        if !usable
+            || !self.metadata.has_room_for_costs()
+            || profile.is_some() && state.was_ever_on()
+        {
             return self.measured.set(0);
         }
         // The table handles the measured calls as if they were recorded.
@@ -88,10 +91,10 @@ impl<P: SinglePort> Single<P> {
         }
         let here = Here { single: self, hot };
         // (These entries have no time.)
-        let tell = |text: &[u8]| self.metadata.add(MetadataType::Measured, 0, 0, text);
+        let report = |text: &[u8]| self.metadata.add(MetadataType::Measured, 0, 0, text);
         // Read before, because the measured events would look like switches that the program reports.
-        let switches = self.writer.is_told();
-        measure(here, switches, tell, || self.measured.set(0));
+        let switches = self.writer.reports_switches();
+        measure(here, switches, report, || self.measured.set(0));
         // (Addresses from scratch, because no register could keep them.)
         let (this, hot) = (P::somewhere(self), P::somewhere(hot));
         if this.writer.profile().is_some_and(Profile::pause) {

@@ -53,7 +53,7 @@ impl<P: SinglePort + 'static> Single<P> {
         let on = control.settings.is_on();
         control.settings.set_stopper(hot.gate.stopper());
         if on != hot.gate.in_duration() {
-            self.settle();
+            self.report_losses();
             stream.seal();
             stream.set_calls(on);
             self.restart_duration();
@@ -118,11 +118,11 @@ impl<P: SinglePort + 'static> Single<P> {
             && !self.record_direct(hot, event)
             && let Ok(parts) = event.parts::<P>()
         {
-            self.say(hot, config, parts);
+            self.hook_event(hot, config, parts);
         }
         self.masked(|| {
             if hot.gate.state().on() && control.settings.happen(control.innermost()) {
-                self.turn_inside(&hot.gate, false, Cause::Function);
+                self.set_recording_inside(&hot.gate, false, Cause::Function);
             }
         });
         true
@@ -178,7 +178,7 @@ impl<P: SinglePort + 'static> Single<P> {
     fn is_slow(&self, hot: &Hot, control: &Control) -> bool {
         hot.cursor.counter.get().is_null()
             || control.settings.counts_cpu()
-            || self.writer.asks_thread()
+            || self.writer.queries_thread()
     }
 
     /// A call in duration mode, for portable hooks and for calls that the assembly hooks leave.
@@ -235,7 +235,7 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.follow_thread(control);
             if function == control.settings.stop() && control.settings.happen(control.innermost()) {
-                return self.turn_inside(&hot.gate, false, Cause::Function);
+                return self.set_recording_inside(&hot.gate, false, Cause::Function);
             }
             if function == hot.gate.stopper() {
                 let _ = self.writer.follow_stopper(Edge::Enter, site);
@@ -274,20 +274,20 @@ impl<P: SinglePort + 'static> Single<P> {
                 }
             });
             if over {
-                self.turn_inside(&hot.gate, false, Cause::Function);
+                self.set_recording_inside(&hot.gate, false, Cause::Function);
             }
             if function == hot.gate.stopper()
                 && self.writer.follow_stopper(Edge::Exit, hot.gate.site(0))
             {
-                self.turn_inside(&hot.gate, false, Cause::Function);
+                self.set_recording_inside(&hot.gate, false, Cause::Function);
             }
         });
     }
 
     /// Updates the running thread by `current_thread`, where the program does not report switches. With the guard set.
     fn follow_thread(&self, control: &Control) {
-        if self.writer.asks_thread() && self.writer.stream().isr_depth.get() == 0 {
-            let thread = self.writer.ask_thread();
+        if self.writer.queries_thread() && self.writer.stream().isr_depth.get() == 0 {
+            let thread = self.writer.query_thread();
             control.run(thread, low::<P>(self.now()));
         }
     }
@@ -302,7 +302,7 @@ impl<P: SinglePort + 'static> Single<P> {
         // An interrupt may have recorded something later: the end is moved, and the beginning preserved.
         let now = ended.max(stream.last());
         if self.clock.doubtful() {
-            self.tell_gap(now);
+            self.record_gap(now);
         }
         let later = now.wrapping_sub(ended);
         let how = match call.exited {
@@ -322,7 +322,7 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 
     /// Records the open calls for a reader, each with interrupts masked separately.
-    pub(super) fn tell_open_calls(&self, hot: &Hot) {
+    pub(super) fn record_open_calls(&self, hot: &Hot) {
         let Some(control) = self.duration().filter(|_| hot.gate.in_duration()) else {
             return;
         };
@@ -387,18 +387,18 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 
     /// Executes a host's request to duration mode.
-    pub(super) fn ask_duration(
+    pub(super) fn change_duration(
         &self,
         hot: &Hot,
-        asked: Duration,
+        requested: Duration,
         build_id: &[u8],
     ) -> Result<(), Refusal> {
         let control = self.duration().ok_or(Refusal::NoDuration)?;
         let settings = &control.settings;
         let word = |number: u64| usize::try_from(number).map_err(|_| Refusal::TooWide);
-        match asked {
+        match requested {
             Duration::Ask => return Ok(()),
-            Duration::On(on) => settings.turn(on),
+            Duration::On(on) => settings.set_recording(on),
             Duration::Threshold(ticks) => settings.set_threshold(word(ticks)?),
             Duration::Depth(depth) => settings.set_depth(depth),
             Duration::Cpu(cpu) => settings.count_cpu(cpu),

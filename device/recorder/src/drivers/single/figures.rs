@@ -25,7 +25,7 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 
     /// How many of them the stream's count of losses does not include yet.
-    pub fn untold(&self) -> u32 {
-        self.refused().wrapping_sub(self.refused_told.get())
+    pub fn unreported(&self) -> u32 {
+        self.refused().wrapping_sub(self.refused_reported.get())
     }
 }

@@ -6,7 +6,7 @@ use super::{Single, SinglePort};
 use crate::config::{Config, START_ON};
 use crate::encode::Driver;
 use crate::hot::Hot;
-use crate::items::{Item, Moment, Ring, Work};
+use crate::items::{Item, PacketContext, Ring, Work};
 
 /// Number of attempts to make room before items are lost.
 const TRIES: u32 = 64;
@@ -120,7 +120,7 @@ impl<P: SinglePort + 'static> Single<P> {
         if admitted {
             then = self.now();
             if self.clock.doubtful() {
-                self.tell_gap(then);
+                self.record_gap(then);
             }
         } else if state.on() && state.enabled() || state.fresh() && config.flags & START_ON != 0 {
             ring.lose(items);
@@ -129,7 +129,7 @@ impl<P: SinglePort + 'static> Single<P> {
         if !admitted {
             return false;
         }
-        let moment = self.moment();
+        let context = self.context();
         let was = self.port.mask();
         let mut room = true;
         // A reader may have frozen the ring meanwhile.
@@ -137,7 +137,7 @@ impl<P: SinglePort + 'static> Single<P> {
             && gate.open()
         {
             let ago = (now as u32).wrapping_sub(then as u32);
-            room = ring.make_room(then.wrapping_add(ago.into()), items, moment);
+            room = ring.make_room(then.wrapping_add(ago.into()), items, context);
             if !room {
                 ring.lose(items);
             }
@@ -180,9 +180,9 @@ impl<P: SinglePort + 'static> Single<P> {
     }
 
     /// The context for the header of a packet of items.
-    fn moment(&self) -> Moment {
+    fn context(&self) -> PacketContext {
         let stream = self.writer.stream();
-        Moment {
+        PacketContext {
             isr_depth: stream.isr_depth.get(),
             thread: stream.thread(),
             flags: 0,

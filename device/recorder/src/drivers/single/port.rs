@@ -10,12 +10,12 @@ pub trait SinglePort: Target {
     /// Masks interrupts; returns the previous state for [`unmask`](Self::unmask).
     #[inline(always)]
     fn mask(&self) -> usize {
-        Self::hold()
+        Self::mask_interrupts()
     }
     /// Restores the state that [`mask`](Self::mask) returned.
     #[inline(always)]
     fn unmask(&self, was: usize) {
-        Self::let_go(was);
+        Self::unmask_interrupts(was);
     }
     /// Whether masking has any effect here. The processor ignores it in an unprivileged thread, and interrupts could
     /// tear records.
@@ -42,8 +42,8 @@ pub trait SinglePort: Target {
     fn counter_address(&self) -> Option<*const u32>;
     /// Finds a 32-bit counter that can be read at an address, and starts it; no other kind is acceptable.
     fn find_register(&self) -> Option<*const u32> {
-        let turn = self.find_counter()?;
-        self.counter_address().filter(|_| turn == 0)
+        let wrap = self.find_counter()?;
+        self.counter_address().filter(|_| wrap == 0)
     }
     /// Whether, with a counter that is read at an address, the recorder checks for hooks that preempt masked code (from
     /// a fault or NMI), and refuses them. The check takes some instructions, and is useless where hooks in assembly

@@ -25,7 +25,7 @@ impl<P: SinglePort + 'static> Single<P> {
             #[cfg(feature = "cost")]
             self.measure(hot);
             if config.flags & START_ON != 0 {
-                self.turn_outside(&hot.gate, true, Cause::Build);
+                self.set_recording_outside(&hot.gate, true, Cause::Build);
             }
         }
         true
@@ -79,13 +79,13 @@ impl<P: SinglePort + 'static> Single<P> {
             }
             self.metadata.build_id(0, build_id);
         }
-        let turn = match config.clock {
+        let wrap = match config.clock {
             _ if !config.counter.is_null() => 0,
             Some(_) if (8..=32).contains(&config.clock_bits) => 2 << (config.clock_bits - 1),
             Some(_) => return Err(Fault::ClockBits.of(config.clock_bits as usize)),
             None => self.port.find_counter().ok_or(Fault::NoClock.of(0))?,
         };
-        let rate = Rate::of_counter(config.clock_hz, turn, config.tick_hz);
+        let rate = Rate::of_counter(config.clock_hz, wrap, config.tick_hz);
         if rate.hz == 0 {
             return Err(Fault::ClockHz.of(0));
         }
@@ -100,7 +100,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 functions(config),
             )?;
         }
-        let counter = self.fast_counter(config, turn);
+        let counter = self.fast_counter(config, wrap);
         hot.cursor.counter.set(counter);
         // SAFETY: as above.
         unsafe { self.writer.set_up(config) };
@@ -170,13 +170,13 @@ impl<P: SinglePort + 'static> Single<P> {
 
     /// Properties of the clock, once it has been set up.
     pub(super) fn rate(&self, config: &Config) -> Rate {
-        Rate::of_counter(config.clock_hz, self.clock.turn(), config.tick_hz)
+        Rate::of_counter(config.clock_hz, self.clock.wrap(), config.tick_hz)
     }
 
     /// Address of the counter for the fast path: a 32-bit counter with a known address, on a target whose cursor keeps
     /// 32 bits of the time. Null if there is none.
-    fn fast_counter(&self, config: &Config, turn: u32) -> *const u32 {
-        if P::LAYOUT.word != WordSize::Bits32 || turn != 0 {
+    fn fast_counter(&self, config: &Config, wrap: u32) -> *const u32 {
+        if P::LAYOUT.word != WordSize::Bits32 || wrap != 0 {
             null()
         } else if !config.counter.is_null() || config.clock.is_some() {
             config.counter

@@ -18,7 +18,7 @@ impl<P: SinglePort + 'static> Single<P> {
             #[cfg(not(feature = "conditions"))]
             let site = hot.gate.site(0);
             if self.writer.follow_stopper(edge, site) {
-                self.turn_inside(&hot.gate, false, Cause::Function);
+                self.set_recording_inside(&hot.gate, false, Cause::Function);
             }
         });
     }

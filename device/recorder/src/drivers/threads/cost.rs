@@ -43,12 +43,12 @@ impl<P: ThreadPort> Bench for Here<'_, P> {
 
 impl<P: ThreadPort> ThreadBuffer<P> {
     /// Measures the recording overhead in the calling thread, the owner, if the clock counts; passes the text of each
-    /// [fact](kymo_wire::event::MetadataType::Measured) to `tell`.
+    /// [fact](kymo_wire::event::MetadataType::Measured) to `report`.
     ///
     /// The gate is forced open meanwhile. So the caller ensures that no other thread of the process records, no signal
     /// is delivered to this one, and the [wall-clock time](ThreadPort::wall_clock_due) is not due. Nothing has been
     /// recorded yet.
-    pub fn measure(&self, port: &P, gate: &Gate, hooks: &'static Hooks, tell: impl Fn(&[u8])) {
+    pub fn measure(&self, port: &P, gate: &Gate, hooks: &'static Hooks, report: impl Fn(&[u8])) {
         // Otherwise hooks would first handle the changes of the gate.
         self.changes.set(gate.changes());
         let here = Here {
@@ -61,7 +61,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         if let Some(profile) = profile {
             profile.record(port.now(), true);
         }
-        measure(here, false, tell, || {});
+        measure(here, false, report, || {});
         if let Some(profile) = profile {
             let now = port.now();
             profile.record(now, false);

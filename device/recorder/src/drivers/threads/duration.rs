@@ -83,7 +83,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         if !self.is_short(now, edge, function) {
             self.record(now, edge.of(function, caller));
             if port.wall_clock_due(now) {
-                self.tell_wall_clock(port);
+                self.record_wall_clock(port);
             }
         }
         port.refresh(self, now);

@@ -59,20 +59,20 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     #[cold]
     #[inline(never)]
     fn recover(&self, now: u64) {
-        self.withheld.store(0, Ordering::Relaxed);
+        self.blocked.store(0, Ordering::Relaxed);
         self.writer.stream().recover(now);
         self.writer.stream().add_discarded(1);
     }
 
     /// Lower bound of the number of events that readers miss because the thread does not leave a hook: those in the
     /// side buffer, and its own. Each is counted once.
-    pub fn withheld(&self) -> u32 {
+    pub fn blocked(&self) -> u32 {
         if !self.in_hook() {
             return 0;
         }
-        let withheld = self.side.taken.load(Ordering::Relaxed).saturating_add(1);
-        let before = self.withheld.swap(withheld, Ordering::Relaxed);
-        withheld.saturating_sub(before)
+        let blocked = self.side.taken.load(Ordering::Relaxed).saturating_add(1);
+        let before = self.blocked.swap(blocked, Ordering::Relaxed);
+        blocked.saturating_sub(before)
     }
 
     /// Whether the thread has exited, and the thread buffer was sealed since.

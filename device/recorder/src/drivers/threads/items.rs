@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, compiler_fence, fence}
 
 use super::{ThreadBuffer, ThreadPort};
 use crate::gate::Gate;
-use crate::items::{Cursor, Drained, Item, Moment, Ring, Timed};
+use crate::items::{Cursor, Drained, Item, PacketContext, Ring, Timed};
 use kymo_wire::event::PacketHeader;
 use kymo_wire::link::Mode;
 
@@ -187,12 +187,12 @@ impl<P: ThreadPort> ThreadBuffer<P> {
             if !level.ring.usable() {
                 equip(&level.ring);
             }
-            let moment = || Moment {
+            let context = || PacketContext {
                 isr_depth: self.writer.stream().isr_depth.get(),
                 thread: self.writer.stream().thread(),
                 flags: PacketHeader::FLAG_THREAD,
             };
-            level.ring.produce(port.now(), items, moment);
+            level.ring.produce(port.now(), items, context);
         } else if state.frozen() {
             level.ring.lose(items.len());
         }

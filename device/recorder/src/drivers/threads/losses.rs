@@ -7,9 +7,9 @@ use crate::sync::Ordering;
 
 /// How many losses the newest packet reports on loan while a reader holds the buffer.
 #[derive(Debug)]
-pub(super) struct Lent(Cell<u32>);
+pub(super) struct Published(Cell<u32>);
 
-impl Lent {
+impl Published {
     pub(super) const fn new() -> Self {
         Self(Cell::new(0))
     }
@@ -23,19 +23,19 @@ impl<P: ThreadPort> ThreadBuffer<P> {
 
     /// Lets the newest packet report losses behind it. Like the functions below, for a reader that holds the thread
     /// buffer.
-    pub fn lend_losses(&self) {
-        let lent = self.writer.stream().buffer().lend_losses();
-        self.lent.0.set(lent);
+    pub fn publish_losses(&self) {
+        let published = self.writer.stream().buffer().publish_losses();
+        self.published.0.set(published);
     }
 
-    /// Reverts [`lend_losses`](Self::lend_losses).
-    pub fn take_losses_back(&self) {
-        let lent = self.lent.0.take();
-        self.writer.stream().buffer().take_losses_back(lent);
+    /// Reverts [`publish_losses`](Self::publish_losses).
+    pub fn retract_losses(&self) {
+        let published = self.published.0.take();
+        self.writer.stream().buffer().retract_losses(published);
     }
 
     /// Resets the loan after the thread buffer has been cleared.
-    pub fn forget_lent(&self) {
-        self.lent.0.set(0);
+    pub fn forget_published(&self) {
+        self.published.0.set(0);
     }
 }

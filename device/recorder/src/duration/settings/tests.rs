@@ -22,7 +22,7 @@ fn program(retained: *mut usize, filter: &mut [u8], rules: &[Rule]) -> Settings 
 fn change(settings: &Settings) {
     settings.set_threshold(6400);
     settings.set_depth(3);
-    settings.turn(true);
+    settings.set_recording(true);
     settings.keep_events(true);
     settings.set_stop(0x80);
     settings.set_freeze(0x40, 9000);
