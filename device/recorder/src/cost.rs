@@ -16,11 +16,13 @@ use core::ffi::c_void;
 mod probe;
 #[cfg(feature = "cost")]
 mod tally;
+#[cfg(all(feature = "cost", target_has_atomic = "ptr"))]
+mod undisturbed;
 
 #[cfg(feature = "cost")]
 pub(crate) use probe::{Bench, measure};
 #[cfg(all(feature = "cost", target_has_atomic = "ptr"))]
-pub(crate) use tally::Undisturbed;
+pub(crate) use undisturbed::measure_undisturbed;
 
 /// A hook with the compiler's signature: function, call site.
 pub type Hook = unsafe extern "C" fn(*const c_void, *const c_void);

@@ -62,7 +62,7 @@ pub use drivers::single;
 #[cfg(target_has_atomic = "ptr")]
 pub use drivers::{cpus, threads};
 pub use event::{Edge, Event};
-pub use writer::Writer;
+pub use writer::{Writer, WriterMemory};
 
 /// Layout and constraints of a target. Tests record for machines other than the one they run on.
 pub trait Target {

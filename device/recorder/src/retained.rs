@@ -5,7 +5,9 @@
 
 use core::ptr;
 
+use crate::config::{Config, Function, ONCE};
 use crate::gate::Gate;
+use crate::identity::retained;
 
 /// Number of 32-bit words of that memory.
 pub const WORDS: usize = 16 * size_of::<usize>() / 4;
@@ -146,11 +148,16 @@ impl Retained {
 }
 
 impl Gate {
-    /// Sets trigger and stopper to those that survived a reboot, or those of the build; returns whether the trigger
-    /// turns recording on only once.
+    /// Sets trigger and stopper to those that survived a reboot of this build, or those of the configuration; returns
+    /// whether the trigger turns recording on only once.
     #[inline(always)]
-    pub fn take_sets(&self, kept: Option<Retained>, built: Retained) -> bool {
-        let sets = kept.unwrap_or(built);
+    pub fn restore_sets(&self, config: &Config, build_id: &[u8]) -> bool {
+        let address = |function: Option<Function>| function.map_or(0, |it| it as usize);
+        let kept = retained(config).load(build_id);
+        let sets = kept.unwrap_or_else(|| {
+            let once = config.flags & ONCE != 0;
+            Retained::new(address(config.trigger), address(config.stopper), once)
+        });
         self.set_trigger(sets.trigger);
         self.set_stopper(sets.stopper);
         #[cfg(feature = "conditions")]

@@ -3,26 +3,26 @@
 use core::cell::Cell;
 
 use kymo_wire::event::EventId;
-use kymo_wire::link::SetupError;
 
 use crate::config::{
-    CALL_SITES, Config, PROMOTE_ISR, PROMOTE_NOTHING, PROMOTE_SWITCHED_IN, PROMOTE_SWITCHED_OUT,
-    Promotion,
+    Config, PROMOTE_ISR, PROMOTE_NOTHING, PROMOTE_SWITCHED_IN, PROMOTE_SWITCHED_OUT, Promotion,
 };
 use crate::encode::{Alone, Driver, Stream};
 use crate::event::Parts;
 use crate::gate::code;
 use crate::hot::{CODE_BIT, low};
-use crate::profile::{Frame, Profile, Slot, Storage};
+use crate::profile::{Profile, Storage};
 use crate::{Edge, Event, Target};
 
 mod direct;
 mod recording;
 mod served;
+mod set_up;
 mod stopper;
 
 pub(crate) use direct::Place;
 use served::Served;
+pub use set_up::WriterMemory;
 
 /// The stream and the profile table of one CPU or thread, with the state that events change: the running thread, the
 /// active interrupts. For one context at a time.
@@ -67,7 +67,7 @@ type Promoted = crate::compiled_out::CompiledOut<u32>;
 #[repr(u8)]
 enum Threads {
     /// The program's switch events, of which there was none yet.
-    Untold,
+    Unreported,
     /// The program's `current_thread`, called at every event.
     Queried,
     /// The program's switch events: there is no need to call `current_thread`.
@@ -110,7 +110,7 @@ impl<T: Target> Writer<T> {
             off_thread: Cell::new(0),
             was_off: Cell::new(false),
             stopper_depth: Cell::new(0),
-            threads: Cell::new(Threads::Untold),
+            threads: Cell::new(Threads::Unreported),
             fast: Cell::new(false),
             served: Served::new(),
         }
@@ -124,39 +124,6 @@ impl<T: Target> Writer<T> {
     /// The profile table, if there is one.
     pub fn profile(&self) -> Option<&Profile<T>> {
         self.profile.table()
-    }
-
-    /// Gives the writer memory for a profile table. Call it before [`allow_fast`](Self::allow_fast).
-    ///
-    /// # Errors
-    /// When the sizes are unusable.
-    ///
-    /// # Safety
-    /// As of [`Profile::set_up`].
-    pub unsafe fn give_table(
-        &self,
-        slots: (*mut Slot, u32),
-        frames: *const Frame,
-        stacks: u32,
-        depth: u32,
-    ) -> Result<(), SetupError> {
-        // SAFETY: by this function's contract.
-        unsafe { self.profile.set_up(slots, frames, stacks, depth) }
-    }
-
-    /// Takes promotions and `current_thread` from the program's configuration. Stream and table get their memory
-    /// separately.
-    ///
-    /// # Safety
-    /// `config.promotions` points to `config.promotion_count` of them, for good, and
-    /// `config.current_thread` may be called from any context.
-    pub unsafe fn set_up(&self, config: &'static Config) {
-        self.config.set(Some(config));
-        self.sites.set(config.flags & CALL_SITES != 0);
-        if config.current_thread.is_some() && self.threads.get() == Threads::Untold {
-            self.threads.set(Threads::Queried);
-        }
-        self.choose_path();
     }
 
     /// The program's configuration, once this has been [set up](Self::set_up).

@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use kymo_recorder::WriterMemory;
 use kymo_recorder::profile::{Frame, Slot};
 use kymo_recorder::threads::ThreadBuffer;
 use kymo_wire::process_file::region;
@@ -91,15 +92,17 @@ impl Process {
             &*place
         };
         let writer = thread_buffer.writer();
-        // SAFETY: the part behind `front` is this stream's alone.
+        let room = WriterMemory {
+            buffer: (memory.wrapping_add(front), sizes.buffer),
+            packet_bytes: sizes.packet,
+            slots: memory.wrapping_add(thread_buffer_bytes).cast(),
+            frames: memory.wrapping_add(thread_buffer_bytes + slot_bytes).cast(),
+        };
+        // SAFETY: these parts are this stream's and this table's alone; all zero is an empty table. The program
+        // describes its promotions truly.
         let set_up = unsafe {
-            writer.stream().set_up(
-                thread_buffer.cursor(),
-                (memory.add(front), sizes.buffer),
-                sizes.packet,
-                number,
-                numbering(config),
-            )
+            let numbers = (number, numbering(config));
+            writer.set_up(config, thread_buffer.cursor(), numbers, room)
         };
         set_up.ok()?;
         writer.stream().clear();
@@ -107,20 +110,6 @@ impl Process {
         writer.stream().belong_to(sys::thread() as usize);
         if self.names_exits.load(Ordering::Relaxed) {
             writer.stream().name_exits();
-        }
-        // SAFETY: the program describes its promotions truly.
-        unsafe { writer.set_up(config) };
-        if config.slot_count != 0 {
-            // SAFETY: these parts are this table's alone; all zero is an empty table.
-            let set_up = unsafe {
-                writer.give_table(
-                    (memory.add(thread_buffer_bytes).cast(), config.slot_count),
-                    memory.add(thread_buffer_bytes + slot_bytes).cast(),
-                    config.shadow_stacks,
-                    config.shadow_depth.min(u16::MAX.into()),
-                )
-            };
-            set_up.ok()?;
         }
         writer.allow_fast(self.port.is_fast(numbering(config)));
         // SAFETY: this part is the shadow stack's alone, and all zero.

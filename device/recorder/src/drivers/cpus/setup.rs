@@ -4,11 +4,11 @@ use kymo_wire::event::Cause;
 use kymo_wire::link::{Fault, SetupError};
 
 use super::{CpuBuffer, CpuItems, Cpus, CpusPort};
+use crate::WriterMemory;
 use crate::clock::Rate;
-use crate::config::{CONFIG_VERSION, Config, Function, ONCE, START_ON};
+use crate::config::{CONFIG_VERSION, Config, START_ON};
 use crate::gate::Gate;
 use crate::identity::{build_id_of, functions, mode, retained};
-use crate::retained::Retained;
 use crate::sync::Ordering;
 
 /// Alignment of each CPU's memory in bytes, so that no two CPUs share a cache line.
@@ -87,31 +87,21 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
             }
         }
         for (i, cpu_buffer) in self.cpu_buffers.iter().take(count as usize).enumerate() {
-            // SAFETY: the program gives `count` buffers of this size to the recorder, contiguous.
+            let buffer = config.buffer.cast::<u8>().wrapping_add(i * size as usize);
+            let memory = WriterMemory {
+                buffer: (buffer, size),
+                ..WriterMemory::of(config)
+            };
+            // SAFETY: the program gives its memory to the recorder, `count` contiguous buffers of this size, and
+            // describes it and its promotions truly. Every CPU calls `current_thread` for itself. There is only one
+            // CPU buffer if there is a table.
             unsafe {
-                let buffer = config.buffer.cast::<u8>().wrapping_add(i * size as usize);
-                cpu_buffer.writer.stream().set_up(
-                    &cpu_buffer.cursor,
-                    (buffer, size),
-                    config.packet_size,
-                    i as u16,
-                    functions(config),
-                )?;
+                let numbers = (i as u16, functions(config));
+                cpu_buffer
+                    .writer
+                    .set_up(config, &cpu_buffer.cursor, numbers, memory)?;
             }
-            // SAFETY: it describes its promotions truly. Every CPU calls `current_thread` for itself.
-            unsafe { cpu_buffer.writer.set_up(config) };
             cpu_buffer.writer.stream().set_mode(mode(config));
-            if config.slot_count != 0 {
-                // SAFETY: as above. There is one CPU buffer.
-                unsafe {
-                    cpu_buffer.writer.give_table(
-                        (config.slots.cast(), config.slot_count),
-                        config.frames.cast(),
-                        config.shadow_stacks,
-                        config.shadow_depth,
-                    )?;
-                }
-            }
             cpu_buffer.function.set(config.clock);
             cpu_buffer.writer.allow_fast(config.clock.is_none());
         }
@@ -139,11 +129,9 @@ impl<P: CpusPort, const N: usize> Cpus<P, N> {
                 metadata.compare_tick(now, now, config.tick_hz);
             }
         }
-        let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
-        let kept = retained(config).load(build_id_of(config));
-        let once = config.flags & ONCE != 0;
-        let built = Retained::new(built(config.trigger), built(config.stopper), once);
-        self.shared.once.set(gate.take_sets(kept, built));
+        self.shared
+            .once
+            .set(gate.restore_sets(config, build_id_of(config)));
         self.shared.count.store(count, Ordering::Release);
         Ok(())
     }

@@ -6,11 +6,11 @@ use kymo_wire::event::{Cause, WordSize};
 use kymo_wire::link::{Fault, SetupError};
 
 use super::{Single, SinglePort};
+use crate::WriterMemory;
 use crate::clock::Rate;
-use crate::config::{CONFIG_VERSION, Config, Function, ONCE, START_ON};
+use crate::config::{CONFIG_VERSION, Config, START_ON};
 use crate::hot::Hot;
-use crate::identity::{build_id_of, functions, mode, retained};
-use crate::retained::Retained;
+use crate::identity::{build_id_of, functions, mode};
 
 impl<P: SinglePort + 'static> Single<P> {
     /// Whether RAM is initialized, so that the recorder may be used. Sets the recorder up if it is not yet; without a
@@ -90,37 +90,17 @@ impl<P: SinglePort + 'static> Single<P> {
             return Err(Fault::ClockHz.of(0));
         }
         self.clock.set_up(&rate);
-        // SAFETY: the program gives its buffers to the recorder, and describes them truly.
+        // SAFETY: the program gives its memory to the recorder, and describes it and its promotions truly.
         unsafe {
-            stream.set_up(
-                &hot.cursor,
-                (config.buffer.cast(), config.buffer_size),
-                config.packet_size,
-                0,
-                functions(config),
-            )?;
+            let numbers = (0, functions(config));
+            self.writer
+                .set_up(config, &hot.cursor, numbers, WriterMemory::of(config))?;
         }
+        stream.set_mode(mode(config));
         let counter = self.fast_counter(config, wrap);
         hot.cursor.counter.set(counter);
-        // SAFETY: as above.
-        unsafe { self.writer.set_up(config) };
         // The clock can be read from here on. It begins at the counter's value.
         let now = self.advance();
-        stream.set_mode(mode(config));
-        if config.slot_count != 0 && !cfg!(feature = "profile") {
-            return Err(Fault::ProfileLeftOut.of(config.slot_count as usize));
-        }
-        if config.slot_count != 0 {
-            // SAFETY: as above.
-            unsafe {
-                self.writer.give_table(
-                    (config.slots.cast(), config.slot_count),
-                    config.frames.cast(),
-                    config.shadow_stacks,
-                    config.shadow_depth,
-                )?;
-            }
-        }
         // After the table, on which the choice depends.
         self.writer.allow_fast(!counter.is_null());
         if has_metadata {
@@ -129,11 +109,7 @@ impl<P: SinglePort + 'static> Single<P> {
                 self.metadata.compare_tick(now, 0, rate.tick_hz);
             }
         }
-        let built = |function: Option<Function>| function.map_or(0, |function| function as usize);
-        let kept = retained(config).load(build_id);
-        let once = config.flags & ONCE != 0;
-        let built = Retained::new(built(config.trigger), built(config.stopper), once);
-        self.once.set(gate.take_sets(kept, built));
+        self.once.set(gate.restore_sets(config, build_id));
         #[cfg(feature = "duration")]
         self.set_up_duration(hot, config, build_id);
         Ok(())

@@ -2,44 +2,8 @@
 //! be the same.
 
 use super::{ThreadBuffer, ThreadPort};
-use crate::cost::{Bench, Hooks, Undisturbed, measure};
-use crate::encode::Stream;
+use crate::cost::{Hooks, measure_undisturbed};
 use crate::gate::Gate;
-use crate::hot::Cursor;
-
-/// The recorder under measurement.
-struct Here<'a, P> {
-    port: &'a P,
-    thread_buffer: &'a ThreadBuffer<P>,
-    gate: &'a Gate,
-    hooks: &'static Hooks,
-}
-
-impl<P: ThreadPort> Bench for Here<'_, P> {
-    type Target = P;
-    type Tally = Undisturbed;
-
-    fn stream(&self) -> &Stream<P> {
-        self.thread_buffer.writer.stream()
-    }
-
-    fn cursor(&self) -> &Cursor {
-        &self.thread_buffer.cursor
-    }
-
-    fn hooks(&self) -> &'static Hooks {
-        self.hooks
-    }
-
-    fn gate(&self) -> &Gate {
-        self.gate
-    }
-
-    #[inline(never)]
-    fn clock(&self) -> u64 {
-        self.port.now()
-    }
-}
 
 impl<P: ThreadPort> ThreadBuffer<P> {
     /// Measures the recording overhead in the calling thread, the owner, if the clock counts; passes the text of each
@@ -51,21 +15,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     pub fn measure(&self, port: &P, gate: &Gate, hooks: &'static Hooks, report: impl Fn(&[u8])) {
         // Otherwise hooks would first handle the changes of the gate.
         self.changes.set(gate.changes());
-        let here = Here {
-            port,
-            thread_buffer: self,
-            gate,
-            hooks,
-        };
-        let profile = self.writer.profile();
-        if let Some(profile) = profile {
-            profile.record(port.now(), true);
-        }
-        measure(here, false, report, || {});
-        if let Some(profile) = profile {
-            let now = port.now();
-            profile.record(now, false);
-            profile.clear(now);
-        }
+        let here = (&self.writer, &self.cursor);
+        measure_undisturbed(here, gate, hooks, || port.now(), report);
     }
 }
