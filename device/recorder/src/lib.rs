@@ -69,10 +69,6 @@ pub trait Target {
     /// The layout of its packets.
     const LAYOUT: Layout;
 
-    /// Writers and readers all run on one processor: only interrupts preempt them, and [`mask_interrupts`](Self::mask_interrupts) masks
-    /// these.
-    const SINGLE: bool = false;
-
     /// A record that is filled in place may be finished on another processor than the one that reserved it.
     const FINISHED_ELSEWHERE: bool = false;
 

@@ -71,8 +71,6 @@ impl Default for CortexM {
 
 impl Target for CortexM {
     const LAYOUT: Layout = Layout::NATIVE;
-    const SINGLE: bool = true;
-
     #[inline(always)]
     fn mask_interrupts() -> usize {
         let was;

@@ -37,8 +37,6 @@ impl Riscv {
 
 impl Target for Riscv {
     const LAYOUT: Layout = Layout::NATIVE;
-    const SINGLE: bool = true;
-
     #[inline(always)]
     fn mask_interrupts() -> usize {
         let was: usize;

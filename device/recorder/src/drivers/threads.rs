@@ -434,11 +434,12 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         self.writer.stream().miss();
         self.writer.forget_stopper();
         let generation = gate.generation();
-        if self.generation.replace(generation) != generation {
-            if let Some(table) = self.writer.profile() {
-                table.record(now, true);
-            }
-            #[cfg(feature = "duration")]
+        let changed = self.generation.replace(generation) != generation;
+        if changed && let Some(table) = self.writer.profile() {
+            table.record(now, true);
+        }
+        #[cfg(feature = "duration")]
+        if changed {
             self.abandon_calls();
         }
     }
