@@ -201,7 +201,8 @@ fn of_64_bits_and_little_endian() {
     every_call_in_its_order(&AARCH64);
 }
 
-/// Compiled with `-pg`, which calls `_mcount` after each prologue (`device/c/wrap/pg.c`).
+/// Compiled with `-pg`, which calls `_mcount` after each prologue (`device/c/wrap/pg.c`), and with patchable entries
+/// (`device/c/wrap/patchable.c`).
 #[test]
 fn profiled_calls_of_aarch64() {
     tools::require(&[Need::Foreign, Need::Checks]).unwrap();
@@ -210,10 +211,20 @@ fn profiled_calls_of_aarch64() {
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder).unwrap();
     let device = run::root().join("device");
-    for level in ["-O0", "-O2", "-Os"] {
+    // The last program checks its own code.
+    const PATCHABLE: &str = "-fpatchable-function-entry=2";
+    let ways = [
+        ("profiled", "-pg"),
+        ("profiled", PATCHABLE),
+        ("patchable", PATCHABLE),
+    ];
+    let levels = ["-O0", "-O2", "-Os"].into_iter();
+    for (level, (source, way)) in levels.flat_map(|level| ways.map(|way| (level, way))) {
+        let patchable = way == PATCHABLE;
+        let on = if source == "patchable" { "0" } else { "1" };
         let (program, raw) = (folder.join("program"), folder.join("raw.kymo"));
         let compile = |source: &str, options: &[&str]| {
-            let object = folder.join(Path::new(source).file_stem().unwrap());
+            let object = folder.join(format!("{}.o", source.replace('/', "-")));
             let mut compiler = Command::new(AARCH64.compiler);
             compiler.args([
                 "-std=gnu11",
@@ -233,14 +244,26 @@ fn profiled_calls_of_aarch64() {
         };
         let mut link = Command::new(AARCH64.compiler);
         link.args(["-static", "-pthread", "-o"]).arg(&program);
-        link.arg(compile("tests/programs/profiled.c", &[level, "-pg"]));
-        link.arg(compile("c/wrap/pg.c", &["-O2"])).arg(&library);
+        link.arg(compile(
+            &format!("tests/programs/{source}.c"),
+            &[level, way],
+        ));
+        link.arg(compile("c/wrap/pg.c", &["-O2"]));
+        if patchable {
+            link.arg(compile("c/wrap/patchable.c", &["-O2"]));
+        }
+        link.arg(&library);
         link.arg("-Wl,--wrap=_setjmp,-u,_setjmp,--wrap=longjmp,-u,longjmp");
         run::run(&mut link).unwrap();
         let _ = fs::remove_file(&raw);
         let mut qemu = Command::new(AARCH64.qemu);
         // For each function its location, and its number of calls.
-        let said = run::output(qemu.arg(&program).env("KYMO_OUTPUT", &raw)).unwrap();
+        let said = run::output(
+            qemu.arg(&program)
+                .env("KYMO_OUTPUT", &raw)
+                .env("KYMO_ON", on),
+        )
+        .unwrap();
         let expected: BTreeMap<String, u64> = said
             .lines()
             .map(|line| {
@@ -254,10 +277,15 @@ fn profiled_calls_of_aarch64() {
             .iter()
             .map(|row| {
                 let name = row["function"].as_str().unwrap();
-                let name = name.split('+').next().unwrap().to_owned();
-                (name, row["count"].as_u64().unwrap())
+                // With `-pg` the hook is called behind the prologue.
+                let name = match patchable {
+                    true => name,
+                    false => name.split('+').next().unwrap(),
+                };
+                (name.to_owned(), row["count"].as_u64().unwrap())
             })
+            .filter(|(name, _)| name != "shared")
             .collect();
-        assert_eq!(found, expected, "{level}");
+        assert_eq!(found, expected, "{source} {level} {way}");
     }
 }

@@ -577,6 +577,13 @@ bool kymo_cpu_start(uint16_t number);
 /* ------------------------------------------------------------------ Linux */
 
 #ifdef KYMO_LINUX
+/* For code that calls hooks only while they are needed (device/c/wrap/patchable.c): calls `follower` now, and whenever
+ * that may have changed, with whether recording is on or a trigger is awaited. `follower` may use nothing but system
+ * calls, because a hook or a signal handler may call it. Returns false, and calls it once with true, if there are more
+ * than 64 of them. kymo_unfollow() reverts it. */
+bool kymo_follow(void (*follower)(bool needed));
+void kymo_unfollow(void (*follower)(bool needed));
+
 /* Keeps the recordings of this many threads that have exited (default: 1024). Beyond that a new thread reuses the
  * memory of the thread that exited first, and overwrites it packet by packet. Not in stream mode, where a thread's
  * memory is released once the host has received all of it. */

@@ -48,7 +48,7 @@ uintptr_t kymo_pg_exit(uintptr_t place);
 
 /* Records the entry of a function that returns to `back`, and returns the address that replaces `back`. (Interrupt
  * handlers in between restore `depth` to its value before.) */
-KYMO_NO_INSTRUMENT uintptr_t kymo_pg_enter(uintptr_t function, uintptr_t back, uintptr_t place)
+__attribute__((used)) KYMO_NO_INSTRUMENT uintptr_t kymo_pg_enter(uintptr_t function, uintptr_t back, uintptr_t place)
 {
 	kymo_pg_stack_t *of = CURRENT;
 	uint32_t depth = of->depth;
@@ -67,7 +67,7 @@ KYMO_NO_INSTRUMENT uintptr_t kymo_pg_enter(uintptr_t function, uintptr_t back, u
 
 /* Records the exit of a function that returned with its stack pointer at `place`, and returns its original return
  * address. */
-KYMO_NO_INSTRUMENT uintptr_t kymo_pg_exit(uintptr_t place)
+__attribute__((used)) KYMO_NO_INSTRUMENT uintptr_t kymo_pg_exit(uintptr_t place)
 {
 	kymo_pg_stack_t *of = CURRENT;
 	uint32_t at = of->depth;

@@ -251,6 +251,21 @@ pub unsafe extern "C" fn kymo_save(path: *const c_char) -> core::ffi::c_int {
     }
 }
 
+/// Calls `follower` with whether hooks are needed, now and whenever that may have changed. Returns false, and calls it
+/// only once, with true, if there are too many followers.
+#[cfg(target_os = "linux")]
+#[unsafe(no_mangle)]
+pub extern "C" fn kymo_follow(follower: extern "C" fn(bool)) -> bool {
+    system::follow_gate(follower)
+}
+
+/// Reverts [`kymo_follow`].
+#[cfg(target_os = "linux")]
+#[unsafe(no_mangle)]
+pub extern "C" fn kymo_unfollow(follower: extern "C" fn(bool)) {
+    system::unfollow_gate(follower);
+}
+
 /// Registers the calling CPU as `number`. Returns false if the configuration has no buffer for it or is wrong.
 #[cfg(all(target_arch = "aarch64", target_os = "none"))]
 #[unsafe(no_mangle)]

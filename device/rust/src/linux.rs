@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-use kymo_os_linux::process::{GatePage, Process};
+use kymo_os_linux::process::{Follower, GatePage, Process};
 use kymo_os_linux::sys;
 use kymo_recorder::config::{Config, Kept, note};
 use kymo_recorder::gate::{Gate, Look};
@@ -267,7 +267,18 @@ pub fn enable(enabled: bool) {
     } else {
         GATE.disable();
     }
-    PROCESS.keep_gate(GATE);
+    PROCESS.gate_changed(GATE);
+}
+
+/// Calls `follower` with whether hooks are needed, now and whenever that may have changed. Returns false, and calls it
+/// only once, if there are too many followers.
+pub fn follow_gate(follower: Follower) -> bool {
+    process().follow_gate(GATE, follower)
+}
+
+/// Reverts [`follow_gate`].
+pub fn unfollow_gate(follower: Follower) {
+    PROCESS.unfollow_gate(follower);
 }
 
 /// Turns recording on or off.
@@ -284,7 +295,7 @@ pub fn set_sets(trigger: Option<usize>, stopper: Option<usize>) {
     if let Some(stopper) = stopper {
         GATE.set_stopper(stopper);
     }
-    PROCESS.keep_gate(GATE);
+    PROCESS.gate_changed(GATE);
 }
 
 /// Returns why the recorder could not be set up.
@@ -327,7 +338,7 @@ pub fn receive(byte: u8) {
 pub fn poll() {
     process().poll(GATE);
     // Commands may change the gate.
-    PROCESS.keep_gate(GATE);
+    PROCESS.gate_changed(GATE);
 }
 
 /// Returns whether [`poll`] has work to do.

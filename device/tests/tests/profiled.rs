@@ -1,10 +1,11 @@
-//! Programs that are compiled with `-pg` (`c/wrap/pg.c`): on Linux, and on a Cortex-M4 in an emulator.
+//! Programs that are compiled with `-pg` (`c/wrap/pg.c`) or patchable entries (`c/wrap/patchable.c`): on Linux, and with
+//! `-pg` on a Cortex-M4 in an emulator.
 
 #[path = "common/programs.rs"]
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{compilers, device, library, raw_file_of_jumps};
@@ -18,60 +19,110 @@ fn run(compiler: &mut Command) {
     assert!(output.status.success(), "{compiler:?}: {errors}");
 }
 
+/// How a program calls hooks: options of the compiler, and files that are linked.
+struct Way {
+    options: &'static [&'static str],
+    wraps: &'static [&'static str],
+    /// Whether hooks know where the function begins.
+    is_exact: bool,
+}
+
+const PATCHABLE: &str = "-fpatchable-function-entry=7,5";
+const PG: &[&str] = &["c/wrap/pg.c"];
+const BOTH: &[&str] = &["c/wrap/pg.c", "c/wrap/patchable.c"];
+
+const WAYS: [Way; 5] = [
+    Way {
+        options: &["-pg", "-mfentry"],
+        wraps: PG,
+        is_exact: true,
+    },
+    Way {
+        options: &["-pg"],
+        wraps: PG,
+        is_exact: false,
+    },
+    Way {
+        options: &["-pg", "-mfentry", "-fcf-protection=full"],
+        wraps: PG,
+        is_exact: true,
+    },
+    Way {
+        options: &[PATCHABLE],
+        wraps: BOTH,
+        is_exact: true,
+    },
+    Way {
+        options: &[PATCHABLE, "-fcf-protection=full"],
+        wraps: BOTH,
+        is_exact: true,
+    },
+];
+
+/// Builds a program; `n` is the number of the way.
+fn build(compiler: &str, source: &str, n: usize) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let way = &WAYS[n];
+    let plain = |source: &str| source.replace(['/', '.'], "-");
+    let name = format!("{}-{compiler}-{n}", plain(source));
+    let object = |source: &str, options: &[&str]| {
+        let to = folder.join(format!("{name}-{}.o", plain(source)));
+        let mut command = Command::new(compiler);
+        command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"]);
+        command.arg(device().join("c/include")).args(options);
+        run(command
+            .args(["-c", "-o"])
+            .arg(&to)
+            .arg(device().join(source)));
+        to
+    };
+    let program = folder.join(&name);
+    let mut link = Command::new(compiler);
+    link.arg("-o").arg(&program);
+    link.arg(object(source, way.options));
+    link.args(way.wraps.iter().map(|wrap| object(wrap, &[])));
+    link.arg(library());
+    run(link.args([
+        "-lpthread",
+        "-Wl,--wrap=_setjmp,-u,_setjmp,--wrap=longjmp,-u,longjmp",
+    ]));
+    program
+}
+
+/// What a program prints: functions by address, with their names, and how often they were called.
+fn functions(text: &str) -> BTreeMap<u64, (&str, u64)> {
+    let lines = text.lines().map(|line| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let address = words[1].trim_start_matches("0x");
+        let address = u64::from_str_radix(address, 16).expect("an address");
+        (address, (words[0], words[2].parse().expect("a number")))
+    });
+    lines.collect()
+}
+
+/// Runs a program; returns its text and the file that it records.
+fn record(program: &Path, on: &str) -> (String, PathBuf) {
+    let file = program.with_extension("kymo");
+    let output = Command::new(program)
+        .env("KYMO_OUTPUT", &file)
+        .env("KYMO_ON", on)
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{program:?}: {text}");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(errors, "", "{program:?}");
+    (text, file)
+}
+
 #[test]
 fn every_call_of_a_profiled_program_is_recorded() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for compiler in compilers() {
-        for (n, options) in [
-            &["-mfentry"][..],
-            &[],
-            &["-mfentry", "-fcf-protection=full"],
-        ]
-        .into_iter()
-        .enumerate()
-        {
-            let name = format!("profiled-{compiler}-{n}");
-            let object = |source: &str, options: &[&str]| {
-                let path = Path::new(source);
-                let stem = path.file_stem().expect("a name").to_string_lossy();
-                let to = folder.join(format!("{name}-{stem}.o"));
-                let mut command = Command::new(compiler);
-                command.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-I"]);
-                command.arg(device().join("c/include")).args(options);
-                run(command
-                    .args(["-c", "-o"])
-                    .arg(&to)
-                    .arg(device().join(source)));
-                to
-            };
-            let profiled = [&["-pg"], options].concat();
-            let program = folder.join(&name);
-            let mut link = Command::new(compiler);
-            link.arg("-o").arg(&program);
-            link.arg(object("tests/programs/profiled.c", &profiled));
-            link.arg(object("c/wrap/pg.c", &[])).arg(library());
-            run(link.args([
-                "-lpthread",
-                "-Wl,--wrap=_setjmp,-u,_setjmp,--wrap=longjmp,-u,longjmp",
-            ]));
-            let file = program.with_extension("kymo");
-            let output = Command::new(&program)
-                .env("KYMO_OUTPUT", &file)
-                .output()
-                .expect("the program runs");
-            let text = String::from_utf8(output.stdout).expect("text");
-            assert!(output.status.success(), "{name}: {text}");
-
-            // By address: the name, and how often it was called.
-            let functions: BTreeMap<u64, (&str, u64)> = text
-                .lines()
-                .map(|line| {
-                    let words: Vec<&str> = line.split(' ').collect();
-                    let address = words[1].trim_start_matches("0x");
-                    let address = u64::from_str_radix(address, 16).expect("an address");
-                    (address, (words[0], words[2].parse().expect("a number")))
-                })
-                .collect();
+        for (n, way) in WAYS.iter().enumerate() {
+            let program = build(compiler, "tests/programs/profiled.c", n);
+            let name = program.display();
+            let (text, file) = record(&program, "1");
+            let functions = functions(&text);
             let mut entered = BTreeMap::<&str, u64>::new();
             let mut exits = 0;
             for packet in raw_file_of_jumps(&file) {
@@ -81,9 +132,8 @@ fn every_call_of_a_profiled_program_is_recorded() {
                         Kind::Enter(at) => {
                             let (address, (function, _)) =
                                 functions.range(..=at).next_back().expect("a function");
-                            // Without -mfentry it is called somewhere in the function.
-                            let is_exact = options.contains(&"-mfentry");
-                            assert!(!is_exact || *address == at, "{name}: {function} {at:#x}");
+                            let exact = !way.is_exact || *address == at;
+                            assert!(exact, "{name}: {function} {at:#x}");
                             *entered.entry(function).or_default() += 1;
                         }
                         Kind::Exit(_) => exits += 1,
@@ -96,6 +146,28 @@ fn every_call_of_a_profiled_program_is_recorded() {
             // All return but those that longjmp leaves. (main's exit is that of the program.)
             let all: u64 = expected.values().sum();
             assert_eq!(exits, all - expected["jump"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn patchable_entries_are_no_ops_while_nothing_is_recorded() {
+    for compiler in compilers() {
+        for n in [3, 4] {
+            let program = build(compiler, "tests/programs/patchable.c", n);
+            // The program checks its own code.
+            let (text, file) = record(&program, "0");
+            let functions = functions(&text);
+            let mut entered = BTreeMap::<&str, u64>::new();
+            for record in raw_file_of_jumps(&file).iter().flat_map(|it| &it.records) {
+                if let Kind::Enter(at) = record.kind
+                    && let Some((function, _)) = functions.get(&at)
+                {
+                    *entered.entry(function).or_default() += 1;
+                }
+            }
+            let expected: BTreeMap<&str, u64> = functions.into_values().collect();
+            assert_eq!(entered, expected, "{}", program.display());
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::wide::Wide;
 mod buffers;
 #[cfg(feature = "duration")]
 mod duration;
+mod followers;
 mod fork;
 mod images;
 mod lock;
@@ -35,6 +36,8 @@ mod set_up;
 mod talk;
 mod wiped;
 
+pub use followers::Follower;
+use followers::Followers;
 pub(crate) use fork::recorder;
 use images::Images;
 pub(crate) use lock::{Claim, Lock};
@@ -103,6 +106,8 @@ pub struct Process {
     names_exits: AtomicBool,
     /// The hooks that the program's functions call: an [`Answer`] as a number.
     answer: AtomicU32,
+    /// Code that calls hooks only while they are needed.
+    followers: Followers,
     /// The state of the gate, for children.
     copy: wiped::Copy,
     /// The socket to which hosts connect.
@@ -157,6 +162,7 @@ impl Process {
             once: AtomicBool::new(false),
             names_exits: AtomicBool::new(false),
             answer: AtomicU32::new(Answer::Own as u32),
+            followers: Followers::new(),
             copy: wiped::Copy::new(),
             server: Server::new(),
         }
@@ -295,7 +301,7 @@ impl Process {
             #[cfg(feature = "duration")]
             self.duration.recording_on();
             gate.set_recording(true, false);
-            self.keep_gate(gate);
+            self.gate_changed(gate);
             self.hook(gate, mark);
         } else {
             self.hook(gate, mark);
@@ -307,7 +313,7 @@ impl Process {
                 self.recorded
                     .store(self.recorded.load().saturating_add(span));
             }
-            self.keep_gate(gate);
+            self.gate_changed(gate);
         }
     }
 

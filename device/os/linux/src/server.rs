@@ -262,7 +262,7 @@ impl Process {
         let wait = if self.pending(gate) { 0 } else { LOOK_EVERY };
         let heard = self.hear(host, wait);
         self.poll(gate);
-        self.keep_gate(gate);
+        self.gate_changed(gate);
         // Bytes that the host did not take may have been the last of a reply that another thread is sending.
         if heard.is_err() || self.server.host.load(Ordering::Acquire) == 0 {
             self.hang_up(gate);

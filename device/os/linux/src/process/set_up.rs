@@ -81,7 +81,7 @@ impl Process {
         }
         self.wipe_in_children(gate);
         gate.set_up(fault.is_some(), false);
-        self.keep_gate(gate);
+        self.gate_changed(gate);
         if settings::on().unwrap_or(config.flags & START_ON != 0) {
             self.set_recording(gate, true, Cause::Build);
         }
