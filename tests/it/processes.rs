@@ -333,6 +333,30 @@ int main(int n, char **v) { (void)v; return a(n) == 0; }\n";
     gcc(&folder, &["-O0", "-pg", "program.c", "-o", "profiled"]);
     let (found, _) = info(&folder.join("profiled"));
     assert_eq!(found.get("mcount").map(|it| it.0), Some(3));
+    // No-ops at the entries of functions stay no-ops unless the program has what replaces them.
+    const PATCHABLE: &str = "-fpatchable-function-entry";
+    let option = format!("{PATCHABLE}=7,5");
+    gcc(
+        &folder,
+        &["-O0", &specs, &option, "program.c", "-o", "quiet"],
+    );
+    let (found, next) = info(&folder.join("quiet"));
+    assert_eq!(found.get(PATCHABLE), Some(&(3, "nothing".to_owned())));
+    assert!(next.contains("patchable.c"), "{next}");
+    let c = run::root().join("device/c");
+    let c = |path: &str| c.join(path).display().to_string();
+    let (include, pg, patchable) = (c("include"), c("wrap/pg.c"), c("wrap/patchable.c"));
+    gcc(&folder, &["-O0", &option, "-c", "program.c"]);
+    gcc(&folder, &["-O2", "-I", &include, "-c", &pg, &patchable]);
+    let objects = ["program.o", "pg.o", "patchable.o"];
+    gcc(
+        &folder,
+        &[&[&*specs][..], &objects, &["-o", "patched"]].concat(),
+    );
+    let (found, next) = info(&folder.join("patched"));
+    assert_eq!(found.get(PATCHABLE), Some(&(3, "kymo".to_owned())));
+    assert!(next.starts_with("KYMO_OUTPUT="), "{next}");
+
     let text = kymo(&["info"], &folder.join("specs"));
     assert!(text.contains("3 functions, 3 places"), "{text}");
     assert!(text.contains("Kymo's recorder, in the file"), "{text}");

@@ -30,6 +30,15 @@ pub const HOOKS: [&str; 6] = [
     "__gnu_mcount_nc",
 ];
 
+/// Stands in for a hook's name: no-ops at the entries of functions, which a program can replace by calls.
+pub const PATCHABLE: &str = "-fpatchable-function-entry";
+
+/// The section with the addresses of these no-ops.
+const PATCHABLE_ENTRIES: &str = "__patchable_function_entries";
+
+/// The function that Kymo's `patchable.c` makes them call.
+const PATCHED: &str = "kymo_patched";
+
 /// A section that every program with Kymo's recorder has.
 const NOTE: &str = ".note.kymo";
 
@@ -46,7 +55,7 @@ pub struct Instrumentation {
     pub has_recorder: bool,
     /// Number of functions in its symbols.
     pub functions: u64,
-    /// The hooks that it calls or defines, in the order of [`HOOKS`].
+    /// The hooks that it calls or defines, in the order of [`HOOKS`], then [`PATCHABLE`] entries.
     pub hooks: Vec<Hook>,
     /// The libraries that it needs, in the search order of the dynamic linker.
     pub needed: Vec<String>,
@@ -67,7 +76,7 @@ pub enum FileKind {
     Library,
 }
 
-/// One of [`HOOKS`] in a program.
+/// One of [`HOOKS`], or [`PATCHABLE`], in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hook {
     /// Its name.
@@ -97,6 +106,8 @@ pub enum HookPlace {
     },
     /// In a library, or in the program that loads this one.
     Elsewhere,
+    /// Nowhere: functions begin with no-ops, and the program has nothing that replaces them.
+    Nowhere,
 }
 
 impl Instrumentation {
@@ -156,7 +167,7 @@ fn read<'d>(file: &impl Object<'d>) -> Result<Instrumentation, ElfError> {
         kind,
         has_recorder: file.section_by_name(NOTE).is_some(),
         functions: functions.len() as u64,
-        hooks: hooks.collect(),
+        hooks: hooks.chain(patchable(file)).collect(),
         needed: dynamic.needed,
         search: dynamic.search,
         build_id: file.build_id().ok().flatten().map(<[u8]>::to_vec),
@@ -319,6 +330,25 @@ fn hook<'d>(
         None => HookPlace::Elsewhere,
     };
     Some(Hook { name, calls, place })
+}
+
+/// The no-ops at the entries of functions, if there are any.
+fn patchable<'d>(file: &impl Object<'d>) -> Option<Hook> {
+    let width = if file.is_64() { 8 } else { 4 };
+    let sites = file.section_by_name(PATCHABLE_ENTRIES)?.size() / width;
+    let mut symbols = file.symbols();
+    let patched = symbols.any(|it| it.is_definition() && it.name() == Ok(PATCHED));
+    Some(Hook {
+        name: PATCHABLE,
+        calls: Some(Calls {
+            sites,
+            functions: sites,
+        }),
+        place: match patched {
+            true => HookPlace::Own { empty: false },
+            false => HookPlace::Nowhere,
+        },
+    })
 }
 
 /// The code from an address on.

@@ -32,7 +32,7 @@ pub use dump::{TooLarge, core_dump, core_memory};
 pub use error::{ElfError, Error, TextError};
 pub use file::{LARGEST_FILE, read_file};
 pub use image::Place;
-pub use instrumentation::{Calls, FileKind, HOOKS, Hook, HookPlace, Instrumentation};
+pub use instrumentation::{Calls, FileKind, HOOKS, Hook, HookPlace, Instrumentation, PATCHABLE};
 pub use jumps::UnmarkedJumps;
 pub use lines::{DebugInfo, Frame, Location, Row};
 pub use name::{demangle, spellings};

@@ -6,7 +6,7 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use kymo_export::json::{Object, list};
-use kymo_symbols::{Calls, FileKind, Hook, HookPlace, Instrumentation, LARGEST_FILE};
+use kymo_symbols::{Calls, FileKind, Hook, HookPlace, Instrumentation, LARGEST_FILE, PATCHABLE};
 
 use crate::args::Format;
 use crate::context::Context;
@@ -37,6 +37,8 @@ enum Answer {
     Loader(Option<PathBuf>),
     /// A library that is not on this machine.
     Unknown,
+    /// Nothing: no-ops stay no-ops.
+    Nothing,
 }
 
 impl Answer {
@@ -48,6 +50,7 @@ impl Answer {
             Self::Library { .. } => "library",
             Self::Loader(_) => "loader",
             Self::Unknown => "unknown",
+            Self::Nothing => "nothing",
         }
     }
 
@@ -83,6 +86,7 @@ impl Answer {
                 format!("the program that loads it, or else {}", path.display())
             }
             Self::Unknown => "unknown: no library that it needs has it".to_owned(),
+            Self::Nothing => "nothing: they stay no-ops".to_owned(),
         }
     }
 }
@@ -239,6 +243,12 @@ fn answer(file: &Instrumentation, hook: &Hook, libraries: &[Library]) -> Answer 
         let mut places = hooks.filter(|it| it.name == hook.name).map(|it| it.place);
         places.next()
     };
+    if hook.place == HookPlace::Nowhere {
+        return Answer::Nothing;
+    }
+    if hook.name == PATCHABLE {
+        return Answer::Recorder;
+    }
     // The hooks of a library come behind those of the program that loads it.
     if let HookPlace::Own { empty } = hook.place
         && file.kind != FileKind::Library
@@ -301,6 +311,11 @@ impl Program {
         }
         if answered("empty") {
             return format!("nothing would be recorded: {link}");
+        }
+        if answered("nothing") && !answered("kymo") {
+            return "compile device/c/wrap/patchable.c and pg.c without that option, and link them with \
+                    libkymo.a: they make the no-ops calls while something is recorded"
+                .to_owned();
         }
         if answered("kymo") {
             return match is_firmware {
