@@ -10,6 +10,9 @@
 //! The bytes are those of a raw file: the identity line, then packets. Each line has 48 of them (the last one may have
 //! fewer) in base64 without padding, between its number and the CRC-32 of both. So a line is recognised at any
 //! position, after any prefix of a terminal, and damaged or missing lines are detected. Other lines may be in between.
+//!
+//! The bytes are not compressed: packets of calls are too dense. Of those of Lua on a Cortex-M3 zlib saves 1 % in blocks of
+//! 1 KiB and 8 % in blocks of 4 KiB, LZ4 nothing (November 2026).
 
 use super::crc::Crc32;
 use super::text::Text;
