@@ -70,6 +70,8 @@ pub struct Live {
     calls: Option<Splitter>,
     /// Where it puts what comes next.
     split: Batch,
+    /// No more will come.
+    is_over: bool,
     /// Whether packets can come again, because a connection was made anew.
     may_repeat: bool,
     /// The stream of the last packet.
@@ -146,6 +148,7 @@ impl Live {
             names_given: 0,
             newest: Time(0),
             calls: None,
+            is_over: false,
             split: Batch::default(),
             may_repeat: true,
             current: None,
@@ -248,10 +251,16 @@ impl Live {
 
     /// No more will come: the input has so many bytes, and these could not be read behind the last packet.
     pub(super) fn end(&mut self, damaged: Vec<Damaged>, bytes: usize) {
+        self.finish();
         for part in &mut self.parts {
             part.stream.end_at(bytes);
         }
         self.left_out(damaged);
+    }
+
+    /// No more packets will come.
+    pub fn finish(&mut self) {
+        self.is_over = true;
     }
 
     /// Takes what could not be read behind the last packet.
@@ -452,6 +461,9 @@ impl Live {
         }
         // A caller's record comes behind those of its callees, and is not waited for any longer than a stream.
         let calls = self.calls.as_mut()?;
+        if self.is_over && all {
+            calls.end();
+        }
         let Some(next) = calls.next_time() else {
             calls.remark(&mut self.info);
             return None;

@@ -241,12 +241,49 @@ fn an_open_call_that_began_too_early_counts_once() {
         call.end = CallEnd::Returned;
     }
     read.push_event(ended);
+    let mut other = open_call(1, 20, 150);
+    other.stream = StreamId(1);
+    read.push_event(other);
     read.iter().for_each(|event| calls.take(event));
+    calls.end();
+    // The record proper has all of the call's time. Of the call that never ended the last reading has what is known.
     let items = calls.items.iter().flatten();
-    let late = items.filter(|item| matches!(item, Item::Late(..))).count();
+    let late = items.filter_map(|item| match item {
+        Item::Late(event, _) => match &event.kind {
+            EventKind::Call(call) => Some((call.duration.0, call.end)),
+            _ => None,
+        },
+        _ => None,
+    });
+    let late: Vec<_> = late.collect();
+    assert_eq!(late, [(130, CallEnd::Returned), (130, CallEnd::Open)]);
     let items = calls.items.iter().flatten();
     let ends = items.filter(|item| matches!(item, Item::Enter(_) | Item::Exit(..)));
-    assert_eq!((late, ends.count()), (1, 0));
+    assert_eq!((ends.count(), calls.cut), (0, 2));
+}
+
+#[test]
+fn open_calls_are_remembered_however_many_others_were_open() {
+    // One call is open in all readings; in each another one, of another function, which returns before the next.
+    let mut events = Vec::new();
+    for n in 0..6000 {
+        let end = 100 + i64::from(n) * 10;
+        let mut short = open_call(0, end - 5, end);
+        let mut returned = open_call(0, end - 5, end + 2);
+        for (event, how) in [
+            (&mut short, CallEnd::Open),
+            (&mut returned, CallEnd::Returned),
+        ] {
+            if let EventKind::Call(call) = &mut event.kind {
+                call.function = FunctionId(n + 1);
+                call.end = how;
+            }
+        }
+        events.extend([open_call(0, 10, end), short, returned]);
+    }
+    let entries = entries_of(events);
+    let outer = entries.iter().filter(|entry| entry.1 == Time(10));
+    assert_eq!((entries.len(), outer.count()), (6001, 1));
 }
 
 #[test]
