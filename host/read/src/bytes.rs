@@ -14,7 +14,11 @@ use memmap2::Mmap;
 
 /// Bytes that do not change; a clone shares them.
 #[derive(Clone, Debug)]
-pub struct Bytes(Arc<Inner>);
+pub struct Bytes {
+    inner: Arc<Inner>,
+    /// Bytes behind this length are ignored.
+    length: usize,
+}
 
 #[derive(Debug)]
 enum Inner {
@@ -60,7 +64,7 @@ impl Bytes {
         // `truncation` says so and ends the process.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(file)? };
-        Ok(Self(Arc::new(Inner::Map(map))))
+        Ok(Self::of(Inner::Map(map)))
     }
 
     /// All that `input` gives until its end, kept on disk.
@@ -74,9 +78,35 @@ impl Bytes {
     }
 }
 
+impl Bytes {
+    fn of(inner: Inner) -> Self {
+        Self {
+            length: inner.bytes().len(),
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The first `length` bytes, or all if there are fewer.
+    pub(crate) fn first(self, length: usize) -> Self {
+        Self {
+            length: self.length.min(length),
+            ..self
+        }
+    }
+}
+
+impl Inner {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Map(map) => map,
+            Self::Memory(bytes) => bytes,
+        }
+    }
+}
+
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(Inner::Memory(bytes)))
+        Self::of(Inner::Memory(bytes))
     }
 }
 
@@ -84,10 +114,7 @@ impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &*self.0 {
-            Inner::Map(map) => map,
-            Inner::Memory(bytes) => bytes,
-        }
+        self.inner.bytes().get(..self.length).unwrap_or(&[])
     }
 }
 
@@ -146,6 +173,8 @@ mod tests {
             );
             assert_eq!(&*Bytes::spool(&mut &content[..]).unwrap(), content);
             assert_eq!(&*Bytes::from(content.to_vec()), content);
+            let first = content.get(..4).unwrap_or(content);
+            assert_eq!(&*Bytes::from(content.to_vec()).first(4), first);
         }
     }
 }
