@@ -2,8 +2,8 @@
 //! trace.
 //!
 //! The general code reduces to a few loads and stores for such records. So they are handled in a loop of their own that
-//! keeps all shared state in local variables. Any unusual record ends the loop and takes the general path. The rows are the
-//! same.
+//! keeps all shared state in local variables. Any unusual record ends the loop and takes the general path. The rows are
+//! the same.
 
 use kymo_ctf::{ContextBytes, EventIter, Projected};
 use kymo_event::{Addr, Cpu, RowKind, SpaceId, ThreadId, Time, Wanted};
