@@ -1,8 +1,8 @@
-//! The bytes of an input, wherever they are, as one slice that several streams can share.
+//! Bytes of an input as one slice that several streams can share, independent of its source.
 //!
-//! Files are mapped, so that a trace of any size costs no memory of ours and seeking in it is
-//! free. What cannot be mapped (a pipe) is first copied to a temporary file that has no name and
-//! goes away with the process, so that "bounded memory" holds for it too.
+//! Files are mapped, so traces of any size use no heap memory, and seeking is free. An input that cannot be mapped (a
+//! pipe) is first copied to an unnamed temporary file, which disappears with the process. So memory is bounded for it,
+//! too.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-/// Bytes that do not change; a clone shares them.
+/// Immutable bytes. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Bytes {
     inner: Arc<Inner>,
@@ -27,10 +27,10 @@ enum Inner {
 }
 
 impl Bytes {
-    /// What an input has: a file, or what comes through a pipe or, for `-`, the standard input.
+    /// Returns the contents of an input: a file, a pipe or, for `-`, standard input.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn of_input(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
             return Self::spool(&mut io::stdin().lock());
@@ -49,10 +49,10 @@ impl Bytes {
         }
     }
 
-    /// The content of a regular file.
+    /// Returns the contents of a regular file.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub(crate) fn of_file(file: &File) -> io::Result<Self> {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
@@ -67,10 +67,10 @@ impl Bytes {
         Ok(Self::of(Inner::Map(map)))
     }
 
-    /// All that `input` gives until its end, kept on disk.
+    /// Copies `input` to its end into a temporary file.
     ///
     /// # Errors
-    /// Those of the operating system: reading, or writing the temporary file.
+    /// Errors of the operating system from reading, or from writing the temporary file.
     pub(crate) fn spool(input: &mut dyn io::Read) -> io::Result<Self> {
         let mut file = tempfile::tempfile()?;
         io::copy(input, &mut file)?;
@@ -118,17 +118,17 @@ impl Deref for Bytes {
     }
 }
 
-/// What happens when a mapped file is shortened by another process.
+/// Handling of a mapped file that another process truncates.
 #[cfg(unix)]
 mod truncation {
     use std::sync::Once;
 
-    /// What the process says then. It can't tell which file it was.
+    /// Message of the process. It cannot know which file was truncated.
     const MESSAGE: &[u8] =
         b"error: an input was shortened while it was read, or its storage failed\n\
         help: read a copy of it, or wait until nothing writes to it\n";
 
-    /// Lets SIGBUS end the process with a message and exit code 2.
+    /// Makes SIGBUS end the process with a message and exit code 2.
     pub(super) fn watch() {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
@@ -152,7 +152,7 @@ mod truncation {
     }
 }
 
-/// Files that are mapped can't be shortened here.
+/// On other systems, mapped files cannot be truncated.
 #[cfg(not(unix))]
 mod truncation {
     pub(super) const fn watch() {}

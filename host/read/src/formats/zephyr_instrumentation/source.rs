@@ -1,4 +1,4 @@
-//! The records of dumps as events.
+//! Conversion of dumps' records to events.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,23 +13,23 @@ use super::profile;
 use crate::bytes::Bytes;
 use crate::{OpenOptions, ReadError, Source};
 
-/// The stream of the records of traces.
+/// Stream of trace records.
 const TRACE: StreamId = StreamId(0);
 
-/// The stream of the entries of profiles, if there are any.
+/// Stream of profile entries, if there are any.
 const PROFILE: StreamId = StreamId(1);
 
-/// So many threads have names; in what is left of a broken file every record may have another thread.
+/// Largest number of named threads. In the remains of a broken file every record may have another thread.
 const NAMES: usize = 1 << 16;
 
-/// What is wrong with a dump without an end.
+/// Message for a dump without an end mark.
 pub(super) const NO_END: &str =
     "the dump breaks off: expected the mark -*-! behind the last record";
 
-/// What is wrong with a dump without a beginning.
+/// Message for a dump without a begin mark.
 const NO_BEGIN: &str = "expected the mark -*-# before the first record: others may be missing, too";
 
-/// What is wrong with bytes that are no record.
+/// Returns the message for bytes that are not a record.
 pub(super) fn no_record(layout: &Layout, bytes: usize) -> String {
     let kind = match layout.kind() {
         Kind::Trace => "a record",
@@ -41,13 +41,13 @@ pub(super) fn no_record(layout: &Layout, bytes: usize) -> String {
     )
 }
 
-/// What is wrong with bytes that are nothing.
+/// Returns the message for bytes that are neither a dump nor text.
 pub(super) fn neither(bytes: usize) -> String {
     format!("expected a dump or a console's text, found {bytes} bytes that are neither")
 }
 
-/// How many functions have odd addresses. Those of Thumb code all do, but bytes that were lost or damaged can
-/// leave a record with another one, so the most decide.
+/// Counts of functions with odd and even addresses. All Thumb functions have odd ones, but lost or damaged bytes can
+/// change the address in a record, so the majority decides.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Functions {
     odd: u64,
@@ -62,23 +62,23 @@ impl Functions {
         }
     }
 
-    /// What is left of an address: all but the Thumb bit, if there is one.
+    /// Returns the mask for addresses, without the Thumb bit if there is one.
     pub const fn mask(&self) -> u64 {
         if self.odd > self.even { !1 } else { !0 }
     }
 }
 
-/// The dumps of a file.
+/// Source of the dumps in a file.
 pub(super) struct DumpSource {
     info: TraceInfo,
     bytes: Bytes,
     dumps: Vec<Dump>,
-    /// Which dump is being read, and up to where in it.
+    /// Index of the current dump, and the position in it.
     dump: usize,
     position: Position,
-    /// The time of the last record of a trace.
+    /// Time of the last trace record.
     last: Option<Time>,
-    /// What an address loses: the Thumb bit, if functions have it.
+    /// Mask for addresses, without the Thumb bit if functions have it.
     mask: u64,
     ready: VecDeque<Event>,
     space: SpaceId,
@@ -86,7 +86,7 @@ pub(super) struct DumpSource {
 }
 
 impl DumpSource {
-    /// Reads all records once, for the names of threads and the kind of code.
+    /// Creates the source. Reads all records once, for the thread names and the Thumb bit.
     pub fn new(name: &str, bytes: Bytes, dumps: Vec<Dump>, options: &OpenOptions) -> Self {
         let mut names: BTreeMap<u64, &[u8]> = BTreeMap::new();
         let mut functions = Functions::default();
@@ -107,7 +107,7 @@ impl DumpSource {
                 functions.add(record.callee);
                 steps_back |= record.time_ns < last;
                 last = record.time_ns;
-                // The last name holds: a thread is recorded before it gets one.
+                // The last name is used: a thread is recorded before it gets one.
                 if record.thread != 0
                     && !record.name.is_empty()
                     && (names.len() < NAMES || names.contains_key(&record.thread))
@@ -157,7 +157,7 @@ impl DumpSource {
         source
     }
 
-    /// Tells what is missing before the first record of a dump.
+    /// Reports what is missing in front of the first record of a dump.
     fn begin_dump(&mut self) {
         if let Some(dump) = self.dumps.get(self.dump).copied()
             && dump.headless
@@ -166,7 +166,7 @@ impl DumpSource {
         }
     }
 
-    /// Takes the next piece of the dumps; whether there was one.
+    /// Handles the next piece of the dumps. Returns whether there was one.
     fn advance(&mut self) -> bool {
         let Some(dump) = self.dumps.get(self.dump).copied() else {
             return false;
@@ -210,7 +210,7 @@ impl DumpSource {
         true
     }
 
-    /// Goes on to the next dump. Between two of a trace, events may have got lost.
+    /// Starts the next dump. Between two dumps of traces, events may have been lost.
     fn next_dump(&mut self, before: &Dump) {
         self.dump += 1;
         self.position = Position::default();
@@ -259,7 +259,7 @@ impl DumpSource {
         );
     }
 
-    /// A record of a trace.
+    /// Adds the event of a trace record.
     fn record(&mut self, record: &Record<'_>) {
         let time = Time(i64::try_from(record.time_ns).unwrap_or(i64::MAX));
         if let Some(by) = self.last.and_then(|last| last.since(time))
@@ -298,7 +298,7 @@ impl DumpSource {
             record: true,
             stamp: None,
             name: record.kind.name().into(),
-            // There are no others than calls and switches.
+            // Records are only of calls and switches.
             fields: match self.wanted {
                 Wanted::Everything | Wanted::Records => fields(record),
                 Wanted::Meaning | Wanted::Details => Vec::new(),
@@ -306,7 +306,7 @@ impl DumpSource {
         });
     }
 
-    /// An entry of a profile, which happened at no moment.
+    /// Adds the event of a profile entry, which has no time.
     fn entry(&mut self, entry: &Entry) {
         let mut fields = vec![
             Field::new("callee", Value::Hex(entry.function & self.mask)),
@@ -326,14 +326,14 @@ impl DumpSource {
             record: true,
             stamp: None,
             name: "profile".into(),
-            // They are all that there is.
+            // The fields are complete.
             fields,
         });
     }
 }
 
-/// The fields of a record as they stand in it, by the names of Zephyr's own metadata; but that its mode
-/// is called what it is.
+/// Returns the fields of a record, with the names of Zephyr's own metadata, except for its mode, which is named
+/// correctly.
 fn fields(record: &Record<'_>) -> Vec<Field> {
     vec![
         Field::new("callee", Value::Hex(record.callee)),
@@ -367,7 +367,7 @@ impl Source for DumpSource {
                 .drain(..)
                 .for_each(|event| batch.push_event(event));
         }
-        // What a dump begins with that has no mark.
+        // First bytes of a dump without a mark.
         self.ready
             .drain(..)
             .for_each(|event| batch.push_event(event));

@@ -1,4 +1,4 @@
-//! What software said by an STM or ITM, and what a DWT did, as events.
+//! Conversion of STM, ITM and DWT messages to events.
 
 use kymo_event::{Event, EventKind, Field, Gap, InterruptKind, Irq, RowKind, Value};
 
