@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op};
+use kymo_wire::event::{METADATA_STREAM, PacketHeader};
 
 fn data() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data")
@@ -68,6 +69,62 @@ fn a_recording_through_a_pipe_is_shown_like_the_file() {
             }
         }
     }
+}
+
+/// The packets of a recording, each with its processor.
+fn packets_of(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+    let mut packets = Vec::new();
+    while let Some(header) = PacketHeader::read(CORTEX_M, bytes) {
+        let (packet, rest) = bytes.split_at(header.packet_bits as usize / 8);
+        packets.push((header.cpu, packet));
+        bytes = rest;
+    }
+    packets
+}
+
+#[test]
+fn names_that_come_again_through_a_pipe_are_shown_like_those_of_the_file() {
+    const REPEATS: usize = 5_000;
+    let demo = fs::read(data().join("demo.kymo")).expect("it is committed");
+    let start = 1 + demo.iter().position(|byte| *byte == b'\n').expect("a line");
+    let (identity, packets) = demo.split_at(start);
+    let names = packets_of(packets);
+    let names = names.iter().find(|packet| packet.0 == METADATA_STREAM);
+    let (_, names) = names.expect("names");
+    let mut encoder = Encoder::new(CORTEX_M, 0, 0x20);
+    for call in 0..4000 {
+        encoder.record(call * 100, &Op::Enter(call as u32 % 9));
+        encoder.record(call * 100 + 60, &Op::Exit(call as u32 % 9));
+    }
+    let stream = encoder.bytes();
+    let others = packets_of(&stream);
+    assert!(others.len() > 50, "{}", others.len());
+    let mut bytes = identity.to_vec();
+    for (_, packet) in &others {
+        bytes.extend(*packet);
+        bytes.extend(names.repeat(REPEATS / others.len() + 1));
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("names.kymo");
+    fs::write(&file, &bytes).expect("it is written");
+    let file = file.to_str().expect("UTF-8");
+    let expected = kymo(&["show", "-e", file]).output().expect("it runs");
+    let pipe = piped(&["show", "-e", "-"], &bytes, 4096);
+    assert_eq!(text(&pipe.stderr, file), text(&expected.stderr, file));
+    // A file's names come first, a pipe's as they come.
+    let of_kind = |output: &Output, names: bool| {
+        let text = text(&output.stdout, file);
+        let is_name = |line: &&str| line.contains(" metadata: ") || line.contains("packets lost");
+        let lines = text.lines().filter(|line| is_name(line) == names);
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    for names in [false, true] {
+        let (pipe, file) = (of_kind(&pipe, names), of_kind(&expected, names));
+        assert_eq!(pipe.len(), file.len());
+        let first = pipe.iter().zip(&file).find(|(pipe, file)| pipe != file);
+        assert_eq!(first, None, "the first that differs");
+    }
+    assert!(of_kind(&pipe, true).len() > REPEATS);
 }
 
 /// Whether something is shown of what has come, though the pipe stays open.

@@ -35,9 +35,6 @@ pub(super) struct Piped {
     offset: usize,
     /// What could not be read behind the last packet.
     damaged: Vec<Damaged>,
-    /// The packets of names, and the last one of them if they have not been read since it came.
-    names: Vec<u8>,
-    unread_names: Option<(Packet, Vec<Damaged>)>,
     /// A packet that tells of discarded events. If it is the last of all, they were behind it.
     held: Option<Held>,
     /// The counter of discarded events.
@@ -138,8 +135,6 @@ impl Piped {
             waiting: Vec::new(),
             offset: start,
             damaged: Vec::new(),
-            names: Vec::new(),
-            unread_names: None,
             held: None,
             discarded: 0,
             newest: Time(i64::MIN),
@@ -210,10 +205,8 @@ impl Piped {
         }
         self.offset += at;
         self.waiting = waiting.get(at..).unwrap_or(&[]).to_vec();
-        self.read_names();
         if self.is_at_end {
             self.release(true);
-            self.read_names();
             let damaged = std::mem::take(&mut self.damaged);
             self.live.end(damaged, self.offset);
         }
@@ -285,26 +278,11 @@ impl Piped {
             damaged,
             cut,
         } = held;
-        if packet.header.cpu == METADATA_STREAM {
-            self.names.extend(content);
-            let mut before = self.unread_names.take().map_or_else(Vec::new, |it| it.1);
-            before.extend(damaged);
-            self.unread_names = Some((packet, before));
-        } else {
-            self.read_names();
-            self.live.push_whole(packet, content, Some(note), damaged);
-        }
+        let note = (packet.header.cpu != METADATA_STREAM).then_some(note);
+        self.live.push_whole(packet, content, note, damaged);
         if let Some(cut) = cut {
             // In front of what is known to be damaged behind it.
             self.damaged.insert(0, cut);
-        }
-    }
-
-    /// Reads names anew from all packets that have come of them: once for packets that follow each other.
-    fn read_names(&mut self) {
-        if let Some((packet, damaged)) = self.unread_names.take() {
-            self.live
-                .push_whole(packet, self.names.clone(), None, damaged);
         }
     }
 
