@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op};
+use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op, identity};
 use kymo_wire::event::{METADATA_STREAM, PacketHeader};
 
 fn data() -> PathBuf {
@@ -52,6 +52,8 @@ fn a_recording_through_a_pipe_is_shown_like_the_file() {
         "windows.kymo",
         "dates.kymo",
         "items.kymo",
+        "processors.kymo",
+        "threads.kymo",
     ] {
         let bytes = fs::read(data().join(name)).expect("it is committed");
         for view in [
@@ -125,6 +127,63 @@ fn names_that_come_again_through_a_pipe_are_shown_like_those_of_the_file() {
         assert_eq!(first, None, "the first that differs");
     }
     assert!(of_kind(&pipe, true).len() > REPEATS);
+}
+
+/// The stream of a processor that calls so many functions.
+fn calls_of(cpu: u16, calls: u64) -> Vec<u8> {
+    let mut encoder = Encoder::new(CORTEX_M, cpu, 0x20 + u64::from(cpu));
+    for call in 0..calls {
+        let (begin, function) = (call * 100 + u64::from(cpu) * 30, call as u32 % 9);
+        encoder.record(begin, &Op::Enter(function));
+        encoder.record(begin + 20, &Op::Exit(function));
+    }
+    encoder.bytes()
+}
+
+/// What a target with two processors says of itself, and the packets of each in these turns.
+fn two_streams(calls: u64, packets_at_once: usize) -> Vec<u8> {
+    let mut identity = identity(CORTEX_M);
+    identity.streams = 2;
+    let mut bytes = format!("{identity}\n").into_bytes();
+    let streams = [calls_of(0, calls), calls_of(1, calls)];
+    let mut packets = streams.each_ref().map(|stream| packets_of(stream));
+    while packets.iter().any(|packets| !packets.is_empty()) {
+        for packets in &mut packets {
+            let turn = packets_at_once.min(packets.len());
+            bytes.extend(packets.drain(..turn).flat_map(|(_, packet)| packet));
+        }
+    }
+    bytes
+}
+
+#[test]
+fn streams_of_a_pipe_are_put_in_order_as_far_as_buffers_reach() {
+    const ALL: usize = usize::MAX;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("two.kymo");
+    let file = file.to_str().expect("UTF-8");
+    // A dump, whose streams follow each other; a stream; and a dump with more than the buffers hold.
+    for (calls, at_once, in_order) in [(3000, ALL, true), (30_000, 1, true), (30_000, ALL, false)] {
+        let bytes = two_streams(calls, at_once);
+        fs::write(file, &bytes).expect("it is written");
+        let expected = kymo(&["show", "-e", file]).output().expect("it runs");
+        let pipe = piped(&["show", "-e", "-"], &bytes, 4096);
+        let sorted = |output: &Output| {
+            let mut lines: Vec<_> = output.stdout.split(|byte| *byte == b'\n').collect();
+            lines.sort_unstable();
+            lines.concat()
+        };
+        assert!(sorted(&pipe) == sorted(&expected), "{calls} {at_once}");
+        assert_eq!(
+            pipe.stdout == expected.stdout,
+            in_order,
+            "{calls} {at_once}"
+        );
+        let said = String::from_utf8_lossy(&pipe.stderr);
+        assert_eq!(said.contains("came behind later ones"), !in_order, "{said}");
+    }
+    // The buffers hold more than this, but each stream has come as far as the other.
+    is_shown_at_once(&["show", "-e", "-"], &two_streams(3000, 1));
 }
 
 /// Whether something is shown of what has come, though the pipe stays open.

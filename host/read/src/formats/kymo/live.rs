@@ -76,6 +76,19 @@ pub struct Live {
     may_repeat: bool,
     /// The stream of the last packet.
     current: Option<usize>,
+    /// How long streams wait for each other, where not for [a time](PATIENCE).
+    bounds: Option<Bounds>,
+    /// Where the newest packet of all begins in the input.
+    newest_offset: usize,
+}
+
+/// How far streams that come through a pipe wait for each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// So many streams may come.
+    pub(super) streams: usize,
+    /// An event is held back until so many bytes have come behind the packet that has it.
+    pub(super) bytes: usize,
 }
 
 /// A stream.
@@ -172,6 +185,8 @@ impl Live {
             split: Batch::default(),
             may_repeat: true,
             current: None,
+            bounds: None,
+            newest_offset: 0,
         })
     }
 
@@ -179,6 +194,14 @@ impl Live {
     pub(super) fn once(self) -> Self {
         Self {
             may_repeat: false,
+            ..self
+        }
+    }
+
+    /// The same where streams wait for each other as far as these bounds say.
+    pub(super) fn within(self, bounds: Bounds) -> Self {
+        Self {
+            bounds: Some(bounds),
             ..self
         }
     }
@@ -254,6 +277,9 @@ impl Live {
         let end = correction.map_or(end, |correction| correction.apply(end));
         self.newest = self.newest.max(end);
         self.current = Some(index);
+        if let Some(note) = &note {
+            self.newest_offset = self.newest_offset.max(note.offset);
+        }
         if let Some(part) = self.parts.get_mut(index)
             && !(self.may_repeat && part.newest.has(&header))
         {
@@ -516,8 +542,18 @@ impl Live {
             }
         }
         let Reverse((time, index)) = *self.order.peek()?;
-        let waits = self.order.len() < self.parts.len();
-        if waits && !all && self.newest.0.saturating_sub(time.0) < PATIENCE {
+        let (streams, is_due) = match self.bounds {
+            None => {
+                let behind = self.newest.0.saturating_sub(time.0);
+                (self.parts.len(), behind >= PATIENCE)
+            }
+            Some(Bounds { streams, bytes }) => {
+                let packet = self.parts.get(index).map_or(0, |part| part.stream.offset());
+                let behind = self.newest_offset.saturating_sub(packet);
+                (self.parts.len().max(streams), behind > bytes)
+            }
+        };
+        if self.order.len() < streams && !all && !is_due {
             return None;
         }
         self.order.pop();

@@ -1,7 +1,8 @@
 //! A recording that comes through a pipe, read as it comes.
 //!
-//! Only one with a single stream: the streams of a dump stand one behind the other, so that events of several cannot be
-//! put in order before the last of them has come.
+//! Where it has several streams, an event is held back until each of them has a later one. The streams of a dump stand one
+//! behind the other, and none of them is longer than the target's buffers: when so many bytes have come behind an event's
+//! packet, it is given out, and what comes behind it all the same is counted.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,7 +12,7 @@ use kymo_event::{Batch, Event, Time, TraceInfo};
 use kymo_wire::event::METADATA_STREAM;
 
 use super::feed::PacketNote;
-use super::live::Live;
+use super::live::{Bounds, Live};
 use super::packets::{Damaged, Packet, Piece, Pieces, checked_header};
 use super::raw::{LINE_MAX, PREFIX_BYTES, RawFile, split_identity};
 use super::source::{Chosen, open_directory};
@@ -24,6 +25,9 @@ const CHUNK: usize = 1 << 16;
 
 /// More than any packet is long: what says that it is longer is no packet's head.
 const PACKET_MAX: usize = 1 << 24;
+
+/// So many bytes are held back at least, and at most, for streams that may be behind.
+const HELD: (usize, usize) = (1 << 16, 1 << 26);
 
 /// The events of a recording that comes through a pipe.
 pub(super) struct Piped {
@@ -70,10 +74,12 @@ pub(crate) fn open_raw(
         while length < LINE_MAX && !peek.first(length)?.contains(&b'\n') {
             length += 1;
         }
-        if let Ok((identity, start)) = split_identity(peek.first(length)?)
-            && identity.streams == 1
-        {
+        if let Ok((identity, start)) = split_identity(peek.first(length)?) {
             let live = Live::of_target(&identity, &path.to_string_lossy(), None, options)?;
+            let live = match identity.streams {
+                1 => live,
+                streams => live.within(bounds(streams, identity.buffer_bytes)),
+            };
             return Ok(Box::new(Piped::new(peek, live, start)?));
         }
     }
@@ -112,6 +118,16 @@ pub(crate) fn open_described(
         })?);
     }
     Ok(Box::new(Piped::new(peek, live, 0)?))
+}
+
+/// How far so many streams of buffers of this size wait for each other.
+fn bounds(streams: u32, buffer_bytes: u32) -> Bounds {
+    let all = u64::from(streams.max(1)).saturating_mul(buffer_bytes.into());
+    let all = usize::try_from(all).unwrap_or(usize::MAX);
+    Bounds {
+        streams: streams as usize,
+        bytes: all.clamp(HELD.0, HELD.1),
+    }
 }
 
 impl Piped {
