@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
+/// Bytes that are copied of a pipe at most.
+pub(crate) const SPOOLED_AT_MOST: u64 = 4 << 30;
+
 /// Bytes that do not change; a clone shares them.
 #[derive(Clone, Debug)]
 pub struct Bytes(Arc<Inner>);
@@ -29,7 +32,7 @@ impl Bytes {
     /// Those of the operating system.
     pub fn of_input(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
-            return Self::spool(&mut io::stdin().lock());
+            return Self::spool(io::stdin().lock(), SPOOLED_AT_MOST);
         }
         let mut file = File::open(path)?;
         let about = file.metadata()?;
@@ -41,7 +44,7 @@ impl Bytes {
         }
         match about.is_file() {
             true => Self::of_file(&file),
-            false => Self::spool(&mut file),
+            false => Self::spool(&mut file, SPOOLED_AT_MOST),
         }
     }
 
@@ -63,15 +66,42 @@ impl Bytes {
         Ok(Self(Arc::new(Inner::Map(map))))
     }
 
-    /// All that `input` gives until its end, kept on disk.
+    /// All that `input` gives until its end, kept on disk: so many bytes at most.
     ///
     /// # Errors
-    /// Those of the operating system: reading, or writing the temporary file.
-    pub(crate) fn spool(input: &mut dyn io::Read) -> io::Result<Self> {
-        let mut file = tempfile::tempfile()?;
-        io::copy(input, &mut file)?;
-        Self::of_file(&file)
+    /// Those of the operating system: reading, or writing the temporary file; and [`io::ErrorKind::FileTooLarge`].
+    pub(crate) fn spool(input: impl io::Read, most: u64) -> io::Result<Self> {
+        let mut copy = Copy(tempfile::tempfile().map_err(not_copied)?);
+        if io::copy(&mut input.take(most.saturating_add(1)), &mut copy)? > most {
+            let message = format!(
+                "more than {most} bytes came through a pipe, which this format needs as a whole"
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
+        Self::of_file(&copy.0)
     }
+}
+
+/// The temporary file, whose errors name it: those of reading don't.
+struct Copy(File);
+
+impl io::Write for Copy {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(not_copied)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(not_copied)
+    }
+}
+
+fn not_copied(error: io::Error) -> io::Error {
+    let place = std::env::temp_dir();
+    let message = format!(
+        "its copy, which this format needs, could not be written to a temporary file in {}: {error}",
+        place.display()
+    );
+    io::Error::new(error.kind(), message)
 }
 
 impl From<Vec<u8>> for Bytes {
@@ -144,7 +174,7 @@ mod tests {
                 &*Bytes::of_file(&File::open(path.path()).unwrap()).unwrap(),
                 content
             );
-            assert_eq!(&*Bytes::spool(&mut &content[..]).unwrap(), content);
+            assert_eq!(&*Bytes::spool(content, 100).unwrap(), content);
             assert_eq!(&*Bytes::from(content.to_vec()), content);
         }
     }

@@ -222,3 +222,16 @@ fn what_comes_through_a_pipe_is_shown_as_it_comes() {
     let stream = encoder.bytes();
     is_shown_at_once(&["show", "-e", "--metadata", "demo/metadata", "-"], &stream);
 }
+
+#[test]
+fn a_copy_that_finds_no_room_is_said_to_be_one() {
+    let demo = fs::File::open(data().join("demo.kymo")).expect("it is committed");
+    let mut kymo = kymo(&["report", "-"]);
+    kymo.stdin(demo).env("TMPDIR", "/no/such/place");
+    let output = kymo.output().expect("it runs");
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("its copy, which this format needs"), "{said}");
+    assert!(said.contains("/no/such/place: "), "{said}");
+    assert!(said.contains("help: save it to a file"), "{said}");
+}
