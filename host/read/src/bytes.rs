@@ -12,6 +12,9 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
+/// Maximum number of bytes that are copied from a pipe.
+pub(crate) const SPOOLED_AT_MOST: u64 = 4 << 30;
+
 /// Immutable bytes. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Bytes {
@@ -33,7 +36,7 @@ impl Bytes {
     /// Errors of the operating system.
     pub fn of_input(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
-            return Self::spool(&mut io::stdin().lock());
+            return Self::spool(io::stdin().lock(), SPOOLED_AT_MOST);
         }
         let mut file = File::open(path)?;
         let about = file.metadata()?;
@@ -45,7 +48,7 @@ impl Bytes {
         }
         match about.is_file() {
             true => Self::of_file(&file),
-            false => Self::spool(&mut file),
+            false => Self::spool(&mut file, SPOOLED_AT_MOST),
         }
     }
 
@@ -67,15 +70,43 @@ impl Bytes {
         Ok(Self::of(Inner::Map(map)))
     }
 
-    /// Copies `input` to its end into a temporary file.
+    /// Copies `input` to its end into a temporary file, at most `most` bytes.
     ///
     /// # Errors
-    /// Errors of the operating system from reading, or from writing the temporary file.
-    pub(crate) fn spool(input: &mut dyn io::Read) -> io::Result<Self> {
-        let mut file = tempfile::tempfile()?;
-        io::copy(input, &mut file)?;
-        Self::of_file(&file)
+    /// Errors of the operating system from reading, or from writing the temporary file, and
+    /// [`io::ErrorKind::FileTooLarge`].
+    pub(crate) fn spool(input: impl io::Read, most: u64) -> io::Result<Self> {
+        let mut copy = Copy(tempfile::tempfile().map_err(not_copied)?);
+        if io::copy(&mut input.take(most.saturating_add(1)), &mut copy)? > most {
+            let message = format!(
+                "more than {most} bytes came through a pipe, which this format needs as a whole"
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
+        Self::of_file(&copy.0)
     }
+}
+
+/// The temporary file, whose errors name it: those of reading don't.
+struct Copy(File);
+
+impl io::Write for Copy {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(not_copied)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(not_copied)
+    }
+}
+
+fn not_copied(error: io::Error) -> io::Error {
+    let place = std::env::temp_dir();
+    let message = format!(
+        "its copy, which this format needs, could not be written to a temporary file in {}: {error}",
+        place.display()
+    );
+    io::Error::new(error.kind(), message)
 }
 
 impl Bytes {
@@ -171,7 +202,7 @@ mod tests {
                 &*Bytes::of_file(&File::open(path.path()).unwrap()).unwrap(),
                 content
             );
-            assert_eq!(&*Bytes::spool(&mut &content[..]).unwrap(), content);
+            assert_eq!(&*Bytes::spool(content, 100).unwrap(), content);
             assert_eq!(&*Bytes::from(content.to_vec()), content);
             let first = content.get(..4).unwrap_or(content);
             assert_eq!(&*Bytes::from(content.to_vec()).first(4), first);

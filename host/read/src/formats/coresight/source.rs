@@ -336,7 +336,10 @@ impl CoreSightSource {
                 at.reader.interrupts.clear();
                 self.base = time.0;
             }
-            What::End => at.push_made(EventKind::Other),
+            What::End => at.batch.push_event(Event {
+                name: "end".into(),
+                ..at.reader.event(at.time, EventKind::Other, false)
+            }),
         }
     }
 

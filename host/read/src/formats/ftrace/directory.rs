@@ -143,7 +143,7 @@ pub(super) fn open(directory: &Path) -> Result<(Trace, Bytes), OpenError> {
         offset += size;
         pages = Box::new(pages.chain(file.take(size)));
     }
-    let bytes = Bytes::spool(&mut pages).map_err(io(directory))?;
+    let bytes = Bytes::spool(&mut pages, u64::MAX).map_err(io(directory))?;
     let order = order(&first, &guess, page_size);
     let mut trace = Trace::new(order, guess.commit_size);
     trace.layout = PageLayout { order, ..guess };

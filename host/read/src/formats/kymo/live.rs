@@ -24,17 +24,17 @@ use super::Identity;
 use super::clock_checks::keep;
 use super::clocks::{Clocks, Correction, Moments};
 use super::describe::{Description, Unusable, check_version};
-use super::feed::{Input, Notes, PacketNote};
+use super::feed::{Notes, PacketNote};
 use super::marker_names::MarkerNames;
+use super::names::Facts;
 use super::packets::{Damaged, Packet, Piece, Pieces};
 use super::quick_check::QuickCheck;
 use super::record::Newest;
-use super::source::{First, read_names, stream_info, take_origin};
+use super::source::{First, stream_info, take_origin};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber};
 use super::whole_calls::Splitter;
 use super::write::{Program, metadata_text};
-use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
 use crate::source::add_damage;
 use crate::{Declarations, OpenError, OpenOptions};
@@ -64,6 +64,8 @@ pub struct Live {
     names_stream: Option<StreamId>,
     /// How many events of that packet have been given out: it comes again when it has grown.
     names_given: usize,
+    /// Reads packets of names that come once each.
+    names_reader: Option<NamesReader>,
     /// The end of the newest packet of all.
     newest: Time,
     /// Takes calls apart, once there are packets in which a call is one record.
@@ -76,6 +78,19 @@ pub struct Live {
     may_repeat: bool,
     /// The stream of the last packet.
     current: Option<usize>,
+    /// How long streams wait for each other, where not for [a time](PATIENCE).
+    bounds: Option<Bounds>,
+    /// Where the newest packet of all begins in the input.
+    newest_offset: usize,
+}
+
+/// How far streams that come through a pipe wait for each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// So many streams may come.
+    pub(super) streams: usize,
+    /// An event is held back until so many bytes have come behind the packet that has it.
+    pub(super) bytes: usize,
 }
 
 /// A stream.
@@ -97,6 +112,26 @@ struct Part {
     fed: bool,
     /// How many of them there were.
     packets: u64,
+}
+
+/// The packets of names, and what they have said.
+#[derive(Debug)]
+struct NamesReader {
+    queue: Queue,
+    stream: Stream,
+    facts: Facts,
+}
+
+impl NamesReader {
+    fn new(plan: &Arc<Plan>, id: StreamId) -> Self {
+        let (queue, notes) = (Queue::default(), Notes::default());
+        let feed = Feed::new(&queue, &notes);
+        Self {
+            queue,
+            stream: Stream::over(plan, id, StreamKind::Metadata, feed, notes),
+            facts: Facts::default(),
+        }
+    }
 }
 
 impl Live {
@@ -146,12 +181,15 @@ impl Live {
             names: VecDeque::new(),
             names_stream: None,
             names_given: 0,
+            names_reader: None,
             newest: Time(0),
             calls: None,
             is_over: false,
             split: Batch::default(),
             may_repeat: true,
             current: None,
+            bounds: None,
+            newest_offset: 0,
         })
     }
 
@@ -159,6 +197,14 @@ impl Live {
     pub(super) fn once(self) -> Self {
         Self {
             may_repeat: false,
+            ..self
+        }
+    }
+
+    /// The same where streams wait for each other as far as these bounds say.
+    pub(super) fn within(self, bounds: Bounds) -> Self {
+        Self {
+            bounds: Some(bounds),
             ..self
         }
     }
@@ -234,6 +280,9 @@ impl Live {
         let end = correction.map_or(end, |correction| correction.apply(end));
         self.newest = self.newest.max(end);
         self.current = Some(index);
+        if let Some(note) = &note {
+            self.newest_offset = self.newest_offset.max(note.offset);
+        }
         if let Some(part) = self.parts.get_mut(index)
             && !(self.may_repeat && part.newest.has(&header))
         {
@@ -350,13 +399,7 @@ impl Live {
         };
         let id = self.add_stream(name, kind, &first);
         let (queue, notes) = (Queue::default(), Notes::default());
-        let feed = Feed {
-            queue: queue.clone(),
-            notes: notes.clone(),
-            packet: Vec::new(),
-            at: 0,
-            offset: 0,
-        };
+        let feed = Feed::new(&queue, &notes);
         self.parts.push(Part {
             kind,
             key,
@@ -389,48 +432,57 @@ impl Live {
         StreamId(u32::try_from(last).unwrap_or(u32::MAX))
     }
 
-    /// Takes the packet of names, in which those that are known stand before those that are new.
-    fn take_names(&mut self, packet: Vec<u8>) {
-        let input = Input {
-            layout: self.dialect.layout,
-            range: 0..packet.len(),
-            bytes: Bytes::from(packet),
-            missing: Arc::default(),
-            number: None,
-            suspect: Arc::default(),
-        };
+    /// The stream of names.
+    fn names_stream(&mut self) -> StreamId {
+        if let Some(id) = self.names_stream {
+            return id;
+        }
         let kind = StreamKind::Metadata;
-        let id = match self.names_stream {
-            Some(id) => id,
-            None => {
-                let name = kind.file_name(METADATA_STREAM);
-                let first = First {
-                    number: StreamNumber {
-                        cpu: METADATA_STREAM,
-                        stream: EVENT_STREAM,
-                    },
-                    flags: 0,
-                    thread: 0,
-                };
-                self.add_stream(name, kind, &first)
+        let first = First {
+            number: StreamNumber {
+                cpu: METADATA_STREAM,
+                stream: EVENT_STREAM,
+            },
+            flags: 0,
+            thread: 0,
+        };
+        let id = self.add_stream(kind.file_name(METADATA_STREAM), kind, &first);
+        self.names_stream = Some(id);
+        id
+    }
+
+    /// Takes a packet of names. One of a target has those that are known before those that are new.
+    fn take_names(&mut self, packet: Vec<u8>) {
+        let id = self.names_stream();
+        let mut reader = match self.names_reader.take() {
+            Some(reader) => reader,
+            None => NamesReader::new(&self.plan, id),
+        };
+        reader.queue.push((packet, None));
+        reader.stream.go_on();
+        let (names, mut count) = (&mut self.names, 0);
+        let given = match self.may_repeat {
+            true => self.names_given,
+            false => 0,
+        };
+        let each = |event| {
+            count += 1;
+            if count > given {
+                names.push_back(event);
             }
         };
-        self.names_stream = Some(id);
-        let stream = || Stream::new(&self.plan, id, kind, input.clone());
-        let (moved, checks) = read_names(&mut self.info, stream(), &self.dialect);
+        let NamesReader { stream, facts, .. } = &mut reader;
+        let moved = facts.read(&mut self.info, stream, &self.dialect, each);
+        self.names_given = self.names_given.max(count);
+        let checks = facts.checks();
         keep(&mut self.info, checks.checks(self.dialect.clock_hz, 0));
         checks.remark(&mut self.info);
-        self.dialect.moved = moved;
-        let mut stream = Stream::new(&self.plan, id, kind, input.clone());
-        let mut count = 0;
-        let identities = &mut self.info.identities;
-        while let Some(event) = stream.next(&self.dialect, identities, &mut |_, _| {}) {
-            count += 1;
-            if count > self.names_given {
-                self.names.push_back(event);
-            }
+        if let Some(moved) = moved {
+            self.dialect.moved = moved;
         }
-        self.names_given = self.names_given.max(count);
+        if !self.may_repeat {
+            self.names_reader = Some(reader);
+        }
     }
 
     /// The next event; `None` if there is none that can be given now. With `all`, what is held back
@@ -502,8 +554,18 @@ impl Live {
             }
         }
         let Reverse((time, index)) = *self.order.peek()?;
-        let waits = self.order.len() < self.parts.len();
-        if waits && !all && self.newest.0.saturating_sub(time.0) < PATIENCE {
+        let (streams, is_due) = match self.bounds {
+            None => {
+                let behind = self.newest.0.saturating_sub(time.0);
+                (self.parts.len(), behind >= PATIENCE)
+            }
+            Some(Bounds { streams, bytes }) => {
+                let packet = self.parts.get(index).map_or(0, |part| part.stream.offset());
+                let behind = self.newest_offset.saturating_sub(packet);
+                (self.parts.len().max(streams), behind > bytes)
+            }
+        };
+        if self.order.len() < streams && !all && !is_due {
             return None;
         }
         self.order.pop();
@@ -542,6 +604,18 @@ struct Feed {
     at: usize,
     /// Where in the stream the packet begins.
     offset: usize,
+}
+
+impl Feed {
+    fn new(queue: &Queue, notes: &Notes) -> Self {
+        Self {
+            queue: queue.clone(),
+            notes: notes.clone(),
+            packet: Vec::new(),
+            at: 0,
+            offset: 0,
+        }
+    }
 }
 
 impl Read for Feed {

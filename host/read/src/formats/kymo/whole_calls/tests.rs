@@ -97,6 +97,19 @@ fn calls_of_threads_that_overlap_are_apart() {
 }
 
 #[test]
+fn recursion_is_known_though_times_are_rounded() {
+    let mut begun = LastBegun::default();
+    let mut add = |begin| begun.add(Track::Stream(StreamId(0)), FunctionId(0), Time(begin));
+    assert!(!add(100));
+    // Its caller, which began in the same tick.
+    assert!(add(101));
+    // The call behind it, which began a tick of 2 ns later; then those of both, and of more.
+    assert!(!add(103));
+    assert!(add(90));
+    assert!(!add(110));
+}
+
+#[test]
 fn where_switches_are_recorded_they_tell() {
     let switched = event(Some(ThreadId(1)), 25, EventKind::SwitchedIn);
     let seen = streams(vec![call(0, 10, 20), switched, call(1, 26, 40)]);
