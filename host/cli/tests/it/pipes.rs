@@ -84,6 +84,35 @@ fn packets_of(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     packets
 }
 
+/// Packets of which one has lost its end, or says that it is far longer than it is.
+#[test]
+fn damage_in_a_pipe_is_where_the_file_has_it() {
+    let demo = fs::read(data().join("demo.kymo")).expect("it is committed");
+    let magic = kymo_wire::packet::PACKET_MAGIC.to_le_bytes();
+    let starts = demo.windows(4).enumerate();
+    let starts = starts.filter(|(_, bytes)| *bytes == magic).map(|it| it.0);
+    let starts: Vec<usize> = starts.collect();
+    let folder = tempfile::tempdir().expect("a folder");
+    // (Names have no place in time: a pipe has their damage in its messages alone.)
+    for pair in starts.windows(2).skip(1) {
+        let [start, end] = [pair[0], pair[1]];
+        let cut = [&demo[..end - 20], &demo[end..]].concat();
+        let mut long = demo.clone();
+        // A high bit of the packet's length.
+        long[start + PacketHeader::CONTENT_OFFSET + 4 + 3] ^= 4;
+        for (n, bytes) in [cut, long].into_iter().enumerate() {
+            let path = folder.path().join("x.kymo");
+            fs::write(&path, &bytes).expect("it can be written");
+            let path = path.to_str().expect("a path in Unicode");
+            let file = kymo(&["show", "-e", path]).output().expect("it runs");
+            let pipe = piped(&["show", "-e", "-"], &bytes, 97);
+            let what = format!("{start}..{end}, {n}");
+            assert_eq!(text(&pipe.stdout, path), text(&file.stdout, path), "{what}");
+            assert_eq!(text(&pipe.stderr, path), text(&file.stderr, path), "{what}");
+        }
+    }
+}
+
 #[test]
 fn names_that_come_again_through_a_pipe_are_shown_like_those_of_the_file() {
     const REPEATS: usize = 5_000;

@@ -193,7 +193,9 @@ impl Piped {
                 Ok(header) => (header.packet_bits / 8) as usize,
                 Err(_) => layout.header_bytes(),
             };
-            if !self.is_at_end && rest.len() < least.min(PACKET_MAX) {
+            // One wrong bit makes a packet longer than all that is to come. The head of the next one shows that.
+            let is_short = rest.len() < least.min(PACKET_MAX);
+            if !self.is_at_end && is_short && !Pieces::new(layout, rest, &[]).has_later_head() {
                 break;
             }
             // Where the head of the next packet has come, it says whether this one has all its bytes.
@@ -251,15 +253,16 @@ impl Piped {
         let content = content.to_vec();
         let cut = packet.cut.take().map(|cut| self.placed(cut, at));
         let header = packet.header;
+        // Before the damage in front of this packet is taken: how the other one was cut comes first.
+        if header.cpu != METADATA_STREAM {
+            self.release(false);
+        }
         let damaged = std::mem::take(&mut self.damaged);
         let note = PacketNote {
             offset: self.offset + at,
             cut: cut.is_some(),
             last: false,
         };
-        if header.cpu != METADATA_STREAM {
-            self.release(false);
-        }
         packet.bytes = 0..content.len();
         let held = Held {
             packet,
