@@ -83,6 +83,13 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     (!dumps.is_empty()).then_some(dumps)
 }
 
+/// What stands behind the last dump and is no text.
+pub(super) fn rest(bytes: &[u8], hints: &Hints) -> Vec<Dump> {
+    let mut dumps = Vec::new();
+    Finder::new(bytes, hints).unmarked(0, bytes.len(), &mut dumps);
+    dumps
+}
+
 /// Looks for the dumps of a file.
 struct Finder<'a> {
     bytes: &'a [u8],
