@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use kymo_fixtures::captures;
 use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op, identity};
 use kymo_wire::event::{METADATA_STREAM, PacketHeader};
 
@@ -250,6 +251,41 @@ fn what_comes_through_a_pipe_is_shown_as_it_comes() {
     }
     let stream = encoder.bytes();
     is_shown_at_once(&["show", "-e", "--metadata", "demo/metadata", "-"], &stream);
+}
+
+#[test]
+fn dumps_of_zephyr_are_shown_when_they_have_come() {
+    let captures = captures::zephyr_instrumentation();
+    let dump = |name: &str| fs::read(captures.join(name)).expect("a capture");
+    let trace = dump("instr_default/cap1/11_dump_trace.bin");
+    let profile = dump("instr_default/cap1/10_dump_profile.bin");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("dumps.bin");
+    let file = file.to_str().expect("UTF-8");
+    let text_around = [b"*** Booting ***\r\n", &trace[..], b"uart:~$ \r\n", &trace].concat();
+    let cut = trace.get(..trace.len() * 2 / 3).expect("a part");
+    for bytes in [
+        trace.clone(),
+        text_around,
+        [&profile[..], &trace].concat(),
+        [&trace[..], cut].concat(),
+        [&trace[..], &[0xFF; 100]].concat(),
+    ] {
+        fs::write(file, &bytes).expect("it is written");
+        for view in [&["show", "-e"][..], &["show", "--format", "json"]] {
+            let expected = kymo(&[view, &[file]].concat()).output().expect("it runs");
+            for at_once in [bytes.len(), 97] {
+                let pipe = piped(&[view, &["-"]].concat(), &bytes, at_once);
+                let what = format!("{view:?} {} {at_once}", bytes.len());
+                let lines =
+                    |output: &Output| text(&output.stdout, file).replace("\"-", "\"dumps.bin");
+                assert!(lines(&pipe) == lines(&expected), "{what}");
+                assert_eq!(pipe.status.code(), expected.status.code(), "{what}");
+            }
+        }
+    }
+    is_shown_at_once(&["show", "-e", "-"], &trace);
+    is_shown_at_once(&["show", "-"], &trace);
 }
 
 #[test]

@@ -122,6 +122,18 @@ pub(super) mod dump {
         if peek.is_file() {
             return Ok(Some(Confidence::Possible));
         }
+        // A mark is enough, and what comes behind it may come much later.
+        let mut length = kymo_zephyr_instrumentation::BEGIN.len();
+        while options.as_it_comes && length < MARK_WITHIN {
+            let head = peek.first(length)?;
+            if head.len() < length {
+                break;
+            }
+            if head.ends_with(kymo_zephyr_instrumentation::BEGIN) {
+                return Ok(Some(Confidence::Possible));
+            }
+            length += 1;
+        }
         let head = peek.first(MARK_WITHIN)?;
         let is_dump =
             zephyr_instrumentation::is_dump(head) || zephyr_instrumentation::begun(head).is_some();
@@ -142,6 +154,11 @@ pub(super) mod dump {
         if let Some(bytes) = peek.file() {
             let source = zephyr_instrumentation::open_shared(&path, bytes, None, options);
             return Ok(source.map_or(Opened::Other(peek), Opened::Source));
+        }
+        if options.as_it_comes {
+            return Ok(Opened::Source(zephyr_instrumentation::open_piped(
+                peek, options,
+            )?));
         }
         let bytes = peek.into_bytes()?;
         zephyr_instrumentation::open_shared(&path, &bytes, None, options)

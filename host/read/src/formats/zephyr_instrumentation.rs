@@ -17,6 +17,7 @@
 //! removed.
 
 mod dump;
+mod piped;
 mod profile;
 mod source;
 
@@ -30,6 +31,7 @@ use kymo_zephyr_instrumentation::{ByteOrder, Hints, PointerWidth};
 pub use profile::{FunctionTotal, NoProfile, ProfileDump, decode_profile};
 
 use crate::bytes::Bytes;
+use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, Source};
 
 /// [`TraceInfo::format`](kymo_event::TraceInfo::format) of these dumps.
@@ -71,20 +73,35 @@ pub(crate) fn open_shared(
     name_bytes: Option<usize>,
     options: &OpenOptions,
 ) -> Option<Box<dyn Source>> {
-    let program = options.program.as_deref().and_then(head);
-    let hints = Hints {
-        name_bytes,
-        ..program.map(|head| elf_hints(&head)).unwrap_or_default()
-    };
+    let hints = hints(name_bytes, options);
     let dumps = dump::find(bytes, &hints)?;
     let name = path.file_name().unwrap_or(path.as_os_str());
     let name = name.to_string_lossy();
-    let source = source::DumpSource::new(&name, bytes.clone(), dumps, options);
+    let mut source = source::DumpSource::new(&name, options);
+    source.add(bytes.clone(), 0, dumps);
     Some(Box::new(source))
 }
 
-/// Opens a file with the metadata of the target's build, like a stream of a CTF trace; `None` if the metadata or the
-/// file has another format.
+/// What is known of the target that sent dumps.
+fn hints(name_bytes: Option<usize>, options: &OpenOptions) -> Hints {
+    let program = options.program.as_deref().and_then(head);
+    Hints {
+        name_bytes,
+        ..program.map(|head| elf_hints(&head)).unwrap_or_default()
+    }
+}
+
+/// Opens what comes through a pipe: each dump as it comes.
+///
+/// # Errors
+/// [`OpenError::Io`] if it cannot be read, [`OpenError::Unknown`] if there is no dump in it.
+pub(crate) fn open_piped(peek: Peek, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
+    let source = piped::Piped::open(peek, hints(None, options), options)?;
+    Ok(Box::new(source))
+}
+
+/// Opens a file of which the metadata of the target's build is given, as it is for a stream of a CTF trace;
+/// `None` if that metadata or the file is something else.
 ///
 /// # Errors
 /// [`OpenError`] if the file cannot be read.

@@ -11,8 +11,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::io::{self, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kymo_ctf::Plan;
 use kymo_ctf::metadata::Metadata;
@@ -38,6 +37,9 @@ use super::write::{Program, metadata_text};
 use crate::dialects::kymo::Dialect;
 use crate::source::add_damage;
 use crate::{Declarations, OpenError, OpenOptions};
+use queue::{Feed, Queue};
+
+mod queue;
 
 /// How far a stream may be behind the newest packet of all, in nanoseconds, before it is no longer
 /// waited for: several times as long as a target waits before it sends a packet that is not full.
@@ -574,67 +576,5 @@ impl Live {
             self.hungry.push(index);
         }
         part.head.take()
-    }
-}
-
-/// Packets of a stream that its reader has not taken yet.
-#[derive(Clone, Debug, Default)]
-struct Queue(Arc<Mutex<VecDeque<Queued>>>);
-
-/// A packet, and what is to be known of it, if that is more than where it is among the others.
-type Queued = (Vec<u8>, Option<PacketNote>);
-
-impl Queue {
-    fn packets(&self) -> MutexGuard<'_, VecDeque<Queued>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, packet: Queued) {
-        self.packets().push_back(packet);
-    }
-}
-
-/// Gives the bytes of a stream's packets, as far as there are any.
-#[derive(Debug)]
-struct Feed {
-    queue: Queue,
-    notes: Notes,
-    /// The packet at hand, and how much of it has been given.
-    packet: Vec<u8>,
-    at: usize,
-    /// Where in the stream the packet begins.
-    offset: usize,
-}
-
-impl Feed {
-    fn new(queue: &Queue, notes: &Notes) -> Self {
-        Self {
-            queue: queue.clone(),
-            notes: notes.clone(),
-            packet: Vec::new(),
-            at: 0,
-            offset: 0,
-        }
-    }
-}
-
-impl Read for Feed {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.packet.len() {
-            let Some((next, note)) = self.queue.packets().pop_front() else {
-                return Ok(0);
-            };
-            self.offset += self.packet.len();
-            (self.packet, self.at) = (next, 0);
-            self.notes.packet(note.unwrap_or(PacketNote {
-                offset: self.offset,
-                cut: false,
-                last: false,
-            }));
-        }
-        let mut rest = self.packet.get(self.at..).unwrap_or(&[]);
-        let count = rest.read(out)?;
-        self.at += count;
-        Ok(count)
     }
 }

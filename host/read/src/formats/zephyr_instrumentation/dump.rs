@@ -83,7 +83,14 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     (!dumps.is_empty()).then_some(dumps)
 }
 
-/// Search for the dumps of a file.
+/// What stands behind the last dump and is no text.
+pub(super) fn rest(bytes: &[u8], hints: &Hints) -> Vec<Dump> {
+    let mut dumps = Vec::new();
+    Finder::new(bytes, hints).unmarked(0, bytes.len(), &mut dumps);
+    dumps
+}
+
+/// Looks for the dumps of a file.
 struct Finder<'a> {
     bytes: &'a [u8],
     hints: &'a Hints,

@@ -72,8 +72,13 @@ impl Functions {
 pub(super) struct DumpSource {
     info: TraceInfo,
     bytes: Bytes,
+    /// Where in the input these begin.
+    offset: usize,
     dumps: Vec<Dump>,
-    /// Index of the current dump, and the position in it.
+    /// Whether a dump of a trace came before these, with no other behind it.
+    has_trace_before: bool,
+    functions: Functions,
+    /// Which dump is being read, and up to where in it.
     dump: usize,
     position: Position,
     /// Time of the last trace record.
@@ -86,11 +91,44 @@ pub(super) struct DumpSource {
 }
 
 impl DumpSource {
-    /// Creates the source. Reads all records once, for the thread names and the Thumb bit.
-    pub fn new(name: &str, bytes: Bytes, dumps: Vec<Dump>, options: &OpenOptions) -> Self {
+    /// A source that has [no dumps yet](Self::add).
+    pub fn new(name: &str, options: &OpenOptions) -> Self {
+        let mut identities = Identities::default();
+        let space = identities.add_space(Space::default());
+        let stream = StreamInfo {
+            name: name.to_owned(),
+            space,
+            ..StreamInfo::default()
+        };
+        Self {
+            info: TraceInfo {
+                format: super::FORMAT.to_owned(),
+                streams: vec![stream],
+                identities,
+                ..TraceInfo::default()
+            },
+            bytes: Bytes::from(Vec::new()),
+            offset: 0,
+            dumps: Vec::new(),
+            has_trace_before: false,
+            functions: Functions::default(),
+            dump: 0,
+            position: Position::default(),
+            last: None,
+            mask: !0,
+            ready: VecDeque::new(),
+            space,
+            wanted: options.wanted,
+        }
+    }
+
+    /// Adds dumps, when those before have been read, in bytes that begin at an offset of the input. Reads all their records once,
+    /// for the names of threads and the kind of code.
+    pub fn add(&mut self, bytes: Bytes, offset: usize, dumps: Vec<Dump>) {
         let mut names: BTreeMap<u64, &[u8]> = BTreeMap::new();
-        let mut functions = Functions::default();
-        let (mut last, mut steps_back) = (0, false);
+        let functions = &mut self.functions;
+        let last = self.last.map_or(0, |last| last.0.unsigned_abs());
+        let (mut last, mut steps_back) = (last, false);
         for dump in &dumps {
             let body = bytes.get(dump.begin..dump.end).unwrap_or_default();
             let Some(layout) = dump.layout else { continue };
@@ -116,45 +154,31 @@ impl DumpSource {
                 }
             }
         }
-        let mut identities = Identities::default();
-        let space = identities.add_space(Space::default());
         for (thread, name) in names {
-            let thread = identities.thread(space, Tid(thread));
+            let identities = &mut self.info.identities;
+            let thread = identities.thread(self.space, Tid(thread));
             identities.name_thread(thread, &super::name_text(name));
         }
-        let mut streams = vec![StreamInfo {
-            name: name.to_owned(),
-            space,
-            ..StreamInfo::default()
-        }];
-        if dumps.iter().any(|dump| dump.kind() == Some(Kind::Profile)) {
+        let has = |kind| dumps.iter().any(|dump| dump.kind() == Some(kind));
+        let streams = &mut self.info.streams;
+        if has(Kind::Profile)
+            && let [trace] = streams.as_slice()
+        {
             streams.push(StreamInfo {
-                name: format!("{name} (profile)"),
-                space,
+                name: format!("{} (profile)", trace.name),
+                space: self.space,
                 timeless: true,
                 ..StreamInfo::default()
             });
         }
-        let mut source = Self {
-            info: TraceInfo {
-                format: super::FORMAT.to_owned(),
-                streams,
-                identities,
-                steps_back,
-                ..TraceInfo::default()
-            },
-            bytes,
-            dumps,
-            dump: 0,
-            position: Position::default(),
-            last: None,
-            mask: functions.mask(),
-            ready: VecDeque::new(),
-            space,
-            wanted: options.wanted,
-        };
-        source.begin_dump();
-        source
+        self.info.steps_back |= steps_back;
+        self.mask = functions.mask();
+        if has(Kind::Trace) && std::mem::take(&mut self.has_trace_before) {
+            self.gap(TRACE, Gap::Discarded { events: None });
+        }
+        (self.bytes, self.offset, self.dumps) = (bytes, offset, dumps);
+        (self.dump, self.position) = (0, Position::default());
+        self.begin_dump();
     }
 
     /// Reports what is missing in front of the first record of a dump.
@@ -216,8 +240,11 @@ impl DumpSource {
         self.position = Position::default();
         let rest = self.dumps.get(self.dump..).unwrap_or_default();
         let more = rest.iter().any(|dump| dump.kind() == Some(Kind::Trace));
-        if before.kind() == Some(Kind::Trace) && more {
-            self.gap(TRACE, Gap::Discarded { events: None });
+        if before.kind() == Some(Kind::Trace) {
+            match more {
+                true => self.gap(TRACE, Gap::Discarded { events: None }),
+                false => self.has_trace_before = true,
+            }
         }
         self.begin_dump();
     }
@@ -242,7 +269,7 @@ impl DumpSource {
             Some(Kind::Profile) => PROFILE,
             _ => TRACE,
         };
-        let offset = dump.begin.saturating_add(offset) as u64;
+        let offset = (self.offset + dump.begin).saturating_add(offset) as u64;
         let named = self.info.stream(stream);
         self.info.add_damage(kymo_event::Damage {
             stream: named.map_or_else(String::new, |stream| stream.name.clone()),
