@@ -239,6 +239,10 @@ impl Edges {
         program: &mut impl Program,
         out: &mut impl FnMut(Edge),
     ) {
+        if program.is_reset(&self.context, number) {
+            (self.before, self.last, self.returns_to) = (Before::Nothing, None, None);
+            return out(Edge::Reset);
+        }
         // Where an exception comes upon another one, the packet may not have it.
         let return_address = return_address.or(match self.before {
             Before::Range(Leave::Next, end) => Some(end),

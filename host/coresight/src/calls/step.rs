@@ -9,6 +9,11 @@ pub trait Program {
 
     /// The thread that runs in a context. Numbers are the program's own.
     fn thread(&mut self, context: &Context) -> u32;
+
+    /// Whether an exception starts everything anew that runs in a context.
+    fn is_reset(&mut self, _context: &Context, _number: u32) -> bool {
+        false
+    }
 }
 
 /// Where an address is.
@@ -64,6 +69,8 @@ pub enum Edge {
     Arrive(Arrival),
     /// An exception cuts in, or is asked for.
     Exception(Cut),
+    /// The processor starts anew: nothing that is open on it goes on.
+    Reset,
     /// Another thread runs from here on.
     Thread {
         /// Which, by a number of the program's.
@@ -119,6 +126,8 @@ pub enum Step {
         /// By its number.
         number: u32,
     },
+    /// The processor starts anew. What was open there is closed by the steps behind it.
+    Reset,
     /// Another thread runs from here on.
     Thread {
         /// Which.

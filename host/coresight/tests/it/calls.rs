@@ -138,6 +138,7 @@ fn word(step: Step) -> String {
         Step::Lost(Lost::NoCode(address)) => format!("lost {address:x}"),
         Step::Lost(why) => format!("{why:?}"),
         Step::TraceOn => "on".to_owned(),
+        Step::Reset => "reset".to_owned(),
         Step::Mismatch { address } => format!("mismatch {address:x}"),
     }
 }

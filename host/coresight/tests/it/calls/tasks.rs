@@ -3,7 +3,7 @@
 use kymo_coresight::calls::{Edges, Place, Program, Stacks};
 use kymo_coresight::element::{Context, Element, Leave};
 
-use super::{Numbered, exception, run, word};
+use super::{Numbered, ON, exception, run, word};
 
 /// The made-up program, without threads.
 struct Unnamed;
@@ -15,6 +15,10 @@ impl Program for Unnamed {
 
     fn thread(&mut self, _: &Context) -> u32 {
         u32::MAX
+    }
+
+    fn is_reset(&mut self, _: &Context, number: u32) -> bool {
+        number == 1
     }
 }
 
@@ -99,5 +103,44 @@ fn tasks_that_yield_at_one_address_are_known_by_where_they_return() {
         ],
         "?1 >2 !14 >8 <8 .14 #1 ?3 >2 !14 >8 <8 .14 #1? #0? <2",
         2,
+    );
+}
+
+#[test]
+fn nothing_goes_on_behind_a_reset() {
+    check(
+        &[
+            // 1 calls 2, which is interrupted; the other task is reset within a handler.
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            exception(14, 0x208),
+            handler(),
+            run(0x300, 0x308, Leave::Next),
+            exception(15, 0x308),
+            run(0x900, 0x908, Leave::Next),
+            exception(1, 0x908),
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x208, Leave::Next),
+            // A return to where the first task was interrupted is one to where this one is.
+            exception(14, 0x208),
+            handler(),
+            run(0x208, 0x220, Leave::Return),
+            run(0x110, 0x118, Leave::Next),
+        ],
+        "?1 >2 !14 >8 <8 .14 #1 ?3 !15 >9 reset <9 .15 <3 ?1 >2 !14 >8 <8 .14 <2",
+        0,
+    );
+    // Also where it is the first element, or tracing begins again behind it.
+    check(
+        &[
+            exception(1, 0),
+            ON,
+            run(0x100, 0x110, Leave::Next),
+            exception(1, 0x110),
+            ON,
+            run(0x100, 0x110, Leave::Next),
+        ],
+        "reset on ?1 reset <1 on ?1",
+        0,
     );
 }

@@ -144,6 +144,8 @@ pub(super) struct Doubts {
     pub lost: u64,
     /// Times that the trace unit was off in between.
     pub paused: u64,
+    /// Times that a processor started anew.
+    pub resets: u64,
 }
 
 /// What the trace units were set up for; those that are set up alike together.

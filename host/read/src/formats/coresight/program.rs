@@ -7,6 +7,7 @@ use super::unit::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
 use kymo_coresight::element::{Context, Range};
+use kymo_coresight::exception::Exceptions;
 use kymo_coresight::instruction::waits_for_interrupt;
 use kymo_coresight::memory::{Image, Layout, Memory, MemorySpace, View};
 use kymo_event::Addr;
@@ -384,5 +385,12 @@ impl Program for Code<'_> {
 
     fn thread(&mut self, context: &Context) -> u32 {
         self.tid(context).unwrap_or(NO_THREAD)
+    }
+
+    /// Of a core of a system with threads, a reset is a way to wake up: what it ran goes on.
+    fn is_reset(&mut self, context: &Context, number: u32) -> bool {
+        let threads = self.threads.as_ref();
+        let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));
+        exceptions.is_some_and(|it| it.is_reset(number)) && self.tid(context).is_none()
     }
 }

@@ -255,6 +255,7 @@ impl CoreSightSource {
         if let What::Edge(edge) = &item.what {
             self.threads_move(index, edge, time, batch);
         }
+        let is_only = self.is_only_core();
         let Some(reader) = self.readers.get_mut(index) else {
             return;
         };
@@ -287,9 +288,11 @@ impl CoreSightSource {
                     self.follow.begins(index, time.0, &mut steps);
                 }
                 let is_start = matches!(runs, Some(Place::Function { is_start: true, .. }));
-                for step in steps.drain(..) {
-                    at.step(step, is_start);
+                match steps.first() {
+                    Some(Step::Reset) => at.reset(&steps, is_only),
+                    _ => steps.iter().for_each(|step| at.step(*step, is_start)),
                 }
+                steps.clear();
                 self.steps = steps;
                 if let Some(place) = runs {
                     at.runs(place);
@@ -387,6 +390,7 @@ impl CoreSightSource {
             ),
             ("lost", self.doubts.lost, "trace is missing or damaged"),
             ("off", self.doubts.paused, "nothing was traced for a while"),
+            ("resets", self.doubts.resets, "the processor started anew"),
             (
                 "not fitting",
                 self.doubts.not_fitting,
@@ -525,6 +529,8 @@ impl At<'_> {
             Step::Lost(why) => self.lost(why),
             // It comes with its file.
             Step::Mismatch { .. } => {}
+            // It is the first of its edge.
+            Step::Reset => {}
         }
     }
 
