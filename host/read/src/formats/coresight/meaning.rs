@@ -99,8 +99,8 @@ pub(super) fn backward(times: u64) -> Option<String> {
         times => format!("{times} times"),
     };
     Some(format!(
-        "the timestamps went back {times} (a reset of the target, say), which is not followed: up to where they pass the latest one \
-         again, no time goes by, and durations are too short"
+        "the timestamps went back {times} (a reset of the target, say): what follows goes on at the rate before, and keeps its own distances; \
+         durations across such a step are uncertain, and times behind it are not those of the trace"
     ))
 }
 

@@ -91,7 +91,7 @@ pub(super) fn read(
         let decoder = PacketDecoder::new(protocol, bytes, start);
         if matches!(protocol, Protocol::Itm(_)) && start == 0 {
             // Its times count from here.
-            reader.output.timestamp(0, 0);
+            reader.output.timestamp(0, 0, 0);
         }
         for packet in decoder {
             counts.packets += 1;
@@ -132,8 +132,8 @@ enum Waiting {
     Message(usize, Message),
     /// What has become of a line, and the position of its last byte.
     Messages(usize, Vec<Message>),
-    /// A timestamp.
-    Ticks(u64),
+    /// A timestamp, and the position of its packet in the stream.
+    Ticks(usize, u64),
     /// The last byte of an open line, at this position.
     Line(usize),
     /// A byte of a line that is not the last.
@@ -164,8 +164,8 @@ impl Reader<'_, '_> {
         self.wait(Waiting::Message(at, message));
     }
 
-    fn timestamp(&mut self, ticks: u64) {
-        self.wait(Waiting::Ticks(ticks));
+    fn timestamp(&mut self, at: usize, ticks: u64) {
+        self.wait(Waiting::Ticks(at, ticks));
     }
 
     fn wait(&mut self, what: Waiting) {
@@ -189,9 +189,9 @@ impl Reader<'_, '_> {
                         self.out(at, message);
                     }
                 }
-                Waiting::Ticks(ticks) => {
+                Waiting::Ticks(at, ticks) => {
                     self.group += 1;
-                    self.output.timestamp(self.group, ticks);
+                    self.output.timestamp(self.group, at, ticks);
                 }
                 Waiting::Line(_) | Waiting::Nothing => {}
             }
@@ -324,7 +324,7 @@ impl Reader<'_, '_> {
             itm::Kind::Hardware => self.hardware(at, source, value, size),
             itm::Kind::LocalTimestamp => {
                 self.ticks = self.ticks.saturating_add(value);
-                self.timestamp(self.ticks);
+                self.timestamp(at, self.ticks);
             }
             itm::Kind::GlobalTimestamp1 => {
                 // Low bits replace those that the packet has.
@@ -443,7 +443,7 @@ impl Reader<'_, '_> {
             Kind::Version | Kind::Null | Kind::Master8 | Kind::Channel8 | Kind::Channel16 => {}
         }
         if let Some((ticks, _)) = packet.timestamp {
-            self.timestamp(ticks);
+            self.timestamp(at, ticks);
         }
     }
 }

@@ -17,9 +17,9 @@ use kymo_coresight::clock::{Measure, UNKNOWN};
 use kymo_coresight::element::Unsynced;
 use kymo_coresight::exception::Exceptions;
 use kymo_event::{
-    Addr, Batch, Cpu, Event, EventKind, EventRef, Field, FunctionId, Gap, InterruptId, Irq,
-    RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time, TraceInfo, Value,
-    Wanted,
+    Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, FunctionId, Gap,
+    InterruptId, Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time,
+    TraceInfo, Value, Wanted,
 };
 
 use cores::mark_cores_twice;
@@ -329,6 +329,9 @@ impl CoreSightSource {
             What::Pause => at.lost(Lost::Paused),
             What::Restart => at.restart(),
             What::LastTime => at.last_time(),
+            What::StepBack => at.push_made(EventKind::Gap(Gap::Clock(ClockGap {
+                at_least: Duration(0),
+            }))),
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,
@@ -369,7 +372,7 @@ impl CoreSightSource {
         }
         if self.total.backward > 0 {
             let times = self.total.backward;
-            let about = format!("went back {times} times, which was not followed");
+            let about = format!("went back {times} times, and goes on from where it was");
             tell("clock", about);
             self.info.remarks.extend(backward(times));
         }

@@ -53,6 +53,8 @@ pub(super) enum What {
     Restart,
     /// The last time that the source tells: those of what follows are extrapolated.
     LastTime,
+    /// The timestamps went back: times go on at the rate before.
+    StepBack,
     /// The source ends.
     End,
 }
@@ -301,9 +303,13 @@ impl Output<'_> {
         clock.push(instructions, (offset, what), placed);
     }
 
-    pub fn timestamp(&mut self, instructions: u64, ticks: u64) {
+    pub fn timestamp(&mut self, instructions: u64, at: usize, ticks: u64) {
         let State { clock, placed, .. } = &mut self.state;
+        let before = clock.backward;
         clock.timestamp(instructions, ticks, placed);
+        if clock.backward > before {
+            self.push(instructions, at, What::StepBack);
+        }
     }
 
     /// Nothing is traced from here on, up to the next element; what is to be said of that.
@@ -403,7 +409,7 @@ impl Sink for Follower<'_, '_, '_> {
             Element::TraceOn { cycles, .. } => output.cycles(now, cycles),
             Element::Context(context) => output.cycles(now, context.cycles),
             Element::Timestamp { value, cycles } => {
-                output.timestamp(now, value);
+                output.timestamp(now, at, value);
                 output.cycles(now, cycles);
             }
             Element::Event(number) => output.push(now, at, What::Event(number)),
