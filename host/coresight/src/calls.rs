@@ -22,6 +22,7 @@
 //!   One that comes before the first instruction (of what is traced, or of a handler) cuts into the function that it returns
 //!   to all the same.
 //! - Where tracing goes on behind the instruction that it paused after, nothing is missing but what was called there.
+//!   A function that had returned then has ended, wherever that led.
 //!   Elsewhere, and after a loss, the calls that were open may still be: [`Lost`] marks them. They stay open below what is
 //!   found, until execution returns among them, or is found elsewhere after one more pause or loss.
 //! - A reset ends all calls of a processor without threads; no exception is open behind it.
@@ -139,6 +140,7 @@ impl Stacks {
                 stack.forget_suspended(&mut self.shared);
                 stack.unwind(0, out);
             }
+            Edge::Returned => stack.leave_untraced(out),
             Edge::Reset => {
                 out(Step::Reset);
                 stack.forget_suspended(&mut self.shared);

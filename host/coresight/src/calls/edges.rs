@@ -64,6 +64,14 @@ impl Edges {
         out(Edge::Replaced);
     }
 
+    /// What has ended before an element that says that tracing was off: its time is that before the pause.
+    pub fn pause(&mut self, element: &Element, out: &mut impl FnMut(Edge)) {
+        let is_pause = matches!(element, Element::TraceOn { why, .. } if *why == TraceOn::Normal);
+        if is_pause && matches!(self.before, Before::Range(Leave::Return, _)) {
+            out(Edge::Returned);
+        }
+    }
+
     /// Another thread may run, which no element says.
     pub fn look_for_thread(&mut self, program: &mut impl Program, out: &mut impl FnMut(Edge)) {
         let thread = program.thread(&self.context);
@@ -116,7 +124,11 @@ impl Edges {
             });
         }
         self.instructions += u64::from(range.count);
-        self.before = Before::Range(range.leave(), range.end);
+        let leave = match range.leave() {
+            Leave::IndirectJump if program.is_call(range) => Leave::IndirectCall,
+            leave => leave,
+        };
+        self.before = Before::Range(leave, range.end);
         self.last = Some(place);
     }
 

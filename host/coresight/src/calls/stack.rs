@@ -83,6 +83,8 @@ pub(super) struct Stack {
     pub frames: Vec<Frame>,
     /// The outermost frames, so many, that were open when tracing paused or trace was lost: they may have ended since.
     pub doubtful: usize,
+    /// Where the function returned to that ran last before a pause, if it did.
+    pub left: Option<u64>,
     /// Coroutines that do not run, in the order in which they were left.
     pub suspended: Vec<Suspended>,
 }
@@ -133,6 +135,11 @@ impl Stack {
                 if end == at.address =>
             {
                 self.jump(at, shared, functions, out);
+            }
+            // It had returned to here.
+            Before::Pause(Leave::Return, _) if self.left == Some(at.address) => {
+                self.left = None;
+                self.find(at, Came::Elsewhere, shared, functions, out);
             }
             Before::Pause(..) => {
                 if !self.frames.is_empty() {

@@ -1,6 +1,6 @@
 //! What a program tells about its code, what moves execution there, and what follows from that for the stacks of its threads.
 
-use crate::element::{Context, Leave, Unsynced};
+use crate::element::{Context, Leave, Range, Unsynced};
 
 /// Functions that a program has, and the threads that run.
 pub trait Program {
@@ -9,6 +9,11 @@ pub trait Program {
 
     /// The thread that runs in a context. Numbers are the program's own.
     fn thread(&mut self, context: &Context) -> u32;
+
+    /// Whether the branch that a range ends with is a call, which the branch alone does not say.
+    fn is_call(&mut self, _range: &Range) -> bool {
+        false
+    }
 
     /// Whether an exception starts everything anew that runs in a context.
     fn is_reset(&mut self, _context: &Context, _number: u32) -> bool {
@@ -69,6 +74,8 @@ pub enum Edge {
     Arrive(Arrival),
     /// An exception cuts in, or is asked for.
     Exception(Cut),
+    /// The function that runs has returned, and where to is not traced.
+    Returned,
     /// The processor starts anew: nothing that is open on it goes on.
     Reset,
     /// Another thread runs from here on.

@@ -9,6 +9,7 @@ use kymo_coresight::calls::{Place, Program};
 use kymo_coresight::element::{Context, Range};
 use kymo_coresight::exception::Exceptions;
 use kymo_coresight::instruction::waits_for_interrupt;
+use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::{Image, Layout, Memory, MemorySpace, View};
 use kymo_event::Addr;
 use kymo_symbols::Symbols;
@@ -385,6 +386,17 @@ impl Program for Code<'_> {
 
     fn thread(&mut self, context: &Context) -> u32 {
         self.tid(context).unwrap_or(NO_THREAD)
+    }
+
+    /// Before Armv5T a call through a pointer is `mov lr, pc` and a branch behind it.
+    fn is_call(&mut self, range: &Range) -> bool {
+        if range.isa != Isa::A32 || range.count < 2 {
+            return false;
+        }
+        let memory = self.memory.seen(self.view);
+        let before = memory.at(MemorySpace::ANY, range.end.wrapping_sub(8));
+        let before = before.and_then(|bytes| bytes.first_chunk());
+        before.is_some_and(|word| u32::from_le_bytes(*word) & 0x0fff_ffff == 0x01a0_e00f)
     }
 
     /// Of a core of a system with threads, a reset is a way to wake up: what it ran goes on.
