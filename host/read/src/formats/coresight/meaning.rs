@@ -104,6 +104,27 @@ pub(super) fn backward(times: u64) -> Option<String> {
     ))
 }
 
+/// What is to be said of calls that were too deep to be followed; `None` if none were.
+pub(super) fn too_deep(calls: u64) -> Option<String> {
+    (calls > 0).then(|| {
+        format!(
+            "{calls} calls were more than 65,536 deep and are not followed: they are not counted, and their time is the caller's"
+        )
+    })
+}
+
+/// What is to be said of sources of messages without timestamps; `None` if there are none.
+pub(super) fn timeless(sources: u64) -> Option<String> {
+    let sources = match sources {
+        0 => return None,
+        1 => "an ITM sends no timestamps".to_owned(),
+        sources => format!("{sources} ITMs send no timestamps"),
+    };
+    Some(format!(
+        "{sources} (TSENA of ITM_TCR): all that it says is at one time, and durations of interrupts are not known"
+    ))
+}
+
 /// What is to be said of exception returns after which any of several tasks may have gone on; `None` if there are none.
 pub(super) fn same_address(switches: u64) -> Option<String> {
     let times = match switches {

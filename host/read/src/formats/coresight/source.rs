@@ -27,7 +27,8 @@ use cores::mark_cores_twice;
 use super::follow::Follow;
 use super::input::Input;
 use super::meaning::{
-    Doubts, about_units, add, backward, clock, coarse, name_of, same_address, unit, unordered,
+    Doubts, about_units, add, backward, clock, coarse, name_of, same_address, timeless, too_deep,
+    unit, unordered,
 };
 use super::names::Names;
 use super::software::is_software;
@@ -329,9 +330,7 @@ impl CoreSightSource {
             What::Pause => at.lost(Lost::Paused),
             What::Restart => at.restart(),
             What::LastTime => at.last_time(),
-            What::StepBack => at.push_made(EventKind::Gap(Gap::Clock(ClockGap {
-                at_least: Duration(0),
-            }))),
+            What::StepBack => at.uncertain_clock(),
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,
@@ -360,6 +359,8 @@ impl CoreSightSource {
         self.info.remarks.extend(unordered(self.follow.unordered()));
         let tasks = same_address(self.follow.doubtful_switches());
         self.info.remarks.extend(tasks);
+        let deep = too_deep(self.follow.too_deep());
+        self.info.remarks.extend(deep);
         let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
         if self.total.counts.instructions > 0 {
             tell("instructions", self.total.counts.instructions.to_string());
@@ -376,6 +377,7 @@ impl CoreSightSource {
             tell("clock", about);
             self.info.remarks.extend(backward(times));
         }
+        self.info.remarks.extend(timeless(self.total.timeless));
         if self.total.of_any > 0 {
             let processes = self.total.of_any;
             tell(
@@ -398,11 +400,6 @@ impl CoreSightSource {
                 "not fitting",
                 self.doubts.not_fitting,
                 "the code is not what ran",
-            ),
-            (
-                "too deep",
-                self.follow.too_deep(),
-                "calls were not followed",
             ),
         ] {
             if times > 0 {
@@ -485,6 +482,12 @@ impl At<'_> {
     fn push(&mut self, kind: EventKind) {
         self.batch
             .push_event(self.reader.event(self.time, kind, true));
+    }
+
+    /// Durations of what is open are uncertain.
+    fn uncertain_clock(&mut self) {
+        let at_least = Duration(0);
+        self.push_made(EventKind::Gap(Gap::Clock(ClockGap { at_least })));
     }
 
     /// Something that no record tells by itself.

@@ -78,6 +78,7 @@ impl End {
         self.widest = self.widest.max(other.widest);
         self.backward += other.backward;
         self.of_any = self.of_any.max(other.of_any);
+        self.timeless += other.timeless;
     }
 }
 
@@ -105,6 +106,8 @@ pub(super) struct End {
     pub backward: u64,
     /// How many processes have memory, if it was not known which of them ran.
     pub of_any: usize,
+    /// Streams of messages without timestamps.
+    pub timeless: u64,
 }
 
 /// A stream of a buffer, and its source.
@@ -178,6 +181,7 @@ impl Work {
             state.clock.push(0, (0, began), &mut state.placed);
         }
         let (mut counts, mut remarks) = (TraceCounts::default(), Vec::new());
+        let mut timeless = 0;
         for (index, part) in self.parts.iter().enumerate() {
             let (Some(stream), Some(source), Some(memory)) = (
                 part.buffer.frames.streams.get(part.stream),
@@ -200,7 +204,8 @@ impl Work {
             }
             let mut doubts = Doubts::default();
             if software::is_software(&source.protocol) {
-                software::read(&source.protocol, stream, &mut output, &mut counts);
+                let times = software::read(&source.protocol, stream, &mut output, &mut counts);
+                timeless = timeless.max(u64::from(times == software::Times::None));
             } else {
                 code.enter(memory, self.threads(part));
                 // Blocks have other numbers in each part.
@@ -232,6 +237,7 @@ impl Work {
                 counts,
                 remarks,
                 of_any: code.of_any,
+                timeless,
                 ..End::default()
             },
         );
@@ -377,6 +383,9 @@ impl Sink for Follower<'_, '_, '_> {
         }
         let before = edges.instructions();
         if let Element::TraceOn { .. } = element {
+            edges.pause(&element, &mut |edge| {
+                output.push(before, at, What::Edge(edge))
+            });
             output.state.clock.gap();
         }
         let scheduled = match element {
