@@ -29,6 +29,9 @@ pub(super) struct Frame {
     pub return_address: Option<u64>,
     /// For a function of which nothing is known: any address where no other function begins may be its.
     pub is_unknown: bool,
+    /// A return to its start began it (a coroutine), in the frame of another function: it returns elsewhere than to the
+    /// return address.
+    pub is_begun: bool,
     /// For an exception: how the code before it was left. For what a signal's handler returned to: that return.
     before: Before,
 }
@@ -124,6 +127,14 @@ impl Stack {
             Before::Range(Leave::Return, _) if self.starts(at) => {
                 self.jump(at, shared, functions, out);
             }
+            // A coroutine has ended, where the way to the next one begins (`uc_link`). That is in the frame that it had.
+            Before::Range(Leave::Return, _)
+                if self.frames.last().is_some_and(|top| top.is_begun) =>
+            {
+                let frame = self.leave_top(out);
+                let return_address = frame.and_then(|frame| frame.return_address);
+                self.enter(at, return_address, Entered::Found, shared, functions, out);
+            }
             Before::Range(Leave::Return, _) => {
                 self.leave_found(out);
                 self.find(at, Came::Returned, shared, functions, out);
@@ -176,6 +187,7 @@ impl Stack {
                 kind: Kind::Exception(number),
                 return_address,
                 is_unknown: false,
+                is_begun: false,
                 before,
             },
             shared,
@@ -411,10 +423,13 @@ impl Stack {
             }
             _ => Before::Nothing,
         };
+        let is_begun =
+            how == Entered::TailCall && matches!(at.before, Before::Range(Leave::Return, _));
         let frame = Frame {
             kind: Kind::Function(function),
             return_address,
             is_unknown,
+            is_begun,
             before,
         };
         if self.push(frame, shared) {
