@@ -29,8 +29,8 @@ pub(super) struct Frame {
     pub return_address: Option<u64>,
     /// For a function of which nothing is known: any address where no other function begins may be its.
     pub is_unknown: bool,
-    /// A return to its start began it (a coroutine), in the frame of another function: it returns elsewhere than to the
-    /// return address.
+    /// A return or an indirect jump to its start began it, in the frame of another function. If it returns elsewhere than to
+    /// the return address, it was a coroutine.
     pub is_begun: bool,
     /// For an exception: how the code before it was left. For what a signal's handler returned to: that return.
     before: Before,
@@ -423,8 +423,11 @@ impl Stack {
             }
             _ => Before::Nothing,
         };
-        let is_begun =
-            how == Entered::TailCall && matches!(at.before, Before::Range(Leave::Return, _));
+        let is_begun = how == Entered::TailCall
+            && matches!(
+                at.before,
+                Before::Range(Leave::Return | Leave::IndirectJump, _)
+            );
         let frame = Frame {
             kind: Kind::Function(function),
             return_address,
