@@ -406,3 +406,50 @@ impl Program for Code<'_> {
         exceptions.is_some_and(|it| it.is_reset(number)) && self.tid(context).is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use kymo_coresight::element::Last;
+    use kymo_coresight::instruction::{Class, Purpose};
+
+    use super::*;
+
+    #[test]
+    fn a_branch_behind_a_copy_of_the_program_counter_to_lr_is_a_call() {
+        // mov lr, pc; ldr pc, [r3]; ldr pc, [r3]
+        let words = [0xe1a0_e00fu32, 0xe593_f000, 0xe593_f000];
+        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut memory = Memory::default();
+        memory.add(Image {
+            name: "code".to_owned(),
+            address: 0x8000,
+            file_offset: 0,
+            bytes: code.into(),
+            space: MemorySpace::ANY,
+        });
+        let binaries = Binaries::new(None);
+        let mut code = Code::new(&memory, &binaries, None);
+        let range = |start, end: u64, isa| Range {
+            start,
+            end,
+            count: ((end - start) / 4) as u32,
+            isa,
+            is_taken: true,
+            last: Last {
+                size: 4,
+                class: Class::Indirect,
+                purpose: Purpose::None,
+                is_conditional: false,
+                may_be_skipped: false,
+            },
+            block: None,
+            cycles: None,
+            has_no_opcode: false,
+        };
+        assert!(code.is_call(&range(0x8000, 0x8008, Isa::A32)));
+        assert!(!code.is_call(&range(0x8000, 0x800c, Isa::A32)));
+        assert!(!code.is_call(&range(0x8000, 0x8008, Isa::A64)));
+        // The copy is not of the run.
+        assert!(!code.is_call(&range(0x8004, 0x8008, Isa::A32)));
+    }
+}
