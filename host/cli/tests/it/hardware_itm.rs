@@ -106,3 +106,13 @@ fn an_itm_without_timestamps_says_no_durations() {
     let text = said(&["show", "--events"], &[0x01, b'a', 0x01, b'\n']);
     assert!(!text.contains("no timestamps"), "{text}");
 }
+
+#[test]
+fn processes_of_a_trace_without_any_are_refused_alike() {
+    let bytes = [&ENTRY[..], &LATER, &EXIT, &LATER].concat();
+    for subcommand in ["packets", "ranges", "report", "show"] {
+        let refused = said(&[subcommand, "--process", "x"], &bytes);
+        let expected = "--process: the trace does not tell processes";
+        assert!(refused.contains(expected), "{subcommand}: {refused}");
+    }
+}
