@@ -25,6 +25,7 @@
 //!   A function that had returned then has ended, wherever that led.
 //!   Elsewhere, and after a loss, the calls that were open may still be: [`Lost`] marks them. They stay open below what is
 //!   found, until execution returns among them, or is found elsewhere after one more pause or loss.
+//! - An exception that comes as the handler of another one ends (M profile) takes its place.
 //! - A reset ends all calls of a processor without threads; no exception is open behind it.
 //! - Where no context names a thread, an exception that returns elsewhere than to where it came has switched tasks: their
 //!   stacks go on where they were interrupted.

@@ -255,6 +255,16 @@ impl Edges {
             (self.before, self.last, self.returns_to) = (Before::Nothing, None, None);
             return out(Edge::Reset);
         }
+        if return_address.is_some_and(|it| program.is_exception_return(it)) {
+            let before = std::mem::replace(&mut self.before, Before::Exception);
+            (self.returns_to, self.last) = (None, None);
+            return out(Edge::Exception(Cut {
+                number,
+                return_address: None,
+                before,
+                is_chained: true,
+            }));
+        }
         // Where an exception comes upon another one, the packet may not have it.
         let return_address = return_address.or(match self.before {
             Before::Range(Leave::Next, end) => Some(end),
@@ -283,6 +293,7 @@ impl Edges {
             number,
             return_address,
             before: self.before,
+            is_chained: false,
         }));
         self.before = Before::Exception;
     }

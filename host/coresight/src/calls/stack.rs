@@ -179,9 +179,18 @@ impl Stack {
     pub fn exception(&mut self, cut: &Cut, shared: &mut Shared, out: &mut impl FnMut(Step)) {
         let Cut {
             number,
-            return_address,
-            before,
+            mut return_address,
+            mut before,
+            is_chained,
         } = *cut;
+        if is_chained {
+            let is_exception = |frame: &Frame| matches!(frame.kind, Kind::Exception(_));
+            let ended = self.frames.iter().rposition(is_exception);
+            if let Some((index, ended)) = ended.and_then(|it| Some((it, *self.frames.get(it)?))) {
+                (return_address, before) = (ended.return_address, ended.before);
+                self.unwind(index, out);
+            }
+        }
         let is_kept = self.push(
             Frame {
                 kind: Kind::Exception(number),

@@ -15,6 +15,11 @@ pub trait Program {
         false
     }
 
+    /// Whether a branch to an address returns from an exception (`EXC_RETURN` of the M profile), so that no code is there.
+    fn is_exception_return(&mut self, _address: u64) -> bool {
+        false
+    }
+
     /// Whether an exception starts everything anew that runs in a context.
     fn is_reset(&mut self, _context: &Context, _number: u32) -> bool {
         false
@@ -102,6 +107,8 @@ pub struct Cut {
     pub(super) number: u32,
     pub(super) return_address: Option<u64>,
     pub(super) before: Before,
+    /// It comes as the handler before it ends, in its place: it returns to where that would have returned.
+    pub(super) is_chained: bool,
 }
 
 /// Something that happened to the stack of a thread.

@@ -17,6 +17,10 @@ impl Program for Unnamed {
         u32::MAX
     }
 
+    fn is_exception_return(&mut self, address: u64) -> bool {
+        address == 0xffff_fffc
+    }
+
     fn is_reset(&mut self, _: &Context, number: u32) -> bool {
         number == 1
     }
@@ -141,6 +145,41 @@ fn nothing_goes_on_behind_a_reset() {
             run(0x100, 0x110, Leave::Next),
         ],
         "reset on ?1 reset <1 on ?1",
+        0,
+    );
+}
+
+#[test]
+fn an_exception_that_comes_as_a_handler_ends_takes_its_place() {
+    for ends in [Leave::ExceptionReturn, Leave::Return] {
+        check(
+            &[
+                run(0x100, 0x110, Leave::Call),
+                run(0x200, 0x208, Leave::Next),
+                exception(15, 0x208),
+                // Another one cuts into the first one's handler, before it ends.
+                run(0x900, 0x908, Leave::Next),
+                exception(21, 0x908),
+                run(0xa00, 0xa08, Leave::ExceptionReturn),
+                run(0x908, 0x910, ends),
+                exception(14, 0xffff_fffc),
+                handler(),
+                run(0x208, 0x220, Leave::Return),
+                run(0x110, 0x118, Leave::Next),
+            ],
+            "?1 >2 !15 >9 !21 >a <a .21 <9 .15 !14 >8 <8 .14 <2",
+            0,
+        );
+    }
+    // Of one that began before the trace, it is not known where it returns.
+    check(
+        &[
+            run(0x900, 0x910, Leave::ExceptionReturn),
+            exception(14, 0xffff_fffc),
+            handler(),
+            run(0x104, 0x110, Leave::Next),
+        ],
+        "?9 !14 >8 <8 .14 <9 ?1",
         0,
     );
 }

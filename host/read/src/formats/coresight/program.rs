@@ -399,6 +399,14 @@ impl Program for Code<'_> {
         before.is_some_and(|word| u32::from_le_bytes(*word) & 0x0fff_ffff == 0x01a0_e00f)
     }
 
+    fn is_exception_return(&mut self, address: u64) -> bool {
+        let threads = self.threads.as_ref();
+        let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));
+        // EXC_RETURN (Arm DDI 0553, B3.22).
+        (0xffff_ff80..=0xffff_ffff).contains(&address)
+            && exceptions.is_some_and(Exceptions::is_m_profile)
+    }
+
     /// Of a core of a system with threads, a reset is a way to wake up: what it ran goes on.
     fn is_reset(&mut self, context: &Context, number: u32) -> bool {
         let threads = self.threads.as_ref();
