@@ -86,6 +86,16 @@ impl Exceptions {
         }
     }
 
+    /// Whether the processor starts anew, so that nothing that ran before goes on.
+    pub fn is_reset(self, number: u32) -> bool {
+        match self {
+            Self::EtmV4 => number == 0,
+            Self::EtmV4M => number == 1,
+            Self::Armv7 => number == 8,
+            Self::EtmV3M => number == 0x11,
+        }
+    }
+
     /// Whether handlers of all kinds are entered alike and preempt each other by priority, as those of the M profile.
     pub fn is_m_profile(self) -> bool {
         matches!(self, Self::EtmV4M | Self::EtmV3M)
@@ -207,6 +217,9 @@ mod tests {
             assert_eq!(exceptions.kind(irq), ExceptionKind::Interrupt);
             assert!(exceptions.name(irq).starts_with("IRQ"), "{exceptions:?}");
             assert_eq!(exceptions.kind(call), ExceptionKind::Call);
+            let resets = (0..0x400).filter(|number| exceptions.is_reset(*number));
+            let names: Vec<_> = resets.map(|number| exceptions.name(number)).collect();
+            assert_eq!(names, ["PE Reset"], "{exceptions:?}");
         }
     }
 }

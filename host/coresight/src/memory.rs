@@ -4,7 +4,7 @@ mod history;
 mod layout;
 
 pub use history::{History, HistoryBuilder, Memory, Recorded, Scene, Schedule, Session, View};
-pub(crate) use history::{Running, thread_in};
+pub(crate) use history::{Replaced, Running, thread_in};
 pub use layout::{Layout, build_id};
 pub(crate) use layout::{elf_kind, other_machine};
 

@@ -34,6 +34,16 @@ pub enum Protocol {
 }
 
 impl Protocol {
+    /// Whether a trace unit of instructions is set up to send timestamps.
+    pub fn has_timestamps(&self) -> bool {
+        match self {
+            Protocol::EtmV4(config) => config.configr >> 11 & 1 == 1,
+            Protocol::EtmV3(config) => config.has_timestamps(),
+            Protocol::Ptm(config) => config.cr >> 28 & 1 == 1,
+            Protocol::Stm(_) | Protocol::Itm(_) => false,
+        }
+    }
+
     /// The trace ID that the configuration names.
     pub fn trace_id(&self) -> TraceId {
         match self {

@@ -121,8 +121,9 @@ impl Follow {
     pub fn ends_run(next: &What) -> bool {
         matches!(
             next,
-            What::Edge(Edge::Thread { .. } | Edge::TraceOn | Edge::Lost(_) | Edge::Replaced)
-                | What::Pause
+            What::Edge(
+                Edge::Thread { .. } | Edge::TraceOn | Edge::Lost(_) | Edge::Replaced | Edge::Reset
+            ) | What::Pause
                 | What::Restart
                 | What::End
         )

@@ -98,8 +98,29 @@ pub(super) fn backward(times: u64) -> Option<String> {
         times => format!("{times} times"),
     };
     Some(format!(
-        "the timestamps went back {times} (a reset of the target, say), which is not followed: up to where they pass the latest one \
-         again, no time goes by, and durations are too short"
+        "the timestamps went back {times} (a reset of the target, say): what follows goes on at the rate before, and keeps its own distances; \
+         durations across such a step are uncertain, and times behind it are not those of the trace"
+    ))
+}
+
+/// What is to be said of calls that were too deep to be followed; `None` if none were.
+pub(super) fn too_deep(calls: u64) -> Option<String> {
+    (calls > 0).then(|| {
+        format!(
+            "{calls} calls were more than 65,536 deep and are not followed: they are not counted, and their time is the caller's"
+        )
+    })
+}
+
+/// What is to be said of sources of messages without timestamps; `None` if there are none.
+pub(super) fn timeless(sources: u64) -> Option<String> {
+    let sources = match sources {
+        0 => return None,
+        1 => "an ITM sends no timestamps".to_owned(),
+        sources => format!("{sources} ITMs send no timestamps"),
+    };
+    Some(format!(
+        "{sources} (TSENA of ITM_TCR): all that it says is at one time, and durations of interrupts are not known"
     ))
 }
 
@@ -144,6 +165,8 @@ pub(super) struct Doubts {
     pub lost: u64,
     /// Number of times that the trace unit was off.
     pub paused: u64,
+    /// Times that a processor started anew.
+    pub resets: u64,
 }
 
 /// Describes the configuration of the trace units. Units with the same configuration are grouped.

@@ -7,7 +7,9 @@ use super::unit::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
 use kymo_coresight::element::{Context, Range};
+use kymo_coresight::exception::Exceptions;
 use kymo_coresight::instruction::waits_for_interrupt;
+use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::{Image, Layout, Memory, MemorySpace, View};
 use kymo_event::Addr;
 use kymo_symbols::Symbols;
@@ -384,5 +386,78 @@ impl Program for Code<'_> {
 
     fn thread(&mut self, context: &Context) -> u32 {
         self.tid(context).unwrap_or(NO_THREAD)
+    }
+
+    /// Before Armv5T a call through a pointer is `mov lr, pc` and a branch behind it.
+    fn is_call(&mut self, range: &Range) -> bool {
+        if range.isa != Isa::A32 || range.count < 2 {
+            return false;
+        }
+        let memory = self.memory.seen(self.view);
+        let before = memory.at(MemorySpace::ANY, range.end.wrapping_sub(8));
+        let before = before.and_then(|bytes| bytes.first_chunk());
+        before.is_some_and(|word| u32::from_le_bytes(*word) & 0x0fff_ffff == 0x01a0_e00f)
+    }
+
+    fn is_exception_return(&mut self, address: u64) -> bool {
+        let threads = self.threads.as_ref();
+        let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));
+        // EXC_RETURN (Arm DDI 0553, B3.22).
+        (0xffff_ff80..=0xffff_ffff).contains(&address)
+            && exceptions.is_some_and(Exceptions::is_m_profile)
+    }
+
+    /// Of a core of a system with threads, a reset is a way to wake up: what it ran goes on.
+    fn is_reset(&mut self, context: &Context, number: u32) -> bool {
+        let threads = self.threads.as_ref();
+        let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));
+        exceptions.is_some_and(|it| it.is_reset(number)) && self.tid(context).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_coresight::element::Last;
+    use kymo_coresight::instruction::{Class, Purpose};
+
+    use super::*;
+
+    #[test]
+    fn a_branch_behind_a_copy_of_the_program_counter_to_lr_is_a_call() {
+        // mov lr, pc; ldr pc, [r3]; ldr pc, [r3]
+        let words = [0xe1a0_e00fu32, 0xe593_f000, 0xe593_f000];
+        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut memory = Memory::default();
+        memory.add(Image {
+            name: "code".to_owned(),
+            address: 0x8000,
+            file_offset: 0,
+            bytes: code.into(),
+            space: MemorySpace::ANY,
+        });
+        let binaries = Binaries::new(None);
+        let mut code = Code::new(&memory, &binaries, None);
+        let range = |start, end: u64, isa| Range {
+            start,
+            end,
+            count: ((end - start) / 4) as u32,
+            isa,
+            is_taken: true,
+            last: Last {
+                size: 4,
+                class: Class::Indirect,
+                purpose: Purpose::None,
+                is_conditional: false,
+                may_be_skipped: false,
+            },
+            block: None,
+            cycles: None,
+            has_no_opcode: false,
+        };
+        assert!(code.is_call(&range(0x8000, 0x8008, Isa::A32)));
+        assert!(!code.is_call(&range(0x8000, 0x800c, Isa::A32)));
+        assert!(!code.is_call(&range(0x8000, 0x8008, Isa::A64)));
+        // The copy is not of the run.
+        assert!(!code.is_call(&range(0x8004, 0x8008, Isa::A32)));
     }
 }

@@ -36,7 +36,9 @@ pub(super) enum Message {
     Named(&'static str, Vec<(&'static str, u64)>),
     /// The source could not send everything.
     Overflow,
-    /// Bytes that are not a packet, and their number.
+    /// Nothing says how much time passes up to the next message.
+    Timeless,
+    /// Bytes that are no packet: where they begin in the stream, and how many.
     Damage { bytes: u64, message: &'static str },
 }
 
@@ -63,15 +65,64 @@ const CHANNELS: usize = 4096;
 /// Largest number of messages and timestamps that wait for lines to end. Beyond it, all lines are ended.
 const WAITING: usize = 1 << 16;
 
+/// What the times of a stream of messages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Times {
+    /// Each follows what it is of: those of an STM, and local ones of an ITM.
+    Own,
+    /// Global timestamps of an ITM alone, which come now and then.
+    Global {
+        /// Whether their upper bits are known: they come by themselves.
+        is_known: bool,
+    },
+    /// There are none.
+    None,
+}
+
+impl Times {
+    fn of(protocol: &Protocol, stream: &Stream<'_>) -> Self {
+        if !matches!(protocol, Protocol::Itm(_)) {
+            return Times::Own;
+        }
+        let (mut is_global, mut has_upper, mut has_messages) = (false, false, false);
+        for segment in stream.segments() {
+            let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+            for packet in PacketDecoder::new(protocol, bytes, segment.start) {
+                match packet {
+                    Packet::Itm(it) if it.kind == itm::Kind::LocalTimestamp => return Times::Own,
+                    Packet::Itm(it) if it.kind == itm::Kind::GlobalTimestamp1 => {
+                        is_global = true;
+                    }
+                    Packet::Itm(it) => {
+                        has_upper |= it.kind == itm::Kind::GlobalTimestamp2;
+                        has_messages |= it.kind == itm::Kind::Hardware;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        // Of text alone no duration follows.
+        match (has_messages, is_global) {
+            (false, _) => Times::Own,
+            (true, true) => Times::Global {
+                is_known: !has_upper,
+            },
+            (true, false) => Times::None,
+        }
+    }
+}
+
 /// Reads a stream of messages, and counts its packets and elements.
 pub(super) fn read(
     protocol: &Protocol,
     stream: &Stream<'_>,
     output: &mut Output<'_>,
     counts: &mut TraceCounts,
-) {
+) -> Times {
+    let times = Times::of(protocol, stream);
     let mut reader = Reader {
         output,
+        times,
         group: 0,
         ticks: 0,
         lines: BTreeMap::new(),
@@ -79,6 +130,8 @@ pub(super) fn read(
         given: 0,
         page: 0,
         global: 0,
+        seems_back: false,
+        has_lower: false,
         is_unsynced: false,
     };
     // Messages are joined to lines and values. The counted elements are those that `kymo ranges` lists.
@@ -89,9 +142,11 @@ pub(super) fn read(
         let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
         flow.begin(&segment, &mut elements);
         let decoder = PacketDecoder::new(protocol, bytes, start);
-        if matches!(protocol, Protocol::Itm(_)) && start == 0 {
+        let is_counted =
+            matches!(protocol, Protocol::Itm(_)) && !matches!(times, Times::Global { .. });
+        if is_counted && start == 0 {
             // Its times count from here.
-            reader.output.timestamp(0, 0);
+            reader.output.timestamp(0, 0, 0);
         }
         for packet in decoder {
             counts.packets += 1;
@@ -106,6 +161,7 @@ pub(super) fn read(
     reader.end_lines();
     flow.finish_stream(stream, &mut elements);
     counts.elements += elements.0;
+    times
 }
 
 /// Counter of elements.
@@ -132,9 +188,9 @@ enum Waiting {
     Message(usize, Message),
     /// Messages of an ended line, and the position of its last byte.
     Messages(usize, Vec<Message>),
-    /// Timestamp.
-    Ticks(u64),
-    /// Last byte of an open line, at this position.
+    /// A timestamp, and the position of its packet in the stream.
+    Ticks(usize, u64),
+    /// The last byte of an open line, at this position.
     Line(usize),
     /// Byte of a line that is not its last.
     Nothing,
@@ -142,7 +198,8 @@ enum Waiting {
 
 struct Reader<'o, 'a> {
     output: &'o mut Output<'a>,
-    /// Number of timestamps so far. Messages between two timestamps have the time of the second.
+    times: Times,
+    /// Timestamps so far: what comes between two has the time of the second.
     group: u64,
     ticks: u64,
     /// Open lines, by origin.
@@ -155,7 +212,11 @@ struct Reader<'o, 'a> {
     page: u32,
     /// Upper bits of the global timestamp.
     global: u64,
-    /// Whether the packets before could not be read because they lack a synchronization.
+    /// The lower bits of the last one alone went back.
+    seems_back: bool,
+    /// The lower bits of the global timestamp are known.
+    has_lower: bool,
+    /// The packets before could not be read for lack of a synchronization.
     is_unsynced: bool,
 }
 
@@ -164,8 +225,8 @@ impl Reader<'_, '_> {
         self.wait(Waiting::Message(at, message));
     }
 
-    fn timestamp(&mut self, ticks: u64) {
-        self.wait(Waiting::Ticks(ticks));
+    fn timestamp(&mut self, at: usize, ticks: u64) {
+        self.wait(Waiting::Ticks(at, ticks));
     }
 
     fn wait(&mut self, what: Waiting) {
@@ -189,9 +250,9 @@ impl Reader<'_, '_> {
                         self.out(at, message);
                     }
                 }
-                Waiting::Ticks(ticks) => {
+                Waiting::Ticks(at, ticks) => {
                     self.group += 1;
-                    self.output.timestamp(self.group, ticks);
+                    self.output.timestamp(self.group, at, ticks);
                 }
                 Waiting::Line(_) | Waiting::Nothing => {}
             }
@@ -324,7 +385,7 @@ impl Reader<'_, '_> {
             itm::Kind::Hardware => self.hardware(at, source, value, size),
             itm::Kind::LocalTimestamp => {
                 self.ticks = self.ticks.saturating_add(value);
-                self.timestamp(self.ticks);
+                self.timestamp(at, self.ticks);
             }
             itm::Kind::GlobalTimestamp1 => {
                 // The low bits replace those that the packet has.
@@ -333,9 +394,22 @@ impl Reader<'_, '_> {
                 self.global = self.global & !mask | value & mask;
                 let numbers = vec![("value", self.global)];
                 self.push(at, Message::Named("global_timestamp", numbers));
+                // Where its upper bits have changed, they follow: it seems to go back up to then.
+                let is_back = self.global < self.ticks && !self.seems_back;
+                if self.times == (Times::Global { is_known: true }) && !is_back {
+                    self.global_time(at);
+                }
+                (self.seems_back, self.has_lower) = (is_back, true);
             }
             itm::Kind::GlobalTimestamp2 => {
                 self.global = value << 26 | self.global & ((1 << 26) - 1);
+                self.seems_back = false;
+                if let Times::Global { .. } = self.times {
+                    self.times = Times::Global { is_known: true };
+                    if self.has_lower {
+                        self.global_time(at);
+                    }
+                }
             }
             itm::Kind::Extension if size == 2 && source == 0 => self.page = value as u32,
             itm::Kind::Extension => {
@@ -365,6 +439,11 @@ impl Reader<'_, '_> {
         }
     }
 
+    fn global_time(&mut self, at: usize) {
+        self.ticks = self.global;
+        self.timestamp(at, self.ticks);
+    }
+
     fn damage(&mut self, at: usize, bytes: usize, message: &'static str) {
         let bytes = bytes as u64;
         self.push(at, Message::Damage { bytes, message });
@@ -382,7 +461,16 @@ impl Reader<'_, '_> {
                 _ => Message::Named("exception", vec![("number", number.into())]),
             },
             (2, 4) => Message::Named("pc_sample", vec![(crate::code::FIELD, value)]),
+            // Armv8-M: code is running that may not be sampled, as secure code (Arm DDI 0553, periodic PC sample packet).
+            (2, _) if value == 0xff => Message::Named("pc_sample_prohibited", Vec::new()),
             (2, _) => Message::Named("sleeping", Vec::new()),
+            // Armv8.1-M: a bit for each counter of the performance monitors.
+            (3, _) => Message::Named("pmu_overflow", vec![("counters", value)]),
+            // Armv8-M sends that a comparator matched in the place of its PC (data trace match packet).
+            (8..=15, 1) if source & 1 == 0 => Message::Named(
+                "data_match",
+                vec![("comparator", u64::from(source >> 1 & 3))],
+            ),
             (8..=23, _) => {
                 let comparator = ("comparator", u64::from(source >> 1 & 3));
                 let (name, numbers) = match (source >> 3, source & 1) {
@@ -398,7 +486,12 @@ impl Reader<'_, '_> {
                 Message::Named("hardware", vec![source, ("value", value)])
             }
         };
+        let begins = matches!(message, Message::InterruptEnter(_));
         self.push(at, message);
+        // Global timestamps do not follow each message.
+        if begins && self.times != Times::Own {
+            self.push(at, Message::Timeless);
+        }
     }
 
     fn stm(&mut self, packet: &stm::Packet) {
@@ -443,7 +536,7 @@ impl Reader<'_, '_> {
             Kind::Version | Kind::Null | Kind::Master8 | Kind::Channel8 | Kind::Channel16 => {}
         }
         if let Some((ticks, _)) = packet.timestamp {
-            self.timestamp(ticks);
+            self.timestamp(at, ticks);
         }
     }
 }

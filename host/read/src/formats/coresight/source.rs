@@ -17,9 +17,9 @@ use kymo_coresight::clock::{Measure, UNKNOWN};
 use kymo_coresight::element::Unsynced;
 use kymo_coresight::exception::Exceptions;
 use kymo_event::{
-    Addr, Batch, Cpu, Event, EventKind, EventRef, Field, FunctionId, Gap, InterruptId, Irq,
-    RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time, TraceInfo, Value,
-    Wanted,
+    Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, FunctionId, Gap,
+    InterruptId, Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time,
+    TraceInfo, Value, Wanted,
 };
 
 use cores::mark_cores_twice;
@@ -27,7 +27,8 @@ use cores::mark_cores_twice;
 use super::follow::Follow;
 use super::input::Input;
 use super::meaning::{
-    Doubts, about_units, add, backward, clock, coarse, name_of, same_address, unit, unordered,
+    Doubts, about_units, add, backward, clock, coarse, name_of, same_address, timeless, too_deep,
+    unit, unordered,
 };
 use super::names::Names;
 use super::software::is_software;
@@ -256,6 +257,7 @@ impl CoreSightSource {
         if let What::Edge(edge) = &item.what {
             self.threads_move(index, edge, time, batch);
         }
+        let is_only = self.is_only_core();
         let Some(reader) = self.readers.get_mut(index) else {
             return;
         };
@@ -288,9 +290,11 @@ impl CoreSightSource {
                     self.follow.begins(index, time.0, &mut steps);
                 }
                 let is_start = matches!(runs, Some(Place::Function { is_start: true, .. }));
-                for step in steps.drain(..) {
-                    at.step(step, is_start);
+                match steps.first() {
+                    Some(Step::Reset) => at.reset(&steps, is_only),
+                    _ => steps.iter().for_each(|step| at.step(*step, is_start)),
                 }
+                steps.clear();
                 self.steps = steps;
                 if let Some(place) = runs {
                     at.runs(place);
@@ -327,6 +331,7 @@ impl CoreSightSource {
             What::Pause => at.lost(Lost::Paused),
             What::Restart => at.restart(),
             What::LastTime => at.last_time(),
+            What::StepBack => at.uncertain_clock(),
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,
@@ -358,6 +363,8 @@ impl CoreSightSource {
         self.info.remarks.extend(unordered(self.follow.unordered()));
         let tasks = same_address(self.follow.doubtful_switches());
         self.info.remarks.extend(tasks);
+        let deep = too_deep(self.follow.too_deep());
+        self.info.remarks.extend(deep);
         let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
         if self.total.counts.instructions > 0 {
             tell("instructions", self.total.counts.instructions.to_string());
@@ -370,10 +377,11 @@ impl CoreSightSource {
         }
         if self.total.backward > 0 {
             let times = self.total.backward;
-            let about = format!("went back {times} times, which was not followed");
+            let about = format!("went back {times} times, and goes on from where it was");
             tell("clock", about);
             self.info.remarks.extend(backward(times));
         }
+        self.info.remarks.extend(timeless(self.total.timeless));
         if self.total.of_any > 0 {
             let processes = self.total.of_any;
             tell(
@@ -391,15 +399,11 @@ impl CoreSightSource {
             ),
             ("lost", self.doubts.lost, "trace is missing or damaged"),
             ("off", self.doubts.paused, "nothing was traced for a while"),
+            ("resets", self.doubts.resets, "the processor started anew"),
             (
                 "not fitting",
                 self.doubts.not_fitting,
                 "the code is not what ran",
-            ),
-            (
-                "too deep",
-                self.follow.too_deep(),
-                "calls were not followed",
             ),
         ] {
             if times > 0 {
@@ -484,7 +488,13 @@ impl At<'_> {
             .push_event(self.reader.event(self.time, kind, true));
     }
 
-    /// Adds an event that no record represents.
+    /// Durations of what is open are uncertain.
+    fn uncertain_clock(&mut self) {
+        let at_least = Duration(0);
+        self.push_made(EventKind::Gap(Gap::Clock(ClockGap { at_least })));
+    }
+
+    /// Something that no record tells by itself.
     fn push_made(&mut self, kind: EventKind) {
         self.batch
             .push_event(self.reader.event(self.time, kind, false));
@@ -529,6 +539,8 @@ impl At<'_> {
             Step::Lost(why) => self.lost(why),
             // It arrives with its file.
             Step::Mismatch { .. } => {}
+            // It is the first of its edge.
+            Step::Reset => {}
         }
     }
 

@@ -53,7 +53,9 @@ pub(super) enum What {
     Restart,
     /// Last time that the source has. Later times are extrapolated.
     LastTime,
-    /// End of the source.
+    /// The timestamps went back: times go on at the rate before.
+    StepBack,
+    /// The source ends.
     End,
 }
 
@@ -76,6 +78,7 @@ impl End {
         self.widest = self.widest.max(other.widest);
         self.backward += other.backward;
         self.of_any = self.of_any.max(other.of_any);
+        self.timeless += other.timeless;
     }
 }
 
@@ -103,6 +106,8 @@ pub(super) struct End {
     pub backward: u64,
     /// Number of processes with memory, if the running one was not always known.
     pub of_any: usize,
+    /// Streams of messages without timestamps.
+    pub timeless: u64,
 }
 
 /// Stream of a buffer, and its source.
@@ -176,6 +181,7 @@ impl Work {
             state.clock.push(0, (0, began), &mut state.placed);
         }
         let (mut counts, mut remarks) = (TraceCounts::default(), Vec::new());
+        let mut timeless = 0;
         for (index, part) in self.parts.iter().enumerate() {
             let (Some(stream), Some(source), Some(memory)) = (
                 part.buffer.frames.streams.get(part.stream),
@@ -198,7 +204,8 @@ impl Work {
             }
             let mut doubts = Doubts::default();
             if software::is_software(&source.protocol) {
-                software::read(&source.protocol, stream, &mut output, &mut counts);
+                let times = software::read(&source.protocol, stream, &mut output, &mut counts);
+                timeless = timeless.max(u64::from(times == software::Times::None));
             } else {
                 code.enter(memory, self.threads(part));
                 // Blocks have other numbers in each part.
@@ -230,6 +237,7 @@ impl Work {
                 counts,
                 remarks,
                 of_any: code.of_any,
+                timeless,
                 ..End::default()
             },
         );
@@ -301,9 +309,13 @@ impl Output<'_> {
         clock.push(instructions, (offset, what), placed);
     }
 
-    pub fn timestamp(&mut self, instructions: u64, ticks: u64) {
+    pub fn timestamp(&mut self, instructions: u64, at: usize, ticks: u64) {
         let State { clock, placed, .. } = &mut self.state;
+        let before = clock.backward;
         clock.timestamp(instructions, ticks, placed);
+        if clock.backward > before {
+            self.push(instructions, at, What::StepBack);
+        }
     }
 
     /// Notes that nothing is traced from here to the next element. With timestamps, adds `why` as an element.
@@ -371,6 +383,9 @@ impl Sink for Follower<'_, '_, '_> {
         }
         let before = edges.instructions();
         if let Element::TraceOn { .. } = element {
+            edges.pause(&element, &mut |edge| {
+                output.push(before, at, What::Edge(edge))
+            });
             output.state.clock.gap();
         }
         let scheduled = match element {
@@ -403,7 +418,7 @@ impl Sink for Follower<'_, '_, '_> {
             Element::TraceOn { cycles, .. } => output.cycles(now, cycles),
             Element::Context(context) => output.cycles(now, context.cycles),
             Element::Timestamp { value, cycles } => {
-                output.timestamp(now, value);
+                output.timestamp(now, at, value);
                 output.cycles(now, cycles);
             }
             Element::Event(number) => output.push(now, at, What::Event(number)),

@@ -78,6 +78,7 @@ impl At<'_> {
                 self.doubts.lost += 1;
                 self.push(EventKind::Gap(Gap::LostPackets { packets: None }));
             }
+            Message::Timeless => self.uncertain_clock(),
             Message::Damage { bytes, message } => {
                 self.doubts.lost += 1;
                 self.damage(bytes, message.to_owned());

@@ -1,8 +1,8 @@
 //! Running threads of cores, and their interruptions.
 
-use kymo_coresight::calls::{Edge, Lost};
+use kymo_coresight::calls::{Edge, Lost, Step};
 use kymo_coresight::exception::ExceptionKind;
-use kymo_event::{Batch, EventKind, InterruptKind, Irq, RowKind, Tid, Time};
+use kymo_event::{Batch, EventKind, Gap, InterruptKind, Irq, RecordingCause, RowKind, Tid, Time};
 
 use super::super::program::NO_THREAD;
 use super::{At, CoreSightSource};
@@ -31,6 +31,12 @@ impl CoreSightSource {
         {
             batch.push_event(reader.event(time, EventKind::SwitchedIn, false));
         }
+    }
+
+    /// Whether nothing else runs beside the source at hand that a reset would not end.
+    pub(super) fn is_only_core(&self) -> bool {
+        let mut cores = self.readers.iter().filter(|it| it.exceptions.is_some());
+        self.is_serial || cores.nth(1).is_none()
     }
 }
 
@@ -68,7 +74,32 @@ impl At<'_> {
         }
     }
 
-    /// Handles that the trace unit is off until it restarts: the thread has no trace.
+    /// The processor starts anew, and its calls end, without having returned: these steps. `is_only`: no other one runs.
+    pub(super) fn reset(&mut self, steps: &[Step], is_only: bool) {
+        self.doubts.resets += 1;
+        let is_open = steps.len() > 1 || self.reader.is_task;
+        self.named("reset", Vec::new());
+        if is_only && is_open {
+            for on in [false, true] {
+                let cause = RecordingCause::Unknown;
+                self.push_made(EventKind::Recording { on, cause });
+                self.reader.interrupts.clear();
+                (self.reader.thread, self.reader.is_task) = (None, false);
+            }
+        } else if is_open {
+            // Recording off would end what other processors run.
+            self.push_made(EventKind::Gap(Gap::Discarded { events: None }));
+            for step in steps {
+                self.step(*step, false);
+            }
+            if std::mem::replace(&mut self.reader.is_task, false) {
+                self.row(RowKind::SwitchedOut, |row| row);
+                self.reader.thread = None;
+            }
+        }
+    }
+
+    /// The trace unit is off up to where it goes on: the thread does nothing of which there is trace.
     pub(super) fn restart(&mut self) {
         if self.reader.thread.is_none() {
             return self.lost(Lost::Paused);
