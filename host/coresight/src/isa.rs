@@ -153,8 +153,8 @@ pub(crate) fn context_id(rest: &[u8], len: usize) -> Option<Option<u32>> {
     }
 }
 
-/// Reads a timestamp of at most 64 or 48 bits at the start of `rest`: seven bits in each byte except in the last possible
-/// one. Returns its low bits, their number, and its length in bytes.
+/// Reads a timestamp of at most 64 or 48 bits at the start of `rest`: seven bits in each byte except the last
+/// possible one. Returns its low bits, their number, and its length in bytes.
 pub(crate) fn timestamp(rest: &[u8], is_64_bit: bool) -> Option<(u64, u8, usize)> {
     let (most, last_bits) = if is_64_bit { (9, 8) } else { (7, 6) };
     let mut value = 0;

@@ -86,9 +86,9 @@ fn has_synchronization(bytes: &[u8]) -> bool {
 }
 
 impl<'a> Decoder<'a> {
-    /// Decodes `bytes` from `start` on. A capture of a serial wire can begin anywhere, and may have no synchronization,
-    /// since the DWT must be configured to send it. Decoding begins at `start` if the bytes from there are packets up to
-    /// the first synchronization, or if there is no synchronization; otherwise at the first synchronization.
+    /// Decodes `bytes` from `start` on. A capture of a serial wire can begin anywhere. It may have no synchronization,
+    /// since the DWT must be configured to send it. Decoding begins at `start` if the bytes from there are packets up
+    /// to the first synchronization, or if there is none; otherwise at the first synchronization.
     pub fn new(bytes: &'a [u8], start: usize) -> Self {
         Decoder {
             bytes,

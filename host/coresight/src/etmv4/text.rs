@@ -200,7 +200,7 @@ pub(crate) fn name(kind: Kind) -> &'static str {
     names(kind).0
 }
 
-/// Returns name and meaning, with the spelling and typos of the reference tool (`I_SCR_ADDR_...`), so that listings match.
+/// Returns name and meaning, with the reference tool's spelling and typos (`I_SCR_ADDR_...`), so that listings match.
 fn names(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::NotSync => ("I_NOT_SYNC", "I Stream not synchronised"),
