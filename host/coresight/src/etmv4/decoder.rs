@@ -9,9 +9,9 @@ use crate::isa::little_endian;
 
 /// Iterator that splits the bytes of one source into packets. Every byte is in exactly one packet.
 ///
-/// Bytes before the first alignment synchronization become [`Kind::NotSync`] packets of up to eight bytes, or more if they
-/// contain a run of zeros. The decoder reports an invalid packet as such and continues after it; the consumer decides
-/// whether to trust the packets that follow. A packet that the end of the bytes truncates becomes [`Kind::IncompleteEot`].
+/// Bytes before the first alignment synchronization become [`Kind::NotSync`] packets of up to eight bytes, or more with
+/// a run of zeros. The decoder reports an invalid packet as such and continues after it; the consumer decides whether
+/// to trust the packets that follow. A packet that the end of the bytes truncates becomes [`Kind::IncompleteEot`].
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     config: Config,
