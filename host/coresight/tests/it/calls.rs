@@ -1,4 +1,4 @@
-//! Calls from elements: a made-up program with a function at every multiple of 0x100.
+//! Tests of calls from elements, on a made-up program with a function at every multiple of 0x100.
 
 mod exceptions;
 mod jumps;
