@@ -1,7 +1,7 @@
 //! Reader and writer for Linux ftrace data: trace.dat files, raw ring-buffer pages and text.
 //!
 //! - [`Trace`] holds a trace.dat of version 6 or 7, or the contents of a directory of raw pages and format files.
-//! [`Records`] iterates over its records in order of time.
+//!   [`Records`] iterates over its records in order of time.
 //! - [`EventFormat`] and [`PrintFormat`] parse and evaluate the kernel's descriptions of events.
 //! - [`Report`] writes records as `trace-cmd report` does.
 //! - [`DatFile`] writes a trace.dat.

@@ -2,9 +2,9 @@
 //!
 //! - [`Tracefs`] is the tracefs directory, found in the list of mounts.
 //! - [`Session`] records according to a [`Request`]: in an instance of its own if the kernel supports that, else in the
-//! top buffer.
+//!   top buffer.
 //! - [`Restore`] undoes changes, also from another thread. A state file lists each change before it is made, so that
-//! [`recover`] can undo those of a killed process.
+//!   [`recover`] can undo those of a killed process.
 //! - [`Recording`] is a finished recording, which can be written as a trace.dat.
 //! - [`boot`] builds the kernel command line for tracing a boot, and saves the buffer afterwards.
 //!

@@ -6,11 +6,11 @@
 //! reports problems:
 //!
 //! - Time that steps back, as on real targets (Zephyr's system timer is read between its interrupt and its
-//! announcement), is a [`Gap::TimeBackward`](kymo_event::Gap::TimeBackward).
+//!   announcement), is a [`Gap::TimeBackward`](kymo_event::Gap::TimeBackward).
 //! - Bytes that are not records, and interrupted dumps, are damage at their offset.
 //! - Between two dumps of one file, an unknown number of events is missing.
 //! - The subsystem's processor mode is in fact the low three bits of the thread's priority, and the field is named so
-//! here.
+//!   here.
 //! - Totals of a profile beyond 2^63 are sums of negative time differences, not times ([`ProfileDump`]).
 //!
 //! On Cortex-M all functions have odd addresses. If most addresses in a file are odd, bit 0 is the Thumb bit and is

@@ -22,8 +22,6 @@ use kymo_event::{
     TraceInfo, Value, Wanted,
 };
 
-use cores::mark_cores_twice;
-
 use super::follow::Follow;
 use super::input::Input;
 use super::meaning::{
@@ -34,6 +32,7 @@ use super::names::Names;
 use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
 use crate::{ReadError, Source};
+use cores::mark_cores_twice;
 
 /// Hardware-trace recording.
 pub(super) struct CoreSightSource {
