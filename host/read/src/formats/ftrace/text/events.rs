@@ -7,7 +7,7 @@ use kymo_ftrace::text::{self, Scheduled, Task, Values};
 
 use super::{At, Caller, TextSource};
 use crate::formats::ftrace::marks::{self, BESIDE_CALLS, Mark};
-use crate::formats::ftrace::output::{Out, Told};
+use crate::formats::ftrace::output::{Out, Reported};
 use crate::linux::{SOFTIRQS, SPAWN};
 
 /// Remark about a text whose last line has no line end.
@@ -208,8 +208,8 @@ impl TextSource {
                 (name.to_owned(), fields)
             }
         };
-        let told = Told::record(kind, event.0.into(), event.1, time);
-        let out = Out::new(at.row(RowKind::Rare, time), at.pid, Some(told));
+        let reported = Reported::record(kind, event.0.into(), event.1, time);
+        let out = Out::new(at.row(RowKind::Rare, time), at.pid, Some(reported));
         self.output.put(out, batch);
     }
 
