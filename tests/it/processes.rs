@@ -362,6 +362,53 @@ int main(int n, char **v) { (void)v; return a(n) == 0; }\n";
     assert!(text.contains("Kymo's recorder, in the file"), "{text}");
 }
 
+/// A file that cannot grow any more has not all that was recorded, and says so.
+#[test]
+fn threads_that_found_no_room_in_the_file_are_missed() {
+    const PROGRAM: &str = r#"
+#include <pthread.h>
+#include <signal.h>
+int leaf(int n) { return n + 1; }
+static void *thread(void *unused) { for (int n = 0; n < 1000; n++) leaf(n); return unused; }
+int main(void) {
+    pthread_t other;
+    leaf(1);
+    signal(SIGXFSZ, SIG_IGN);
+    pthread_create(&other, 0, thread, 0);
+    pthread_join(other, 0);
+    raise(SIGKILL);
+}
+"#;
+    let folder = folder("room", &[("room.c", PROGRAM)]);
+    let hooks = "-finstrument-functions";
+    gcc(
+        &folder,
+        &[&specs(), hooks, "-O0", "-pthread", "room.c", "-o", "room"],
+    );
+    let recording = folder.join("room.kymo");
+    let _ = fs::remove_file(&recording);
+    // In blocks of 512 bytes: more than one buffer of 4 MiB, and less than two.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -f 12000; exec ./room"]);
+    shell.env("KYMO_OUTPUT", &recording).current_dir(&folder);
+    let output = shell.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(errors.contains("recorded in memory only"), "{errors}");
+    let kymo = kymo::build(Profile::Debug).unwrap();
+    let output = Command::new(kymo)
+        .arg("report")
+        .arg(&recording)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(
+        errors.contains("recordings of 1 threads are missing"),
+        "{errors}"
+    );
+    assert!(!errors.contains("is here"), "{errors}");
+}
+
 /// A program may lose the permission to reopen its recording, or the path to it.
 #[test]
 fn a_program_that_gives_up_its_rights_completes_its_recording() {

@@ -51,6 +51,9 @@ pub mod header {
     /// u32: [`region::BYTES`](super::region::BYTES); 0 in files of older recorders, whose regions have no fields from
     /// [`region::FRAMES`](super::region::FRAMES) on.
     pub const REGION_BYTES: usize = 64;
+    /// u32: buffers of threads that are in the process's memory alone, because the file could not be extended; 0 in
+    /// files of older recorders.
+    pub const MEMORY_ONLY: usize = 68;
     /// The identity of the process as a line of text ([`Identity`](crate::link::Identity)). Its clock frequency is 1 if
     /// the pairs determine it.
     pub const IDENTITY: usize = 512;

@@ -211,6 +211,7 @@ impl Recording {
                     sys::print(b"kymo: threads that begin now are recorded in memory only\n");
                 }
                 self.incomplete.store(true, Ordering::Relaxed);
+                self.count(header::MEMORY_ONLY, 1);
                 sys::map(bytes)?
             }
         };
@@ -247,11 +248,16 @@ impl Recording {
 
     /// Counts events that were lost because their thread had no buffer.
     pub fn lose(&self, events: u32) {
+        self.count(header::LOST, events);
+    }
+
+    /// Adds to a count in the file's header, if there is a file.
+    fn count(&self, field: usize, more: u32) {
         let header = self.header.load(Ordering::Acquire);
         if !header.is_null() {
-            // SAFETY: the header is mapped, and the field is aligned.
-            let lost = unsafe { &*header.add(header::LOST).cast::<AtomicU32>() };
-            lost.fetch_add(events, Ordering::Relaxed);
+            // SAFETY: the header is mapped, and its counts are aligned.
+            let count = unsafe { &*header.add(field).cast::<AtomicU32>() };
+            count.fetch_add(more, Ordering::Relaxed);
         }
     }
 

@@ -144,18 +144,18 @@ impl<F> Maker<F> {
 ///
 /// ```no_run
 /// use std::io::Write;
-/// use kymo_ctf::{Message, Parallel, Told, Trace, text::Layout};
+/// use kymo_ctf::{Message, Parallel, Reported, Trace, text::Layout};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let traces = Trace::open_all("trace")?;
 /// let layouts = Layout::of(&traces);
-/// let mut lines = Parallel::new(&traces, 2, move |origin, told, out| match told {
-///     Told::Message(Message::Event(event)) => {
+/// let mut lines = Parallel::new(&traces, 2, move |origin, reported, out| match reported {
+///     Reported::Message(Message::Event(event)) => {
 ///         layouts[origin.trace].event(out, &event);
 ///         out.push(b'\n');
 ///     }
-///     Told::Message(_) => {}
-///     Told::Damage { error, .. } => out.extend_from_slice(format!("damaged: {error}\n").as_bytes()),
+///     Reported::Message(_) => {}
+///     Reported::Damage { error, .. } => out.extend_from_slice(format!("damaged: {error}\n").as_bytes()),
 /// })?;
 /// let mut out = std::io::stdout().lock();
 /// while let Some((_origin, lines)) = lines.next_part() {

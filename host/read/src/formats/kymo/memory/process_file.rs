@@ -200,6 +200,15 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
         let open: Vec<_> = open.collect();
         packets.extend(open.into_iter().flatten());
     }
+    let in_memory = read_u32(order, bytes, header::MEMORY_ONLY).unwrap_or(0);
+    if in_memory > 0 {
+        damage.push(fault(
+            header::MEMORY_ONLY,
+            format!(
+                "the recordings of {in_memory} threads are missing: the file could not be extended when they began (a full disk?)"
+            ),
+        ));
+    }
     if damage.is_empty() {
         remarks[0] += "; all that was recorded until then is here";
     }
