@@ -22,6 +22,16 @@ impl TextSource {
         }
     }
 
+    /// Says how many calls began before their lines of entry, and stand at these, once no more come.
+    pub(super) fn remark_late(&mut self) {
+        let late = std::mem::take(&mut self.late_calls);
+        if late > 0 {
+            self.info.remarks.push(format!(
+                "{late} calls began before their lines, which an interrupt delayed: they begin at these, and their durations are as stated"
+            ));
+        }
+    }
+
     /// An event of any other name.
     pub(super) fn other(&mut self, name: &str, body: &str, at: &At<'_>, batch: &mut Batch) {
         let time = self.now(at);
