@@ -45,6 +45,23 @@ const LATE: &str = "\
   270.296421 |   1)   sleep-158    | # 5018.088 us |                        }
 ";
 
+/// Lines of Linux 6.1 (amd64): the line of `_raw_read_unlock` was written behind an interrupt.
+const LATE_LEAF: &str = "\
+   60.795510 |   1)     sh-103     |               |          wait_consider_task() {
+   60.795528 |   1)     sh-103     |               |            from_kuid_munged() {
+   60.795530 |   1)     sh-103     |   1.332 us    |              map_id_up();
+   60.795532 |   1)     sh-103     |   4.346 us    |            } /* from_kuid_munged */
+   60.796451 |   1)     sh-103     |   3.395 us    |              irq_enter_rcu();
+   60.796455 |   1)     sh-103     |               |              __sysvec_apic_timer_interrupt() {
+   60.796663 |   1)     sh-103     | ! 208.871 us  |              } /* __sysvec_apic_timer_interrupt */
+   60.796665 |   1)     sh-103     |               |              irq_exit_rcu() {
+   60.796971 |   1)     sh-103     | ! 306.275 us  |              } /* irq_exit_rcu */
+   60.796974 |   1)     sh-103     | # 1441.302 us |            _raw_read_unlock();
+   60.796979 |   1)     sh-103     |               |            thread_group_cputime_adjusted() {
+   60.796981 |   1)     sh-103     |               |              thread_group_cputime() {
+   60.796992 |   1)     sh-103     | + 11.527 us   |              } /* thread_group_cputime */
+";
+
 /// What `kymo` prints of a text in a file, or in a pipe, and what it says besides.
 fn kymo(arguments: &[&str], text: &str, is_pipe: bool) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
@@ -139,4 +156,21 @@ fn a_call_whose_entry_was_written_behind_an_interrupt_began_before_that() {
         "{errors}"
     );
     assert_eq!(call(&calls, "unlock_page_memcg")[2], 5_009_625);
+}
+
+#[test]
+fn a_leaf_call_written_behind_an_interrupt_does_not_delay_what_follows() {
+    let (calls, errors) = kymo(&["calls", "--format", "json"], LATE_LEAF, false);
+    assert!(!errors.contains("interrupt"), "{errors}");
+    let leaf = call(&calls, "_raw_read_unlock");
+    assert_eq!(leaf, [60_795_537_698, 60_796_979_000, 1_441_302, 922_761]);
+    // Without the call around it, what is in front of it does not wait either.
+    let (_, within) = LATE_LEAF.split_once('\n').unwrap();
+    for (text, is_pipe) in [(LATE_LEAF, false), (LATE_LEAF, true), (within, false)] {
+        let (calls, errors) = kymo(&["calls", "--format", "json"], text, is_pipe);
+        let is_late = is_pipe || text == within;
+        assert_eq!(errors.contains("1 calls began before"), is_late, "{errors}");
+        let next = call(&calls, "thread_group_cputime");
+        assert_eq!(next[..2], [60_796_981_000, 60_796_992_527]);
+    }
 }

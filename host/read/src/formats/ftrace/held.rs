@@ -17,6 +17,9 @@ const MOST: usize = 32_000;
 /// were written: nearly none has another place, but thousands of rows of other CPUs may lie between.
 const LOOKED_AT: u64 = 64;
 
+/// So many nanoseconds are no matter between the beginning of a call and its entry.
+const NEAR: i64 = 20_000;
+
 /// The number of a row, by the order in which rows came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number(u64);
@@ -33,6 +36,8 @@ pub(super) struct Held {
     last: Vec<Time>,
     /// Calls whose entries were given out before their exits came.
     early: u64,
+    /// Calls whose entries could not go back as far as they began.
+    late: u64,
     /// How many rows have been [looked at](LOOKED_AT).
     looked_at: u64,
     /// Entries that wait and have changed places: their numbers before, and since. For the caller to take.
@@ -48,6 +53,7 @@ impl Held {
             first: 0,
             last: Vec::new(),
             early: 0,
+            late: 0,
             looked_at: 0,
             moved: Vec::new(),
         }
@@ -157,6 +163,11 @@ impl Held {
         self.early
     }
 
+    /// How many calls begin more than 20 us late, since what is in front of their entries is given out, or another task's.
+    pub(super) const fn late(&self) -> u64 {
+        self.late
+    }
+
     /// The time of the last row of a CPU buffer.
     #[inline]
     fn last(&mut self, stream: StreamId) -> &mut Time {
@@ -232,7 +243,9 @@ impl Held {
         if let Some(oldest) = oldest.filter(|oldest| is_first && oldest.pid == task) {
             (wanted, place) = (passed.len(), oldest.before);
         }
+        let begun = time;
         let time = time.max(place).min(recorded);
+        self.late += u64::from(time.0.saturating_sub(begun.0) > NEAR);
         let mut at = index;
         for to in passed.into_iter().take(wanted) {
             self.rows.swap(at, to);

@@ -379,6 +379,11 @@ impl Output {
         held.is_some_and(|held| held.release(entry).is_some())
     }
 
+    /// How many calls of [text](Self::hold_text) begin late, since their entries could not go back far enough.
+    pub(super) fn late(&self) -> u64 {
+        self.held.as_ref().map_or(0, Held::late)
+    }
+
     /// Entries that have changed places: their numbers before and since.
     pub(super) fn moved(&mut self) -> Option<Vec<(Number, Number)>> {
         let moved = &mut self.held.as_mut()?.moved;

@@ -88,6 +88,8 @@ pub(super) struct TextSource {
     says_by_wall: bool,
     /// Calls that began before their entries were written, which were given out where they stand.
     late_calls: u64,
+    /// Whether they have been reported.
+    says_late: bool,
     /// What has beginnings alone.
     alone: Beginnings,
     /// What programs say of their spans.

@@ -198,6 +198,8 @@ impl TextSource {
         if !is_late || at.time.is_none() {
             return self.output.put(out, batch);
         }
+        // Whose lines it would pass is not known without a task.
+        let is_waiting = is_waiting && out.pid.is_some();
         if !is_waiting {
             self.late_calls += 1;
         }
@@ -225,6 +227,7 @@ impl TextSource {
         let Some(mut out) = self.output.take_ahead(id(now.place)) else {
             return;
         };
+        let is_waiting = is_waiting && out.pid.is_some();
         let duration = i64::try_from(duration).unwrap_or(i64::MAX);
         // The line stands where its entry was written.
         let written = Time(end.0.saturating_sub(duration));

@@ -24,10 +24,11 @@ impl TextSource {
 
     /// Says how many calls began before their lines of entry, and stand at these, once no more come.
     pub(super) fn remark_late(&mut self) {
-        let late = std::mem::take(&mut self.late_calls);
-        if late > 0 {
+        let late = self.late_calls + self.output.late();
+        let is_said = std::mem::replace(&mut self.says_late, true);
+        if late > 0 && !is_said {
             self.info.remarks.push(format!(
-                "{late} calls began before their lines, which an interrupt delayed: they begin at these, and their durations are as stated"
+                "{late} calls began before their lines, which an interrupt delayed: they begin too late here, and their durations are as stated"
             ));
         }
     }

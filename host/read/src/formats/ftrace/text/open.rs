@@ -129,6 +129,7 @@ impl TextSource {
             without_switches,
             says_by_wall: false,
             late_calls: 0,
+            says_late: false,
             tells_missing,
             alone,
             marks: Marks::default(),
