@@ -51,12 +51,20 @@ fn the_module_compiles_with_each_of_its_clocks() {
                 "KYMO_SYSTICK=1",
                 "REBOOT=1",
             ][..],
-            &["KYMO_STREAM=1", "KYMO_FIXED=1"],
+            &[
+                "KYMO_STREAM=1",
+                "KYMO_FIXED=1",
+                "KERNEL_VERSION_NUMBER=0x030400",
+            ],
         ] {
-            let defines = NUMBERS
-                .iter()
-                .chain(with)
-                .map(|option| format!("-DCONFIG_{option}"));
+            let defines =
+                NUMBERS
+                    .iter()
+                    .chain(with)
+                    .map(|option| match option.starts_with("KERNEL") {
+                        true => format!("-D{option}"),
+                        false => format!("-DCONFIG_{option}"),
+                    });
             let clocks = options.iter().map(|option| format!("-DCONFIG_{option}"));
             for file in ["kymo_zephyr.c", "hooks.c"] {
                 let mut gcc = Command::new("arm-none-eabi-gcc");

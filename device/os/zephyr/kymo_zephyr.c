@@ -13,6 +13,11 @@
 #include <kernel.h>
 #include <sys/reboot.h>
 #endif
+#if __has_include(<zephyr/version.h>)
+#include <zephyr/version.h>
+#elif __has_include(<version.h>)
+#include <version.h>
+#endif
 #include <string.h>
 
 #include "kymo.h"
@@ -123,6 +128,25 @@ static void tick(struct k_timer *timer)
 
 static K_TIMER_DEFINE(ticks, tick, NULL);
 
+/* What functions at start-up take: a device until Zephyr 3.3, nothing from 3.4 on. */
+#if KERNEL_VERSION_NUMBER >= 0x030400
+#define START_ARGUMENTS void
+#define IGNORE_ARGUMENTS
+#else
+#define START_ARGUMENTS const struct device *unused
+#define IGNORE_ARGUMENTS ARG_UNUSED(unused)
+#endif
+
+/* Started before any thread runs: those of the application may never let that of the link run. */
+static int start_ticks(START_ARGUMENTS)
+{
+	IGNORE_ARGUMENTS;
+	k_timer_start(&ticks, K_MSEC(1000 / CONFIG_KYMO_TICK_HZ), K_MSEC(1000 / CONFIG_KYMO_TICK_HZ));
+	return 0;
+}
+
+SYS_INIT(start_ticks, APPLICATION, 0);
+
 void kymo_zephyr_name(void *thread)
 {
 	const char *name = k_thread_name_get(thread);
@@ -152,7 +176,6 @@ static void answer(void *first, void *second, void *third)
 #if DT_IRQ_HAS_IDX(LINK_UART, 1)
 	kymo_isr_name(16 + DT_IRQ_BY_IDX(LINK_UART, 1, irq), "kymo_link");
 #endif
-	k_timer_start(&ticks, K_MSEC(1000 / CONFIG_KYMO_TICK_HZ), K_MSEC(1000 / CONFIG_KYMO_TICK_HZ));
 	if (!device_is_ready(uart)) {
 		return;
 	}

@@ -329,6 +329,8 @@ fn calls_of_a_thread_that_ended_or_that_recording_left_are_lost_where_they_were_
     // Whether it is the same call nobody knows.
     thread.exit(0x1100);
     assert_eq!(thread.shape(), [(LOST, 0x1100)]);
+    // It doesn't count for what stops the recording that was turned on anew.
+    assert_eq!(thread.thread_buffer.take_ended_calls(), (0, 0));
 }
 
 #[test]

@@ -310,7 +310,10 @@ impl Follow {
                 Fed::More => all = false,
                 Fed::Silence => all = true,
                 Fed::End if all => return Ok(()),
-                Fed::End => all = true,
+                Fed::End => {
+                    all = true;
+                    self.live.finish();
+                }
             }
         }
     }

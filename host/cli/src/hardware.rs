@@ -293,6 +293,7 @@ pub fn open(
     if wants_code {
         remarks.extend(files.remarks());
     }
+    remarks.extend(of_images(&recording.buffers, wants_code));
     Ok(Opened {
         name,
         remarks,

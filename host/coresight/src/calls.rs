@@ -22,8 +22,11 @@
 //!   One that comes before the first instruction (of what is traced, or of a handler) cuts into the function that it returns
 //!   to all the same.
 //! - Where tracing goes on behind the instruction that it paused after, nothing is missing but what was called there.
+//!   A function that had returned then has ended, wherever that led.
 //!   Elsewhere, and after a loss, the calls that were open may still be: [`Lost`] marks them. They stay open below what is
 //!   found, until execution returns among them, or is found elsewhere after one more pause or loss.
+//! - An exception that comes as the handler of another one ends (M profile) takes its place.
+//! - A reset ends all calls of a processor without threads; no exception is open behind it.
 //! - Where no context names a thread, an exception that returns elsewhere than to where it came has switched tasks: their
 //!   stacks go on where they were interrupted.
 //! - Each thread has a stack of its own, chosen by the context, on whichever processor it runs. A kernel writes its context register while it switches
@@ -137,6 +140,14 @@ impl Stacks {
             Edge::Replaced => {
                 stack.forget_suspended(&mut self.shared);
                 stack.unwind(0, out);
+            }
+            Edge::Returned => stack.leave_untraced(out),
+            Edge::Reset => {
+                out(Step::Reset);
+                stack.forget_suspended(&mut self.shared);
+                stack.unwind(0, out);
+                // Their frames end with the machine's memory.
+                self.tasks.remove(&source);
             }
             Edge::Lost(why) => out(Step::Lost(*why)),
             Edge::TraceOn => out(Step::TraceOn),

@@ -8,8 +8,14 @@
 //! before it, what ran behind it the clock behind it. Where a filter kept the trace unit from tracing (a kernel that is not
 //! traced, threads that are not), its clock went on: what ran before and behind such a gap keeps the rate, and what is left of the time is
 //! the gap's.
+//!
+//! Where timestamps go back (a reset of the target starts their generator anew, or a packet is damaged), time goes on
+//! by the rate so far, and what follows keeps its distance from there: a [`Clock`] counts such steps. Behind a pause the trace's
+//! own times are taken again, if they are beyond all before.
 
 mod base;
+#[cfg(test)]
+mod tests;
 
 pub use base::{first_timestamp, measure};
 
@@ -90,6 +96,10 @@ pub struct Clock<T> {
     quickest: Option<(u64, u64)>,
     cycles: u64,
     latest: i64,
+    /// The last time of the trace, also over a pause.
+    told: Option<i64>,
+    /// What is added to timestamps since they went back.
+    shift: i64,
     /// The longest time between two times of the trace.
     pub widest: u64,
     /// How often time went back.
@@ -117,6 +127,8 @@ impl<T> Clock<T> {
             quickest: None,
             cycles: 0,
             latest: i64::MIN,
+            told: None,
+            shift: 0,
             widest: 0,
             backward: 0,
         }
@@ -150,6 +162,10 @@ impl<T> Clock<T> {
                     i64::try_from(time).unwrap_or(i64::MAX)
                 }
             };
+            if self.last.is_none() && self.told.is_none_or(|told| time >= told) {
+                self.shift = 0;
+            }
+            let time = time.saturating_add(self.shift);
             self.anchor(Anchor { instructions, time }, out);
         }
     }
@@ -163,21 +179,18 @@ impl<T> Clock<T> {
         }
     }
 
-    fn anchor(&mut self, next: Anchor, out: &mut Vec<Placed<T>>) {
+    fn anchor(&mut self, mut next: Anchor, out: &mut Vec<Placed<T>>) {
+        if self.told.is_some_and(|told| next.time < told) {
+            self.step_back(&mut next, out);
+        }
+        self.told = Some(next.time);
         let Some(last) = self.last else {
             // What came before the first time waits for the second one, which tells the rate. No time passed in gaps before it.
             self.gaps.clear();
             self.last = Some(next);
             return;
         };
-        let passed = next.time.checked_sub(last.time).unwrap_or(-1);
-        let Ok(passed) = u64::try_from(passed) else {
-            // What came before the step follows the clock before it.
-            self.backward += 1;
-            self.extrapolate(out);
-            self.last = Some(next);
-            return;
-        };
+        let passed = next.time.abs_diff(last.time);
         let executed = next.instructions.saturating_sub(last.instructions);
         // Of a single packet between two timestamps the second one is the time (ITM).
         let is_exact = self.measure == Measure::Timestamps
@@ -197,6 +210,31 @@ impl<T> Clock<T> {
         }
         self.interval(Some((passed, executed)), out);
         self.last = Some(next);
+    }
+
+    /// The timestamp went back: what came before it follows the clock before it, and it is where that clock is by then.
+    fn step_back(&mut self, next: &mut Anchor, out: &mut Vec<Placed<T>>) {
+        self.backward += 1;
+        let told = self.told.unwrap_or(next.time);
+        // Behind a pause it is not known how much ran before the first thing that waits.
+        let (since, from) = match (self.last, self.pending.first()) {
+            (Some(last), _) => (last.instructions, told),
+            (None, first) => {
+                let since = first.map_or(next.instructions, |(at, _)| *at);
+                (since, told.max(self.latest))
+            }
+        };
+        let ran = u128::from(next.instructions.saturating_sub(since));
+        let (passed, executed) = self.rate.or(self.quickest).unwrap_or((0, 1));
+        let ran = ran * u128::from(passed) / u128::from(executed.max(1));
+        let ran = u64::try_from(ran).unwrap_or(u64::MAX);
+        if self.last.is_some() {
+            self.extrapolate(out);
+            self.last = None;
+        }
+        let time = from.saturating_add_unsigned(ran).max(self.latest);
+        self.shift = self.shift.saturating_add(time.saturating_sub(next.time));
+        next.time = time;
     }
 
     /// Keeps the interval with the least time an instruction.
@@ -345,246 +383,5 @@ impl Measure {
             Measure::Cycles => "cycles, source after source: the trace has no timestamps",
             Measure::Instructions => "instructions, source after source: the trace has no time",
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Things with where the clock puts them.
-    fn times<T: Copy>(out: &[Placed<T>]) -> Vec<(i64, T)> {
-        out.iter()
-            .map(|placed| (placed.time, placed.what))
-            .collect()
-    }
-
-    #[test]
-    fn what_lies_between_two_times_is_spread_by_instructions() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.push(5, "before", &mut out);
-        clock.timestamp(10, 1000, &mut out);
-        clock.push(15, "half", &mut out);
-        assert!(out.is_empty());
-        clock.timestamp(20, 1100, &mut out);
-        clock.push(22, "after", &mut out);
-        clock.finish(Some("last"), &mut out);
-        assert_eq!(
-            times(&out),
-            [
-                (950, "before"),
-                (1050, "half"),
-                (1100, "last"),
-                (1120, "after")
-            ]
-        );
-        assert_eq!(clock.widest, 100);
-    }
-
-    #[test]
-    fn the_timestamp_of_a_single_packet_is_exact() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.timestamp(1, 0, &mut out);
-        clock.push(2, "one", &mut out);
-        clock.timestamp(2, 5000, &mut out);
-        assert_eq!((times(&out), clock.widest), (vec![(5000, "one")], 0));
-        clock.push(3, "two", &mut out);
-        clock.push(3, "three", &mut out);
-        clock.timestamp(3, 5007, &mut out);
-        assert_eq!(clock.widest, 7);
-    }
-
-    #[test]
-    fn time_that_goes_back_is_counted_and_not_followed() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.timestamp(0, 1000, &mut out);
-        clock.timestamp(10, 1100, &mut out);
-        clock.push(11, 'a', &mut out);
-        clock.timestamp(12, 500, &mut out);
-        clock.push(13, 'b', &mut out);
-        clock.finish(None, &mut out);
-        assert_eq!(clock.backward, 1);
-        let times: Vec<_> = out.iter().map(|placed| placed.time).collect();
-        assert!(times.is_sorted() && times[0] >= 1000, "{times:?}");
-    }
-
-    #[test]
-    fn timestamps_beyond_the_times_of_events_are_counted_from_there() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 1 << 63);
-        let mut out = Vec::new();
-        clock.timestamp(0, (1 << 63) + 5, &mut out);
-        clock.push(1, 'a', &mut out);
-        clock.timestamp(2, u64::MAX, &mut out);
-        assert_eq!(times(&out), [((i64::MAX - 5) / 2 + 5, 'a')]);
-        // Not taken off, they stand still at the last time that there is.
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        clock.timestamp(0, 5, &mut out);
-        clock.timestamp(2, u64::MAX, &mut out);
-        assert_eq!(
-            (clock.widest, clock.backward),
-            ((i64::MAX - 5).cast_unsigned(), 0)
-        );
-    }
-
-    #[test]
-    fn nothing_is_spread_over_a_pause() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.timestamp(0, 1000, &mut out);
-        clock.timestamp(10, 1020, &mut out);
-        clock.push(15, "before", &mut out);
-        clock.pause(&mut out);
-        clock.push(15, "behind", &mut out);
-        clock.timestamp(17, 900_004, &mut out);
-        clock.timestamp(27, 900_024, &mut out);
-        assert_eq!(times(&out), [(1030, "before"), (900_000, "behind")]);
-        assert_eq!(clock.widest, 20);
-    }
-
-    #[test]
-    fn a_gap_before_the_first_time_takes_none() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.timestamp(0, 1000, &mut out);
-        clock.timestamp(10, 1020, &mut out);
-        clock.pause(&mut out);
-        clock.gap();
-        clock.push(105, 'a', &mut out);
-        clock.timestamp(110, 5000, &mut out);
-        clock.push(115, 'b', &mut out);
-        clock.timestamp(120, 5100, &mut out);
-        assert_eq!(times(&out), [(4950, 'a'), (5050, 'b')]);
-    }
-
-    #[test]
-    fn what_a_filter_kept_out_takes_what_the_rate_leaves_of_the_time() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.timestamp(0, 1000, &mut out);
-        clock.timestamp(10, 1020, &mut out);
-        clock.push(15, "before", &mut out);
-        clock.gap();
-        clock.push(15, "behind", &mut out);
-        clock.push(18, "later", &mut out);
-        clock.timestamp(20, 9000, &mut out);
-        clock.push(25, "after", &mut out);
-        clock.timestamp(30, 9040, &mut out);
-        let expected = [
-            (1030, "before"),
-            (8990, "behind"),
-            (8996, "later"),
-            (9020, "after"),
-        ];
-        assert_eq!(times(&out), expected);
-        assert_eq!(clock.widest, 7980);
-        // Several gaps share it. Where no rate is known, the quickest of all instructions have it.
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.timestamp(0, 0, &mut out);
-        clock.push(1, 'a', &mut out);
-        clock.gap();
-        clock.timestamp(2, 4, &mut out);
-        clock.push(3, 'b', &mut out);
-        clock.gap();
-        clock.push(3, 'c', &mut out);
-        clock.gap();
-        clock.push(4, 'd', &mut out);
-        clock.timestamp(5, 106, &mut out);
-        clock.finish(None, &mut out);
-        let expected = [(2, 'a'), (6, 'b'), (54, 'c'), (104, 'd')];
-        assert_eq!(times(&out), expected);
-    }
-
-    #[test]
-    fn a_first_interval_with_a_gap_waits_for_a_rate() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.timestamp(0, 10_000, &mut out);
-        clock.push(110, "call", &mut out);
-        clock.gap();
-        clock.push(110, "behind", &mut out);
-        clock.timestamp(110, 1_000_000, &mut out);
-        clock.push(220, "next", &mut out);
-        clock.gap();
-        clock.push(220, "later", &mut out);
-        clock.timestamp(220, 1_000_200, &mut out);
-        assert!(out.is_empty());
-        clock.push(225, "after", &mut out);
-        clock.timestamp(330, 1_000_310, &mut out);
-        let expected = [
-            (10_110, "call"),
-            (1_000_000, "behind"),
-            (1_000_110, "next"),
-            (1_000_200, "later"),
-            (1_000_205, "after"),
-        ];
-        assert_eq!(times(&out), expected);
-        // Also over a pause.
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.timestamp(0, 0, &mut out);
-        clock.push(10, 'a', &mut out);
-        clock.gap();
-        clock.timestamp(20, 1000, &mut out);
-        clock.push(25, 'b', &mut out);
-        clock.pause(&mut out);
-        clock.push(30, 'c', &mut out);
-        clock.timestamp(30, 5000, &mut out);
-        clock.timestamp(40, 5020, &mut out);
-        assert_eq!(times(&out), [(20, 'a'), (1010, 'b'), (5000, 'c')]);
-        // So many that one is not worth the memory have the least time an instruction of all.
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        for step in 0..=WAITING as u64 {
-            clock.gap();
-            clock.push(step, step, &mut out);
-            clock.timestamp(step + 1, step * 100, &mut out);
-        }
-        assert!(out.len() >= WAITING && clock.waiting.len() < 2);
-    }
-
-    #[test]
-    fn the_times_before_and_behind_bound_where_things_are() {
-        let mut clock = Clock::new(Measure::Timestamps, None, 0);
-        let mut out = Vec::new();
-        clock.push(0, 'a', &mut out);
-        clock.timestamp(5, 100, &mut out);
-        clock.push(10, 'b', &mut out);
-        clock.timestamp(15, 120, &mut out);
-        clock.push(20, 'c', &mut out);
-        clock.finish(None, &mut out);
-        let bounds = |placed: &Placed<char>| (placed.earliest, placed.time, placed.latest);
-        let bounds: Vec<_> = out.iter().map(bounds).collect();
-        let expected = [(UNKNOWN, 90, 100), (100, 110, 120), (120, 130, i64::MAX)];
-        assert_eq!(bounds, expected);
-    }
-
-    #[test]
-    fn cycles_add_up() {
-        let mut clock = Clock::new(Measure::Cycles, None, 0);
-        let mut out = Vec::new();
-        clock.push(5, 'a', &mut out);
-        clock.cycles(10, 100, &mut out);
-        clock.push(15, 'b', &mut out);
-        clock.cycles(20, 10, &mut out);
-        assert_eq!(times(&out), [(50, 'a'), (105, 'b')]);
-    }
-
-    #[test]
-    fn ticks_of_the_kernel_s_counter_become_its_nanoseconds() {
-        let conversion = TimeConversion {
-            shift: 1,
-            multiplier: 20,
-            zero: 7,
-        };
-        let mut clock = Clock::new(Measure::Timestamps, Some(conversion), 0);
-        let mut out = Vec::new();
-        clock.timestamp(0, 3, &mut out);
-        clock.push(5, 'a', &mut out);
-        clock.timestamp(10, 5, &mut out);
-        assert_eq!(times(&out), [(47, 'a')]);
     }
 }

@@ -1,4 +1,4 @@
-//! Errors of reading inputs. Damage inside a trace is no error: it is a packet or an element that says so.
+//! Errors in reading inputs. Damage inside a trace is not an error: a packet or an element reports it.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The operating system's error.
         source: std::io::Error,
     },
     /// A line of an `.ini` file is neither a section, a key nor a comment.
@@ -28,9 +28,9 @@ pub enum Error {
     Value {
         /// File and key.
         place: String,
-        /// What belongs there.
+        /// The expected content.
         expected: &'static str,
-        /// What is there; empty if it is missing.
+        /// The content found; empty if it is missing.
         found: String,
     },
     /// A binary structure ends too early or contradicts itself.
@@ -38,9 +38,9 @@ pub enum Error {
     Format {
         /// Offset in the file, in bytes.
         offset: u64,
-        /// What belongs there.
+        /// The expected content.
         expected: &'static str,
-        /// What is there.
+        /// The content found.
         found: String,
     },
     /// The input is a program or the memory of one.
@@ -49,13 +49,13 @@ pub enum Error {
          snapshot) or --symfs (of a perf.data), names to --elf"
     )]
     Program {
-        /// What it is.
+        /// The kind of program or memory image.
         what: &'static str,
     },
-    /// The trace is of a kind that is not CoreSight's.
+    /// The hardware trace is not CoreSight's.
     #[error("the hardware trace is of {kind}, expected Arm CoreSight")]
     OtherTrace {
-        /// The kind by name.
+        /// The name of the kind.
         kind: String,
     },
 }

@@ -51,22 +51,22 @@ impl Config {
         self.cr >> 20 & 1 == 0
     }
 
-    /// Whether values of data are traced (ETMCR bit 2).
+    /// Whether data values are traced (ETMCR bit 2).
     pub fn traces_data_values(&self) -> bool {
         self.cr >> 2 & 1 == 1
     }
 
-    /// Whether addresses of data are traced (ETMCR bit 3).
+    /// Whether data addresses are traced (ETMCR bit 3).
     pub fn traces_data_addresses(&self) -> bool {
         self.cr >> 3 & 1 == 1
     }
 
-    /// Whether anything of data is traced.
+    /// Whether data addresses or data values are traced.
     pub fn traces_data(&self) -> bool {
         self.cr >> 2 & 3 != 0
     }
 
-    /// Whether branch packets are of the alternative encoding (ETMIDR bit 20).
+    /// Whether branch packets use the alternative encoding (ETMIDR bit 20).
     pub fn has_alternative_branches(&self) -> bool {
         self.idr >> 20 & 1 == 1
     }
@@ -87,7 +87,7 @@ impl Config {
     }
 }
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(
     missing_docs,
@@ -123,29 +123,29 @@ pub enum Kind {
 /// One packet of an ETMv3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is.
+    /// Kind of the packet.
     pub kind: Kind,
-    /// For a packet that is wrong or cut short, what it began as.
+    /// For an invalid or truncated packet, the kind that its header announced.
     pub began_as: Kind,
     /// Position of its first byte in the stream.
     pub start: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// What it says.
+    /// Decoded content.
     pub fields: Fields,
 }
 
 impl Packet {
-    /// Position behind its last byte.
+    /// Position after its last byte.
     pub fn end(&self) -> usize {
         self.start + self.len
     }
 }
 
-/// What a packet says.
+/// Decoded content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fields {
-    /// Nothing but its kind.
+    /// No content besides the kind.
     None,
     /// Atoms, and in cycle-accurate mode the cycles with them.
     PHeader {
@@ -166,7 +166,7 @@ pub enum Fields {
     ContextId(u32),
     /// VMID.
     Vmid(u8),
-    /// A timestamp, whole.
+    /// A full timestamp.
     Timestamp(u64),
     /// Data.
     Data {
@@ -179,14 +179,14 @@ pub enum Fields {
     },
 }
 
-/// An address, and what changes with it.
+/// Branch address, with the changes of state that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// Address.
     pub address: PartialAddress,
-    /// Instruction set there.
+    /// Instruction set at the address.
     pub isa: Isa,
-    /// Whether it is another one than before.
+    /// Whether the instruction set differs from the previous one.
     pub isa_changed: bool,
     /// Exception, if the packet has one.
     pub exception: Option<Exception>,
@@ -197,7 +197,7 @@ pub struct Branch {
 /// An exception in a branch packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exception {
-    /// Number; 0 is none, which then only changes the context.
+    /// Number; 0 means no exception: the packet only changes the context.
     pub number: u16,
     /// Whether the instruction before was cancelled.
     pub cancels: bool,
@@ -212,14 +212,14 @@ pub struct Context {
     pub ns: bool,
     /// Hypervisor mode.
     pub hyp: bool,
-    /// Alternative instruction set (ThumbEE in the place of Thumb).
+    /// Alternative instruction set (ThumbEE instead of Thumb).
     pub alt_isa: bool,
 }
 
-/// Synchronization with an address.
+/// I-sync packet: synchronization with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ISync {
-    /// Why.
+    /// Reason for the synchronization.
     pub reason: SyncReason,
     /// Address of the next instruction; `None` if only data is traced.
     pub address: Option<PartialAddress>,
@@ -231,6 +231,7 @@ pub struct ISync {
     pub id: Option<u32>,
     /// Cycles since the last count.
     pub cycles: Option<u32>,
-    /// Address of the instruction that goes on under a load or store, to which `address` then belongs.
+    /// For a load or store in progress (LSiP), the address of the instruction that executes meanwhile; `address` is
+    /// then that of the load or store.
     pub current: Option<PartialAddress>,
 }

@@ -1,7 +1,7 @@
 //! ETMv4 (Arm IHI 0064, all 4.x) and the Embedded Trace Extension (ETE): packets of the instruction trace.
 //!
-//! [`Decoder`] turns the bytes of one source into [`Packet`]s. It keeps what the protocol keeps (address history,
-//! timestamp, cycle threshold), so that a packet's values are whole, and knows nothing of code.
+//! [`Decoder`] turns the bytes of one source into [`Packet`]s. It tracks the protocol's state (address history,
+//! timestamp, cycle threshold), so that a packet has full values. It does not need the traced code.
 
 mod config;
 mod decoder;

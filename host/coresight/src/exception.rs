@@ -1,12 +1,12 @@
-//! Exceptions by the numbers that packets have: their names, and what kind they are of.
+//! Names and kinds of exceptions, by their number in packets.
 //!
-//! Each trace architecture counts exceptions in its own way, and the M profile in another one than A and R.
+//! Each trace architecture has its own exception numbers, and the M profile has others than the A and R profiles.
 
 use std::borrow::Cow;
 
 use crate::source::Protocol;
 
-/// How a trace unit numbers exceptions.
+/// Exception numbering of a trace unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Exceptions {
     /// ETMv4 and ETE of an A or R profile core (Arm IHI 0064, exception instruction trace packet).
@@ -19,21 +19,21 @@ pub enum Exceptions {
     EtmV3M,
 }
 
-/// What an exception is to the code that it stops.
+/// Kind of an exception, from the view of the interrupted code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ExceptionKind {
-    /// It has nothing to do with the instruction before which it comes: IRQ, FIQ, SysTick, a system error.
+    /// Asynchronous, without relation to the interrupted instruction: IRQ, FIQ, SysTick, a system error.
     Interrupt,
-    /// The instruction before it asked for it: SVC, HVC, SMC.
+    /// Requested by the instruction before it: SVC, HVC, SMC.
     Call,
     /// An instruction could not execute: aborts, traps, undefined instructions.
     Fault,
-    /// The processor starts anew, or halts for a debugger.
+    /// The processor resets, or halts for a debugger.
     Reset,
 }
 
 impl Exceptions {
-    /// How the source of a protocol numbers them; `None` if it traces no instructions.
+    /// Returns the numbering of a protocol; `None` if the protocol does not trace instructions.
     pub fn of(protocol: &Protocol) -> Option<Self> {
         match protocol {
             Protocol::EtmV4(config) if config.is_m_profile => Some(Self::EtmV4M),
@@ -44,7 +44,7 @@ impl Exceptions {
         }
     }
 
-    /// The name of an exception, as the reference tool spells it.
+    /// Returns the name of an exception, in the reference tool's spelling.
     pub fn name(self, number: u32) -> Cow<'static, str> {
         let index = number as usize;
         let known = match self {
@@ -61,12 +61,12 @@ impl Exceptions {
         }
     }
 
-    /// Whether the table has it.
+    /// Whether the exception number is valid. Checked only for [`Armv7`](Self::Armv7): the others accept every number.
     pub(crate) fn knows(self, number: u32) -> bool {
         self != Self::Armv7 || (number as usize) < ARMV7.len()
     }
 
-    /// What kind it is of.
+    /// Returns the kind of an exception.
     pub fn kind(self, number: u32) -> ExceptionKind {
         use ExceptionKind::{Call, Fault, Interrupt, Reset};
         match (self, number) {
@@ -86,7 +86,17 @@ impl Exceptions {
         }
     }
 
-    /// Whether handlers of all kinds are entered alike and preempt each other by priority, as those of the M profile.
+    /// Whether the processor starts anew, so that nothing that ran before goes on.
+    pub fn is_reset(self, number: u32) -> bool {
+        match self {
+            Self::EtmV4 => number == 0,
+            Self::EtmV4M => number == 1,
+            Self::Armv7 => number == 8,
+            Self::EtmV3M => number == 0x11,
+        }
+    }
+
+    /// Whether the core is of the M profile, where all handlers have the same entry and preempt each other by priority.
     pub fn is_m_profile(self) -> bool {
         matches!(self, Self::EtmV4M | Self::EtmV3M)
     }
@@ -207,6 +217,9 @@ mod tests {
             assert_eq!(exceptions.kind(irq), ExceptionKind::Interrupt);
             assert!(exceptions.name(irq).starts_with("IRQ"), "{exceptions:?}");
             assert_eq!(exceptions.kind(call), ExceptionKind::Call);
+            let resets = (0..0x400).filter(|number| exceptions.is_reset(*number));
+            let names: Vec<_> = resets.map(|number| exceptions.name(number)).collect();
+            assert_eq!(names, ["PE Reset"], "{exceptions:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the files of an input.
+//! Size-limited reading of an input's files.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,10 +9,10 @@ use crate::Error;
 /// The largest file that is read, in bytes: 4 GiB.
 pub(crate) const LARGEST: u64 = 4 << 30;
 
-/// Reads a regular file of limited size: a device or a FIFO that an input names may never end.
+/// Reads a regular file of limited size. An input may name a device or a FIFO, which may never end.
 ///
 /// # Errors
-/// [`Error::Io`] if it is none, is larger, or cannot be read.
+/// [`Error::Io`] if `path` is not a regular file, is larger than [`LARGEST`], or cannot be read.
 pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     read_up_to(path, LARGEST).map_err(|source| Error::Io {
         path: path.to_owned(),
@@ -20,7 +20,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// How much is read at once, in bytes.
+/// Size of one read, in bytes.
 const PART: usize = 1 << 20;
 
 /// Reads a file of at most `largest` bytes part by part.
@@ -56,14 +56,14 @@ fn read_up_to(path: &Path, largest: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file to read one byte more than it may have.
+/// Opens a file, limited to one byte more than `largest`, so that the reader notices a file that is too large.
 fn open(path: &Path, largest: u64) -> io::Result<io::Take<File>> {
-    // Asked before it is opened: opening a FIFO waits for a writer.
+    // Checks the type before opening, because opening a FIFO waits for a writer.
     let about = std::fs::metadata(path)?;
     if about.is_dir() {
         return Err(io::ErrorKind::IsADirectory.into());
     }
-    // What a shell hands over is open already, and has an end.
+    // A descriptor that a shell passes is already open, and ends.
     let is_open = path.starts_with("/dev/fd") || path.starts_with("/dev/stdin");
     if !about.is_file() && !is_open {
         let message = "expected a regular file, found a device, a socket or a FIFO";

@@ -1,12 +1,12 @@
-//! The CoreSight formatter's frames (Arm IHI 0029, chapter "Formatter"): one byte stream for each trace ID.
+//! Deformatter for CoreSight frames (Arm IHI 0029, chapter "Formatter"): produces one byte stream for each trace ID.
 //!
 //! A frame has 16 bytes. In each of its first seven pairs, the first byte is either data, with its lowest bit kept in
-//! byte 15, or a new trace ID, which holds from the next byte or from the one after. A trace port (TPIU) puts full
+//! byte 15, or a new trace ID, which applies from the next byte or from the one after. A trace port (TPIU) inserts full
 //! synchronization words (`7FFFFFFF`) between frames and half words (`7FFF`) anywhere between pairs; memory (ETB, ETF,
 //! ETR) has neither, except for a frame of four full words, which marks a reset of the decoders.
 //!
-//! A stream keeps where its bytes came from, so that a packet can name its offset in the buffer. Offsets follow OpenCSD's
-//! count: a run of bytes of one ID is numbered from the position of the pair with which it begins.
+//! A stream records the origin of its bytes, so that a packet can name its offset in the buffer. Offsets follow
+//! OpenCSD's convention: they count a run of bytes of one ID from the position of the pair with which the run begins.
 
 use std::borrow::Cow;
 
@@ -25,7 +25,7 @@ use offsets::Run;
 pub struct TraceId(pub u8);
 
 impl TraceId {
-    /// Bytes without a source, and buffers without a formatter.
+    /// ID of bytes without a source, and of buffers without a formatter.
     pub const NONE: TraceId = TraceId(0);
 
     /// Whether sources may have this ID; 0x70 to 0x7F are reserved, 0 is padding.
@@ -34,54 +34,54 @@ impl TraceId {
     }
 }
 
-/// How a buffer is laid out.
+/// Layout of a trace buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFormat {
     /// The bytes of one source, without frames.
     Unformatted,
-    /// Frames from the first byte on, as a trace buffer in memory has them.
+    /// Frames from the first byte on, as in a trace buffer in memory (ETB, ETF, ETR).
     Memory,
-    /// What a trace port emits: frames between full and half synchronization words, beginning anywhere.
+    /// Output of a trace port: frames between full and half synchronization words, beginning anywhere.
     Tpiu,
     /// A DSTREAM capture: blocks of 504 bytes of a trace port's data with 8 bytes of the probe's own.
     Dstream,
 }
 
-/// The bytes of one source.
+/// Byte stream of one source.
 #[derive(Clone, Debug)]
 pub struct Stream<'a> {
     /// The source.
     pub id: TraceId,
     /// Its bytes, in order.
     pub bytes: Cow<'a, [u8]>,
-    /// Positions in `bytes` at which the decoder has to begin anew.
+    /// Positions in `bytes` at which the decoder must restart.
     pub resets: Vec<usize>,
     runs: Vec<Run>,
-    /// Where sessions of the trace unit begin, with their numbers.
+    /// Start positions of the trace unit's sessions, with the session numbers.
     sessions: Vec<(usize, u32)>,
-    /// Where trace is missing that the recorder lost.
+    /// Positions at which the recorder lost trace, with the reason.
     losses: Vec<(usize, Unsynced)>,
-    /// Those of the resets before which nothing is missing: the first byte, if the buffer goes on where one before it ended.
+    /// Segment starts before which no trace is missing; includes 0 if the buffer continues an earlier one.
     joins: Vec<usize>,
 }
 
-/// A part of a stream that is decoded for itself: decoding begins anew behind it.
+/// Part of a stream that is decoded on its own: the decoder restarts after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
     /// Position of its first byte.
     pub start: usize,
-    /// Position behind its last byte.
+    /// Position after its last byte.
     pub end: usize,
     /// The session of the trace unit, by its number in the buffer.
     pub session: Option<u32>,
-    /// What the recorder lost before it.
+    /// Reason for a loss of trace by the recorder directly before it.
     pub lost_before: Option<Unsynced>,
-    /// Whether nothing is missing before it: the trace unit synchronized there, and what it said before still holds.
+    /// Whether no trace is missing before it: the trace unit synchronized there, and its earlier state still applies.
     pub goes_on: bool,
 }
 
 impl<'a> Stream<'a> {
-    /// A stream of a buffer without frames. `offset` is that of its first byte.
+    /// Creates the stream of a buffer without frames, whose first byte is at `offset`.
     pub fn unformatted(id: TraceId, bytes: &'a [u8], offset: u64) -> Self {
         Stream {
             id,
@@ -107,7 +107,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Whether it begins with a synchronization of a trace unit: zeros, at least five, and 0x80.
+    /// Whether the stream begins with a trace unit's alignment synchronization: at least five zeros, then 0x80.
     pub(crate) fn is_synchronized(&self) -> bool {
         const ZEROS: usize = 5;
         let zeros = self.bytes.iter().take_while(|byte| **byte == 0).count();
@@ -169,7 +169,7 @@ impl<'a> Stream<'a> {
         self.came_from(start, offset, true);
     }
 
-    /// The bytes from a position on were at an offset of the buffer.
+    /// Records that the bytes from position `start` on come from `offset` of the buffer.
     #[inline]
     fn came_from(&mut self, start: usize, offset: u64, is_frames: bool) {
         let continues = self
@@ -191,14 +191,14 @@ impl<'a> Stream<'a> {
     }
 }
 
-/// What a buffer holds, by source.
+/// Content of a buffer, by source.
 #[derive(Clone, Debug, Default)]
 pub struct Frames<'a> {
     /// The streams in the order in which their IDs first appear.
     pub streams: Vec<Stream<'a>>,
     /// Whole frames.
     pub frames: u64,
-    /// Bytes before the first synchronization, or of frames that a synchronization cut short.
+    /// Bytes before the first synchronization, and bytes of frames that a synchronization truncated.
     pub skipped_bytes: u64,
     /// Bytes without a source: padding (ID 0), and data before the first ID.
     pub padding_bytes: u64,
@@ -206,22 +206,22 @@ pub struct Frames<'a> {
     pub reserved_bytes: u64,
     /// Triggers (ID 0x7D).
     pub triggers: u64,
-    /// Bytes behind the last whole frame.
+    /// Bytes after the last whole frame.
     pub rest_bytes: u64,
     /// Offset of the first of them.
     pub rest_offset: u64,
     /// Frames that reset the decoders.
     pub resets: u64,
-    /// Those of them before which there is trace, and the offset of the first.
+    /// Resets that follow trace; [`reset_offset`](Self::reset_offset) is the offset of the first one.
     pub resets_within: u64,
     /// See [`resets_within`](Self::resets_within).
     pub reset_offset: u64,
-    /// Frames of a buffer in memory that have the synchronization of a trace port, and the offset of the first of them: then
-    /// the buffer is laid out otherwise.
+    /// Frames of a buffer in memory that contain a trace port's synchronization, so the buffer has another
+    /// layout. [`port_offset`](Self::port_offset) is the offset of the first one.
     pub port_frames: u64,
     /// See [`port_frames`](Self::port_frames).
     pub port_offset: u64,
-    /// Of a trace port: it never synchronized.
+    /// Whether a trace port's data never had a synchronization.
     pub is_unsynced: bool,
     /// The first bytes of a buffer in memory, at most 1 KiB: they show whether its frames begin at an odd offset.
     pub head: Vec<u8>,
@@ -248,10 +248,10 @@ const RESET: [u8; 16] = [
     0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff, 0x7f,
 ];
 
-/// The lowest bits of the even bytes of a frame: those that say "a new ID".
+/// The lowest bits of a frame's even bytes, which mark a new ID.
 const EVEN_LOW_BITS: u128 = 0x0001_0001_0001_0001_0001_0001_0001_0001;
 
-/// Where the bits of the last byte of a frame belong.
+/// Bits of a frame's last byte, spread to the lowest bits of its even bytes.
 static LOW_BITS: [u128; 256] = {
     let mut table = [0; 256];
     let mut value = 0;
@@ -268,13 +268,13 @@ static LOW_BITS: [u128; 256] = {
     table
 };
 
-/// Whether a frame has data alone, and no new ID.
+/// Whether a frame contains only data and no new ID.
 #[inline]
 fn is_plain(frame: &[u8; 16]) -> bool {
     u128::from_le_bytes(*frame) & EVEN_LOW_BITS == 0
 }
 
-/// Splits a buffer that comes in parts into the streams of its sources. Of a buffer without frames there is one stream, under
+/// Incremental version of [`split`], for a buffer that arrives in parts. An unformatted buffer becomes one stream with
 /// [`TraceId::NONE`].
 #[derive(Debug)]
 pub struct Splitter {
@@ -283,16 +283,16 @@ pub struct Splitter {
     /// Index into the streams by ID.
     by_id: [u8; 128],
     id: TraceId,
-    /// Bytes that wait for more: at most a frame's.
+    /// Bytes of an incomplete frame: fewer than 16.
     pending: Vec<u8>,
-    /// Offset of the first of them; of a DSTREAM's, among those of the trace port.
+    /// Offset of the first pending byte. In a DSTREAM capture it counts only the trace port's bytes.
     offset: u64,
-    /// Bytes of the buffer so far.
+    /// Bytes of the buffer consumed so far.
     taken: u64,
     port: Port,
 }
 
-/// What a trace port has sent of a frame.
+/// Incomplete frame from a trace port.
 #[derive(Debug, Default)]
 struct Port {
     is_synced: bool,
@@ -304,15 +304,15 @@ struct Port {
 
 const UNSEEN: u8 = u8::MAX;
 
-/// Bytes of [`Frames::head`].
+/// Largest size of [`Frames::head`], in bytes.
 const HEAD: usize = 1 << 10;
 
-/// A DSTREAM's blocks, and how much of one is the port's.
+/// Size of a DSTREAM block, and the size of the trace port's data in it, in bytes.
 const BLOCK: u64 = 512;
 const BLOCK_DATA: u64 = 504;
 
 impl Splitter {
-    /// Begins a buffer.
+    /// Creates a splitter for a buffer of the given format.
     pub fn new(format: FrameFormat) -> Self {
         let mut frames = Frames::default();
         if format == FrameFormat::Unformatted {
@@ -330,7 +330,7 @@ impl Splitter {
         }
     }
 
-    /// Takes the next bytes of the buffer.
+    /// Consumes the next bytes of the buffer.
     pub fn push(&mut self, bytes: &[u8]) {
         match self.format {
             FrameFormat::Unformatted => {
@@ -365,7 +365,7 @@ impl Splitter {
         self.taken += bytes.len() as u64;
     }
 
-    /// The buffer ends.
+    /// Ends the buffer and returns its content.
     pub fn finish(mut self) -> Frames<'static> {
         let rest = std::mem::take(&mut self.pending);
         match self.format {
@@ -392,7 +392,7 @@ impl Splitter {
         self.frames
     }
 
-    /// Cuts what waits and comes into frames.
+    /// Splits the pending and the new bytes into frames.
     fn cut(&mut self, bytes: &[u8]) {
         let joined;
         let all = if self.pending.is_empty() {
@@ -411,7 +411,7 @@ impl Splitter {
         self.pending.extend_from_slice(&all[used..]);
     }
 
-    /// Takes the frames of a trace buffer in memory. How many bytes they are.
+    /// Decodes the whole frames of a trace buffer in memory. Returns the number of bytes used.
     fn memory(&mut self, bytes: &[u8]) -> usize {
         let (frames, rest) = bytes.as_chunks::<16>();
         let mut at = 0;
@@ -427,7 +427,7 @@ impl Splitter {
             if *frame == RESET {
                 self.reset(offset);
             } else {
-                // What would be the ID 0x7F, which no source has.
+                // The word would be the ID 0x7F, which is reserved.
                 if frame.windows(4).any(|word| word == FULL_SYNC) {
                     if self.frames.port_frames == 0 {
                         self.frames.port_offset = offset;
@@ -441,7 +441,8 @@ impl Splitter {
         bytes.len() - rest.len()
     }
 
-    /// Takes what a trace port sent. How many bytes are done with; at the end of the buffer fewer wait for more.
+    /// Decodes a trace port's data. Returns the number of bytes used; the rest needs more bytes, or at the end of the
+    /// buffer is incomplete.
     fn port(&mut self, bytes: &[u8], is_end: bool) -> usize {
         let mut at = 0;
         if !self.port.is_synced {
@@ -457,7 +458,7 @@ impl Splitter {
         while let Some(pair) = bytes.get(at..at + 2) {
             let word = bytes.get(at..at + 4);
             if word.is_none() && !is_end {
-                // It may begin a synchronization.
+                // The pair may begin a full synchronization word.
                 break;
             }
             if word == Some(&FULL_SYNC[..]) {
@@ -521,7 +522,7 @@ impl Splitter {
         }
     }
 
-    /// Frames one behind the other that have nothing but data of the current ID.
+    /// Adds consecutive frames that contain only data of the current ID.
     fn plain_frames(&mut self, frames: &[[u8; 16]], offset: u64) {
         self.frames.frames += frames.len() as u64;
         if let Some(stream) = self.stream() {
@@ -532,7 +533,7 @@ impl Splitter {
         }
     }
 
-    /// The stream of the current ID, if that is one of a source.
+    /// Returns the stream of the current ID, if that is a source's ID.
     #[inline]
     fn stream(&mut self) -> Option<&mut Stream<'static>> {
         if !self.id.is_source() {
@@ -568,7 +569,7 @@ impl Splitter {
                 len += 1;
                 continue;
             }
-            // With the bit set, the second byte still belongs to the source before.
+            // With the bit set, the second byte still belongs to the previous source.
             if low == 1 {
                 data[len] = second;
                 len += 1;

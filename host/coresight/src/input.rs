@@ -1,4 +1,4 @@
-//! Inputs of any kind, opened: trace buffers with their sources and the code that these ran.
+//! Readers of raw buffers and snapshots: trace buffers with their sources and the traced code.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,19 +18,20 @@ pub struct Buffer {
     pub sources: Vec<Source>,
     /// The memory of each source's core, in their order.
     pub code: Vec<Memory>,
-    /// Its streams, and what is in none.
+    /// Its streams, and counts of the bytes that are in none.
     pub frames: Frames<'static>,
-    /// The thread whose trace it has alone, by its number.
+    /// The ID of the thread, if the buffer has the trace of one thread only.
     pub thread: Option<u32>,
 }
 
 impl Buffer {
-    /// Whose it is: the part of its name that buffers of one CPU or thread share.
+    /// Returns the CPU or thread that owns the buffer: the part of the name before `@`, which its buffers share.
     pub fn owner(&self) -> &str {
         self.name.split('@').next().unwrap_or_default()
     }
 
-    /// The source of a stream, by its place among [`sources`](Self::sources). A stream without a trace ID is the first one's.
+    /// Returns the index of a stream's source in [`sources`](Self::sources). A stream without a trace ID belongs to the
+    /// first source.
     pub fn source_of(&self, stream: &Stream<'_>) -> Option<usize> {
         match stream.id {
             TraceId::NONE => (!self.sources.is_empty()).then_some(0),
@@ -38,7 +39,7 @@ impl Buffer {
         }
     }
 
-    /// The streams whose source is known, each behind its place.
+    /// Returns the streams whose source is known, each with the index of its source.
     pub fn streams(&self) -> impl Iterator<Item = (usize, &Stream<'static>)> {
         let all = self.frames.streams.iter();
         all.filter_map(|stream| Some((self.source_of(stream)?, stream)))
@@ -48,16 +49,16 @@ impl Buffer {
 /// A stream of a buffer, and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The buffer, by its place.
+    /// Index of the buffer.
     pub buffer: usize,
-    /// The stream, by its place in the buffer.
+    /// Index of the stream in the buffer.
     pub stream: usize,
-    /// The source, by its place among those of the buffer.
+    /// Index of the source in the buffer.
     pub source: usize,
 }
 
-/// What each source wrote, in the order of time. Buffers of one CPU or thread follow each other: what one source wrote into
-/// them is one trace.
+/// Returns the streams of each source, in the order of time. Buffers of one CPU or thread follow each other, so one
+/// source's streams in them are one trace.
 pub fn traces(buffers: &[Buffer]) -> Vec<Vec<Part>> {
     let mut traces: Vec<Vec<Part>> = Vec::new();
     // Buffers have their sources in an order of their own.
@@ -87,10 +88,10 @@ pub fn traces(buffers: &[Buffer]) -> Vec<Vec<Part>> {
     traces
 }
 
-/// What options say of an input with hardware trace, beside what it says itself.
+/// Options for an input with hardware trace, in addition to the description in the input.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// How its buffers are laid out.
+    /// Layout of its buffers.
     pub frames: Option<FrameFormat>,
     /// Its sources, if it is a raw buffer: `ETMv4,id=0x10,cpu=0,TRCCONFIGR=0xc1`.
     pub sources: Vec<String>,
@@ -99,12 +100,12 @@ pub struct Given {
 }
 
 impl Given {
-    /// Whether the input is a raw buffer, for its sources are described.
+    /// Whether the input is a raw buffer: only then do options describe the sources.
     pub fn is_raw(&self) -> bool {
         !self.sources.is_empty()
     }
 
-    /// Whether anything is said.
+    /// Whether any option is set.
     pub fn any(&self) -> bool {
         *self != Given::default()
     }
@@ -146,7 +147,7 @@ impl Given {
 /// Opens a raw buffer whose sources are given.
 ///
 /// # Errors
-/// [`Error`] if it cannot be read, or what is said of it is malformed.
+/// [`Error`] if it cannot be read, or if the options are malformed.
 pub fn open_raw(path: &Path, given: &Given) -> Result<Vec<Buffer>, Error> {
     let sources = given.sources.iter().enumerate();
     let sources: Vec<_> = sources
@@ -188,10 +189,10 @@ pub fn open_raw(path: &Path, given: &Given) -> Result<Vec<Buffer>, Error> {
     }])
 }
 
-/// Opens a snapshot directory. What of it cannot be read, though the rest can, is returned beside it.
+/// Opens a snapshot directory. Returns its buffers, and errors for the parts that cannot be read.
 ///
 /// # Errors
-/// [`Error`] if the snapshot or a trace buffer cannot be read, or what is said of it is malformed or not for a snapshot.
+/// [`Error`] if the snapshot or a trace buffer cannot be read, or if the options are malformed or not for a snapshot.
 pub fn open_snapshot(path: &Path, given: &Given) -> Result<(Vec<Buffer>, Vec<Error>), Error> {
     if given.is_raw() {
         return Err(Error::Value {

@@ -1,4 +1,4 @@
-//! Classification of instructions as far as following a trace needs it: waypoints, their targets, links and returns.
+//! Classification of instructions for following a trace: waypoints, their targets, links and returns.
 //!
 //! A waypoint is an instruction for which the trace has an atom: branches, ISB, and by configuration WFI, WFE, DMB and
 //! DSB. Encodings are from the Arm Architecture Reference Manuals (DDI 0487 for A64, DDI 0406 for A32 and T32, DDI 0553
@@ -10,10 +10,10 @@ mod t32;
 
 use crate::isa::Isa;
 
-/// What an instruction is to the trace.
+/// Class of an instruction in instruction trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Class {
-    /// No waypoint.
+    /// Not a waypoint.
     #[default]
     Other,
     /// A branch whose target is in the instruction.
@@ -22,69 +22,69 @@ pub enum Class {
     Indirect,
     /// An instruction synchronization barrier.
     Isb,
-    /// A data barrier, where the configuration makes it a waypoint.
+    /// A data barrier, if the configuration makes it a waypoint.
     Barrier,
-    /// WFI or WFE, where the configuration makes it a waypoint.
+    /// WFI or WFE, if the configuration makes it a waypoint.
     Wait,
     /// The start of a transaction.
     TransactionStart,
 }
 
-/// What a branch is for.
+/// Purpose of a branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Purpose {
     /// Nothing special.
     #[default]
     None,
-    /// A call: it keeps where to return.
+    /// A call: it stores the return address.
     Call,
     /// A return of A64.
     Return,
     /// An exception return of A64.
     ExceptionReturn,
-    /// What returns by convention in A32 and T32: `BX LR`, `POP {PC}`, ...
+    /// A return by convention in A32 and T32: `BX LR`, `POP {PC}`, ...
     ImpliedReturn,
-    /// A comparison that branches (FEAT_CMPBR). It is conditional, which listings of the reference tool do not say.
+    /// A comparison that branches (FEAT_CMPBR). It is conditional, but the reference tool's listings do not show that.
     Compare,
 }
 
-/// An instruction, as far as following needs it.
+/// Properties of an instruction that following a trace needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Instruction {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u8,
-    /// What it is to the trace.
+    /// Its class in the trace.
     pub class: Class,
-    /// What a branch is for.
+    /// Purpose of a branch.
     pub purpose: Purpose,
-    /// Whether a branch keeps where to return.
+    /// Whether a branch stores the return address.
     pub links: bool,
-    /// Whether it executes on a condition.
+    /// Whether it is conditional.
     pub is_conditional: bool,
     /// Target of a direct branch.
     pub target: u64,
-    /// Instruction set behind it, if a direct branch is taken.
+    /// Instruction set at the target of a taken direct branch.
     pub next_isa: Isa,
-    /// For a T32 IT instruction: how many of the following it makes conditional.
+    /// For a T32 IT instruction, the number of following instructions that it makes conditional.
     pub it_length: u8,
-    /// Whether it begins or ends a loop of Armv8.1-M: its branch is taken or not by the count.
+    /// Whether it begins or ends a loop of Armv8.1-M, whose count determines whether its branch is taken.
     pub counts_loop: bool,
 }
 
-/// Which instructions are waypoints besides branches, and how conditions are told.
+/// Additional waypoints besides branches, and the treatment of conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Waypoints {
-    /// WFI and WFE are.
+    /// Whether WFI and WFE are waypoints.
     pub waits: bool,
-    /// DMB and DSB are.
+    /// Whether DMB and DSB are waypoints.
     pub barriers: bool,
-    /// Whether the instructions of an IT block count as conditional. The reference does so for ETMv4 alone.
+    /// Whether the instructions of an IT block count as conditional. The reference tool does so only for ETMv4.
     pub counts_it: bool,
 }
 
-/// Classifies the instruction at `address`, of which `bytes` are the memory from there on.
+/// Classifies the instruction at `address`. `bytes` is the memory from there on.
 ///
-/// `None` if the bytes end within it, or nothing is known of the instruction set.
+/// `None` if the bytes end within it, or if the instruction set is unknown or not supported.
 pub fn decode(isa: Isa, address: u64, bytes: &[u8], waypoints: Waypoints) -> Option<Instruction> {
     let mut instruction = match isa {
         Isa::A64 => a64::decode(address, word(bytes)?),
@@ -112,8 +112,8 @@ pub fn decode(isa: Isa, address: u64, bytes: &[u8], waypoints: Waypoints) -> Opt
     Some(instruction)
 }
 
-/// Whether a straight run of instructions, of which these are the bytes, waits for interrupts: WFI or WFIT. Time passes there
-/// that no instruction takes.
+/// Whether the bytes of a straight run of instructions contain WFI or WFIT. The wait for interrupts there is not
+/// execution time.
 pub fn waits_for_interrupt(isa: Isa, bytes: &[u8]) -> bool {
     match isa {
         Isa::A64 => words(bytes).any(|word| word == 0xd503_207f || word & !0x1f == 0xd503_1020),
@@ -138,8 +138,8 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u32> {
     words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
 }
 
-/// How many instructions of A64 at the beginning of some memory are certainly no waypoints, and no words of zeros in the upper
-/// half; at most `limit`. There can be more.
+/// Returns a lower bound, at most `limit`, of the A64 instructions at the start of `bytes` that are neither waypoints
+/// nor words with an upper half of zeros.
 pub(crate) fn plain_run(bytes: &[u8], limit: u32) -> u32 {
     let words = bytes.chunks_exact(4).take(limit as usize);
     let plain = words.take_while(|word| {
@@ -154,12 +154,12 @@ fn word(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?))
 }
 
-/// A field of an instruction with its sign, as a byte offset of `scale` bytes a unit.
+/// Returns a sign-extended field of an instruction, as a byte offset in units of `scale` bytes.
 fn offset(word: u32, low: u32, bits: u32, scale: i64) -> i64 {
     i64::from((word << (32 - low - bits)) as i32 >> (32 - bits)) * scale
 }
 
-/// The barrier of an option field in bits 7:4 of DSB, DMB and ISB of A32 and T32.
+/// Returns the barrier of an option field in bits 7:4 of DSB, DMB and ISB of A32 and T32.
 fn barrier(word: u32) -> Class {
     match word >> 4 & 0xf {
         4 | 5 => Class::Barrier,
@@ -168,7 +168,7 @@ fn barrier(word: u32) -> Class {
     }
 }
 
-/// The barrier that a write to CP15 is (c7, the low byte of the instruction).
+/// Returns the barrier that a write to CP15 performs (c7, the low byte of the instruction).
 fn coprocessor_barrier(word: u32) -> Class {
     match word & 0xff {
         0x95 => Class::Isb,

@@ -1,4 +1,4 @@
-//! Instruction sets, and what both generations of 32-bit trace share.
+//! Instruction sets, and the parts that the decoders of 32-bit trace (ETMv3, PTM) share.
 
 use std::fmt;
 
@@ -46,14 +46,14 @@ impl Isa {
     }
 }
 
-/// A 32-bit address of which a packet gave the low bits.
+/// A 32-bit address whose low bits came from a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct PartialAddress {
-    /// Value, made whole from packets before.
+    /// Full value, completed from earlier packets.
     pub value: u32,
-    /// Low bits that any packet gave so far.
+    /// Number of low bits known from all packets so far.
     pub valid_bits: u8,
-    /// Low bits that this packet gave.
+    /// Number of low bits in this packet.
     pub bits: u8,
 }
 
@@ -94,10 +94,10 @@ impl fmt::Display for PartialAddress {
     }
 }
 
-/// Why a trace stream is synchronized with an address.
+/// Reason for a synchronization with an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncReason {
-    /// Time for one.
+    /// Periodic.
     Periodic,
     /// Tracing begins.
     TraceEnable,
@@ -117,7 +117,7 @@ impl SyncReason {
         }
     }
 
-    /// The name for programs.
+    /// Machine-readable name.
     pub(crate) fn plain_name(self) -> &'static str {
         match self {
             SyncReason::Periodic => "periodic",
@@ -137,7 +137,7 @@ impl SyncReason {
     }
 }
 
-/// A number, the least significant byte first.
+/// Reads a little-endian number.
 pub(crate) fn little_endian(bytes: &[u8]) -> u64 {
     bytes
         .iter()
@@ -145,7 +145,7 @@ pub(crate) fn little_endian(bytes: &[u8]) -> u64 {
         .fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// A context ID of so many bytes at the beginning of others; inner `None` where it has no bytes.
+/// Reads a context ID of the given size at the start of `rest`; the inner `None` means a size of 0.
 pub(crate) fn context_id(rest: &[u8], len: usize) -> Option<Option<u32>> {
     match len {
         0 => Some(None),
@@ -153,8 +153,8 @@ pub(crate) fn context_id(rest: &[u8], len: usize) -> Option<Option<u32>> {
     }
 }
 
-/// A timestamp at the beginning of other bytes, of 64 bits or 48 at most: seven in each byte but the last possible one. Its low
-/// bits, how many these are, and bytes.
+/// Reads a timestamp of at most 64 or 48 bits at the start of `rest`: seven bits in each byte except the last
+/// possible one. Returns its low bits, their number, and its length in bytes.
 pub(crate) fn timestamp(rest: &[u8], is_64_bit: bool) -> Option<(u64, u8, usize)> {
     let (most, last_bits) = if is_64_bit { (9, 8) } else { (7, 6) };
     let mut value = 0;
@@ -171,14 +171,14 @@ pub(crate) fn timestamp(rest: &[u8], is_64_bit: bool) -> Option<(u64, u8, usize)
     None
 }
 
-/// The low `bits` bits of one number, and the others of another one.
+/// Combines the low `bits` bits of one number with the other bits of another.
 pub(crate) fn with_low_bits(value: u64, low: u64, bits: u8) -> u64 {
     let mask = u64::MAX.checked_shr(64 - u32::from(bits)).unwrap_or(0);
     value & !mask | low & mask
 }
 
-/// How many zeros there are at the beginning, and whether they are the alignment synchronization of ETMv3 and PTM with the 0x80
-/// behind them.
+/// Returns the number of leading zeros, and whether they and the 0x80 after them are an alignment synchronization of
+/// ETMv3 and PTM.
 pub(crate) fn zeros_of_async(rest: &[u8]) -> (usize, bool) {
     let zeros = rest.iter().take_while(|byte| **byte == 0).count();
     (
@@ -187,10 +187,10 @@ pub(crate) fn zeros_of_async(rest: &[u8]) -> (usize, bool) {
     )
 }
 
-/// Zeros of an alignment synchronization of ETMv3 and PTM, before its 0x80.
+/// Number of zeros in an alignment synchronization of ETMv3 and PTM, before its 0x80.
 pub(crate) const ASYNC_ZEROS: usize = 5;
 
-/// Most bytes of an unsynchronized packet of these.
+/// Largest size of an unsynchronized packet of ETMv3 and PTM, in bytes.
 pub(crate) const UNSYNCED_LEN: usize = 16;
 
 pub(crate) fn to_gray(value: u64) -> u64 {

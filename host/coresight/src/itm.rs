@@ -1,12 +1,12 @@
 //! Instrumentation Trace Macrocell and DWT (Armv7-M and Armv8-M architecture, appendix "Debug ITM and DWT packet
-//! protocol"): software stimulus, hardware events, timestamps.
+//! protocol"): software stimulus, hardware source and timestamp packets.
 
 mod text;
 
 pub use text::describe;
 pub(crate) use text::name;
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(
     missing_docs,
@@ -30,30 +30,30 @@ pub enum Kind {
 /// One packet of an ITM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is.
+    /// Kind of the packet.
     pub kind: Kind,
-    /// For a packet that is wrong or cut short, what it began as.
+    /// For an invalid or truncated packet, the kind that its header announced.
     pub began_as: Kind,
     /// Position of its first byte in the stream.
     pub start: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// Stimulus port, DWT discriminator, how a local timestamp is delayed (TC), or wrap and clock change of a global one.
+    /// Stimulus port, DWT discriminator, delay of a local timestamp (TC), or wrap and clock change of a global one.
     pub source: u8,
     /// Payload.
     pub value: u64,
-    /// Bytes of the payload as the packet has it; for an extension, the number of its highest bit.
+    /// Size of the packet's payload in bytes; for an extension, the number of its highest bit.
     pub size: u8,
 }
 
 impl Packet {
-    /// Position behind its last byte.
+    /// Position after its last byte.
     pub fn end(&self) -> usize {
         self.start + self.len
     }
 }
 
-/// Cuts the bytes of an ITM into packets. An iterator; every byte is in exactly one packet.
+/// Iterator that splits the bytes of an ITM into packets. Every byte is in exactly one packet.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
@@ -61,11 +61,11 @@ pub struct Decoder<'a> {
     is_synced: bool,
 }
 
-/// Zeros of a synchronization, before its 0x80.
+/// Number of zeros in a synchronization, before its 0x80.
 const ASYNC_ZEROS: usize = 5;
 
-/// Whether bytes are packets from the first one on, up to a synchronization: captures of a serial wire begin anywhere. So are
-/// those without any synchronization.
+/// Whether the bytes are packets from the first byte up to a synchronization; also true without any synchronization.
+/// The check is needed because captures of a serial wire begin anywhere.
 fn begins_with_packets(bytes: &[u8], start: usize) -> bool {
     let mut packets = Decoder::synchronized(bytes, start).map(|packet| packet.kind);
     let first =
@@ -86,9 +86,9 @@ fn has_synchronization(bytes: &[u8]) -> bool {
 }
 
 impl<'a> Decoder<'a> {
-    /// Decodes `bytes` from `start` on. A capture of a serial wire can begin anywhere, and may have no synchronization, since
-    /// the DWT must be configured to send them: a packet is taken to begin at `start` if what begins there are packets up to the
-    /// first synchronization, or if there is none. Else decoding begins at the first synchronization.
+    /// Decodes `bytes` from `start` on. A capture of a serial wire can begin anywhere. It may have no synchronization,
+    /// since the DWT must be configured to send it. Decoding begins at `start` if the bytes from there are packets up
+    /// to the first synchronization, or if there is none; otherwise at the first synchronization.
     pub fn new(bytes: &'a [u8], start: usize) -> Self {
         Decoder {
             bytes,
@@ -97,7 +97,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Decodes from `start` on, where a packet begins: for captures without synchronization.
+    /// Decodes from `start` on, where a packet must begin. For captures without synchronization.
     pub fn synchronized(bytes: &'a [u8], start: usize) -> Self {
         Decoder {
             bytes,
@@ -133,7 +133,7 @@ impl<'a> Decoder<'a> {
             self.is_synced = true;
             return Some(self.packet(Kind::Async, zeros + 1, 0, 0, 0));
         }
-        // Up to the next zero, with which a synchronization may begin.
+        // Up to the next zero, because a synchronization may begin there.
         let others = rest[zeros..]
             .iter()
             .take_while(|byte| **byte != 0)
@@ -142,7 +142,7 @@ impl<'a> Decoder<'a> {
         Some(self.packet(Kind::NotSync, (zeros + others).max(1), 0, 0, 0))
     }
 
-    /// Seven bits of each byte, low ones first, behind the header; `Err` if it goes on beyond `limit` bytes.
+    /// Reads a number after the header, seven bits per byte, low bits first. `Err` if it exceeds `limit` bytes.
     fn field(&self, limit: usize) -> Option<Result<(u64, usize), usize>> {
         let mut value = 0;
         for len in 0..limit {
@@ -155,7 +155,7 @@ impl<'a> Decoder<'a> {
         Some(Err(limit))
     }
 
-    /// A packet whose payload is one number of continued bytes.
+    /// Reads a packet whose payload is one number of continued bytes.
     fn continued(&mut self, kind: Kind, source: u8, limit: usize) -> Option<Packet> {
         Some(match self.field(limit)? {
             Ok((value, len)) => self.packet(kind, 1 + len, source, value, len as u8),
@@ -163,7 +163,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// The packet at the current position; the kind that it began as if the bytes end within it.
+    /// Reads the packet at the current position, or returns the kind of its header if the bytes end within it.
     fn synced(&mut self, header: u8) -> Result<Packet, Kind> {
         if header & 3 != 0 {
             let kind = if header & 4 != 0 {
@@ -211,7 +211,7 @@ impl<'a> Decoder<'a> {
                 let kind = Kind::GlobalTimestamp1;
                 let mut packet = self.continued(kind, 0, 4).ok_or(kind)?;
                 if packet.kind == kind && packet.size == 4 {
-                    // Bits 5 and 6 of the fourth byte say that the clock changed, and that upper bits did.
+                    // Bits 5 and 6 of the fourth byte: the clock changed, the upper bits wrapped.
                     packet.source = (packet.value >> 26) as u8 & 3;
                     packet.value &= (1 << 26) - 1;
                 }

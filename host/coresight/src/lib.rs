@@ -4,15 +4,15 @@
 //!
 //! 1. [`frames`]: the formatter's 16-byte frames, TPIU synchronization, one byte stream for each trace ID.
 //! 2. Packets, one module for each protocol: [`etmv4`] (all of ETMv4 and ETE), [`etmv3`], [`ptm`], [`stm`], [`itm`].
-//!    A packet borrows nothing and allocates nothing; its text is that of OpenCSD's `trc_pkt_lister`.
-//! 3. [`flow`]: packets and memory images become [elements](element): ranges of executed instructions, exceptions,
-//!    contexts, times. A straight run of instructions is decoded once for each address space and reused.
+//!    A packet neither borrows nor allocates; its text equals the output of OpenCSD's `trc_pkt_lister`.
+//! 3. [`flow`]: turns packets and memory images into [elements](element): ranges of executed instructions, exceptions,
+//!    contexts, timestamps. It decodes a straight run of instructions once for each address space and reuses it.
 //!
-//! `disassembly` (a cargo feature of that name) has instructions as text.
-//! [`calls`] has which functions were entered and left, [`clock`] when; [`counts`] what ran how often, for hot spots; [`listing`] has
-//! packets and elements as text.
-//! [`snapshot`] reads OpenCSD's snapshot directories, [`perf`] the trace in a perf.data file. The crate knows nothing of
-//! events, symbols or terminals, and depends on no other crate of Kymo.
+//! [`calls`] reports function entries and exits, [`clock`] assigns timestamps, and [`counts`] counts executions for
+//! hot spots. [`listing`] prints packets and elements as text; `disassembly` (a cargo feature of that name) prints
+//! instructions. [`snapshot`] reads OpenCSD's snapshot directories, [`perf`] the trace in a perf.data file.
+//!
+//! The crate does not handle events, symbols or terminals, and depends on no other crate of Kymo.
 #![forbid(unsafe_code)]
 
 pub mod calls;

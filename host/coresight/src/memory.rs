@@ -1,10 +1,10 @@
-//! Memory images: the code that a trace was taken of.
+//! Memory images of the traced code.
 
 mod history;
 mod layout;
 
 pub use history::{History, HistoryBuilder, Memory, Recorded, Scene, Schedule, Session, View};
-pub(crate) use history::{Running, thread_in};
+pub(crate) use history::{Replaced, Running, thread_in};
 pub use layout::{Layout, build_id};
 pub(crate) use layout::{elf_kind, other_machine};
 
@@ -17,7 +17,7 @@ use crate::Error;
 use crate::element::Context;
 use crate::snapshot::{Device, Dump, Snapshot};
 
-/// A memory space as the processor's state selects it: exception level and security.
+/// Memory space, selected by the processor's exception level and security state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct MemorySpace(pub u8);
 
@@ -47,7 +47,7 @@ impl MemorySpace {
     /// All spaces.
     pub const ANY: MemorySpace = MemorySpace(0xff);
 
-    /// The name in listings.
+    /// Returns the name for listings.
     pub fn name(self) -> &'static str {
         match self {
             Self::EL1S => "EL1S",
@@ -66,7 +66,7 @@ impl MemorySpace {
         }
     }
 
-    /// The space that a snapshot's image names.
+    /// Parses the space name of a snapshot's image.
     pub(crate) fn of_name(name: &str) -> Self {
         match name.trim().to_ascii_uppercase().as_str() {
             "EL1S" => Self::EL1S,
@@ -89,37 +89,37 @@ impl MemorySpace {
     }
 }
 
-/// What a trace has said so far of when it is and what runs.
+/// State that a trace has reported so far: time, context and thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moment {
     /// The context.
     pub context: Context,
     /// The last timestamp.
     pub ticks: Option<u64>,
-    /// The thread, where the trace does not say it and something else does.
+    /// The thread, if another source than the trace reports it.
     pub thread: Option<u32>,
     /// The session of the trace unit, by its index.
     pub session: Option<u32>,
-    /// The last change of memory that is known to have happened, because code ran that was not there before.
+    /// The last memory change known to have happened, because code ran that was not present before it.
     pub change: u32,
 }
 
 /// Code in memory.
 pub trait Code {
-    /// The bytes from `address` on, as far as one image has them; `None` where none is.
+    /// Returns the bytes from `address` to the end of the image there; `None` if no image covers the address.
     fn at(&self, view: View, space: MemorySpace, address: u64) -> Option<&[u8]>;
 
-    /// The threads of the source's stream, where the trace does not say them.
+    /// Returns the thread switches of the source's stream, for trace that does not report them.
     fn schedule(&self) -> Option<&Schedule> {
         None
     }
 
-    /// What is in memory at a moment. Memory that never changes has one view.
+    /// Returns the view of memory in a given state of the trace. Memory that never changes has one view.
     fn view(&self, _: &Moment) -> View {
         View::default()
     }
 
-    /// The first later view, within the session, in which an address has code.
+    /// Returns the first later view of the same session in which an address has code.
     fn later(&self, _: &Moment, _: View, _: MemorySpace, _: u64) -> Option<View> {
         None
     }
@@ -143,7 +143,7 @@ impl<C: Code> Code for &C {
     }
 }
 
-/// Bytes of a file, or a part of them. Copies and parts share the memory, however many mappings a file has.
+/// Bytes of a file, or a part of them. Clones and parts share the allocation, so many mappings of a file need it once.
 #[derive(Clone, Debug, Default)]
 pub struct Bytes {
     file: Arc<[u8]>,
@@ -151,7 +151,7 @@ pub struct Bytes {
 }
 
 impl Bytes {
-    /// The part from `offset` on, of at most `length` bytes: less where the bytes end before.
+    /// Returns the part from `offset` on, of at most `length` bytes; it is shorter if the bytes end earlier.
     #[must_use]
     pub fn part(&self, offset: u64, length: u64) -> Self {
         let within = |value| usize::try_from(value).unwrap_or(usize::MAX);
@@ -165,7 +165,7 @@ impl Bytes {
 }
 
 impl Bytes {
-    /// The whole file of which these are a part.
+    /// Returns the whole file.
     pub fn file(&self) -> &Arc<[u8]> {
         &self.file
     }
@@ -189,22 +189,23 @@ impl Deref for Bytes {
     }
 }
 
-/// Images of memory, by address and space. Copies share them.
+/// Memory images, by address and space. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Images(Arc<Sorted>);
 
 #[derive(Clone, Debug, Default)]
 struct Sorted {
-    /// Sorted by address; of several at one address, the one added last comes first.
+    /// Sorted by start address; of several with the same start, the one added last comes first.
     images: Vec<Image>,
-    /// For each image the highest address, inclusive, of it and all before it.
+    /// For each image, the highest address (inclusive) of it and all images before it. Bounds the search in
+    /// [`find`](Images::find).
     reach: Vec<u64>,
 }
 
 /// One image.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Where it comes from, for people.
+    /// Human-readable origin.
     pub name: String,
     /// Address of its first byte.
     pub address: u64,
@@ -212,13 +213,13 @@ pub struct Image {
     pub file_offset: u64,
     /// Its bytes.
     pub bytes: Bytes,
-    /// In which spaces it is visible.
+    /// Spaces in which it is visible.
     pub space: MemorySpace,
 }
 
 impl Image {
-    /// The images that a file is: one, or if the file says itself where it is loaded, as many as it has segments. `place` is what
-    /// errors call it.
+    /// Creates the images of a dumped file: one if the dump has an address, otherwise one for each segment of the ELF
+    /// file. `place` names the file in errors.
     ///
     /// # Errors
     /// [`Error::Value`] if the file has code of another machine, or no address.
@@ -252,7 +253,7 @@ impl Image {
             .collect())
     }
 
-    /// Address of the last byte. An image that would reach beyond the address space ends with it.
+    /// Returns the address of the last byte, limited to the end of the address space.
     fn last(&self) -> u64 {
         let behind = (self.bytes.len() as u64).saturating_sub(1);
         self.address.saturating_add(behind)
@@ -260,7 +261,7 @@ impl Image {
 }
 
 impl Sorted {
-    /// Works out the reach from the image at this index on.
+    /// Recomputes `reach` from the image at this index on.
     fn measure(&mut self, from: usize) {
         self.reach.truncate(from);
         let mut reach = self.reach.last().copied().unwrap_or_default();
@@ -272,7 +273,7 @@ impl Sorted {
 }
 
 impl FromIterator<Image> for Images {
-    /// Where several have an address, the first one does.
+    /// Collects images. See [`find`](Images::find) for images that overlap.
     fn from_iter<T: IntoIterator<Item = Image>>(images: T) -> Self {
         let mut images: Vec<_> = images.into_iter().collect();
         images.reverse();
@@ -287,7 +288,7 @@ impl FromIterator<Image> for Images {
 }
 
 impl Images {
-    /// Adds an image. Where several have an address, the one added first does.
+    /// Adds an image. See [`find`](Images::find) for images that overlap.
     pub fn add(&mut self, image: Image) {
         let sorted = Arc::make_mut(&mut self.0);
         let at = sorted
@@ -297,9 +298,10 @@ impl Images {
         sorted.measure(at);
     }
 
-    /// The image that has an address.
+    /// Returns the image that covers an address. Of several, the one with the highest start address wins; with the same
+    /// start address, the one added first.
     pub fn find(&self, space: MemorySpace, address: u64) -> Option<&Image> {
-        // Images that begin at or before the address, backwards until none of those left reaches it.
+        // Goes backwards from the last image that begins at or before the address, until no remaining one reaches it.
         let Sorted { images, reach } = &*self.0;
         let end = images.partition_point(|image| image.address <= address);
         let candidates = images[..end].iter().zip(&reach[..end]).rev();
@@ -312,13 +314,13 @@ impl Images {
             })
     }
 
-    /// The images, by address.
+    /// Returns the images, sorted by start address.
     pub fn iter(&self) -> impl Iterator<Item = &Image> {
         self.0.images.iter()
     }
 
-    /// The memory of a core of a snapshot. What cannot be read is returned beside it, by its message. `files` keeps what
-    /// was read, for the other cores.
+    /// Reads the memory of a snapshot's core. Returns the images, and an error for each file that cannot be read.
+    /// `files` caches the files for the other cores.
     pub fn of_core(
         snapshot: &Snapshot,
         core: &Device,

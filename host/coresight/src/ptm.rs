@@ -44,7 +44,7 @@ impl Config {
         [0, 1, 2, 4][(self.cr >> 14 & 3) as usize]
     }
 
-    /// Whether returns whose target a decoder can know have no address packet (ETMCR bit 29, ETMCCER bit 23).
+    /// Whether the return stack is enabled: predicted returns have no address packet (ETMCR bit 29, ETMCCER bit 23).
     pub fn uses_return_stack(&self) -> bool {
         self.cr >> 29 & 1 == 1 && self.ccer >> 23 & 1 == 1
     }
@@ -65,7 +65,7 @@ impl Config {
     }
 }
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(
     missing_docs,
@@ -92,31 +92,31 @@ pub enum Kind {
 /// One packet of a PTM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is.
+    /// Kind of the packet.
     pub kind: Kind,
-    /// For a packet that is wrong or cut short, what it began as.
+    /// For an invalid or truncated packet, the kind that its header announced.
     pub began_as: Kind,
     /// Position of its first byte in the stream.
     pub start: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
     /// Cycles since the last count, if the packet has them.
     pub cycles: Option<u32>,
-    /// What it says.
+    /// Decoded content.
     pub fields: Fields,
 }
 
 impl Packet {
-    /// Position behind its last byte.
+    /// Position after its last byte.
     pub fn end(&self) -> usize {
         self.start + self.len
     }
 }
 
-/// What a packet says.
+/// Decoded content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fields {
-    /// Nothing but its kind.
+    /// No content besides the kind.
     None,
     /// Atoms.
     Atoms(Atoms),
@@ -124,7 +124,7 @@ pub enum Fields {
     Branch(Branch),
     /// Synchronization with an address.
     ISync {
-        /// Why.
+        /// Reason for the synchronization.
         reason: SyncReason,
         /// Address of the next instruction.
         address: PartialAddress,
@@ -133,7 +133,7 @@ pub enum Fields {
         /// Context.
         context: Context,
     },
-    /// A timestamp, whole, and the low bits that the packet had.
+    /// A full timestamp, and the number of low bits that the packet carried.
     Timestamp {
         /// Value.
         value: u64,
@@ -146,14 +146,14 @@ pub enum Fields {
     Vmid(u8),
 }
 
-/// An address, and what changes with it.
+/// Branch address, with the changes of state that it carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch {
     /// Address.
     pub address: PartialAddress,
-    /// Instruction set there.
+    /// Instruction set at the address.
     pub isa: Isa,
-    /// Whether it is another one than before.
+    /// Whether the instruction set differs from the previous one.
     pub isa_changed: bool,
     /// Exception, by its number.
     pub exception: Option<u16>,
@@ -168,7 +168,7 @@ pub struct Context {
     pub ns: bool,
     /// Hypervisor mode.
     pub hyp: bool,
-    /// Alternative instruction set (ThumbEE in the place of Thumb).
+    /// Alternative instruction set (ThumbEE instead of Thumb).
     pub alt_isa: bool,
     /// Context ID, in packets that have it.
     pub id: Option<u32>,

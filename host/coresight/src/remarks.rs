@@ -9,7 +9,7 @@ use crate::doubts::{Doubts, Place};
 use crate::element::Unsynced;
 use crate::frames::{self, TraceId};
 use crate::input::Buffer;
-use crate::memory::{Memory, MemorySpace};
+use crate::memory::{Memory, MemorySpace, Replaced};
 use crate::perf::{Missing, Recording, hex};
 use crate::source::Protocol;
 
@@ -145,7 +145,30 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
     remarks
 }
 
-/// Images of memory that differ at addresses that both have.
+/// Programs of a process at the same addresses, of which nothing says when the second one began.
+fn of_replaced(buffers: &[Buffer]) -> Vec<String> {
+    let code = buffers.iter().flat_map(|buffer| &buffer.code);
+    // Sources share what is known of processes.
+    let all: BTreeSet<Replaced> = code.flat_map(Memory::replaced).collect();
+    let more = all.len().saturating_sub(LISTED) as u64;
+    let mut texts: Vec<_> = all
+        .into_iter()
+        .take(LISTED)
+        .map(|replaced| {
+            let Replaced { process, address, before, after } = replaced;
+            format!(
+                "process {process} executed another program, and nothing relates the trace's times to the recording's: from {address:#x} on, where \
+                 both have code, that of {before} is read until code runs that only {after} has"
+            )
+        })
+        .collect();
+    if more > 0 {
+        texts.push(format!("{} likewise", counted(more, "other program")));
+    }
+    texts
+}
+
+/// Images of memory that differ at addresses that both have, in one space or by an exec.
 pub fn of_images(buffers: &[Buffer]) -> Vec<Remark> {
     // Cores share their images.
     let code = buffers.iter().flat_map(|buffer| &buffer.code);
@@ -168,6 +191,7 @@ pub fn of_images(buffers: &[Buffer]) -> Vec<Remark> {
             counted(more, "image")
         ));
     }
+    remarks.extend(of_replaced(buffers));
     let remarks = remarks.into_iter().map(|text| Remark::warning("", text));
     remarks.collect()
 }

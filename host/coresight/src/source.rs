@@ -1,4 +1,4 @@
-//! Trace sources: which protocol one speaks, how it is configured, and which core it watches.
+//! Trace sources: protocol, configuration and traced core.
 
 use crate::element::Context;
 use crate::frames::TraceId;
@@ -8,11 +8,11 @@ use crate::{etmv3, etmv4, ptm};
 /// A trace source.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The ID under which its bytes come.
+    /// The trace ID of its bytes.
     pub id: TraceId,
     /// Its name in the snapshot or recording.
     pub name: String,
-    /// The number of the CPU that it watches, if known.
+    /// The number of the traced CPU, if known.
     pub cpu: Option<u32>,
     /// Its protocol and configuration.
     pub protocol: Protocol,
@@ -34,7 +34,17 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// The trace ID that the configuration names.
+    /// Whether a trace unit of instructions is set up to send timestamps.
+    pub fn has_timestamps(&self) -> bool {
+        match self {
+            Protocol::EtmV4(config) => config.configr >> 11 & 1 == 1,
+            Protocol::EtmV3(config) => config.has_timestamps(),
+            Protocol::Ptm(config) => config.cr >> 28 & 1 == 1,
+            Protocol::Stm(_) | Protocol::Itm(_) => false,
+        }
+    }
+
+    /// Returns the trace ID from the configuration.
     pub fn trace_id(&self) -> TraceId {
         match self {
             Protocol::EtmV4(config) => TraceId(config.trace_id()),
@@ -44,7 +54,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol's name as the reference tool prints it.
+    /// Returns the protocol's name in the reference tool's output.
     pub fn name(&self) -> &'static str {
         match self {
             Protocol::EtmV4(config) if config.is_ete => "ETE",
@@ -56,7 +66,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol's name as messages and options have it.
+    /// Returns the protocol's name for messages and options.
     pub(crate) fn title(&self) -> &'static str {
         match self {
             Protocol::EtmV4(config) if config.is_ete => "ETE",
@@ -68,8 +78,8 @@ impl Protocol {
         }
     }
 
-    /// What the unit was set up to trace, for people: `ETMv4.2 with context IDs, timestamps; without cycle counts (TRCCONFIGR
-    /// 0x8c1)`. `None` if it traces no instructions.
+    /// Returns a readable summary of the configuration: `ETMv4.2 with context IDs, timestamps; without cycle counts
+    /// (TRCCONFIGR 0x8c1)`. `None` if the protocol does not trace instructions.
     pub fn about(&self) -> Option<String> {
         let (name, register, parts) = match self {
             Protocol::EtmV4(config) => {
@@ -127,13 +137,13 @@ impl Protocol {
         ))
     }
 
-    /// Whether it is of a processor's instructions, rather than of what software sends.
+    /// Whether it traces a processor's instructions and not messages of software.
     pub fn traces_instructions(&self) -> bool {
         !matches!(self, Protocol::Stm(_) | Protocol::Itm(_))
     }
 
-    /// The thread of a context, by the number that Linux gives it: its context ID, or the VMID where the configuration
-    /// has CONTEXTIDR_EL2 there.
+    /// Returns the Linux thread ID of a context: its context ID, or the VMID if the configuration makes that
+    /// CONTEXTIDR_EL2.
     pub fn thread_of(&self, context: &Context) -> Option<u32> {
         match self {
             Protocol::EtmV4(config) if config.vmid_is_thread() => context.vmid,
@@ -142,7 +152,7 @@ impl Protocol {
         }
     }
 
-    /// The protocol of a snapshot's device; `None` if it is none of a trace source.
+    /// Returns the protocol of a snapshot's device; `None` if the device is not a supported trace source.
     pub fn of_device(device: &Device, core: Option<&Device>) -> Option<Self> {
         let is_m_profile = core.is_some_and(|core| is_m_profile(&core.kind));
         let kind = device.kind.to_ascii_uppercase();
@@ -179,7 +189,7 @@ impl Protocol {
                 trace_idr: device.register("ETMTRACEIDR", 0),
             }));
         }
-        // Bits 22:16 of the control register of both.
+        // Bits 22:16 of the control register, in STM and ITM.
         let id_in = |name| TraceId((device.register(name, 0) >> 16 & 0x7f) as u8);
         match kind.as_str() {
             "STM" => Some(Protocol::Stm(id_in("STMTCSR"))),
@@ -189,8 +199,8 @@ impl Protocol {
     }
 }
 
-/// ETMIDR of the ETMv3 of a core, where nothing states it: those of Cortex-M3 and Cortex-M4 as their technical reference
-/// manuals have them, else ETMv3.5 without options.
+/// Returns the default ETMIDR of a core's ETMv3: for Cortex-M3 and Cortex-M4 the value in their technical reference
+/// manuals, otherwise ETMv3.5 without options.
 fn etmv3_id(core: Option<&Device>) -> u32 {
     match core.map(|core| core.kind.to_ascii_lowercase()).as_deref() {
         Some("cortex-m3") => 0x4114_f242,
@@ -214,14 +224,14 @@ fn is_m_profile(kind: &str) -> bool {
     profile.is_some_and(|it| it.starts_with('m') || it.starts_with("em"))
 }
 
-/// The number with which a core's name ends: 2 of `cpu_2`.
+/// Returns the number at the end of a core's name: 2 of `cpu_2`.
 fn number_at_end(name: &str) -> Option<u32> {
     let digits = name.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     name[digits..].parse().ok()
 }
 
 impl Source {
-    /// The sources of a snapshot's buffer, as far as their protocol is known.
+    /// Returns the sources of a snapshot's buffer whose protocol is known.
     pub fn of_buffer(snapshot: &Snapshot, buffer: &crate::snapshot::Buffer) -> Vec<Source> {
         snapshot
             .sources(buffer)

@@ -1,8 +1,8 @@
-//! The System Trace Macrocell (Arm DDI 0528): packets of MIPI STPv2 as CoreSight's STM writes them.
+//! System Trace Macrocell (Arm DDI 0528): MIPI STPv2 packets as CoreSight's STM writes them.
 //!
-//! The stream is one of nibbles, the low half of a byte first; a packet can begin in the middle of a byte. [`Packet`]
-//! therefore has its extent in nibbles as well as in bytes; a byte that two packets share is listed with both, the other
-//! packet's half as zero.
+//! The stream consists of nibbles, the low half of a byte first; a packet can begin in the middle of a byte. [`Packet`]
+//! therefore has its extent in nibbles as well as in bytes. Listings show a byte that two packets share with both, with
+//! the other packet's half as zero.
 
 mod decoder;
 mod text;
@@ -11,7 +11,7 @@ pub use decoder::Decoder;
 pub use text::describe;
 pub(crate) use text::name;
 
-/// What a packet is.
+/// Kind of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(
     missing_docs,
@@ -43,13 +43,13 @@ pub enum Kind {
 /// One packet of an STM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is.
+    /// Kind of the packet.
     pub kind: Kind,
-    /// For a packet that is wrong or cut short, what it began as.
+    /// For an invalid or truncated packet, the kind that its header announced.
     pub began_as: Kind,
     /// Position of its first nibble in the stream.
     pub start_nibble: usize,
-    /// Nibbles.
+    /// Length in nibbles.
     pub nibbles: usize,
     /// Master after the packet.
     pub master: u8,
@@ -59,17 +59,17 @@ pub struct Packet {
     pub value: u64,
     /// Whether it is a marker (D..M).
     pub is_marker: bool,
-    /// Timestamp, whole, and the low bits that the packet had.
+    /// Full timestamp, and the number of low bits that the packet carried.
     pub timestamp: Option<(u64, u8)>,
 }
 
 impl Packet {
-    /// Position of the byte that has its first nibble.
+    /// Position of the byte with its first nibble.
     pub fn start(&self) -> usize {
         self.start_nibble / 2
     }
 
-    /// Position behind the byte that has its last nibble.
+    /// Position after the byte with its last nibble.
     pub fn end(&self) -> usize {
         (self.start_nibble + self.nibbles).div_ceil(2)
     }

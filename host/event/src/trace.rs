@@ -56,6 +56,8 @@ pub struct TraceInfo {
     pub has_cpus: bool,
     /// Whether the trace tells the process of a thread, by the thread's space.
     pub has_processes: bool,
+    /// Events of an export of ours that are no records of the exported trace: its gaps, and what was concluded of it.
+    pub added_events: u64,
     /// Further facts about the target, for display: a label (`device`, `operating system`) and a value, in display
     /// order.
     pub about: Vec<(String, String)>,

@@ -22,6 +22,8 @@ pub struct Summary {
     pub cut: Cut,
     /// Events that were processed but not selected.
     pub excluded: u64,
+    /// Events of the output beyond these, which are no records of the trace: gaps, and what was concluded.
+    pub added: u64,
     /// Exported gaps.
     pub gaps: u64,
     /// Number of events missing according to the gaps that report it.
@@ -127,6 +129,11 @@ impl std::fmt::Display for Summary {
                 self.opened,
                 "event added for what was open when the window began",
                 "events added for what was open when the window began",
+            ),
+            (
+                self.added,
+                "event added that is no record: a gap, or concluded",
+                "events added that are no records: gaps, or concluded",
             ),
             (self.gaps, "gap", "gaps"),
             (

@@ -3,7 +3,9 @@
 
 use kymo_analysis::calls::{Begin, End, Step, TrackId, TrackKind};
 use kymo_analysis::replay::{Observer, Origin, Replay};
-use kymo_event::{Batch, Cpu, Event, EventRef, SpaceId, StreamId, StreamInfo, Time, TraceInfo};
+use kymo_event::{
+    Batch, Cpu, Event, EventKind, EventRef, SpaceId, StreamId, StreamInfo, Time, TraceInfo,
+};
 
 use crate::Summary;
 use crate::format::Context;
@@ -117,8 +119,10 @@ pub(crate) trait Timeline<'a> {
     /// Processes the next events. Returns `false` when no more are needed.
     fn batch(&mut self, info: &TraceInfo, replay: &mut Replay, batch: &Batch) -> bool {
         self.view().only_cpu = only_cpu(&info.streams);
-        self.gaps(|gaps, file| gaps.take(info, batch, &mut |step| file.gap(info, step)));
-        replay.batch_to(info, batch, &mut Drawing { file: self, info })
+        self.gaps(|gaps, _| gaps.take(info, batch));
+        let more = replay.batch_to(info, batch, &mut Drawing { file: self, info });
+        self.gaps(|gaps, file| gaps.settle(&mut |step| file.gap(info, step)));
+        more
     }
 
     /// Processes the end of the trace.
@@ -175,6 +179,10 @@ pub(crate) trait Timeline<'a> {
                 }
             }
             Step::Event { track, event } => {
+                let kind = event.event.map(|event| &event.kind);
+                if matches!(kind, Some(EventKind::Gap(_))) {
+                    self.gaps(|gaps, file| gaps.reached(&mut |step| file.gap(info, step)));
+                }
                 let recorded = self.view().recorded(origin, event.row.time);
                 self.event(info, *track, *event, recorded);
             }

@@ -1,28 +1,29 @@
-//! Ticks of a trace clock as nanoseconds: those of a processor's counter, and those of a guest's clock as its host's.
+//! Conversion of trace-clock ticks to nanoseconds, for CPU counters (TSC) and for guests whose times are shifted to the
+//! host's clock.
 
 use crate::dat::Options;
 
-/// What a guest's clock showed when the host's showed something else.
+/// Offset and scale between a guest's clock and its host's at one guest time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// The guest's time.
     pub time: u64,
-    /// What has to be added to have the host's.
+    /// Ticks to add for the host's time.
     pub offset: i64,
-    /// By what times are multiplied before that.
+    /// Multiplier for guest times, applied before the offset.
     pub scaling: u64,
-    /// How many of the low bits of the product are a fraction.
+    /// Number of fractional bits in the product.
     pub fraction: u32,
 }
 
-/// How the times of one CPU of a guest become its host's.
+/// Conversion of one guest CPU's times to host times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuShift {
     pub(crate) samples: Vec<Sample>,
 }
 
 impl CpuShift {
-    /// From samples in any order. Of several of one time the first holds.
+    /// Creates the conversion from samples in any order. If several have the same time, the first is used.
     pub fn new(samples: Vec<Sample>) -> Self {
         let mut shift = Self { samples };
         shift.sort();
@@ -34,7 +35,7 @@ impl CpuShift {
         self.samples.dedup_by_key(|sample| sample.time);
     }
 
-    /// The host's time at a time of the guest.
+    /// Returns the host's time for a time of the guest.
     pub fn apply(&self, ticks: u64, interpolate: bool) -> u64 {
         let (first, second) = match self.samples.as_slice() {
             [] => return ticks,
@@ -52,7 +53,7 @@ impl CpuShift {
             let between = i128::from(second.time) - i128::from(first.time);
             let since = i128::from(ticks) - i128::from(first.time);
             let step = i128::from(second.offset) - i128::from(first.offset);
-            // Samples of one time are there once, so that `between` is not 0.
+            // `sort` keeps one sample per time, so `between` is not 0.
             let added = (since * step + between / 2) / between.max(1);
             i128::from(first.offset) + added
         } else {
@@ -63,7 +64,7 @@ impl CpuShift {
     }
 }
 
-/// How ticks become nanoseconds.
+/// Conversion of ticks to nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timing {
     shifts: Vec<CpuShift>,
@@ -73,7 +74,7 @@ pub struct Timing {
 }
 
 impl Timing {
-    /// As a file's options say.
+    /// Creates the conversion that a file's options describe.
     pub fn of(options: &Options) -> Self {
         Self {
             shifts: options.shifts.clone(),
@@ -83,7 +84,8 @@ impl Timing {
         }
     }
 
-    /// The nanoseconds of ticks on a CPU. (Clocks that count no time, as `counter` does, have their counts.)
+    /// Converts the ticks of a CPU to nanoseconds. Clocks that do not measure time, such as `counter`, keep their
+    /// counts.
     #[inline]
     pub fn nanoseconds(&self, ticks: u64, cpu: u32) -> u64 {
         if self.shifts.is_empty() && self.tsc.is_none() {

@@ -1,71 +1,71 @@
-//! The records of one CPU, page after page, wherever the pages are: in the file as they are, or in compressed chunks.
+//! Cursor over the records of one CPU, whose pages are in the file as they are or in compressed chunks.
 
 use crate::decompress::{Compression, Unpacker};
 use crate::page::{Lost, Page, PageLayout};
 use crate::{Error, Order};
 
-/// Where the pages of a CPU are in a file.
+/// Location of a CPU's pages in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuData {
     /// The CPU.
     pub cpu: u32,
-    /// Where its pages begin.
+    /// File offset of its first page.
     pub offset: u64,
-    /// Their bytes in the file.
+    /// Size of its pages in the file, in bytes.
     pub size: u64,
-    /// How they are compressed: in chunks of some pages.
+    /// Compression of its pages. A compressed chunk holds several pages.
     pub compression: Compression,
 }
 
-/// Times of pages that overlap by so many ticks are no damage.
+/// Largest overlap of page times, in ticks, that is not reported as damage.
 const SLACK: u64 = 1_000_000;
 
 /// A record of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Its time, in ticks of the trace clock.
+    /// Timestamp in ticks of the trace clock.
     pub ticks: u64,
-    /// Its data, with padding to a multiple of four bytes.
+    /// Data, padded to a multiple of four bytes.
     pub data: &'a [u8],
-    /// Where it lies: in the file, or (of what is compressed) in the chunk that begins at that place.
+    /// Offset in the file. For compressed data, the chunk's file offset plus the offset in the decompressed chunk.
     pub offset: u64,
 }
 
-/// What there is next.
+/// Result of [`CpuCursor::advance`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Next {
-    /// A record, which [`CpuCursor::record`] has.
+    /// A record, which [`CpuCursor::record`] returns.
     Record,
     /// Events are missing here.
     Lost(Lost),
-    /// Bytes could not be read, so many. What follows them is read.
+    /// Bytes that could not be read, and their number. Reading continues behind them.
     Damage(Error, u64),
-    /// Nothing.
+    /// No more records.
     End,
 }
 
-/// A place among the records of a CPU.
+/// Position among the records of a CPU.
 #[derive(Clone, Debug)]
 pub struct CpuCursor {
     data: CpuData,
     layout: PageLayout,
     page_size: usize,
-    /// Bytes of the file that are used up.
+    /// Number of consumed bytes of the file.
     used: u64,
-    /// Compressed chunks that follow; unknown before the first one.
+    /// Number of compressed chunks that follow; unknown before the first one.
     chunks: Option<u32>,
-    /// The pages of the chunk at hand, decompressed.
+    /// Decompressed pages of the current chunk.
     chunk: Vec<u8>,
     unpacker: Unpacker,
-    /// Where the page at hand begins, in the chunk or else in the file, and where its file bytes are.
+    /// Start of the current page (in the chunk, if compressed, else in the file), and its file offset.
     page_start: usize,
     page_offset: u64,
     page: Page,
-    /// The bytes of the page at hand; 0 before the first.
+    /// Size of the current page in bytes; 0 before the first page.
     page_bytes: usize,
-    /// Damage of a page whose loss was reported first.
+    /// The current page is cut, and its loss has to be reported first.
     pending_cut: bool,
-    /// The page at hand had a time that those before and behind it do not have room for.
+    /// Error for a page whose time does not fit between those of the pages around it.
     wrong_time: Option<Error>,
     ticks: u64,
     start: usize,
@@ -73,7 +73,7 @@ pub struct CpuCursor {
 }
 
 impl CpuCursor {
-    /// Before the first record.
+    /// Creates a cursor before the first record.
     pub fn new(data: CpuData, layout: PageLayout, page_size: usize) -> Self {
         Self {
             data,
@@ -100,7 +100,7 @@ impl CpuCursor {
         self.data.cpu
     }
 
-    /// The time of the record at hand, in ticks of the trace clock.
+    /// Returns the timestamp of the current record, in ticks of the trace clock.
     #[inline]
     pub const fn ticks(&self) -> u64 {
         self.ticks
@@ -118,7 +118,7 @@ impl CpuCursor {
         rest.get(..self.page_bytes).unwrap_or(rest)
     }
 
-    /// The record at hand. `file` is what the cursor has always been given.
+    /// Returns the current record. `file` must be the same bytes in every call.
     #[inline]
     pub fn record<'a>(&'a self, file: &'a [u8]) -> Record<'a> {
         let page = self.page_slice(file);
@@ -131,7 +131,7 @@ impl CpuCursor {
         }
     }
 
-    /// Goes on to the next record if it follows on the page at hand, as nearly all do. Else nothing is done.
+    /// Advances to the next record if it follows on the current page, as nearly all do. Otherwise changes nothing.
     #[inline(always)]
     pub(crate) fn step(&mut self, file: &[u8]) -> bool {
         let source = match self.data.compression {
@@ -147,8 +147,8 @@ impl CpuCursor {
         true
     }
 
-    /// Gives the records that follow on the page at hand to `take`, as long as each follows plainly and `take` says to go
-    /// on. The last one that it was given is at hand then.
+    /// Passes the records that follow on the current page to `take`, until `take` returns `false` or an entry needs
+    /// [`advance`](Self::advance). The last record passed becomes the current one.
     #[inline(always)]
     pub(crate) fn run<'a>(&'a mut self, file: &'a [u8], mut take: impl FnMut(Record<'a>) -> bool) {
         let source = match self.data.compression {
@@ -178,7 +178,7 @@ impl CpuCursor {
         }
     }
 
-    /// Goes on to the next record, loss or damage.
+    /// Advances to the next record, loss or damage.
     pub fn advance(&mut self, file: &[u8]) -> Next {
         loop {
             if let Some(error) = self.wrong_time.take() {
@@ -220,7 +220,7 @@ impl CpuCursor {
         }
     }
 
-    /// Goes on to the next page. `false` behind the last.
+    /// Advances to the next page. Returns `false` behind the last.
     #[inline(never)]
     fn next_page(&mut self, file: &[u8]) -> Result<bool, (Error, u64)> {
         if std::mem::take(&mut self.pending_cut) {
@@ -281,8 +281,9 @@ impl CpuCursor {
         }
     }
 
-    /// Puts a time of the page at hand right that lies behind the next page, or before the last record, where the next page
-    /// shows that it is this one that is wrong: it goes on where the page before ended, which is the earliest that it can be.
+    /// Corrects the time of the current page if it is later than the next page's or earlier than the last record's, and
+    /// the next page shows that this page is the wrong one. The page then continues at the last record's time, which is
+    /// the earliest possible.
     fn check_time(&mut self, file: &[u8], offset: u64) {
         let next = self.page_start + self.page_bytes;
         let is_last = match self.data.compression {
@@ -302,7 +303,7 @@ impl CpuCursor {
         }
     }
 
-    /// Decompresses the next chunk. `false` behind the last.
+    /// Decompresses the next chunk. Returns `false` behind the last.
     fn next_chunk(&mut self, file: &[u8]) -> Result<bool, (Error, u64)> {
         self.chunk.clear();
         self.page_start = 0;
@@ -334,7 +335,7 @@ impl CpuCursor {
                 }
             },
         };
-        // Chunks without a page.
+        // Skips chunks that hold no page.
         while left > 0 {
             let header = at(self.used);
             let sizes = order
@@ -361,7 +362,7 @@ impl CpuCursor {
                 &mut self.chunk,
             );
             if let Err(error) = result {
-                // Whole pages before the damage are as good as others.
+                // Keeps the whole pages in front of the damage.
                 let whole = self.chunk.len() - self.chunk.len() % self.page_size;
                 self.chunk.truncate(whole);
                 return Err((error, packed.len() as u64));

@@ -1,7 +1,7 @@
 //! trace.dat files, versions 6 and 7 (`trace-cmd.dat.v6(5)`, `trace-cmd.dat.v7(5)`).
 //!
-//! [`Trace::parse`] reads all that is not event data: formats, symbols, names, options, and where the pages of each CPU
-//! are. Records are read with [`Records`](crate::Records).
+//! [`Trace::parse`] reads everything but event data: formats, symbols, names, options, and the locations of each CPU's
+//! pages. [`Records`](crate::Records) reads the records.
 
 mod options;
 mod v6;
@@ -18,71 +18,72 @@ use crate::order::Reader;
 use crate::page::PageLayout;
 use crate::{Comms, Error, Order, PrintkFormats, Symbols};
 
-/// What the files begin with.
+/// Magic number at the start of the files.
 pub const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
 
-/// A trace: what is known of it as a whole.
+/// Metadata of a trace.
 #[derive(Debug)]
 pub struct Trace {
-    /// The version of the file's format: 6 or 7; 0 if it is no file.
+    /// Version of the file format: 6 or 7; 0 if the trace is not from a trace.dat.
     pub version: u8,
     /// The byte order of the traced machine.
     pub order: Order,
-    /// The size of its kernel's `long`.
+    /// Size of the kernel's `long` in bytes.
     pub long_size: usize,
-    /// How parts of the file are compressed.
+    /// Compression of the file's parts.
     pub compression: Compression,
-    /// What its pages look like.
+    /// Layout of the ring-buffer pages.
     pub layout: PageLayout,
-    /// Its event formats.
+    /// Event formats.
     pub formats: Formats,
-    /// The symbols of its kernel.
+    /// Kernel symbols.
     pub symbols: Symbols,
-    /// Its `trace_printk` formats.
+    /// `trace_printk` formats.
     pub printk: PrintkFormats,
-    /// The names of its tasks.
+    /// Task names.
     pub comms: Comms,
-    /// What else the file says.
+    /// Remaining options of the file.
     pub options: Options,
-    /// How ticks of its clock become nanoseconds.
+    /// Conversion of clock ticks to nanoseconds.
     pub timing: Timing,
-    /// Its buffers: the main one, whose name is empty, and those of instances.
+    /// Buffers: the main one, whose name is empty, and those of instances.
     pub buffers: Vec<Buffer>,
-    /// Text that stands in the place of data (`trace-cmd extract` of a latency tracer): where, and how many bytes.
+    /// Offset and size of text that replaces event data (`trace-cmd extract` of a latency tracer).
     pub text: Option<(u64, u64)>,
-    /// Parts that could not be read. They do not keep others from being read.
+    /// Errors in parts that could not be read. The other parts are read regardless.
     pub damage: Vec<Error>,
 }
 
-/// A buffer of the kernel: the main one or that of an instance.
+/// Ring buffer of the kernel: the main one or that of an instance.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buffer {
     /// The name of the instance; empty for the main buffer.
     pub name: String,
-    /// The clock of its times, if the file says so: `local`, `mono`, ...
+    /// Name of the trace clock, if the file has it: `local`, `mono`, ...
     pub clock: String,
-    /// The bytes of a page.
+    /// Page size in bytes.
     pub page_size: usize,
-    /// Where the pages of each CPU are.
+    /// Location of each CPU's pages.
     pub cpus: Vec<CpuData>,
 }
 
-/// So many CPUs a file may have. (Linux has at most 8192.)
+/// Largest number of CPUs a file may have. (Linux supports at most 8192.)
 pub(crate) const MOST_CPUS: u32 = 1 << 16;
 
-/// The text of a page of `saved_cmdlines` and the like is not larger.
+/// Largest size of texts such as `saved_cmdlines`, in bytes.
 pub(crate) const LARGEST_TEXT: u64 = 1 << 30;
 
 impl Trace {
-    /// The clock of its times, if the file says so: `local`, `mono`, ...
+    /// Returns the name of the trace clock, if the file has it: `local`, `mono`, ...
     pub fn clock(&self) -> Option<&str> {
         let buffers = self.buffers.iter().map(|buffer| buffer.clock.as_str());
         let mut named = buffers.filter(|clock| !clock.is_empty());
         self.options.clock().or_else(|| named.next())
     }
 
-    /// The clock of the kernel that all of its times show, as they are in other recordings of it: what the clocks `local`, `global` and
-    /// `perf` are made of, `mono` and others. `None` where times were moved, or the file does not say.
+    /// Returns the kernel clock that all timestamps show, so that other recordings of the same kernel can be aligned:
+    /// `sched_clock` for the trace clocks `local`, `global` and `perf`, or `mono` and others under their own names.
+    /// `None` if the times were shifted, or if the file does not name the clock.
     pub fn kernel_clock(&self) -> Option<&str> {
         let Options {
             offset_ns,
@@ -102,8 +103,9 @@ impl Trace {
         }
     }
 
-    /// The session by whose clock all times are: that of the file itself, or with a guest's shifts that of its host, and whether it is
-    /// the host's. `None` where times were moved otherwise, or the file does not say.
+    /// Returns the id of the session whose clock all timestamps use, and whether that session is the host's. It is the
+    /// file's own session, or the host's if the file has a guest's shifts. `None` if the times were shifted in another
+    /// way, or if the file has no session id.
     pub fn session(&self) -> Option<(u64, bool)> {
         let options = &self.options;
         if options.offset_ns != 0 || options.dated || !self.has_nanoseconds() {
@@ -119,8 +121,7 @@ impl Trace {
             .map(|number| (number, is_moved))
     }
 
-    /// Whether times are nanoseconds. Those of some clocks count something else, and the file does not say how long that
-    /// takes.
+    /// Returns whether times are nanoseconds. Some clocks count other units, whose length the file does not state.
     pub fn has_nanoseconds(&self) -> bool {
         match self.clock() {
             Some("x86-tsc") => self.options.tsc.is_some_and(|(mult, _)| mult != 0),
@@ -129,7 +130,7 @@ impl Trace {
         }
     }
 
-    /// An empty trace of a machine.
+    /// Creates an empty trace of a machine.
     pub fn new(order: Order, long_size: usize) -> Self {
         Self {
             version: 0,
@@ -149,16 +150,16 @@ impl Trace {
         }
     }
 
-    /// Whether a file begins like a trace.dat.
+    /// Returns whether a file begins with the magic number of a trace.dat.
     pub fn is_dat(head: &[u8]) -> bool {
         head.starts_with(MAGIC)
     }
 
-    /// Reads what a trace.dat says besides its events.
+    /// Reads the metadata of a trace.dat.
     ///
     /// # Errors
-    /// [`Error`] if it is none, of another version, or cut before the events. What else cannot be read is listed in
-    /// [`Trace::damage`].
+    /// [`Error`] if the bytes are not a trace.dat of a supported version, or end before the event data. Other
+    /// unreadable parts are listed in [`Trace::damage`].
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if !Self::is_dat(bytes) {
             let start = bytes.get(..10).unwrap_or(bytes);
@@ -214,7 +215,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Where another trace.dat begins in a file, behind the events of this one: two were written into one.
+    /// Finds another trace.dat behind the event data of this one, if two were written into one file.
     pub fn next_file(&self, bytes: &[u8]) -> Option<u64> {
         let ends = self.buffers.iter().flat_map(|buffer| &buffer.cpus);
         let end = ends.map(|cpu| cpu.offset.saturating_add(cpu.size)).max();
@@ -223,7 +224,7 @@ impl Trace {
         Some((from + found) as u64)
     }
 
-    /// What print formats need to be evaluated.
+    /// Returns the context for evaluating print formats.
     pub const fn scope(&self) -> Scope<'_> {
         Scope {
             order: self.order,
@@ -233,7 +234,7 @@ impl Trace {
         }
     }
 
-    /// The name of a section of which something is wrong, in front of the message.
+    /// Records an error, with the name of the section in front of the message.
     pub(crate) fn damaged(&mut self, section: &str, error: Error) {
         let expected = format!("{section}: {}", error.expected);
         self.damage
@@ -259,7 +260,7 @@ impl Trace {
         Ok(())
     }
 
-    /// A count, and so many formats of one system.
+    /// Reads a count and that number of event formats of one system.
     pub(crate) fn read_formats(
         &mut self,
         reader: &mut Reader<'_>,
@@ -275,7 +276,7 @@ impl Trace {
         Ok(())
     }
 
-    /// A count, and so many systems with their formats.
+    /// Reads a count and that number of systems with their event formats.
     pub(crate) fn read_systems(&mut self, reader: &mut Reader<'_>) -> Result<(), Error> {
         for _ in 0..reader.u32("the number of event systems")? {
             let system = reader.text("the name of an event system")?;

@@ -1,13 +1,13 @@
-//! Compressed parts of trace.dat files.
+//! Decompression of parts of trace.dat files.
 
 use std::io::Read;
 
 use crate::Error;
 
-/// How the parts of a file are compressed.
+/// Compression of the parts of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// Zstandard.
@@ -16,18 +16,18 @@ pub enum Compression {
     Zlib,
 }
 
-/// So many bytes one part may have when it is decompressed. trace-cmd writes data in chunks of some pages, and a
-/// table of all symbols of a kernel has 20 MB.
+/// Largest decompressed part, in bytes. trace-cmd writes data in chunks of a few pages, and a symbol table of a whole
+/// kernel has 20 MB.
 const LARGEST: u32 = 1 << 28;
 
-/// What decompressing needs and keeps from one part to the next.
+/// Decompression state that is reused from one part to the next.
 #[derive(Default)]
 pub(crate) struct Unpacker {
     zstd: zstd::bulk::Decompressor<'static>,
 }
 
 impl Clone for Unpacker {
-    /// Parts have nothing in common: the clone has its own memory.
+    /// Returns an empty state: parts do not depend on each other.
     fn clone(&self) -> Self {
         Self::default()
     }
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Unpacker {
 }
 
 impl Compression {
-    /// The compression of this name.
+    /// Returns the compression with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         match name {
             "none" | "" => Some(Self::None),
@@ -50,10 +50,10 @@ impl Compression {
         }
     }
 
-    /// Appends what `packed` holds, which the file says to be `plain` bytes. Takes no more memory than that.
+    /// Appends the decompressed `packed`, which the file declares to be `plain` bytes. That size bounds the output.
     ///
     /// # Errors
-    /// [`Error`] at `offset` if the bytes are damaged, or are more or fewer than said.
+    /// [`Error`] at `offset` if the bytes are damaged, or if their number differs from `plain`.
     pub(crate) fn decompress(
         self,
         (packed, plain): (&[u8], u32),
@@ -65,11 +65,12 @@ impl Compression {
             let expected = format!("at most {LARGEST} bytes in a compressed part");
             return Err(Error::new(offset, expected, format!("{plain}")));
         }
-        /// Room that is made before anything was decompressed.
+        /// Capacity that is reserved before anything is decompressed.
         const AT_ONCE: usize = 1 << 20;
         let before = out.len();
         out.reserve((plain as usize + 1).min(AT_ONCE));
-        // In one step where all of it is there and undamaged, as nearly always; else piece by piece, for what can be had.
+        // Decompresses in one step if the part is complete and undamaged, as nearly always. Otherwise decompresses
+        // piece by piece and keeps what is readable.
         if self == Self::Zstd && before == 0 && plain as usize <= AT_ONCE {
             let count = unpacker.zstd.decompress_to_buffer(packed, out);
             if matches!(count, Ok(count) if count == plain as usize) {
@@ -77,7 +78,7 @@ impl Compression {
             }
             out.clear();
         }
-        // One more than expected, to notice it.
+        // One byte more than expected, to detect longer data.
         let most = u64::from(plain) + 1;
         let read = match self {
             Self::None => {

@@ -1,16 +1,16 @@
-//! Why bytes could not be read.
+//! Errors in the input.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Something in the input is not what its format says: what was expected, what was found, and where.
+/// Deviation of the input from its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// Bytes from the start of the input.
+    /// Offset in bytes from the start of the input.
     pub offset: u64,
-    /// What the format has there.
+    /// What the format requires there.
     pub expected: Cow<'static, str>,
-    /// What is there.
+    /// What the input has there.
     pub found: String,
 }
 

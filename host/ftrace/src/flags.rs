@@ -1,7 +1,8 @@
-//! The columns of flags in ftrace's text output.
+//! Flag columns of ftrace's text output.
 
-/// Adds the flags of an event as `trace` shows them: interrupts off, reschedule needed, in which interrupt, preemption
-/// depth, migration disabled. `flags` and `preempt` are the fields `common_flags` and `common_preempt_count`.
+/// Appends the flags of an event as `trace` shows them: interrupts off, reschedule needed, hard or soft interrupt,
+/// preemption depth, migration-disable depth. `flags` and `preempt` are the fields `common_flags` and
+/// `common_preempt_count`.
 pub fn latency(flags: u8, preempt: u8, out: &mut String) {
     const IRQS_OFF: u8 = 0x01;
     const IRQS_UNKNOWN: u8 = 0x02;

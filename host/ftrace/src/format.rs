@@ -1,4 +1,4 @@
-//! Event formats: the text in which a kernel describes the fields of an event (`events/SYSTEM/NAME/format`).
+//! Event formats: the kernel's description of an event's fields (`events/SYSTEM/NAME/format`).
 
 mod eval;
 mod lexer;
@@ -12,41 +12,41 @@ pub(crate) use print::Expr;
 pub use print::PrintFormat;
 pub(crate) use printf::{Conversion, Piece};
 
-/// A field of an event.
+/// Field of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldFormat {
     /// Its name.
     pub name: String,
-    /// Its type as the kernel writes it, without `__data_loc` and the array's brackets.
+    /// Type as the kernel writes it, without `__data_loc` and the brackets of an array.
     pub type_name: String,
-    /// Where it begins in the record.
+    /// Offset in the record.
     pub offset: usize,
-    /// Its bytes; 0 for an array that takes the rest of the record.
+    /// Size in bytes; 0 for an array that takes the rest of the record.
     pub size: usize,
     /// Whether it is a signed number.
     pub signed: bool,
-    /// Whether it has several elements, and how they are found.
+    /// Whether it holds one value or several, and their location.
     pub shape: Shape,
     /// Whether its type is a pointer.
     pub pointer: bool,
 }
 
-/// What a field holds: one value or several.
+/// Number and location of a field's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One value.
     Scalar,
-    /// So many elements, in the field itself; 0 for as many as fill the record.
+    /// This number of elements, in the field itself; 0 for as many as fill the record.
     Array(usize),
-    /// Elements elsewhere in the record: the field has their offset in its low half and their bytes in its high half
-    /// (`__data_loc`).
+    /// Elements elsewhere in the record: the low half of the field is their offset and the high half their size in
+    /// bytes (`__data_loc`).
     Dynamic,
-    /// The same with an offset from the field's end (`__rel_loc`).
+    /// Like `Dynamic`, with an offset from the field's end (`__rel_loc`).
     Relative,
 }
 
 impl FieldFormat {
-    /// Reads a line `field:char prev_comm[16]; offset:8; size:16; signed:1;`.
+    /// Parses a line `field:char prev_comm[16]; offset:8; size:16; signed:1;`.
     pub(crate) fn parse_line(line: &str) -> Option<Self> {
         let mut parts = line.trim().split(';');
         let declaration = parts.next()?.strip_prefix("field:")?.trim();
@@ -60,7 +60,7 @@ impl FieldFormat {
             }
         }
         let (offset, size): (usize, usize) = (offset?, size?);
-        // No record is as large, and sums must not overflow.
+        // No record is that large, and sums must not overflow.
         if offset > MOST_BYTES || size > MOST_BYTES {
             return None;
         }
@@ -71,7 +71,7 @@ impl FieldFormat {
                 None => (declaration, None),
             },
         };
-        // `char comm[16]` or, of what is located elsewhere, `char[] name`.
+        // `char comm[16]` or, for fields located elsewhere, `char[] name`.
         let (plain, count) = match declaration.find('[') {
             Some(open) => {
                 let close = declaration.rfind(']').filter(|close| *close > open)?;
@@ -88,10 +88,10 @@ impl FieldFormat {
         let pointer = type_name.ends_with('*');
         let shape = match (located, count) {
             (Some(located), _) => located,
-            // `char buf` of kernels before 5.5 reaches to the record's end, as `char buf[]` does.
+            // Kernels before 5.5 write `char buf` for an array that reaches to the record's end, like `char buf[]`.
             (None, None) if size == 0 => Shape::Array(0),
             (None, None) => Shape::Scalar,
-            // A count by name (`[NR]`) follows from the sizes.
+            // A named count (`[NR]`) follows from the sizes.
             (None, Some(count)) => Shape::Array(match count {
                 Some(count) => count,
                 None => size / element_size(&type_name).unwrap_or(1).max(1),
@@ -108,23 +108,23 @@ impl FieldFormat {
         })
     }
 
-    /// Whether it has several elements.
+    /// Returns whether it has several elements.
     pub const fn is_array(&self) -> bool {
         !matches!(self.shape, Shape::Scalar)
     }
 
-    /// Whether its elements are characters.
+    /// Returns whether its elements are characters.
     pub fn is_text(&self) -> bool {
         self.is_array()
             && (self.type_name.contains("char") || matches!(&*self.type_name, "u8" | "s8"))
     }
 
-    /// Whether it is of the type `long`, which mostly holds addresses.
+    /// Returns whether its type is `long`, which mostly holds addresses.
     pub fn is_long(&self) -> bool {
         self.type_name.contains("long") && !self.type_name.contains("long long")
     }
 
-    /// The bytes of an element, on a machine where `long` has `long_size`.
+    /// Returns the size of an element in bytes, on a machine whose `long` has `long_size` bytes.
     pub fn element(&self, long_size: usize) -> usize {
         match self.shape {
             Shape::Scalar => self.size,
@@ -135,10 +135,10 @@ impl FieldFormat {
     }
 }
 
-/// The bytes of the largest record and of its fields.
+/// Largest offset, and largest size, of a field in bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// The size of a type that has the same one everywhere.
+/// Returns the size of a type that is the same on all machines.
 fn element_size(type_name: &str) -> Option<usize> {
     let plain = type_name.trim_start_matches("const ").trim();
     let plain = plain
@@ -156,26 +156,26 @@ fn element_size(type_name: &str) -> Option<usize> {
     })
 }
 
-/// The format of an event.
+/// Format of an event.
 #[derive(Debug)]
 pub struct EventFormat {
-    /// The subsystem that it belongs to: `sched`.
+    /// Subsystem: `sched`.
     pub system: String,
-    /// Its name: `sched_switch`.
+    /// Name: `sched_switch`.
     pub name: String,
-    /// The number that its records begin with.
+    /// Number at the start of its records.
     pub id: u16,
-    /// The fields that all events have: `common_type`, `common_flags`, ...
+    /// Fields that all events have: `common_type`, `common_flags`, ...
     pub common: Vec<FieldFormat>,
-    /// Its own fields.
+    /// Fields of this event.
     pub fields: Vec<FieldFormat>,
-    /// How the kernel prints it: C source of `printf` arguments.
+    /// Print format as the kernel has it: `printf` arguments in C source.
     pub print_text: String,
     print: OnceLock<Option<PrintFormat>>,
 }
 
 impl EventFormat {
-    /// Reads the text of a format file; `None` if it is none.
+    /// Parses the text of a format file; `None` if it is not one.
     pub fn parse(system: &str, text: &str) -> Option<Self> {
         let (mut name, mut id) = (None, None);
         let (mut common, mut fields) = (Vec::new(), Vec::new());
@@ -212,13 +212,13 @@ impl EventFormat {
         })
     }
 
-    /// A field by its name, also one that all events have.
+    /// Returns a field by its name, including the fields that all events have.
     pub fn field(&self, name: &str) -> Option<&FieldFormat> {
         let mut all = self.fields.iter().chain(&self.common);
         all.find(|field| field.name == name)
     }
 
-    /// How the event is printed; `None` if that is not understood.
+    /// Returns the parsed print format; `None` if it is not supported.
     pub fn print(&self) -> Option<&PrintFormat> {
         self.print
             .get_or_init(|| PrintFormat::parse(&self.print_text, self))
@@ -226,14 +226,14 @@ impl EventFormat {
     }
 }
 
-/// The event formats of a trace.
+/// Event formats of a trace.
 #[derive(Debug, Default)]
 pub struct Formats {
     by_id: Vec<Option<Box<EventFormat>>>,
 }
 
 impl Formats {
-    /// Adds a format. A number that is known already gets the new one.
+    /// Adds a format. Replaces an earlier one with the same number.
     pub fn add(&mut self, format: EventFormat) {
         let place = usize::from(format.id);
         if self.by_id.len() <= place {
@@ -244,23 +244,23 @@ impl Formats {
         }
     }
 
-    /// The format of records that begin with this number.
+    /// Returns the format of records that begin with this number.
     #[inline]
     pub fn get(&self, id: u16) -> Option<&EventFormat> {
         self.by_id.get(usize::from(id))?.as_deref()
     }
 
-    /// The format of the event of this name, in whatever system.
+    /// Returns the format of the event with this name, in any system.
     pub fn named(&self, name: &str) -> Option<&EventFormat> {
         self.iter().find(|format| format.name == name)
     }
 
-    /// All of them, by number.
+    /// Iterates over all formats, by number.
     pub fn iter(&self) -> impl Iterator<Item = &EventFormat> {
         self.by_id.iter().filter_map(Option::as_deref)
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no formats.
     pub fn is_empty(&self) -> bool {
         self.iter().next().is_none()
     }

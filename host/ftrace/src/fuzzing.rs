@@ -1,9 +1,9 @@
-//! The body of the fuzz target `ftrace`.
+//! Body of the fuzz target `ftrace`.
 
 use crate::{EventFormat, Records, Report, Style, Trace};
 
-/// Reads any bytes as a trace.dat in each style of the report, and as the text of an event format with a record of that
-/// event behind a zero.
+/// Reads the bytes as a trace.dat and reports it in both styles, then reads them as the text of an event format,
+/// followed by a zero byte and a record of that event.
 #[doc(hidden)]
 pub fn fuzz(data: &[u8]) {
     if let Ok(trace) = Trace::parse(data) {

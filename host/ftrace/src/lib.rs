@@ -1,13 +1,13 @@
-//! Linux ftrace: what the kernel's tracer leaves, in all its forms.
+//! Reader and writer for Linux ftrace data: trace.dat files, raw ring-buffer pages and text.
 //!
-//! - [`Trace`] is a trace.dat of version 6 or 7 (or what a directory of raw pages and format files says), [`Records`]
-//!   its records in the order of time.
-//! - [`EventFormat`] and [`PrintFormat`] are the kernel's descriptions of events, parsed and evaluated.
+//! - [`Trace`] holds a trace.dat of version 6 or 7, or the contents of a directory of raw pages and format files.
+//!   [`Records`] iterates over its records in order of time.
+//! - [`EventFormat`] and [`PrintFormat`] parse and evaluate the kernel's descriptions of events.
 //! - [`Report`] writes records as `trace-cmd report` does.
-//! - [`DatFile`] is a trace.dat to be written.
+//! - [`DatFile`] writes a trace.dat.
 //!
-//! No input makes it panic, hang or take memory without bound; what cannot be read is reported with its place, and what
-//! follows is read.
+//! No input causes a panic, a hang or unbounded memory use. Unreadable data is reported with its offset, and reading
+//! continues behind it.
 //!
 //! Sources: `trace-cmd.dat.v6(5)`, `trace-cmd.dat.v7(5)`; the kernel's `Documentation/trace/ftrace.rst`, `events.rst`,
 //! `ring-buffer-design.rst`.

@@ -5,15 +5,15 @@ use crate::Error;
 /// The byte order of the traced machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The lowest byte first.
+    /// Little endian.
     #[default]
     Little,
-    /// The highest byte first.
+    /// Big endian.
     Big,
 }
 
 impl Order {
-    /// The unsigned number of 1, 2, 4 or 8 bytes in a slice; 0 for any other size, which no number has.
+    /// Reads an unsigned number of 1, 2, 4 or 8 bytes. Returns 0 for any other size.
     #[inline]
     pub fn number(self, bytes: &[u8]) -> u64 {
         match *bytes {
@@ -49,32 +49,32 @@ impl Order {
         }
     }
 
-    /// The `u16` at a place, if there is one.
+    /// Reads the `u16` at an offset; `None` behind the end.
     #[inline]
     pub(crate) fn u16_at(self, bytes: &[u8], at: usize) -> Option<u16> {
         let bytes = bytes.get(at..)?.first_chunk()?;
         Some(self.u16(*bytes))
     }
 
-    /// The `u32` at a place, if there is one.
+    /// Reads the `u32` at an offset; `None` behind the end.
     #[inline]
     pub(crate) fn u32_at(self, bytes: &[u8], at: usize) -> Option<u32> {
         let bytes = bytes.get(at..)?.first_chunk()?;
         Some(self.u32(*bytes))
     }
 
-    /// The `u64` at a place, if there is one.
+    /// Reads the `u64` at an offset; `None` behind the end.
     #[inline]
     pub(crate) fn u64_at(self, bytes: &[u8], at: usize) -> Option<u64> {
         let bytes = bytes.get(at..)?.first_chunk()?;
         Some(self.u64(*bytes))
     }
 
-    /// The number of so many bytes at a place; `None` behind the end.
+    /// Reads a number of `size` bytes at an offset; `None` behind the end.
     #[inline]
     pub(crate) fn number_at(self, bytes: &[u8], at: usize, size: usize) -> Option<u64> {
         let rest = bytes.get(at..)?;
-        // Each is one load.
+        // Each of these compiles to one load.
         match size {
             8 => Some(self.u64(*rest.first_chunk()?)),
             4 => Some(self.u32(*rest.first_chunk()?).into()),
@@ -84,12 +84,12 @@ impl Order {
     }
 }
 
-/// Reads numbers and strings one after the other.
+/// Sequential reader of numbers and strings.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
-    /// Where `bytes` begin in the input, for messages.
+    /// Offset of `bytes` in the input, for messages.
     base: u64,
     pub(crate) order: Order,
 }
@@ -104,12 +104,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A reader of the same input from another offset on.
+    /// Returns a reader of the same input at another offset.
     pub(crate) fn seek(&self, offset: u64) -> Result<Self, Error> {
         Self::at(self.bytes, offset, self.order)
     }
 
-    /// A reader of the whole input that begins at an offset of it.
+    /// Returns a reader of the whole input, starting at `offset`.
     pub(crate) fn at(bytes: &'a [u8], offset: u64, order: Order) -> Result<Self, Error> {
         let at = usize::try_from(offset).ok().filter(|at| *at <= bytes.len());
         let at = at.ok_or_else(|| {
@@ -127,7 +127,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The offset in the input.
+    /// Returns the current offset in the input.
     pub(crate) const fn offset(&self) -> u64 {
         self.base + self.at as u64
     }
@@ -168,7 +168,7 @@ impl<'a> Reader<'a> {
         Ok(self.order.u64_at(bytes, 0).unwrap_or_default())
     }
 
-    /// The text before the next zero, which is passed over.
+    /// Reads the text up to the next zero byte, and skips the zero.
     pub(crate) fn text(&mut self, what: &'static str) -> Result<String, Error> {
         let rest = self.rest();
         let end = memchr::memchr(0, rest).ok_or_else(|| {

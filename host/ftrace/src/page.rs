@@ -1,42 +1,42 @@
-//! Ring-buffer pages: what the kernel writes for each CPU (`Documentation/trace/ring-buffer-design.rst`,
+//! Ring-buffer pages as the kernel writes them for each CPU (`Documentation/trace/ring-buffer-design.rst`,
 //! `include/linux/ring_buffer.h`).
 //!
-//! A page begins with its time (`u64`), the bytes that are written (`long`, with flags in its high bits) and then
-//! holds entries: a `u32` with a type or length (5 bits) and a time since the entry before (27 bits), and data.
+//! A page begins with its time (`u64`) and the number of written bytes (`long`, with flags in its high bits). Entries
+//! follow: a `u32` with a type or length (5 bits) and the time since the entry before (27 bits), and data.
 
 use crate::format::FieldFormat;
 use crate::{Error, Order};
 
-/// Where things are on a page, as `events/header_page` describes it.
+/// Page layout as `events/header_page` describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageLayout {
     /// The byte order of the traced machine.
     pub order: Order,
-    /// Where the number of written bytes is.
+    /// Offset of the number of written bytes.
     pub commit: usize,
-    /// Its size, which is that of the kernel's `long`.
+    /// Size of that number, which is the size of the kernel's `long`.
     pub commit_size: usize,
-    /// Where entries begin.
+    /// Offset of the first entry.
     pub data: usize,
 }
 
-/// The bits of the number of written bytes that are the number.
+/// Bits of `commit` that hold the number of written bytes.
 const COMMIT_MASK: u64 = (1 << 20) - 1;
-/// Events are missing before this page.
+/// Flag: events are missing before this page.
 const MISSING: u64 = 1 << 31;
-/// How many is stored behind the entries.
+/// Flag: the number of missing events is stored behind the entries.
 const MISSING_STORED: u64 = 1 << 30;
 
-/// The types of entries that hold no event. Smaller ones are lengths in words; 0 says that the length follows.
+/// Types of entries that hold no event. Smaller values are lengths in 4-byte words; 0 means that the length follows.
 const PADDING: u32 = 29;
 const TIME_EXTEND: u32 = 30;
 const TIME_STAMP: u32 = 31;
 
-/// The bits of a time that an absolute time stamp does not have.
+/// High bits of a time that an absolute time stamp does not hold.
 const STAMP_HIGH: u64 = 0xf8 << 56;
 
 impl PageLayout {
-    /// The layout of kernels whose `long` has so many bytes.
+    /// Returns the layout for kernels with this size of `long`, in bytes.
     pub const fn of_long(order: Order, long_size: usize) -> Self {
         Self {
             order,
@@ -46,7 +46,7 @@ impl PageLayout {
         }
     }
 
-    /// Reads the text of `events/header_page`; what is missing is as [`PageLayout::of_long`] has it.
+    /// Parses the text of `events/header_page`. Missing fields default to [`PageLayout::of_long`].
     pub fn parse(order: Order, long_size: usize, text: &str) -> Self {
         let mut layout = Self::of_long(order, long_size);
         for field in text.lines().filter_map(FieldFormat::parse_line) {
@@ -63,7 +63,7 @@ impl PageLayout {
         layout
     }
 
-    /// The bytes of a page, if the text of `events/header_page` says so.
+    /// Returns the page size in bytes, if the text of `events/header_page` gives it.
     pub fn page_size(text: &str) -> Option<usize> {
         let mut fields = text.lines().filter_map(FieldFormat::parse_line);
         let data = fields.find(|field| field.name == "data")?;
@@ -71,10 +71,10 @@ impl PageLayout {
         (64..=1 << 26).contains(&size).then_some(size)
     }
 
-    /// Reads the beginning of a page, which lies at `offset` in the input.
+    /// Reads the header of a page that lies at `offset` in the input.
     ///
     /// # Errors
-    /// [`Error`] if there is not even a beginning.
+    /// [`Error`] if the header is not complete.
     pub fn begin(&self, page: &[u8], offset: u64) -> Result<Page, Error> {
         let time = self.order.u64_at(page, 0);
         let commit = self.order.number_at(page, self.commit, self.commit_size);
@@ -109,44 +109,44 @@ impl PageLayout {
     }
 }
 
-/// The events that are missing before a page.
+/// Number of events that are missing before a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lost {
     /// None.
     #[default]
     Nothing,
-    /// So many.
+    /// Known number.
     Events(u64),
-    /// Some.
+    /// Unknown number.
     Unknown,
 }
 
-/// A place on a page.
+/// Position on a page.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Page {
-    /// The time of the entry before, in ticks of the trace clock.
+    /// Time of the entry before, in ticks of the trace clock.
     pub time: u64,
-    /// The events that are missing before the page.
+    /// Events that are missing before the page.
     pub lost: Lost,
-    /// Whether it says that it has more bytes than there are.
+    /// Whether the header declares more bytes than the page has.
     pub is_cut: bool,
     at: usize,
     end: usize,
 }
 
-/// An event on a page.
+/// Event on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its time, in ticks of the trace clock.
+    /// Timestamp in ticks of the trace clock.
     pub time: u64,
-    /// Where its data begin on the page.
+    /// Offset of the data on the page.
     pub start: usize,
-    /// Their bytes, with padding to a multiple of four.
+    /// Length of the data in bytes, padded to a multiple of four.
     pub length: usize,
 }
 
 impl Page {
-    /// The next event of the page, if it is one whose word says its length: nearly all are. Else nothing is done.
+    /// Returns the next event if its length is in its first word, as in nearly all events. Otherwise changes nothing.
     #[inline(always)]
     pub(crate) fn plain(&mut self, page: &[u8], order: Order) -> Option<Entry> {
         let start = self.at;
@@ -169,10 +169,10 @@ impl Page {
         })
     }
 
-    /// The next event of the page; `None` behind the last.
+    /// Returns the next event of the page; `None` behind the last.
     ///
     /// # Errors
-    /// [`Error`] if an entry does not fit; its offset is that on the page. Nothing follows it.
+    /// [`Error`] if an entry does not fit. Its offset is relative to the page. No entries follow it.
     #[inline]
     pub fn next(&mut self, page: &[u8], order: Order) -> Result<Option<Entry>, Error> {
         while self.at < self.end {
@@ -197,7 +197,7 @@ impl Page {
         Ok(None)
     }
 
-    /// An entry whose word says no length: a long event, or none.
+    /// Reads an entry whose first word holds no length: a long event, a time or padding.
     #[inline(never)]
     fn special(
         &mut self,
@@ -205,7 +205,7 @@ impl Page {
         order: Order,
         (start, kind, delta): (usize, u32, u32),
     ) -> Result<Option<Entry>, Error> {
-        // Padding without a time fills the rest of the page, and its length may be missing.
+        // Padding without a time fills the rest of the page. Its length may be missing.
         if kind == PADDING && delta == 0 {
             self.at = self.end;
             return Ok(None);
@@ -233,7 +233,7 @@ impl Page {
                 let length = second as usize;
                 let next = match kind {
                     PADDING => start + 4 + length,
-                    // The length counts its own word.
+                    // The length includes its own word.
                     _ => start + 4 + length.next_multiple_of(4),
                 };
                 if length < 4 || next > self.end {
@@ -286,12 +286,12 @@ mod tests {
         let entries = [
             word(1, 5).to_vec(),
             vec![1, 2, 3, 4],
-            // Discarded: 4 bytes of length and 4 of data.
+            // Discarded event: 4 bytes of length and 4 of data.
             word(PADDING, 1).to_vec(),
             vec![8, 0, 0, 0, 9, 9, 9, 9],
             word(TIME_EXTEND, 7).to_vec(),
             1u32.to_le_bytes().to_vec(),
-            // A length that follows: of itself and 5 bytes, which take 8.
+            // Length that follows the first word: it counts itself and 5 bytes, which take 8.
             word(0, 2).to_vec(),
             vec![9, 0, 0, 0, 1, 2, 3, 4, 5, 0, 0, 0],
             word(TIME_STAMP, 3).to_vec(),

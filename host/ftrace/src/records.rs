@@ -1,35 +1,36 @@
-//! The records of all CPUs and buffers of a trace in the order of time.
+//! Merge of the records of all CPUs and buffers of a trace, in order of time.
 
 use crate::Error;
 use crate::cursor::{CpuCursor, Next, Record};
 use crate::dat::Trace;
 use crate::page::Lost;
 
-/// What comes next in a trace.
+/// Result of [`Records::next`].
 #[derive(Clone, Copy, Debug)]
 pub enum Step<'a> {
     /// A record.
     Record(Record<'a>),
-    /// Events are missing here, behind the last record of this CPU.
+    /// Events are missing between the last record of this CPU and the next.
     Lost(Lost),
-    /// Bytes of this CPU could not be read, so many. What follows them is read.
+    /// Bytes of this CPU that could not be read, and their number. Reading continues behind them.
     Damage(&'a Error, u64),
 }
 
-/// Records of several CPUs, merged by time. At one time the earlier buffer and the lower CPU come first.
+/// Iterator over the records of several CPUs, merged by time. At equal times the earlier buffer, then the lower CPU,
+/// comes first.
 ///
-/// What it reads is given to each call, so that it need not own it.
+/// The trace and the file are passed to each call, so that the iterator does not own them.
 #[derive(Debug)]
 pub struct Records {
     cpu_buffers: Vec<CpuBuffer>,
-    /// The one whose record is at hand.
+    /// Index of the CPU buffer whose record is current.
     current: usize,
-    /// The record at hand of `current` comes before all others up to this time.
+    /// Key of the second CPU buffer: records of `current` come first up to this time.
     limit: Option<(u64, usize)>,
-    /// A CPU buffer whose next step is not known yet.
+    /// Whether the next step of `current` has not been read yet.
     stale: bool,
     ended: bool,
-    /// The note that was given last.
+    /// The note that was returned last.
     noted: Next,
 }
 
@@ -37,13 +38,13 @@ pub struct Records {
 struct CpuBuffer {
     buffer: usize,
     cursor: CpuCursor,
-    /// Losses and damage before the record at hand, which come first.
+    /// Losses and damage in front of the current record. They are returned before it.
     notes: std::collections::VecDeque<Next>,
-    /// Its record's time in nanoseconds; `None` behind the last.
+    /// Time of the current record in nanoseconds; `None` behind the last.
     time: Option<u64>,
 }
 
-/// Notes that are kept of one CPU buffer; a damaged file has one a page.
+/// Largest number of notes that one CPU buffer keeps. A damaged file has one per page.
 const NOTES: usize = 16;
 
 impl CpuBuffer {
@@ -62,7 +63,7 @@ impl CpuBuffer {
                 note => {
                     self.notes.push_back(note);
                     if self.notes.len() >= NOTES {
-                        // The rest comes when these have been taken.
+                        // Continues when these have been taken.
                         return;
                     }
                 }
@@ -71,21 +72,22 @@ impl CpuBuffer {
     }
 }
 
-/// Where a step comes from.
+/// Origin of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The number of the CPU buffer: those of the first buffer's CPUs, then those of the next.
+    /// Index of the CPU buffer: the CPUs of the first buffer, then those of the next.
     pub cpu_buffer: usize,
-    /// The number of the buffer.
+    /// Index of the buffer.
     pub buffer: usize,
     /// The CPU.
     pub cpu: u32,
-    /// The time of the record, in nanoseconds. Of losses and damage, that of the record behind them; 0 if there is none.
+    /// Time of the record in nanoseconds. For losses and damage, the time of the record behind them; 0 if there is
+    /// none.
     pub time: u64,
 }
 
 impl Records {
-    /// All records of a trace.
+    /// Creates an iterator over all records of a trace.
     pub fn new(trace: &Trace, file: &[u8]) -> Self {
         let mut cpu_buffers = Vec::new();
         for (buffer, found) in trace.buffers.iter().enumerate() {
@@ -113,16 +115,16 @@ impl Records {
         records
     }
 
-    /// The CPU buffers: buffer and CPU of each.
+    /// Returns the buffer index and the CPU of each CPU buffer.
     pub fn cpu_buffers(&self) -> impl Iterator<Item = (usize, u32)> {
         self.cpu_buffers
             .iter()
             .map(|cpu_buffer| (cpu_buffer.buffer, cpu_buffer.cursor.cpu()))
     }
 
-    /// Finds the CPU buffer whose step is next, and up to which time it stays so.
+    /// Finds the CPU buffer with the next step, and the time up to which it stays the next.
     fn choose(&mut self) {
-        // Notes come at once: they belong right behind the record before.
+        // Notes come first: they belong directly behind the record before them.
         if let Some(place) = self
             .cpu_buffers
             .iter()
@@ -154,7 +156,8 @@ impl Records {
         }
     }
 
-    /// The next step; `None` behind the last. `trace` and `file` are those that it was made with.
+    /// Returns the next step; `None` behind the last. `trace` and `file` must be those that the iterator was created
+    /// with.
     #[inline(always)]
     pub fn next<'a>(&'a mut self, trace: &Trace, file: &'a [u8]) -> Option<(Place, Step<'a>)> {
         if !self.follows(trace, file) {
@@ -167,9 +170,9 @@ impl Records {
         ))
     }
 
-    /// Gives the records that follow the one that [`next`](Self::next) gave last to `take`, as far as they are the next of
-    /// all, on one page, and `take` says to go on: what records of one CPU share is at hand then. [`next`](Self::next) has
-    /// what follows, and whatever is no such record.
+    /// Passes the records that follow the last result of [`next`](Self::next) to `take`, while they are on one page,
+    /// are next in order of time, and `take` returns `true`. Callers can keep the state that records of one CPU share.
+    /// [`next`](Self::next) returns everything else.
     #[inline(always)]
     pub fn run(
         &mut self,
@@ -202,8 +205,8 @@ impl Records {
         }
     }
 
-    /// Goes on to the next record of the CPU buffer at hand, if that is the next of all, as nearly all are. Else it is known
-    /// of that CPU buffer what is next.
+    /// Advances to the next record of the current CPU buffer. Returns `true` if it is the next of all, as nearly all
+    /// are. Otherwise the next CPU buffer is chosen, unless the entry needs [`next_slowly`](Self::next_slowly).
     #[inline(always)]
     fn follows(&mut self, trace: &Trace, file: &[u8]) -> bool {
         let current = self.current;

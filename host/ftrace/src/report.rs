@@ -1,4 +1,4 @@
-//! Records as text, as `trace-cmd report` writes them.
+//! Text output of records, as `trace-cmd report` writes it.
 
 mod fields;
 mod plugins;
@@ -13,45 +13,45 @@ use crate::page::Lost;
 use crate::records::{Place, Step};
 use crate::symbols::Comms;
 
-/// How records are written.
+/// Style of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
-    /// Times in nanoseconds (`-t`), else rounded to microseconds.
+    /// Whether times are in nanoseconds (`-t`), not rounded to microseconds.
     pub nanoseconds: bool,
-    /// Fields as they are (`-R`), else as the event's print format has them.
+    /// Whether fields are written raw (`-R`), not with the event's print format.
     pub raw: bool,
-    /// The columns of flags behind the CPU (`-l`).
+    /// Whether flag columns follow the CPU (`-l`).
     pub latency: bool,
-    /// Whether the entry and the exit of a function that follow each other are one line even where events are missing
-    /// between them: trace-cmd does so, and does not tell of the loss then.
+    /// Whether a function's entry and exit that follow each other become one line even if events are missing between
+    /// them. trace-cmd does so, and then does not report the loss.
     pub leaves_over_losses: bool,
 }
 
-/// Writes steps of a trace as lines.
+/// Writer of a trace's steps as lines.
 #[derive(Debug)]
 pub struct Report<'t> {
     trace: &'t Trace,
     style: Style,
     comms: Comms,
-    /// What is missing before the next record of a CPU buffer.
+    /// Loss in front of the next record of each CPU buffer.
     lost: HashMap<usize, Lost>,
-    /// Callers of functions, by CPU, for the indent of `function` events.
+    /// Callers of functions by CPU, for the indentation of `function` events.
     callers: HashMap<u32, Vec<String>>,
     ids: plugins::GraphIds,
-    /// The beginning of a line, and the task and CPU that it is of.
+    /// Start of a line, and the task, CPU and buffer that it belongs to.
     head: String,
     head_of: (i32, u32, usize),
-    /// What stands before it, by the buffer: the buffer's name, where there are several.
+    /// Prefix of a line by buffer: the buffer's name, if there are several buffers.
     buffers: Vec<String>,
-    /// Whether times are ticks, and no nanoseconds.
+    /// Whether times are ticks, not nanoseconds.
     ticks: bool,
-    /// An entry of a function graph that is a leaf if its exit is next.
+    /// Entry of a function graph, which is a leaf if its exit is next.
     entry: Option<plugins::GraphEntry>,
-    /// Functions that were met last: address and name, at a place that the address gives.
+    /// Cache of recent functions: address and name. The slot depends on the address.
     recent: Vec<(u64, &'t str)>,
-    /// The time of a line without its last three digits, and how that is written.
+    /// Time of a line without its last three digits, as a number and as text.
     moment: (u64, String),
-    /// What stands between the time and the body of an event, by its id.
+    /// Text between the time and the body of an event, by event id.
     labels: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct Report<'t> {
 const RECENT: usize = 4096;
 
 impl<'t> Report<'t> {
-    /// Begins a report.
+    /// Starts a report.
     pub fn new(trace: &'t Trace, style: Style) -> Self {
         let mut labels = Vec::new();
         for event in trace.formats.iter() {
@@ -97,7 +97,7 @@ impl<'t> Report<'t> {
         }
     }
 
-    /// Adds the lines of a step. The entry of a function is written with the step behind it.
+    /// Appends the lines of a step. The entry of a function is written with the step behind it.
     pub fn push(&mut self, place: Place, step: &Step<'_>, out: &mut String) {
         let record = match step {
             Step::Record(record) => record,
@@ -137,7 +137,7 @@ impl<'t> Report<'t> {
         };
         let id = self.trace.order.u16_at(data, 0).unwrap_or(0);
         let pid = self.trace.order.u32_at(data, 4).unwrap_or(0).cast_signed();
-        // Most lines are of the task of the line before.
+        // Most lines belong to the same task as the line before.
         let of = (pid, place.cpu, place.buffer);
         if self.head_of != of || self.head.is_empty() {
             let comm = self.comms.get(pid).unwrap_or("<...>");
@@ -165,7 +165,7 @@ impl<'t> Report<'t> {
         }
     }
 
-    /// Writes what waits for the step behind it.
+    /// Writes the pending entry at the end of the trace.
     pub fn finish(&mut self, out: &mut String) {
         if let Some(entry) = self.entry.take() {
             self.nested(&entry, out);
@@ -182,7 +182,7 @@ impl<'t> Report<'t> {
             true => time,
             false => time.saturating_add(500) / 1000,
         };
-        // All but the last three digits are those of the line before, mostly.
+        // Mostly all but the last three digits are the same as in the line before.
         let moment = time / 1000;
         if self.moment.0 != moment {
             self.begin_moment(moment);
@@ -223,7 +223,7 @@ impl<'t> Report<'t> {
     }
 }
 
-/// Ends a line; a print format may have ended it already.
+/// Ends a line, unless the print format has already ended it.
 fn end_line(out: &mut String) {
     if !out.ends_with('\n') {
         out.push('\n');

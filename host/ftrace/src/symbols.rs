@@ -1,38 +1,39 @@
-//! What addresses and numbers are called: kernel symbols, print formats of `trace_printk`, names of tasks.
+//! Names of addresses and numbers: kernel symbols, print formats of `trace_printk`, task names.
 
 use std::collections::HashMap;
 
-/// Kernel symbols as `/proc/kallsyms` lists them: addresses to functions.
+/// Kernel symbols from `/proc/kallsyms`: a map of addresses to functions.
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    /// Sorted by address. Of several at one address the last in the file comes first, as trace-cmd has them.
+    /// Sorted by address. Several symbols at one address are in reverse order of the file, as in trace-cmd.
     entries: Vec<Entry>,
     text: String,
 }
 
-/// The name stands at `start` in the text, and ends before the next white space: most names are never asked for.
+/// Symbol whose name begins at `start` in the text and ends at the next white space. Names are not parsed before they
+/// are used, because most never are.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
     start: u32,
 }
 
-/// A kernel symbol.
+/// Kernel symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Symbol<'a> {
-    /// Where it begins.
+    /// Address of its start.
     pub address: u64,
     /// Its name.
     pub name: &'a str,
-    /// The module that it belongs to; empty for the kernel itself.
+    /// Module that contains it; empty for the kernel itself.
     pub module: &'a str,
 }
 
 impl Symbols {
-    /// Reads the text of `/proc/kallsyms`. Lines that are none of it are passed over, as are absolute symbols (on x86
-    /// they are offsets of per-CPU variables) and the mapping symbols of Arm, as trace-cmd does.
+    /// Parses the text of `/proc/kallsyms`. Skips lines of another form, absolute symbols (on x86 these are offsets of
+    /// per-CPU variables) and the mapping symbols of Arm, as trace-cmd does.
     pub fn parse(text: &[u8]) -> Self {
-        // A table of 4 MB is read before the first record of each trace.
+        // Speed matters: a table of 4 MB is read before the first record of each trace.
         let text = match std::str::from_utf8(text) {
             Ok(text) => text.to_owned(),
             Err(_) => String::from_utf8_lossy(text).into_owned(),
@@ -44,7 +45,7 @@ impl Symbols {
             entries.extend(entry(line, line_start));
             line_start = line_end + 1;
         }
-        // Mostly they are sorted already.
+        // The input is mostly sorted already.
         entries.sort_by_key(|entry| entry.address);
         for same in entries.chunk_by_mut(|one, other| one.address == other.address) {
             same.reverse();
@@ -52,20 +53,20 @@ impl Symbols {
         Self { entries, text }
     }
 
-    /// How many there are.
+    /// Returns the number of symbols.
     pub const fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no symbols.
     pub const fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The symbol that an address belongs to: the last one that begins at it or before it. Nothing follows the last of
-    /// all, so it holds its own address alone.
+    /// Returns the symbol that contains an address: the last one that begins at or before it. The last symbol of all
+    /// has no known end, so it contains its own address only.
     pub fn find(&self, address: u64) -> Option<Symbol<'_>> {
-        // Among several of one address the choice is that of the C library's bsearch, which trace-cmd uses.
+        // Among several symbols at one address, chooses as the C library's bsearch does, which trace-cmd uses.
         let (mut low, mut high) = (0, self.entries.len());
         while low < high {
             let middle = low.midpoint(high);
@@ -82,7 +83,7 @@ impl Symbols {
         None
     }
 
-    /// The address of a symbol of the kernel itself. All are looked at.
+    /// Returns the address of a symbol of the kernel itself. Searches linearly.
     pub(crate) fn address(&self, name: &str) -> Option<u64> {
         let mut symbols = self.entries.iter().map(|entry| self.symbol(entry));
         let found = symbols.find(|symbol| symbol.name == name && symbol.module.is_empty());
@@ -103,10 +104,10 @@ impl Symbols {
     }
 }
 
-/// The entry of a line `ffffffff81000000 T name\t[module]`.
+/// Parses a line `ffffffff81000000 T name\t[module]`.
 #[inline]
 fn entry(line: &[u8], line_start: usize) -> Option<Entry> {
-    // A 64-bit kernel's addresses have 16 digits.
+    // Addresses of a 64-bit kernel have 16 digits.
     let digits = match line.get(16) {
         Some(b' ') => 16,
         _ => memchr::memchr(b' ', line)?,
@@ -125,7 +126,7 @@ fn entry(line: &[u8], line_start: usize) -> Option<Entry> {
     })
 }
 
-/// A number of up to 16 hexadecimal digits.
+/// Parses a number of up to 16 hexadecimal digits.
 fn hexadecimal(digits: &[u8]) -> Option<u64> {
     if !(1..=16).contains(&digits.len()) {
         return None;
@@ -139,7 +140,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
     (wrong < 16).then_some(number)
 }
 
-/// The value of each character as a hexadecimal digit; 16 for those that are none.
+/// Value of each character as a hexadecimal digit; 16 for all others.
 static DIGITS: [u8; 256] = {
     let mut table = [16; 256];
     let mut value = 0;
@@ -151,12 +152,12 @@ static DIGITS: [u8; 256] = {
     table
 };
 
-/// The format strings of `trace_printk`, by address.
+/// Format strings of `trace_printk`, by address.
 #[derive(Clone, Debug, Default)]
 pub struct PrintkFormats(HashMap<u64, String>);
 
 impl PrintkFormats {
-    /// Reads the text of `printk_formats`: lines `0xffffffffa1f4aef8 : "CPU_ON"`.
+    /// Parses the text of `printk_formats`: lines `0xffffffffa1f4aef8 : "CPU_ON"`.
     pub fn parse(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let entry = |line: &str| {
@@ -165,25 +166,25 @@ impl PrintkFormats {
             let address = u64::from_str_radix(address, 16).ok()?;
             let format = format.trim().strip_prefix('"')?;
             let format = format.strip_suffix('"').unwrap_or(format);
-            // The file shows the escapes of the source.
+            // The file has the escapes of the C source.
             let format = format.strip_suffix("\\n").unwrap_or(format);
             Some((address, format.replace("\\n", "\n").replace("\\\"", "\"")))
         };
         Self(text.lines().filter_map(entry).collect())
     }
 
-    /// The format at an address.
+    /// Returns the format at an address.
     pub fn get(&self, address: u64) -> Option<&str> {
         self.0.get(&address).map(String::as_str)
     }
 }
 
-/// The names of tasks, by their numbers.
+/// Task names, by pid.
 #[derive(Clone, Debug, Default)]
 pub struct Comms(HashMap<i32, String>);
 
 impl Comms {
-    /// Reads the text of `saved_cmdlines`: lines `315 sh`.
+    /// Parses the text of `saved_cmdlines`: lines `315 sh`.
     pub fn parse(text: &[u8]) -> Self {
         let text = String::from_utf8_lossy(text);
         let entry = |line: &str| {
@@ -193,7 +194,7 @@ impl Comms {
         Self(text.lines().filter_map(entry).collect())
     }
 
-    /// The name of a task, if it is known.
+    /// Returns the name of a task, if it is known.
     pub fn get(&self, pid: i32) -> Option<&str> {
         match pid {
             0 => Some("<idle>"),
@@ -201,14 +202,14 @@ impl Comms {
         }
     }
 
-    /// Names a task that has no name yet.
+    /// Adds the name of a task that has no name yet.
     pub fn learn(&mut self, pid: i32, comm: &str) {
         if pid != 0 {
             self.0.entry(pid).or_insert_with(|| comm.to_owned());
         }
     }
 
-    /// All of them.
+    /// Iterates over all tasks.
     pub fn iter(&self) -> impl Iterator<Item = (i32, &str)> {
         self.0.iter().map(|(pid, comm)| (*pid, comm.as_str()))
     }

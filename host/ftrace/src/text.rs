@@ -1,7 +1,7 @@
-//! The kernel's text: `trace` and `trace_pipe` of all tracers, a line at a time.
+//! Parser for ftrace's text: lines of `trace` and `trace_pipe` of all tracers.
 //!
-//! A line says by its form what it is, whatever columns were chosen, so that text without its header can be read. What a
-//! line does not say (the task of a function graph without that column, say) is for code that keeps a state.
+//! The form of a line determines its kind, whatever columns were chosen, so text without its header can be read. Facts
+//! that a line does not state (such as the task of a function graph without that column) need code that keeps a state.
 
 mod event;
 mod graph;
@@ -14,147 +14,147 @@ pub use event::fields;
 pub use graph::bare_line;
 pub use sched::{Scheduled, scheduled};
 
-/// What a line is.
+/// Parsed line.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Line<'a> {
-    /// Something that happened.
+    /// An event.
     Event(TextEvent<'a>),
-    /// A CPU goes over from one task to another, as function graphs tell it: CPU, and the tasks with their names.
+    /// A CPU switches from one task to another, as a function graph shows it.
     Switch {
         /// The CPU.
         cpu: u32,
-        /// The task before.
+        /// The task before the switch.
         from: Task<'a>,
-        /// The task behind.
+        /// The task behind the switch.
         to: Task<'a>,
     },
-    /// Events of a CPU are missing here; how many, if it says so.
+    /// Events of a CPU are missing here.
     Lost {
         /// The CPU.
         cpu: u32,
-        /// How many.
+        /// Their number, if the line has it.
         events: Option<u64>,
     },
-    /// The name of the tracer, from the header.
+    /// Name of the tracer, from the header.
     Tracer(&'a str),
-    /// How many events are in the text, and how many were written into the buffer, from the header.
+    /// Numbers of events from the header: in the text, and written into the buffer.
     Entries {
-        /// In the text.
+        /// Number of events in the text.
         kept: u64,
-        /// Written.
+        /// Number of events written into the buffer.
         written: u64,
     },
-    /// A caller in the stack of the event before.
+    /// Caller in the stack of the event before.
     Caller(&'a str),
-    /// A line of a header, a separator, an empty line.
+    /// Header line, separator or empty line.
     Nothing,
-    /// None of these.
+    /// Line of another form.
     Unknown,
 }
 
-/// A task by its name, which may be cut, and its number.
+/// Task with its name, which may be truncated, and its pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task<'a> {
     /// The name.
     pub comm: &'a str,
-    /// The number; 0 is the idle task of a CPU.
+    /// The pid; 0 is the idle task of a CPU.
     pub pid: i32,
 }
 
-/// What happened, as far as its line says it.
+/// Event, with the facts that its line states.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextEvent<'a> {
-    /// When, in nanoseconds, or in [ticks](Self::is_ticks).
+    /// Timestamp in nanoseconds, or in [ticks](Self::is_ticks).
     pub time: Option<u64>,
-    /// Whether the time is a number without a point: the kernel writes that of clocks that count no nanoseconds (`counter`,
-    /// `uptime`, `x86-tsc`), and `trace-cmd report --raw-ts` of any.
+    /// Whether the time is a number without a point. The kernel writes such times for clocks that do not count
+    /// nanoseconds (`counter`, `uptime`, `x86-tsc`), and `trace-cmd report --raw-ts` writes them for any clock.
     pub is_ticks: bool,
-    /// On which CPU.
+    /// CPU.
     pub cpu: Option<u32>,
-    /// In which task.
+    /// Task.
     pub task: Option<Task<'a>>,
-    /// The thread group of the task, which is the number of its process, on a line that has it (the option `record-tgid`).
+    /// Thread group of the task, which is the pid of its process, if the line has it (option `record-tgid`).
     pub group: Option<i32>,
-    /// The flags as they stand there: `d..1.`; empty if they don't.
+    /// Flags as the line has them: `d..1.`; empty if it has none.
     pub flags: &'a str,
-    /// What.
+    /// Kind of the event.
     pub kind: TextKind<'a>,
 }
 
-/// What the tracer's options add to a function's entry or exit; empty where it does not stand there.
+/// Values that the tracer's options add to a function's entry or exit; empty if the line does not have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Values<'a> {
-    /// The arguments (`funcgraph-args`): `fd=3, count=2`.
+    /// Arguments (`funcgraph-args`): `fd=3, count=2`.
     pub arguments: &'a str,
-    /// The value that the call returned (`funcgraph-retval`): `0x0`.
+    /// Return value of the call (`funcgraph-retval`): `0x0`.
     pub returned: &'a str,
-    /// Where the call returns to (`funcgraph-retaddr`): `ksys_read+0x6c/0xe0`.
+    /// Return address of the call (`funcgraph-retaddr`): `ksys_read+0x6c/0xe0`.
     pub caller: &'a str,
 }
 
 impl<'a> TextEvent<'a> {
-    /// The values on the line of a function's entry or exit.
+    /// Returns the values on the line of a function's entry or exit.
     pub fn values(&self, line: &'a str) -> Values<'a> {
         graph::values(line, &self.kind).unwrap_or_default()
     }
 }
 
-/// The kinds of events in text.
+/// Kind of an event in text.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TextKind<'a> {
-    /// A function is entered.
+    /// Entry of a function.
     Entry {
         /// Its name.
         function: &'a str,
-        /// How deep the call is.
+        /// Depth of the call.
         depth: u32,
     },
-    /// A function is left.
+    /// Exit of a function.
     Exit {
-        /// Its name, if it stands there.
+        /// Its name, if the line has it.
         function: Option<&'a str>,
-        /// How deep the call is.
+        /// Depth of the call.
         depth: u32,
-        /// How long it took, in nanoseconds.
+        /// Duration of the call in nanoseconds.
         duration: Option<u64>,
     },
-    /// A function is entered, and left before anything else is.
+    /// Entry and exit of a function that calls no other traced function.
     Leaf {
         /// Its name.
         function: &'a str,
-        /// How deep the call is.
+        /// Depth of the call.
         depth: u32,
-        /// How long it took, in nanoseconds.
+        /// Duration of the call in nanoseconds.
         duration: Option<u64>,
     },
-    /// A whole call, printed at its end (`function_duration`). The time is that of its beginning.
+    /// Whole call, printed at its end (`function_duration`). The timestamp is that of its entry.
     Call {
         /// Its name.
         function: &'a str,
-        /// How deep the call is.
+        /// Depth of the call.
         depth: u32,
-        /// How long it took, in nanoseconds.
+        /// Duration of the call in nanoseconds.
         duration: u64,
     },
-    /// A function is called.
+    /// Call of a function.
     Function {
         /// Its name.
         function: &'a str,
-        /// Its caller's; empty if it does not stand there.
+        /// Name of its caller; empty if the line does not have it.
         parent: &'a str,
-        /// How many calls the line stands for: more than one where the kernel counts repeated ones (`func-no-repeats`).
+        /// Number of calls on the line: more than one if the kernel counts repeated calls (`func-no-repeats`).
         calls: u32,
     },
-    /// An event with its name, and what its print format makes of its fields.
+    /// Event with its name and its print format's output.
     Event {
-        /// The name; `print` for what a program wrote into the trace.
+        /// The name; `print` for text that a program wrote into the trace.
         name: Cow<'a, str>,
-        /// The rest.
+        /// The text behind the name.
         body: &'a str,
     },
 }
 
-/// Reads a line, without its end.
+/// Parses a line without its line end.
 pub fn line(text: &str) -> Line<'_> {
     let text = prefix::without_prefix(text);
     let trimmed = text.trim();
@@ -175,7 +175,8 @@ pub fn line(text: &str) -> Line<'_> {
     if let Some(caller) = trimmed.strip_prefix("=> ") {
         return Line::Caller(caller.trim());
     }
-    // Where an interrupt begins and ends in a function graph, which its functions say as well; calls that were too deep.
+    // Start and end of an interrupt in a function graph, which its functions show as well, and calls that were too
+    // deep.
     if trimmed.contains("==========>")
         || trimmed.contains("<==========")
         || trimmed.starts_with("(Overruns: ")
@@ -197,20 +198,20 @@ pub fn line(text: &str) -> Line<'_> {
     graph::line(text).map_or(Line::Unknown, Line::Event)
 }
 
-/// The function of a line of the function tracer that lacks the caller (`noprint-parent`): `body` is all behind the time.
-/// `None` if it cannot be a function's name.
+/// Returns the function on a line of the function tracer that lacks the caller (`noprint-parent`). `body` is the text
+/// behind the time. `None` if it cannot be a function's name.
 pub fn lone_function(body: &str) -> Option<&str> {
     event::name(body)
 }
 
-/// What `trace-cmd report` writes before the events, what it writes besides with `-V` (of its plugins), and its sums of
-/// wakeups behind them with `-w`.
+/// Returns whether a line is one that `trace-cmd report` writes around the events: in front of them, about its plugins
+/// with `-V`, or about wakeup latencies with `-w`.
 fn is_report_header(text: &str) -> bool {
     const BEGINNINGS: [&str; 11] = [
-        // Of OP-TEE.
+        // OP-TEE.
         "TEE load address @ ",
         "Function graph for TA: ",
-        // Of Android's `atrace`, which ends the line with dots and, in time, `done`.
+        // Android's `atrace`, which ends the line with dots and later with `done`.
         "capturing trace...",
         "cpus=",
         "version = ",
@@ -225,13 +226,13 @@ fn is_report_header(text: &str) -> bool {
         let cpu = text.strip_prefix("CPU ")?.strip_suffix(" is empty")?;
         cpu.parse::<u32>().ok()
     };
-    // `TRACE:` is what `atrace` writes in front.
+    // `atrace` writes `TRACE:` in front.
     BEGINNINGS.iter().any(|begin| text.starts_with(begin))
         || text == "TRACE:"
         || is_empty_cpu().is_some()
 }
 
-/// `ls-113`, `<idle>-0`; the name may hold spaces and dashes.
+/// Parses `ls-113`, `<idle>-0`. The name may contain spaces and dashes.
 fn task(text: &str) -> Option<Task<'_>> {
     let (comm, pid) = text.trim().rsplit_once('-')?;
     let is_number = !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit());
@@ -239,7 +240,7 @@ fn task(text: &str) -> Option<Task<'_>> {
     (!comm.is_empty()).then_some(Task { comm, pid })
 }
 
-/// Seconds with a fraction of 6 or 9 digits, in nanoseconds.
+/// Parses seconds with a fraction of 6 or 9 digits, and returns nanoseconds.
 fn seconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.')?;
     let unit = match fraction.len() {
@@ -258,7 +259,7 @@ fn seconds(text: &str) -> Option<u64> {
         .checked_add(fraction * unit)
 }
 
-/// `++ 19.960`, `17505.92`: microseconds with up to three digits behind the point, in nanoseconds.
+/// Parses `++ 19.960`, `17505.92`: microseconds with up to three fractional digits. Returns nanoseconds.
 fn microseconds(text: &str) -> Option<u64> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
@@ -279,7 +280,8 @@ fn microseconds(text: &str) -> Option<u64> {
         .checked_add(nanoseconds)
 }
 
-/// `irqs-off` and so on: four to eight characters such as `d..1.`. (`*` and `~` are Dovetail's, for its out-of-band stage.)
+/// Returns whether a text is a flag column: four to eight characters such as `d..1.`. (`*` and `~` are Dovetail's, for
+/// its out-of-band stage.)
 fn is_flags(text: &str) -> bool {
     (4..=8).contains(&text.len())
         && text.bytes().all(|byte| {

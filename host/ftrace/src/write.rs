@@ -1,7 +1,7 @@
-//! Writes trace.dat files of version 7 (`trace-cmd.dat.v7(5)`), in one pass and without seeking.
+//! Writer for trace.dat files of version 7 (`trace-cmd.dat.v7(5)`), in one pass and without seeking.
 //!
-//! The texts of a kernel are compressed sections; pages of events are written as they are, so that they need not pass
-//! through this process's memory. The options come first: sizes are known before anything is written.
+//! The kernel's texts are compressed sections. Pages of events are written unchanged, so they need not pass through
+//! this process's memory. The options come first, because all sizes are known before anything is written.
 
 use std::io::{self, Write};
 
@@ -9,61 +9,61 @@ use crate::Order;
 use crate::dat::MAGIC;
 use crate::dat::id;
 
-/// The flag of a compressed section.
+/// Flag of a compressed section.
 const COMPRESSED: u16 = 1;
 
-/// The section that holds pages.
+/// Number of the section that holds pages.
 const PAGES: u16 = 3;
 
-/// What files say of their compression, which `trace-cmd` looks for by name and version.
+/// Compression name and version, which `trace-cmd` checks.
 const COMPRESSION: &[u8] = b"zstd\x001.5.4\0";
 
-/// Bytes before the offset of the options.
+/// Number of bytes in front of the offset of the options.
 const HEAD: usize = MAGIC.len() + 2 + 1 + 1 + 4 + COMPRESSION.len();
 
-/// Bytes before the data of a section.
+/// Size of a section's header in bytes.
 const SECTION: usize = 16;
 
-/// A trace.dat to be written: the texts as tracefs and procfs have them, and where pages come from.
+/// Contents of a trace.dat: the texts as tracefs and procfs have them, and the sizes of the pages.
 #[derive(Clone, Debug, Default)]
 pub struct DatFile {
     /// The byte order of the traced machine.
     pub order: Order,
     /// The size of its kernel's `long`: 4 or 8.
     pub long_size: u8,
-    /// The bytes of a page of events, and what pages are aligned to.
+    /// Size and alignment of a page of events, in bytes.
     pub page_size: u32,
     /// `events/header_page`.
     pub header_page: Vec<u8>,
     /// `events/header_event`.
     pub header_event: Vec<u8>,
-    /// Event systems with the `format` files of their events. That of the kernel's own tracers is `ftrace`.
+    /// Event systems with the `format` files of their events. The kernel's own tracers are the system `ftrace`.
     pub systems: Vec<(String, Vec<Vec<u8>>)>,
     /// `/proc/kallsyms`.
     pub kallsyms: Vec<u8>,
     /// `printk_formats`.
     pub printk_formats: Vec<u8>,
-    /// `saved_cmdlines`: lines of a number and a name.
+    /// `saved_cmdlines`: lines with a number and a name.
     pub comms: Vec<u8>,
     /// `trace_clock`: all clocks, with brackets around the chosen one.
     pub clocks: String,
     /// System, host name, kernel and machine.
     pub uname: String,
-    /// What wrote the file.
+    /// Name and version of the program that wrote the file.
     pub version: String,
     /// The number of CPUs of the machine.
     pub cpus: u32,
-    /// For each CPU its number, and `per_cpu/cpuN/stats`.
+    /// Contents of `per_cpu/cpuN/stats`, each with the number of its CPU.
     pub stats: Vec<(u32, String)>,
-    /// The CPUs that have pages, each with its number and the bytes of its pages: a multiple of the page size.
+    /// CPUs that have pages, each with the size of its pages in bytes: a multiple of the page size.
     pub pages: Vec<(u32, u64)>,
 }
 
 impl DatFile {
-    /// Writes the file. `copy` writes the pages of a CPU, which is given as its place in [`DatFile::pages`].
+    /// Writes the file. `copy` writes the pages of a CPU, given as an index into [`DatFile::pages`].
     ///
     /// # Errors
-    /// Those of `out` and `copy`, and [`io::ErrorKind::InvalidInput`] for a text of more than 4 GiB.
+    /// Errors of `out` and `copy`, and [`io::ErrorKind::InvalidInput`] for a text of more than 4 GiB.
     pub fn write<W: Write>(
         &self,
         out: &mut W,
@@ -71,7 +71,7 @@ impl DatFile {
     ) -> io::Result<()> {
         let sections = self.sections()?;
         let options_at = HEAD + 8;
-        // The options have one size, whatever offsets they hold.
+        // The size of the options does not depend on the offsets in them.
         let options_size = self.options(&sections, 0, &[])?.len();
         let sections_at = options_at + SECTION + options_size;
         let texts: usize = sections
@@ -104,19 +104,19 @@ impl DatFile {
         }
         let padding = first - pages_at - SECTION as u64;
         out.write_all(&self.section(PAGES, 0, padding + (end - first)))?;
-        // Less than a page.
+        // The padding is shorter than a page.
         out.write_all(&vec![0; padding as usize])?;
         (0..self.pages.len()).try_for_each(|place| copy(out, place))
     }
 
-    /// A number in the file's byte order.
+    /// Encodes a number in the file's byte order.
     fn number<T: Number>(&self, value: T) -> Vec<u8> {
         value.bytes(self.order)
     }
 
-    /// The head of a section.
+    /// Encodes the header of a section.
     fn section(&self, id: u16, flags: u16, size: u64) -> Vec<u8> {
-        // In the middle: which text describes the section. There are none.
+        // The third field is the description of the section, which is empty.
         [
             self.number(id),
             self.number(flags),
@@ -126,12 +126,12 @@ impl DatFile {
         .concat()
     }
 
-    /// A text behind its size.
+    /// Encodes a text behind its size.
     fn sized(&self, text: &[u8]) -> Vec<u8> {
         [&self.number(text.len() as u64), text].concat()
     }
 
-    /// The sections of texts, compressed.
+    /// Encodes and compresses the sections of texts.
     fn sections(&self) -> io::Result<Vec<(u16, Packed)>> {
         let headers = [
             b"header_page\0".to_vec(),
@@ -172,7 +172,7 @@ impl DatFile {
             .collect()
     }
 
-    /// The options: what is said in a few words, and where all else is.
+    /// Encodes the options: short values, and the offsets of the sections.
     fn options(
         &self,
         sections: &[(u16, Packed)],
@@ -220,19 +220,19 @@ impl DatFile {
     }
 }
 
-/// A text with the zero behind it.
+/// Encodes a text with a zero byte behind it.
 fn terminated(text: &str) -> Vec<u8> {
     let mut bytes = text.replace('\0', " ").into_bytes();
     bytes.push(0);
     bytes
 }
 
-/// A count as files have it.
+/// Converts a count to the file's type.
 fn count(number: usize) -> io::Result<u32> {
     u32::try_from(number).map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
-/// A compressed text.
+/// Compressed text and its size before compression.
 #[derive(Debug)]
 struct Packed {
     plain: u32,
@@ -248,7 +248,7 @@ impl Packed {
     }
 }
 
-/// Numbers that files hold.
+/// Number types in the file.
 trait Number {
     fn bytes(self, order: Order) -> Vec<u8>;
 }

@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod clock;
 mod dump;
 mod error;
 pub mod gdb;
@@ -32,6 +33,7 @@ mod transport;
 pub mod zephyr;
 
 pub use address::{Address, AddressError, DEFAULT_BAUD};
+pub use clock::{Clock, SystemClock};
 pub use dump::{Cancel, Dump, Ended, Progress};
 pub use error::LinkError;
 pub use reply::{ReplyError, Sets, Status};

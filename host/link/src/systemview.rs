@@ -23,12 +23,13 @@ use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kymo_systemview::{Command, SERIAL_HELLO, SYNC, TCP_HELLO, TCP_PORT};
 
 use crate::rtt::{self, GREETING, JLINK_PORT};
-use crate::{Address, AddressError, Cancel, LinkError, TcpTransport, Transport};
+use crate::{Address, AddressError, Cancel, Clock, LinkError, TcpTransport, Transport};
 
 /// Default channel of SystemView on targets.
 const CHANNEL: u8 = 1;
@@ -124,6 +125,7 @@ enum Framing {
 
 /// A recording that is being received.
 pub struct Session {
+    clock: Arc<dyn Clock>,
     transport: Box<dyn Transport>,
     framing: Framing,
     /// Commands that have not been sent yet.
@@ -177,8 +179,10 @@ impl Session {
             vec![module, 1],
             vec![module, 2],
         ];
-        let now = Instant::now();
+        let clock = transport.clock();
+        let now = clock.now();
         let mut session = Self {
+            clock,
             transport,
             framing,
             commands: questions.into(),
@@ -199,7 +203,7 @@ impl Session {
         let Some(mut command) = self.commands.pop_front() else {
             return Ok(());
         };
-        self.sent = Instant::now();
+        self.sent = self.clock.now();
         if self.framing == Framing::Counted {
             command.insert(0, u8::try_from(command.len()).unwrap_or(u8::MAX));
         }
@@ -211,11 +215,11 @@ impl Session {
     /// # Errors
     /// As [`Transport::read`]: [`io::ErrorKind::UnexpectedEof`] at the end of the connection.
     pub fn read(&mut self, buffer: &mut [u8], timeout: Duration) -> io::Result<usize> {
-        if self.heartbeat.elapsed() >= HEARTBEAT {
-            self.heartbeat = Instant::now();
+        if self.clock.since(self.heartbeat) >= HEARTBEAT {
+            self.heartbeat = self.clock.now();
             self.commands.push_back(vec![Command::Heartbeat as u8]);
         }
-        if self.sent.elapsed() >= COMMAND_EVERY {
+        if self.clock.since(self.sent) >= COMMAND_EVERY {
             // A server that does not accept commands may still send.
             let _ = self.send_next(timeout);
         }
@@ -258,7 +262,7 @@ impl Session {
         let bytes = self.held.make_contiguous();
         let length = SYNC.len();
         let is_start = |window: &[u8]| window.starts_with(&SYNC) && window.ends_with(&[10]);
-        let waited = self.since.elapsed();
+        let waited = self.clock.since(self.since);
         if let Some(at) = bytes.windows(length + 1).position(is_start) {
             self.held.drain(..at);
             self.begun = true;
@@ -336,9 +340,10 @@ fn greet(
     // A target behind an RTT server takes the greeting for a few unknown commands. Recorders expect it in a segment of
     // its own, and nothing before they have answered.
     transport.write(&TCP_HELLO, timeout)?;
-    let asked = Instant::now();
+    let clock = transport.clock();
+    let asked = clock.now();
     while !is_answered(&first) {
-        let left = ANSWER.saturating_sub(asked.elapsed());
+        let left = ANSWER.saturating_sub(clock.since(asked));
         if left.is_zero() {
             break;
         }
@@ -433,6 +438,7 @@ mod tests {
         let now = Instant::now();
         for begun in [false, true] {
             let mut session = Session {
+                clock: Arc::new(crate::SystemClock),
                 transport: Box::new(Resets(Some(stream.clone()))),
                 framing: Framing::Plain,
                 commands: VecDeque::new(),

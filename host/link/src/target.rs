@@ -8,6 +8,7 @@ mod text;
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kymo_wire::link::frame::MAX_WIRE;
@@ -16,7 +17,7 @@ use kymo_wire::link::{Command, Frame, Identity, is_understood};
 use crate::splitter::{Piece, Splitter};
 use crate::transport::{self, Transport};
 use crate::zephyr;
-use crate::{Address, Cancel, Dump, LinkError, Progress, ReplyError, Sets, Status};
+use crate::{Address, Cancel, Clock, Dump, LinkError, Progress, ReplyError, Sets, Status};
 pub use clock::ClockReading;
 pub use recognise::Device;
 use stream::Receiving;
@@ -89,6 +90,7 @@ const ATTEMPTS: u32 = 4;
 pub struct Target {
     address: Address,
     timeouts: Timeouts,
+    clock: Arc<dyn Clock>,
     transport: Box<dyn Transport>,
     /// Splits received bytes into frames and text.
     splitter: Splitter,
@@ -156,6 +158,7 @@ impl Target {
         Self {
             address,
             timeouts,
+            clock: transport.clock(),
             transport,
             splitter: Splitter::new(),
             inbox: VecDeque::new(),
@@ -208,7 +211,7 @@ impl Target {
             Address::Memory { .. } => Asked::Rebooting,
             _ => Asked::Unknown,
         };
-        self.identify_until(Instant::now() + waited, asked, &Cancel::new())?
+        self.identify_until(self.clock.now() + waited, asked, &Cancel::new())?
             .ok_or_else(|| {
                 let heard = self.text.heard();
                 let address = self.address.clone();
@@ -245,17 +248,17 @@ impl Target {
 
     /// Sends a command until it is answered.
     fn insist(&mut self, request: u8, command: Command) -> Result<String, LinkError> {
-        let started = Instant::now();
+        let started = self.clock.now();
         for _ in 0..ATTEMPTS {
             self.send(request, command)?;
-            let deadline = Instant::now() + self.timeouts.reply;
+            let deadline = self.clock.now() + self.timeouts.reply;
             if let Some(reply) = self.reply(request, command, deadline)? {
                 return Ok(reply);
             }
         }
         Err(LinkError::TimedOut {
             command: command.to_string(),
-            waited: started.elapsed(),
+            waited: self.clock.since(started),
         })
     }
 
@@ -288,13 +291,13 @@ impl Target {
     /// [`LinkError::Refused`], [`LinkError::TimedOut`] if it does not come back,
     /// [`LinkError::Cancelled`]; or those of [`command`](Self::command).
     pub fn reboot(&mut self, cancel: &Cancel) -> Result<Identity, LinkError> {
-        let started = Instant::now();
+        let started = self.clock.now();
         let deadline = started + self.timeouts.reboot;
         let before = self.status()?.damaged;
         loop {
             let request = self.next_request();
             self.send(request, Command::Reboot)?;
-            let refusal_by = Instant::now() + self.timeouts.reply / 4;
+            let refusal_by = self.clock.now() + self.timeouts.reply / 4;
             match self.reply(request, Command::Reboot, refusal_by) {
                 Err(error) if !error.is_connection() => return Err(error),
                 _ => {}
@@ -306,14 +309,14 @@ impl Target {
                     Ok(None) => {
                         return Err(LinkError::TimedOut {
                             command: Command::Reboot.to_string(),
-                            waited: started.elapsed(),
+                            waited: self.clock.since(started),
                         });
                     }
-                    Err(error) if error.is_connection() && Instant::now() < deadline => {
+                    Err(error) if error.is_connection() && self.clock.now() < deadline => {
                         if cancel.is_cancelled() {
                             return Err(LinkError::Cancelled);
                         }
-                        std::thread::sleep(POLL);
+                        self.clock.sleep(POLL);
                         self.reopen();
                     }
                     Err(error) => return Err(error),
@@ -355,8 +358,8 @@ impl Target {
     /// # Errors
     /// The connection's.
     pub fn listen(&mut self, duration: Duration, cancel: &Cancel) -> Result<(), LinkError> {
-        let deadline = Instant::now() + duration;
-        while Instant::now() < deadline && !cancel.is_cancelled() {
+        let deadline = self.clock.now() + duration;
+        while self.clock.now() < deadline && !cancel.is_cancelled() {
             self.receive(deadline)?;
             self.inbox.clear();
         }
@@ -422,7 +425,7 @@ impl Target {
                     _ => {}
                 }
             }
-            if Instant::now() >= deadline {
+            if self.clock.now() >= deadline {
                 self.give_up_frame();
                 return Ok(None);
             }
@@ -432,7 +435,7 @@ impl Target {
 
     /// Waits briefly, not beyond `deadline`, for bytes and splits them into `inbox` and console text.
     fn receive(&mut self, deadline: Instant) -> Result<(), LinkError> {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.clock.now());
         let result = self.transport.read(&mut self.buffer, left.min(POLL));
         let length = result.map_err(|source| self.disconnected(source))?;
         let bytes = self.buffer.get(..length).unwrap_or(&[]);
@@ -448,8 +451,9 @@ impl Target {
         }
         if let Some(receiving) = &mut self.receiving {
             let arrived = std::mem::take(&mut self.inbox).into_iter();
+            let now = self.clock.now();
             self.inbox = arrived
-                .filter_map(|incoming| receiving.take(incoming))
+                .filter_map(|incoming| receiving.take(incoming, now))
                 .collect();
         }
         Ok(())
@@ -472,7 +476,7 @@ impl Target {
         self.text.expect_identity();
         let mut ask = true;
         let result = loop {
-            if Instant::now() >= deadline {
+            if self.clock.now() >= deadline {
                 break Ok(None);
             }
             if std::mem::take(&mut ask)
@@ -481,7 +485,7 @@ impl Target {
                 break Err(error);
             }
             match self.hear_identity(
-                deadline.min(Instant::now() + self.timeouts.identify),
+                deadline.min(self.clock.now() + self.timeouts.identify),
                 cancel,
             ) {
                 Ok(None) => ask = asked == Asked::Rebooting || self.text.torn(),
@@ -524,7 +528,7 @@ impl Target {
             if cancel.is_cancelled() {
                 return Err(LinkError::Cancelled);
             }
-            if Instant::now() >= deadline {
+            if self.clock.now() >= deadline {
                 self.give_up_frame();
                 return Ok(self.text.identity.take());
             }

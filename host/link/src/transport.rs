@@ -6,9 +6,10 @@
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::{Address, LinkError, memory, rtt};
+use crate::{Address, Clock, LinkError, SystemClock, memory, rtt};
 
 /// Bidirectional byte stream; no call blocks longer than its time-out.
 pub trait Transport: Send {
@@ -24,6 +25,11 @@ pub trait Transport: Send {
     /// # Errors
     /// [`io::ErrorKind::TimedOut`] when the other side did not accept them in time; otherwise the system's error.
     fn write(&mut self, bytes: &[u8], timeout: Duration) -> io::Result<()>;
+
+    /// The clock by which its time-outs are measured: the system's, if a transport has no other.
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(SystemClock)
+    }
 }
 
 /// Opens `address`, waiting for a TCP connection for at most `timeout`.

@@ -1,8 +1,8 @@
-//! Reads ahead: a thread of its own fills batches while the last ones are being looked at.
+//! Reading ahead: a separate thread fills batches while the consumer handles earlier ones.
 //!
-//! The batches come in their order, so what is reported does not depend on how fast either side is. A few batches
-//! go around: full ones one way, empty ones back. With each full one comes what became known with it, so
-//! that [`Source::info`] tells nothing of events that were not handed out yet.
+//! Batches keep their order, so the result does not depend on the speed of either side. A fixed number of batches
+//! circulates: full ones in one direction, empty ones in the other. Each full batch carries the properties that became
+//! known with it, so [`Source::info`] never describes events that were not returned yet.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, JoinHandle};
@@ -13,13 +13,12 @@ use kymo_event::{
 
 use crate::{ReadError, Source};
 
-/// So many batches go around: enough that neither side waits for every one of the other's.
+/// Number of circulating batches. Enough that neither side waits for each single batch of the other.
 const BATCHES: usize = 4;
 
-/// Reads `source` on a thread of its own.
+/// Reads `source` on a separate thread.
 ///
-/// What is changed in [`info_mut`](Source::info_mut) is changed for the consumer alone: the source does not
-/// learn of it.
+/// Changes through [`info_mut`](Source::info_mut) affect only the consumer, not the source.
 pub fn read_ahead(mut source: Box<dyn Source>) -> impl Source {
     let info = source.info().clone();
     let threads = source.threads() + 1;
@@ -27,7 +26,7 @@ pub fn read_ahead(mut source: Box<dyn Source>) -> impl Source {
     let (full_in, full) = sync_channel(BATCHES);
     let (empty, empty_out) = sync_channel(BATCHES);
     for _ in 0..BATCHES {
-        // There is room for all of them.
+        // The channel has a slot for each of them.
         let _ = empty.try_send(Batch::default());
     }
     let mut reader = Reader { source, told };
@@ -41,29 +40,29 @@ pub fn read_ahead(mut source: Box<dyn Source>) -> impl Source {
     }
 }
 
-/// A full batch on its way.
+/// Full batch on its way to the consumer.
 struct Filled {
     batch: Batch,
     news: Box<Change>,
 }
 
-/// What became known of a trace with a batch.
+/// Properties of a trace that changed with a batch.
 struct Change {
     identities: News,
-    /// Streams that are new.
+    /// New streams.
     streams: Vec<StreamInfo>,
-    /// Damage that is new.
+    /// New damage.
     damage: Vec<Damage>,
-    /// What of the streams is other than before.
+    /// Changed properties of streams.
     spans: Vec<(usize, Span)>,
-    /// All the rest, if any of it is other than before.
+    /// All other properties, if any of them changed.
     rest: Option<Box<TraceInfo>>,
 }
 
-/// What changes of a stream: the times of its first and last event, and what its trace has.
+/// Properties of a stream that change: the times of its first and last event, and the counts of its trace.
 type Span = (Option<Time>, Option<Time>, Option<TraceCounts>);
 
-/// What has been reported to the consumer.
+/// Properties that were reported to the consumer.
 struct Told {
     identities: Known,
     streams: Vec<Span>,
@@ -72,7 +71,7 @@ struct Told {
 }
 
 impl Told {
-    /// All that is known by now.
+    /// Records everything that is known now as reported.
     fn of(info: &mut TraceInfo) -> Self {
         let mut identities = Known::default();
         info.identities.news(&mut identities);
@@ -84,7 +83,7 @@ impl Told {
         }
     }
 
-    /// What became known since.
+    /// Returns the changes since the last call.
     fn change(&mut self, info: &mut TraceInfo) -> Change {
         let known = self.streams.len();
         let streams = info.streams.get(known..).unwrap_or(&[]).to_vec();
@@ -117,7 +116,7 @@ const fn span(stream: &StreamInfo) -> Span {
     (stream.start, stream.end, stream.counts)
 }
 
-/// What is known of a trace but for what grows: a few numbers. (Each field is named, so that none is forgotten.)
+/// Copies the properties of a trace except for those that grow. It names each field, so that none is forgotten.
 fn rest(info: &TraceInfo) -> TraceInfo {
     let TraceInfo {
         format,
@@ -140,6 +139,7 @@ fn rest(info: &TraceInfo) -> TraceInfo {
         idle_is_no_thread,
         has_cpus,
         has_processes,
+        added_events,
         about,
         more_damage,
         remarks,
@@ -169,6 +169,7 @@ fn rest(info: &TraceInfo) -> TraceInfo {
         idle_is_no_thread: *idle_is_no_thread,
         has_cpus: *has_cpus,
         has_processes: *has_processes,
+        added_events: *added_events,
         about: about.clone(),
         more_damage: *more_damage,
         remarks: remarks.clone(),
@@ -179,14 +180,14 @@ fn rest(info: &TraceInfo) -> TraceInfo {
     }
 }
 
-/// The side that reads.
+/// The reading side.
 struct Reader {
     source: Box<dyn Source>,
     told: Told,
 }
 
 impl Reader {
-    /// Fills batches until the source ends, or nobody takes them any more.
+    /// Fills batches until the source ends, or the consumer stops taking them.
     fn run(&mut self, empty: &Receiver<Batch>, full: &SyncSender<Result<Filled, ReadError>>) {
         while let Ok(mut batch) = empty.recv() {
             let filled = self.source.fill(&mut batch).map(|_| Filled {
@@ -203,10 +204,10 @@ impl Reader {
     }
 }
 
-/// The side that hands out.
+/// The consuming side.
 struct Ahead {
     info: TraceInfo,
-    /// Gone once all has been handed out.
+    /// `None` once all batches have been returned.
     full: Option<Receiver<Result<Filled, ReadError>>>,
     empty: SyncSender<Batch>,
     thread: Option<JoinHandle<()>>,
@@ -232,7 +233,7 @@ impl Ahead {
         }
     }
 
-    /// Waits for the thread that reads. If it has panicked, so does this.
+    /// Waits for the reading thread, and propagates a panic of it.
     fn end(&mut self) {
         self.full = None;
         if let Some(Err(panic)) = self.thread.take().map(JoinHandle::join)
@@ -266,7 +267,7 @@ impl Source for Ahead {
         let filled = next.inspect_err(|_| batch.clear())?;
         let mut emptied = std::mem::replace(batch, filled.batch);
         emptied.clear();
-        // If the reader has ended it needs none any more.
+        // If the reader has ended, it needs no more batches.
         let _ = self.empty.try_send(emptied);
         self.learn(*filled.news);
         Ok(!batch.is_empty())
@@ -275,12 +276,12 @@ impl Source for Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // Whichever way the reader waits, it ends: nobody takes a batch any more, and none comes back.
+        // Closes both channels, which ends the reader wherever it waits.
         let (closed, _) = sync_channel(0);
         self.empty = closed;
         self.full = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of a reader whose events nobody wants is of no interest.
+            // Ignores a panic of the reader, because its events are no longer wanted.
             let _ = thread.join();
         }
     }
@@ -295,7 +296,7 @@ mod tests {
 
     use super::*;
 
-    /// Gives so many batches of one event, then fails. It learns of a thread and of damage with each.
+    /// Returns a number of batches with one event each, then fails. Each batch adds a thread and damage.
     struct Failing {
         info: TraceInfo,
         left: u64,
@@ -382,7 +383,7 @@ mod tests {
         let mut ahead = read_ahead(source);
         let mut batch = Batch::default();
         assert!(ahead.fill(&mut batch).unwrap());
-        // Waits for the thread, which has seen to it that there is no other holder.
+        // Waits for the thread, after which there is no other owner.
         drop(ahead);
         assert_eq!(Arc::strong_count(&filled), 1);
         assert!(filled.load(Ordering::SeqCst) <= 2 * BATCHES + 2);

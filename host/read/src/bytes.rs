@@ -1,8 +1,8 @@
-//! The bytes of an input, wherever they are, as one slice that several streams can share.
+//! Bytes of an input as one slice that several streams can share, independent of its source.
 //!
-//! Files are mapped, so that a trace of any size costs no memory of ours and seeking in it is
-//! free. What cannot be mapped (a pipe) is first copied to a temporary file that has no name and
-//! goes away with the process, so that "bounded memory" holds for it too.
+//! Files are mapped, so traces of any size use no heap memory, and seeking is free. An input that cannot be mapped (a
+//! pipe) is first copied to an unnamed temporary file, which disappears with the process. So memory is bounded for it,
+//! too.
 
 use std::fs::File;
 use std::io;
@@ -12,9 +12,16 @@ use std::sync::Arc;
 
 use memmap2::Mmap;
 
-/// Bytes that do not change; a clone shares them.
+/// Maximum number of bytes that are copied from a pipe.
+pub(crate) const SPOOLED_AT_MOST: u64 = 4 << 30;
+
+/// Immutable bytes. Clones share them.
 #[derive(Clone, Debug)]
-pub struct Bytes(Arc<Inner>);
+pub struct Bytes {
+    inner: Arc<Inner>,
+    /// Bytes behind this length are ignored.
+    length: usize,
+}
 
 #[derive(Debug)]
 enum Inner {
@@ -23,13 +30,13 @@ enum Inner {
 }
 
 impl Bytes {
-    /// What an input has: a file, or what comes through a pipe or, for `-`, the standard input.
+    /// Returns the contents of an input: a file, a pipe or, for `-`, standard input.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub fn of_input(path: &Path) -> io::Result<Self> {
         if path.as_os_str() == "-" {
-            return Self::spool(&mut io::stdin().lock());
+            return Self::spool(io::stdin().lock(), SPOOLED_AT_MOST);
         }
         let mut file = File::open(path)?;
         let about = file.metadata()?;
@@ -41,14 +48,14 @@ impl Bytes {
         }
         match about.is_file() {
             true => Self::of_file(&file),
-            false => Self::spool(&mut file),
+            false => Self::spool(&mut file, SPOOLED_AT_MOST),
         }
     }
 
-    /// The content of a regular file.
+    /// Returns the contents of a regular file.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// Errors of the operating system.
     pub(crate) fn of_file(file: &File) -> io::Result<Self> {
         if file.metadata()?.len() == 0 {
             return Ok(Self::from(Vec::new()));
@@ -60,23 +67,77 @@ impl Bytes {
         // `truncation` says so and ends the process.
         #[allow(unsafe_code)]
         let map = unsafe { Mmap::map(file)? };
-        Ok(Self(Arc::new(Inner::Map(map))))
+        Ok(Self::of(Inner::Map(map)))
     }
 
-    /// All that `input` gives until its end, kept on disk.
+    /// Copies `input` to its end into a temporary file, at most `most` bytes.
     ///
     /// # Errors
-    /// Those of the operating system: reading, or writing the temporary file.
-    pub(crate) fn spool(input: &mut dyn io::Read) -> io::Result<Self> {
-        let mut file = tempfile::tempfile()?;
-        io::copy(input, &mut file)?;
-        Self::of_file(&file)
+    /// Errors of the operating system from reading, or from writing the temporary file, and
+    /// [`io::ErrorKind::FileTooLarge`].
+    pub(crate) fn spool(input: impl io::Read, most: u64) -> io::Result<Self> {
+        let mut copy = Copy(tempfile::tempfile().map_err(not_copied)?);
+        if io::copy(&mut input.take(most.saturating_add(1)), &mut copy)? > most {
+            let message = format!(
+                "more than {most} bytes came through a pipe, which this format needs as a whole"
+            );
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
+        Self::of_file(&copy.0)
+    }
+}
+
+/// The temporary file, whose errors name it: those of reading don't.
+struct Copy(File);
+
+impl io::Write for Copy {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(not_copied)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(not_copied)
+    }
+}
+
+fn not_copied(error: io::Error) -> io::Error {
+    let place = std::env::temp_dir();
+    let message = format!(
+        "its copy, which this format needs, could not be written to a temporary file in {}: {error}",
+        place.display()
+    );
+    io::Error::new(error.kind(), message)
+}
+
+impl Bytes {
+    fn of(inner: Inner) -> Self {
+        Self {
+            length: inner.bytes().len(),
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// The first `length` bytes, or all if there are fewer.
+    pub(crate) fn first(self, length: usize) -> Self {
+        Self {
+            length: self.length.min(length),
+            ..self
+        }
+    }
+}
+
+impl Inner {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Map(map) => map,
+            Self::Memory(bytes) => bytes,
+        }
     }
 }
 
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(Arc::new(Inner::Memory(bytes)))
+        Self::of(Inner::Memory(bytes))
     }
 }
 
@@ -84,24 +145,21 @@ impl Deref for Bytes {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &*self.0 {
-            Inner::Map(map) => map,
-            Inner::Memory(bytes) => bytes,
-        }
+        self.inner.bytes().get(..self.length).unwrap_or(&[])
     }
 }
 
-/// What happens when a mapped file is shortened by another process.
+/// Handling of a mapped file that another process truncates.
 #[cfg(unix)]
 mod truncation {
     use std::sync::Once;
 
-    /// What the process says then. It can't tell which file it was.
+    /// Message of the process. It cannot know which file was truncated.
     const MESSAGE: &[u8] =
         b"error: an input was shortened while it was read, or its storage failed\n\
         help: read a copy of it, or wait until nothing writes to it\n";
 
-    /// Lets SIGBUS end the process with a message and exit code 2.
+    /// Makes SIGBUS end the process with a message and exit code 2.
     pub(super) fn watch() {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
@@ -125,7 +183,7 @@ mod truncation {
     }
 }
 
-/// Files that are mapped can't be shortened here.
+/// On other systems, mapped files cannot be truncated.
 #[cfg(not(unix))]
 mod truncation {
     pub(super) const fn watch() {}
@@ -144,8 +202,10 @@ mod tests {
                 &*Bytes::of_file(&File::open(path.path()).unwrap()).unwrap(),
                 content
             );
-            assert_eq!(&*Bytes::spool(&mut &content[..]).unwrap(), content);
+            assert_eq!(&*Bytes::spool(content, 100).unwrap(), content);
             assert_eq!(&*Bytes::from(content.to_vec()), content);
+            let first = content.get(..4).unwrap_or(content);
+            assert_eq!(&*Bytes::from(content.to_vec()).first(4), first);
         }
     }
 }

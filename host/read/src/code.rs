@@ -1,15 +1,15 @@
-//! Addresses of code in the fields of events: what symbols say of them.
+//! Symbols for code addresses in the fields of events.
 
 use kymo_event::{Addr, Batch, Field, TraceInfo, Value};
 
 use crate::{ReadError, Source};
 
-/// The field that holds such an address.
+/// Name of the field that holds a code address.
 pub(crate) const FIELD: &str = "code";
 
-/// Adds to events with an address of code what that is: `function_at` gives `function at file:line`, or `None`.
+/// Adds the function and line to events with a code address. `function_at` returns `function at file:line`, or `None`.
 ///
-/// Only of sources that have such fields, which are recordings of RTEMS's and Arm hardware trace; all others are passed on as they are.
+/// Affects only sources that have such fields, which are RTEMS recordings and Arm hardware trace.
 pub fn resolve_code<S: Source>(
     source: S,
     function_at: impl Fn(Addr) -> Option<String> + Send,

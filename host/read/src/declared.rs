@@ -1,7 +1,7 @@
-//! Events that a program declares itself (`kymo_event.h`): their records are blocks of bytes with a type, and the section
-//! `.kymo.events` of the program's ELF file says what is in them.
+//! Events that a program declares itself (`kymo_event.h`). Their records are blocks of bytes with a type, and the
+//! section `.kymo.events` of the program's ELF file describes their contents.
 //!
-//! The section is texts, each with a zero behind it:
+//! The section consists of texts, each terminated by a zero byte:
 //!
 //! ```text
 //! 7 sensor u8 channel u8 state f32 volts      type, name, and for each field its type and name
@@ -14,11 +14,11 @@ use kymo_event::{Batch, Event, Field, TraceInfo, Value};
 
 use crate::{ReadError, Source};
 
-/// Events that are declared at most, and fields of one: a hostile file must not fill the memory.
+/// Largest numbers of declared events, and of fields in one of them. They bound memory for hostile files.
 const EVENTS: usize = 1 << 16;
 const FIELDS: usize = 256;
 
-/// What a field holds.
+/// Class of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Unsigned,
@@ -37,25 +37,25 @@ struct Declared {
     labels: Vec<(i128, String)>,
 }
 
-/// An event's name and fields.
+/// Name and fields of an event.
 #[derive(Clone, Debug, PartialEq)]
 struct Declaration {
     name: String,
     fields: Vec<Declared>,
 }
 
-/// The events that programs declare, by the types of their records.
+/// Events that programs declare, by record type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Declarations {
     events: HashMap<u64, Declaration>,
     big_endian: bool,
-    /// How many texts were refused.
+    /// Number of rejected texts.
     refused: u64,
 }
 
 impl Declarations {
-    /// Takes in the section of a program. Texts that cannot be understood, and what is declared twice in two ways, are given back:
-    /// the first one counts.
+    /// Adds the section of a program. Returns the texts that are invalid or that declare an event differently than an
+    /// earlier one, which stays in effect.
     pub fn add(&mut self, section: &[u8], big_endian: bool) -> Vec<String> {
         self.big_endian = big_endian;
         let mut refused = Vec::new();
@@ -81,7 +81,7 @@ impl Declarations {
                 refused.push(text);
             }
         }
-        // Labels may stand before what they belong to.
+        // Labels may precede the declaration of their event.
         for text in labels {
             if self.label(&text).is_none() {
                 refused.push(text);
@@ -91,7 +91,7 @@ impl Declarations {
         refused
     }
 
-    /// Names the values of a field, in all events of this name (there may be one of each type).
+    /// Sets the labels of a field, in all events with this name (there may be one for each record type).
     fn label(&mut self, text: &str) -> Option<()> {
         let mut words = text.split_ascii_whitespace();
         let (event, field) = words.next()?.split_once('.')?;
@@ -110,12 +110,12 @@ impl Declarations {
         found
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no declarations.
     pub fn is_empty(&self) -> bool {
         self.events.is_empty()
     }
 
-    /// Gives an event its name and fields, if it is a record that is declared.
+    /// Sets the name and fields of an event, if it is a declared record.
     pub fn describe(&self, event: &mut Event) {
         if event.name != "block" {
             return;
@@ -133,7 +133,7 @@ impl Declarations {
         let mut rest = data.as_slice();
         let mut fields = Vec::new();
         for declared in &declaration.fields {
-            // A record that is too short is one of another program, or of an older build.
+            // A record that is too short belongs to another program, or to an older build.
             let Some((bytes, behind)) = rest.split_at_checked(declared.bytes) else {
                 return;
             };
@@ -147,7 +147,8 @@ impl Declarations {
 }
 
 impl Declaration {
-    /// Whether it says the same (labels apart: a header that two files include declares an event twice).
+    /// Returns whether two declarations are equal, ignoring labels: a header that two files include declares an event
+    /// twice.
     fn is_same(&self, other: &Self) -> bool {
         let shape = |it: &Self| -> Vec<_> {
             let fields = it.fields.iter();
@@ -192,8 +193,8 @@ impl Declared {
     }
 }
 
-/// A whole number as C has it: decimal, octal, hexadecimal or binary, with a sign, a suffix and parentheses (C11, 6.4.4.1;
-/// binary is GCC's and C23's).
+/// Parses a C integer: decimal, octal, hexadecimal or binary, with a sign, a suffix and parentheses (C11, 6.4.4.1;
+/// binary is an extension of GCC, and part of C23).
 fn number_of(text: &str) -> Option<i128> {
     let inner = text
         .strip_prefix('(')
@@ -215,7 +216,7 @@ fn number_of(text: &str) -> Option<i128> {
     Some(if negative { -number } else { number })
 }
 
-/// Type and declaration of an event.
+/// Parses a declaration: record type, name and fields.
 fn declaration(text: &str) -> Option<(u64, Declaration)> {
     let mut words = text.split_ascii_whitespace();
     let kind = u64::try_from(number_of(words.next()?)?).ok()?;
@@ -235,7 +236,7 @@ fn declaration(text: &str) -> Option<(u64, Declaration)> {
     is_right.then_some((kind, Declaration { name, fields }))
 }
 
-/// What a type of fields holds, and how many bytes.
+/// Parses the type of a field, and returns its class and size in bytes.
 fn class_of(name: &str) -> Option<(Class, usize)> {
     let digits = name.find(|c: char| c.is_ascii_digit())?;
     let (letters, size) = name.split_at(digits);
@@ -252,7 +253,7 @@ fn class_of(name: &str) -> Option<(Class, usize)> {
     Some((class, size / 8))
 }
 
-/// Gives records that programs declare their names and fields. A remark says how many declarations are not understood.
+/// Sets the names and fields of records that programs declare. A remark states the number of invalid declarations.
 pub fn describe_events(mut source: Box<dyn Source>, declarations: Declarations) -> Box<dyn Source> {
     if declarations.refused > 0 {
         source.info_mut().remarks.push(format!(
@@ -415,7 +416,7 @@ mod tests {
             assert_eq!(declarations.add(text.as_bytes(), false), [text]);
         }
         assert!(declarations.is_empty());
-        // The same again is nothing new, another one of this type is refused.
+        // A repeated declaration changes nothing; another one for the same type is rejected.
         assert_eq!(declarations.add(b"7 a u8 x", false), [""; 0]);
         assert_eq!(declarations.add(b"7 a u8 x\0", false), [""; 0]);
         assert_eq!(declarations.add(b"7 b u8 x\0", false), ["7 b u8 x"]);

@@ -1,11 +1,10 @@
-//! Dialects: what the events of a tracer mean.
+//! Dialects: the meanings of tracers' events.
 //!
-//! A reader knows how to find the fields of an event; which event is the entry of a function, and
-//! which of its fields is the function's address, is the dialect's to say. One module each.
+//! A reader finds the fields of an event. The dialect defines which event is the entry of a function, and which of its
+//! fields is the function's address. Each dialect is one module.
 //!
-//! Kymo's own targets have a reader of their own ([`native`](crate::formats::kymo)); the other dialects are
-//! chosen by what the metadata of a CTF trace says, or by a file that says what its events mean
-//! ([`Dialect::of`]).
+//! Kymo's own targets have a separate reader ([`native`](crate::formats::kymo)). The other dialects are selected by the
+//! metadata of a CTF trace, or by a mapping file ([`Dialect::of`]).
 
 pub(crate) mod export;
 pub(crate) mod kymo;
@@ -30,26 +29,25 @@ use crate::fields::Pool;
 use mapping::{Mapping, MappingError};
 pub(crate) use sink::{Caches, Clock, Sink};
 
-/// Where the numbers of a trace mean something.
+/// Namespaces of the numbers in a trace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spaces {
-    /// Addresses, and the names of functions. No two traces have this in common.
+    /// Addresses and function names. Each trace has its own.
     pub(crate) code: SpaceId,
-    /// The numbers of threads and interrupts: those of traces of one machine, which one clock tells, are
-    /// the same.
+    /// Numbers of threads and interrupts. Traces of one machine share them; such traces have the same clock.
     pub(crate) machine: SpaceId,
 }
 
-/// Says what the records of a trace mean.
+/// Converter from the records of a trace to events.
 ///
-/// Which event is what, and which fields say so, is decided once for each class of events, when the trace is opened.
+/// The meaning of each event class, and the fields that it needs, are determined once, when the trace is opened.
 pub(crate) trait Meanings {
-    /// Gives what a record means to `sink`, after its time ([`Sink::begin`]): exactly one record. Nothing, if the packets
-    /// have recorded it already. `class` is the class of its stream.
+    /// Passes the meaning of a record to `sink`, after its time ([`Sink::begin`]): exactly one record, or none if the
+    /// packets already represent it. `class` is the class of its stream.
     fn record(&mut self, record: &kymo_ctf::Event<'_>, class: usize, sink: &mut Sink<'_>);
 }
 
-/// A number of any kind, with all of its bits, and signed if its field is.
+/// Converts a number of any kind, with all bits, and signed if its field is.
 fn quantity(value: &kymo_ctf::Value<'_>) -> Option<Quantity> {
     let integer = value.integer().map(|integer| match integer {
         Value64::Unsigned(value) => Quantity::Unsigned(value),
@@ -58,7 +56,7 @@ fn quantity(value: &kymo_ctf::Value<'_>) -> Option<Quantity> {
     integer.or_else(|| value.as_f64().map(Quantity::Real))
 }
 
-/// Those of which nothing is known.
+/// Dialect of a trace whose events have no known meaning.
 pub(crate) struct Unknown;
 
 impl Meanings for Unknown {
@@ -68,25 +66,25 @@ impl Meanings for Unknown {
     }
 }
 
-/// What the records of one CTF trace mean.
+/// Dialect of one CTF trace.
 pub(crate) enum Dialect {
-    /// Nobody knows: they have their names and fields.
+    /// Unknown meanings: the records only have their names and fields.
     Unknown(Unknown),
-    /// What `kymo export --to ctf` writes.
+    /// Traces from `kymo export --to ctf`.
     Export(Box<export::Export>),
-    /// LTTng's, of the kernel and of user space.
+    /// LTTng, kernel and user space.
     Lttng(Box<lttng::Lttng>),
-    /// Zephyr's, of its tracing and its instrumentation subsystem.
+    /// Zephyr, tracing and instrumentation subsystems.
     Zephyr(Box<zephyr_tracing::Zephyr>),
-    /// What a file says that came with the trace.
+    /// Meanings from a mapping file.
     Mapped(Box<mapping::Mapped>),
 }
 
 impl Dialect {
-    /// The dialect of a trace: what the mapping says, if there is one, else what its metadata suggests.
+    /// Selects the dialect of a trace: the mapping, if there is one, else the one that the metadata suggests.
     ///
     /// # Errors
-    /// When the mapping does not fit the trace.
+    /// If the mapping does not match the trace.
     pub(crate) fn of(
         trace: &Trace,
         mapping: Option<&Arc<Mapping>>,
@@ -112,7 +110,7 @@ impl Dialect {
             .map_or(Self::Unknown(Unknown), |lttng| Self::Lttng(Box::new(lttng)))
     }
 
-    /// Whether the trace may tell which thread has a processor.
+    /// Returns whether the trace may record thread switches.
     pub(crate) fn tells_switches(&self, trace: &Trace) -> bool {
         match self {
             Self::Lttng(lttng) => lttng.tells_switches(),
@@ -121,7 +119,7 @@ impl Dialect {
         }
     }
 
-    /// Tells what is known of the trace before its events are read.
+    /// Adds the properties that are known before the events are read.
     pub(crate) fn describe(&mut self, trace: &Trace, info: &mut TraceInfo) {
         match self {
             Self::Lttng(lttng) => lttng.describe(trace, info),
@@ -130,7 +128,7 @@ impl Dialect {
         }
     }
 
-    /// The CPU of a packet's events, as far as the packet or the trace as a whole tells.
+    /// Returns the CPU of a packet's events, if the packet or the whole trace determines it.
     pub(crate) fn cpu(&self, packet: &Packet<'_>) -> Option<Cpu> {
         let number = packet.info().cpu_id;
         let cpu = number
@@ -142,7 +140,7 @@ impl Dialect {
         }
     }
 
-    /// Gives what the records of a run mean to `sink`.
+    /// Passes the meanings of a run of records to `sink`.
     pub(crate) fn records(&mut self, events: Events<'_>, sink: &mut Sink<'_>) {
         match self {
             Self::Unknown(unknown) => run(unknown, events, sink),
@@ -153,7 +151,7 @@ impl Dialect {
         }
     }
 
-    /// How the fields of its records are shown.
+    /// Returns the function that converts a record's fields for display.
     pub(crate) fn fields(&self) -> fn(&kymo_ctf::Event<'_>, &mut Pool) -> Vec<Field> {
         match self {
             Self::Export(_) => export::fields,
@@ -171,7 +169,7 @@ fn run<M: Meanings>(meanings: &mut M, events: Events<'_>, sink: &mut Sink<'_>) {
     }
 }
 
-/// The entry of an event's class in a table by stream class and place in it.
+/// Returns the entry of an event's class in a table by stream class and index in it.
 #[inline]
 pub(crate) fn of_class<'r, R>(
     table: &'r [Vec<R>],
@@ -181,7 +179,7 @@ pub(crate) fn of_class<'r, R>(
     table.get(class)?.get(record.class_index())
 }
 
-/// A switch of threads: the record is the beginning of the next one, if there is one.
+/// Passes on a thread switch. The record is the start of the next thread, if there is one.
 pub(crate) fn switch(
     record: &kymo_ctf::Event<'_>,
     (cpu, previous, next): (Option<Cpu>, Option<ThreadId>, Option<ThreadId>),
@@ -201,7 +199,7 @@ pub(crate) fn switch(
     }
 }
 
-/// Whether an event of this kind needs its fields.
+/// Returns whether an event of this kind needs its fields.
 pub(crate) const fn wants(wanted: Wanted, kind: &EventKind) -> bool {
     let is_common = matches!(
         kind,
@@ -222,7 +220,7 @@ pub(crate) const fn wants(wanted: Wanted, kind: &EventKind) -> bool {
     }
 }
 
-/// The text of a fact in the environment of a trace.
+/// Returns a text from the environment of a trace.
 pub(crate) fn env_text<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str> {
     match metadata.env(name) {
         Some(EnvValue::Text(text)) => Some(text),
@@ -230,7 +228,7 @@ pub(crate) fn env_text<'m>(metadata: &'m Metadata, name: &str) -> Option<&'m str
     }
 }
 
-/// The bytes that hexadecimal digits write.
+/// Decodes hexadecimal digits.
 pub(crate) fn hex_bytes(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().chunks(2);
     pairs
@@ -238,7 +236,7 @@ pub(crate) fn hex_bytes(text: &str) -> Option<Vec<u8>> {
         .collect()
 }
 
-/// The labels of a payload field, with what they stand for: those of all events of this name.
+/// Returns the labels of a payload field with their numbers, for all events with this name.
 pub(crate) fn labels<'m>(metadata: &'m Metadata, event: &str, field: &str) -> Vec<(u64, &'m str)> {
     let events = metadata.streams.iter().flat_map(|stream| &stream.events);
     events

@@ -1,4 +1,4 @@
-//! What can go wrong with a whole input, as opposed to damage inside it, which is an event.
+//! Errors that concern a whole input. Damage inside an input is an event instead.
 
 use std::path::PathBuf;
 
@@ -6,36 +6,36 @@ use thiserror::Error;
 
 use crate::MappingError;
 
-/// An input that cannot be opened.
+/// Error from opening an input.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The operating system refused.
+    /// The operating system reports an error.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What was to be opened.
+        /// The input.
         path: PathBuf,
-        /// Why not.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// There is nothing in it.
+    /// The input is empty.
     #[error("{}: the file is empty, expected a trace", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// It is none of the formats that are known.
+    /// The input has none of the known formats.
     #[error("{}: not a trace that kymo knows: found {found}, expected {expected}", path.display())]
     Unknown {
         /// The input.
         path: PathBuf,
-        /// What would have been recognised.
+        /// The formats that are recognized.
         expected: String,
-        /// What is there.
+        /// Description of the input.
         found: String,
     },
-    /// Several traces, at least one of which is Kymo's own or a dump of Zephyr's instrumentation: each has a
-    /// clock of its own, so they cannot be merged.
+    /// Several traces, at least one of which is Kymo's own or a dump of Zephyr's instrumentation. Each has its own
+    /// clock, so they cannot be merged.
     #[error(
         "{}: expected one trace, found {} with clocks of their own: {}",
         path.display(), traces.len(), traces.join(", ")
@@ -43,102 +43,102 @@ pub enum OpenError {
     Several {
         /// The directory.
         path: PathBuf,
-        /// The traces that are in it.
+        /// The traces in it.
         traces: Vec<String>,
     },
-    /// The identity of a target, as a raw Kymo file begins with it, cannot be used.
+    /// The target identity at the start of a raw Kymo file is invalid.
     #[error("{}: identity at offset 0: {message}", path.display())]
     Identity {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the problem.
         message: String,
     },
-    /// It is a recording that a target of another version of Kymo's made.
+    /// The recording was made by a target with another version of Kymo.
     #[error("{}: expected a recording of format {expected}, found one of format {found}", path.display())]
     Version {
         /// The file.
         path: PathBuf,
-        /// The format of packets and metadata that is read.
+        /// The supported format of packets and metadata.
         expected: u32,
-        /// That of the recording.
+        /// The format of the recording.
         found: u32,
     },
-    /// The log of a console has no dump that can be used.
+    /// A console log has no usable dump.
     #[error("{}: {message}", path.display())]
     Console {
         /// The log.
         path: PathBuf,
-        /// What was expected, and what is there.
+        /// Expected and found data.
         message: String,
     },
-    /// There is no recording to be found in a dump of a target's memory.
+    /// A dump of a target's memory contains no recording.
     #[error("{}: {message}", path.display())]
     Memory {
         /// The dump.
         path: PathBuf,
-        /// What was expected, and what is there.
+        /// Expected and found data.
         message: String,
     },
-    /// A trace of ftrace's cannot be used.
+    /// An ftrace trace is invalid.
     #[error("{}: {message}", path.display())]
     Ftrace {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// Offset in it.
         offset: u64,
-        /// What was expected, and what is there.
+        /// Expected and found data.
         message: String,
     },
-    /// A directory is the running kernel's tracefs: reading its raw pages would wait for events, and take them away.
+    /// The directory is the running kernel's tracefs. Reading its raw pages would wait for events and consume them.
     #[error("{}: this is the tracefs of a running kernel, and no recording", path.display())]
     LiveTracefs {
         /// The directory.
         path: PathBuf,
     },
-    /// A recording of RTEMS's events does not say what is needed to read it.
+    /// An RTEMS event recording lacks the data that is needed to read it.
     #[error("{}: {message}", path.display())]
     Record {
         /// The input.
         path: PathBuf,
-        /// Where in it.
+        /// Offset in it.
         offset: u64,
-        /// Where, what was expected, and what is there.
+        /// Location, expected and found data.
         message: String,
     },
-    /// A recording of hardware trace cannot be used.
+    /// A recording of hardware trace is invalid.
     #[error("{}: {message}", path.display())]
     HardwareTrace {
         /// The input.
         path: PathBuf,
-        /// Where, what was expected, and what is there.
+        /// Location, expected and found data.
         message: String,
     },
-    /// Several recordings cannot be put on one time line.
+    /// Several recordings cannot be aligned on one timeline.
     #[error("{}: {message}", path.display())]
     Together {
-        /// The recording that does not go with the others.
+        /// The recording that cannot be aligned with the others.
         path: PathBuf,
-        /// Why not.
+        /// Reason.
         message: String,
     },
-    /// The mapping does not fit the trace.
+    /// The mapping does not match the trace.
     #[error("the mapping does not fit the trace: {0}")]
     Mapping(#[from] MappingError),
-    /// The metadata of a trace directory cannot be used.
+    /// The metadata of a trace directory is invalid.
     #[error("{}: {message}", path.display())]
     Metadata {
         /// The metadata file.
         path: PathBuf,
-        /// Where in the text, in bytes.
+        /// Offset in the text, in bytes.
         offset: u64,
-        /// What is wrong with it, with line and column.
+        /// Description of the problem, with line and column.
         message: String,
     },
 }
 
 impl OpenError {
-    /// Where in the input the fault lies, in bytes from its start; 0 where it is the whole input.
+    /// Returns the offset of the fault in the input, in bytes; 0 if the fault concerns the whole input.
     pub const fn offset(&self) -> u64 {
         match self {
             Self::Metadata { offset, .. }
@@ -160,18 +160,18 @@ impl OpenError {
     }
 }
 
-/// Why a source cannot go on. What was given before it stands; after it there is nothing more.
+/// Error after which a source cannot continue. The events returned before it are valid, and none follow.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The operating system refused.
+    /// The operating system reports an error.
     #[error("{stream}: cannot read at offset {offset}: {source}")]
     Io {
-        /// The stream's file.
+        /// File of the stream.
         stream: String,
-        /// Where, in bytes.
+        /// Offset in bytes.
         offset: u64,
-        /// Why not.
+        /// Error of the operating system.
         source: std::io::Error,
     },
 }

@@ -1,4 +1,4 @@
-//! Fields of CTF events as fields of the event model.
+//! Conversion of CTF event fields to fields of the event model.
 
 use std::borrow::Cow;
 
@@ -6,8 +6,8 @@ use kymo_ctf::metadata::{Base, Scope, Value64};
 use kymo_ctf::{Container, Visitor};
 use kymo_event::{Event, Field, Value};
 
-/// Texts and lists of events that have been looked at, for those of events to come: to allocate a dozen for each
-/// event takes longer than to decode it.
+/// Pool of texts and lists from events that were handled, for reuse in later events. To allocate a dozen of them for
+/// each event takes longer than to decode it.
 #[derive(Default)]
 pub(crate) struct Pool {
     texts: Vec<String>,
@@ -15,12 +15,12 @@ pub(crate) struct Pool {
     values: Vec<Vec<Value>>,
 }
 
-/// How many of each a pool keeps, and how many bytes or items one of them may take.
+/// Largest number of each kind in a pool, and largest capacity of one of them in bytes or elements.
 const KEPT: usize = 256;
 const LARGEST: usize = 256;
 
 impl Pool {
-    /// A text of its own.
+    /// Returns a copy of a text.
     pub(crate) fn text(&mut self, text: &str) -> String {
         if text.is_empty() {
             return String::new();
@@ -34,7 +34,7 @@ impl Pool {
         self.lists.pop().unwrap_or_default()
     }
 
-    /// Takes an event apart that nobody needs any more.
+    /// Takes the parts of an event that is no longer needed.
     pub(crate) fn take_back(&mut self, event: Event) {
         self.name(event.name);
         self.fields(event.fields);
@@ -77,28 +77,28 @@ impl Pool {
     }
 }
 
-/// What a container holds so far.
+/// Incomplete contents of a container.
 enum Open {
     Fields(Vec<Field>),
     Values(Vec<Value>),
 }
 
-/// Collects the fields of a scope, nested as they are.
+/// Collector of the fields of a scope, with their nesting.
 pub(crate) struct Collector<'p> {
     pool: &'p mut Pool,
-    /// What is complete.
+    /// Complete fields.
     fields: Vec<Field>,
-    /// The containers that are open, from the outermost on.
+    /// Open containers, from the outermost to the innermost.
     open: Vec<(String, Open)>,
 }
 
 impl Collector<'_> {
-    /// The fields of one scope of an event.
+    /// Returns the fields of one scope of an event.
     pub(crate) fn of(event: &kymo_ctf::Event<'_>, scope: Scope) -> Vec<Field> {
         Collector::collect(event, [scope], &mut Pool::default())
     }
 
-    /// The fields of several scopes, one after the other.
+    /// Returns the fields of several scopes, one after the other.
     fn collect<const N: usize>(
         event: &kymo_ctf::Event<'_>,
         scopes: [Scope; N],
@@ -128,7 +128,7 @@ impl Collector<'_> {
 impl<'a> Visitor<'a> for Collector<'_> {
     fn value(&mut self, name: &'a str, value: kymo_ctf::Value<'a>) {
         let value = plain(&value, self.pool);
-        // Elements are called like their array, and need no name.
+        // Elements have the name of their array, and need none.
         let element = matches!(self.open.last(), Some((_, Open::Values(_))));
         let name = if element { "" } else { name };
         let name = self.pool.text(name);
@@ -150,7 +150,7 @@ impl<'a> Visitor<'a> for Collector<'_> {
         let value = match open {
             Open::Values(values) => Value::List(values),
             Open::Fields(fields) if container == Container::Struct => Value::Struct(fields),
-            // Only the chosen option, or the field that may be missing, is in it.
+            // It holds only the chosen option of a variant, or the optional field.
             Open::Fields(mut fields) => {
                 let chosen = fields.pop().map_or(Value::None, |field| field.value);
                 self.pool.fields(fields);
@@ -161,7 +161,7 @@ impl<'a> Visitor<'a> for Collector<'_> {
     }
 }
 
-/// The payload's fields, then those of the contexts, if there are any, under `context`.
+/// Returns the payload fields, then those of the contexts as one field `context`, if there are any.
 pub(crate) fn all(event: &kymo_ctf::Event<'_>, pool: &mut Pool) -> Vec<Field> {
     let mut fields = Collector::collect(event, [Scope::EventFields], pool);
     let contexts = [Scope::StreamEventContext, Scope::EventContext];
@@ -174,7 +174,7 @@ pub(crate) fn all(event: &kymo_ctf::Event<'_>, pool: &mut Pool) -> Vec<Field> {
     fields
 }
 
-/// A value without others in it. An enumeration keeps its number beside the label.
+/// Converts a value that contains no others. An enumeration keeps its number next to the label.
 fn plain(value: &kymo_ctf::Value<'_>, pool: &mut Pool) -> Value {
     match value {
         kymo_ctf::Value::Integer {

@@ -1,11 +1,11 @@
-//! The formats that are read, one module each, and the table in which they register.
+//! Supported formats, one module each, and the table that registers them.
 //!
-//! An input passes once through four stages: it is opened as a [`Peek`] (the transport: a directory, a file, a pipe),
-//! every format of the [table](FORMATS) is asked how sure it is that the input is its own (the probe), the surest opens
-//! it, and what that gives is a [`Source`].
+//! An input passes through four stages. It is opened as a [`Peek`] (the transport: a directory, a file, a pipe). Every
+//! format of the [table](FORMATS) states its confidence that the input is its own (the probe). The most confident
+//! format opens the input. The result is a [`Source`].
 //!
 //! # To add a format
-//! Write a module here with two functions, and add one line to the table:
+//! Write a module here with two functions, and add one entry to the table:
 //!
 //! ```ignore
 //! //! SystemView's recordings.
@@ -21,8 +21,8 @@
 //! }
 //! ```
 //!
-//! A probe asks for no more bytes than it needs, because a pipe waits for them. It may look at the options: raw memory is
-//! an input only beside its program.
+//! A probe must request no more bytes than it needs, because a pipe waits for them. It may use the options: raw memory
+//! is an input only together with its program.
 
 pub mod coresight;
 pub mod ctf;
@@ -38,39 +38,39 @@ pub(crate) use probes::metadata_in;
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, Source};
 
-/// How sure a format is that an input is its own.
+/// Confidence of a format that an input is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Confidence {
-    /// It may be: nothing else is known to look like that.
+    /// Possible: no other known input looks like this.
     Possible,
-    /// What lies beside it, or what the options say, makes it so.
+    /// Likely because of neighbouring files or the options.
     Likely,
-    /// It says so itself.
+    /// The input identifies itself.
     Certain,
 }
 
-/// What opening gives: the trace, or the input as it was if it is of another format after all.
+/// Result of opening: the source, or the unchanged input if it has another format after all.
 pub(crate) enum Opened {
     Source(Box<dyn Source>),
     Other(Peek),
 }
 
-/// A format of inputs.
+/// Input format.
 pub(crate) struct Format {
-    /// What an input of it is, for people.
+    /// Description for the user.
     pub(crate) what: &'static str,
-    /// Whether an input is of it, as far as its beginning and the options tell.
+    /// Checks whether an input has this format, based on its first bytes and the options.
     pub(crate) probe: fn(&mut Peek, &OpenOptions) -> Result<Option<Confidence>, OpenError>,
     pub(crate) open: fn(Peek, &OpenOptions) -> Result<Opened, OpenError>,
 }
 
-/// The one that may hold several dumps.
+/// The format that may hold several dumps.
 const CONSOLE: &str = "a console's log with a dump of kymo_dump_text()";
 
-/// Another one.
+/// The other format that may hold several dumps.
 const RTEMS: &str = "a recording of RTEMS's events";
 
-/// All formats. Of those that are equally sure the first one is asked first.
+/// All formats. Equally confident formats open the input in this order.
 pub(crate) static FORMATS: [Format; 11] = [
     Format {
         what: "a CTF trace directory",
@@ -97,7 +97,7 @@ pub(crate) static FORMATS: [Format; 11] = [
         probe: coresight::probe,
         open: coresight::open,
     },
-    // Before those that wait for more of a pipe than its first bytes.
+    // In front of the formats that wait for more of a pipe than its first bytes.
     Format {
         what: "a raw kymo file",
         probe: probes::recording::probe,
@@ -130,7 +130,7 @@ pub(crate) static FORMATS: [Format; 11] = [
     },
 ];
 
-/// What the formats are, for messages.
+/// Lists the formats for messages.
 pub(crate) fn expected() -> String {
     let (last, others) = match FORMATS.split_last() {
         Some((last, others)) => (last.what, others),
@@ -140,10 +140,10 @@ pub(crate) fn expected() -> String {
     format!("{}, or {last}", others.join(", "))
 }
 
-/// Opens an input with the format that is surest of it; the input as it was if none is.
+/// Opens an input with the most confident format. Returns the unchanged input if there is none.
 ///
 /// # Errors
-/// [`OpenError`] if it cannot be read, or the format that it is of refuses it.
+/// [`OpenError`] if the input cannot be read, or if its format rejects it.
 pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
     let mut sure = Vec::new();
     for format in &FORMATS {
@@ -152,7 +152,7 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
             if confidence == Confidence::Certain {
                 break;
             }
-            // Other formats may still be surer, by what has come; but not by what a pipe has yet to bring.
+            // Other formats may still be more confident, but only based on bytes that have already arrived.
             if confidence == Confidence::Likely {
                 peek.set_waiting(false);
             }
@@ -176,7 +176,7 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
     Ok(Opened::Other(peek))
 }
 
-/// Whether a pipe begins like a dump of Zephyr's instrumentation.
+/// Returns whether a pipe begins like a dump of Zephyr's instrumentation.
 ///
 /// # Errors
 /// [`OpenError::Io`] if it cannot be read.

@@ -1,4 +1,4 @@
-//! Body of the fuzz target that opens any input as the command line does.
+//! Body of the fuzz target that opens arbitrary inputs like the command line.
 
 use std::fs;
 use std::io;
@@ -8,19 +8,19 @@ use kymo_event::Wanted;
 
 use crate::{OpenOptions, Summary, ctf_traces, open, saved};
 
-/// Opens any bytes as an input, in each of the ways that the command line has: as one file, as a stream with its metadata
-/// beside it or named apart, and as a directory. All of them are read to their end.
+/// Opens the bytes in each way that the command line supports: as one file, as a stream with its metadata next to it or
+/// elsewhere, and as a directory. Reads each input to its end.
 ///
-/// The first byte chooses the way. For those with metadata, a zero byte separates that from the stream.
+/// The first byte selects the way. For those with metadata, a zero byte separates the metadata from the stream.
 ///
-/// What is checked: nothing panics, everything ends, a summary's counts agree with those of its streams, and what is read
-/// twice is the same twice.
+/// Checks that nothing panics, that reading ends, that a summary's counts match those of its streams, and that a second
+/// pass gives the same result.
 ///
 /// # Errors
-/// Those of writing the input into a temporary directory.
+/// Errors from writing the input to a temporary directory.
 ///
 /// # Panics
-/// When one of these does not hold.
+/// If one of these does not hold.
 pub fn fuzz_open(data: &[u8]) -> io::Result<()> {
     let Some((way, data)) = data.split_first() else {
         return Ok(());
@@ -47,7 +47,7 @@ pub fn fuzz_open(data: &[u8]) -> io::Result<()> {
     let input = match way % 5 {
         0 => {
             fs::write(&file, data)?;
-            // An ELF file of the program may be any file.
+            // Any file may be given as the program's ELF file.
             options.program = Some(file.clone());
             file
         }
@@ -83,13 +83,13 @@ pub fn fuzz_open(data: &[u8]) -> io::Result<()> {
         let events: u64 = summary.streams.iter().map(|stream| stream.events).sum();
         assert!(events <= summary.events, "{events} of {}", summary.events);
     }
-    // The ways of `trace` and `export` into the records themselves.
+    // `trace` and `export` also access the records directly.
     let _ = saved(&input);
     let _ = ctf_traces(&input, &options);
     Ok(())
 }
 
-/// The summary of an input; `None` if it is none.
+/// Returns the summary of an input; `None` if it cannot be opened.
 fn read(input: &Path, options: &OpenOptions) -> Option<Summary> {
     let mut source = open(input, options).ok()?;
     Some(Summary::of(source.as_mut()))

@@ -1,31 +1,28 @@
-//! Every trace format to Kymo's events.
+//! Readers for all trace formats, which convert them to Kymo's event model.
 //!
-//! [`open()`] looks at what is in a file or directory, never at what it is called, and gives a
-//! [`Source`]: what is known of the trace as a whole ([`TraceInfo`]), then its events, a batch at a time,
-//! all streams merged by time, with memory that depends on the number of streams and not on the
-//! length of the trace.
+//! [`open()`] recognizes a file or directory by its content, never by its name, and returns a [`Source`]. A source
+//! provides the properties of the whole trace ([`TraceInfo`]) and its events in batches, with all streams merged by
+//! time. Memory depends on the number of streams, not on the length of the trace.
 //!
 //! | input | module |
 //! |---|---|
-//! | a trace directory that Kymo wrote | [`kymo`] |
+//! | a trace directory of Kymo | [`kymo`] |
 //! | a raw Kymo file: the identity line, then packets (`kymo_save`, a saved dump) | [`kymo`] |
-//! | a CTF trace directory that `kymo export` wrote | `ctf`: the events that were exported |
-//! | a CTF trace directory of LTTng's | `ctf`: threads, interrupts, system calls, functions |
+//! | a CTF trace directory from `kymo export` | `ctf`: the exported events |
+//! | a CTF trace directory of LTTng | `ctf`: threads, interrupts, system calls, functions |
 //! | any other CTF trace directory | `ctf`: events with their names and fields |
-//! | a trace.dat of Linux's ftrace, its raw pages, or the kernel's text | `ftrace`: functions, threads, interrupts, system calls |
-//! | recordings of SEGGER SystemView, what it left in memory | [`systemview`] |
-//! | a recording of RTEMS's events: a stream, a dump, a console's log | [`rtems_record`] |
-//! | Arm hardware trace: perf.data, OpenCSD's snapshots | [`coresight`]: functions, threads, exceptions of the whole path |
-//! | what a target with Zephyr's instrumentation subsystem sent | [`zephyr_instrumentation`] |
+//! | a Linux ftrace trace.dat, its raw pages, or the kernel's text | `ftrace`: functions, threads, interrupts, system calls |
+//! | recordings of SEGGER SystemView, or its buffer in a memory dump | [`systemview`] |
+//! | an RTEMS event recording: a stream, a dump, a console log | [`rtems_record`] |
+//! | Arm hardware trace: perf.data, OpenCSD snapshots | [`coresight`]: functions, threads and exceptions of the complete execution path |
+//! | data sent by a target with Zephyr's instrumentation subsystem | [`zephyr_instrumentation`] |
 //!
-//! A format knows bytes and fields; what an event *means* is said by a dialect (`dialects/`), so
-//! that the packets of a target, whichever way they came here, go through one CTF reader
-//! (`kymo-ctf`) and one table of meanings.
+//! A format module handles bytes and fields. A dialect (`dialects/`) defines the *meaning* of an event. So all packets
+//! of a target pass through one CTF reader (`kymo-ctf`) and one table of meanings, whatever transport they used.
 //!
-//! What is missing or cannot be read does not end the reading: it becomes a
-//! [`Gap`](kymo_event::Gap) event at its place in time, and an entry of
-//! [`TraceInfo::damage`] where bytes were passed over. [`ReadError`] is for what leaves nothing to
-//! go on with.
+//! Missing or unreadable data does not end reading: it becomes a [`Gap`](kymo_event::Gap) event at its time, and
+//! skipped bytes also become an entry of [`TraceInfo::damage`]. [`ReadError`] is for errors after which reading cannot
+//! continue.
 //!
 //! ```no_run
 //! use kymo_event::{Batch, EventKind};
@@ -40,7 +37,7 @@
 //! for thread in source.info().identities.threads() {
 //!     println!("thread {} is {:?}", thread.tid, thread.name);
 //! }
-//! // What is not in a hurry takes events as a whole.
+//! Code that is not time-critical can iterate over single events.
 //! let mut source = kymo_read::open("trace".as_ref(), &OpenOptions::default())?;
 //! for event in Events::new(&mut *source) {
 //!     let event = event?;

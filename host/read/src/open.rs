@@ -1,4 +1,4 @@
-//! What is this input? Its content decides, never its name.
+//! Opening of inputs. Their content determines the format, never their name.
 
 use std::fs;
 use std::num::NonZero;
@@ -16,53 +16,54 @@ use crate::formats::{self, Opened, ctf, systemview, zephyr_instrumentation};
 use crate::peek::{FOREIGN_HEAD, Peek, foreign};
 use crate::{Mapping, OpenError, Source, together};
 
-/// How to read an input.
+/// Options for reading an input.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// How much is to be known of events. (Rare events whose fields say more than their kind have
-    /// them anyway.)
+    /// Amount of detail that is wanted for events. (Rare events whose fields contain more than their kind always have
+    /// them.)
     pub wanted: Wanted,
-    /// What the events of a CTF trace mean, where its tracer does not tell. Not for Kymo's own traces.
+    /// Meanings of the events of a CTF trace whose tracer does not define them. Not for Kymo's own traces.
     pub mapping: Option<Arc<Mapping>>,
-    /// The metadata of an input that is one stream of a CTF trace, or a directory of streams, where it does not lie
-    /// beside them; or of the build that a dump of Zephyr's instrumentation comes from.
+    /// Metadata of an input that is a single CTF stream or a directory of streams, if it is not next to them. For a
+    /// dump of Zephyr's instrumentation, the metadata of its build.
     pub metadata: Option<PathBuf>,
-    /// The ELF file of the program that a dump of Zephyr's instrumentation comes from: it knows how wide
-    /// pointers are. Where the bytes leave no choice, they are believed.
+    /// ELF file of the program that a dump of Zephyr's instrumentation comes from, which determines the pointer width.
+    /// The bytes of the dump take precedence where they are unambiguous.
     pub program: Option<PathBuf>,
-    /// Files `SYSVIEW_*.txt` that name the events of a recording of SystemView. Without any, those beside the input.
+    /// Files `SYSVIEW_*.txt` that name the events of a SystemView recording. Without any, those next to the input are
+    /// used.
     pub descriptions: Vec<PathBuf>,
-    /// Other recordings of the same run, to be put on one time line: of SystemView, those of other cores. What else the options
-    /// say is not of these.
+    /// Other recordings of the same run, to be aligned on one timeline. With SystemView, those of other cores. The
+    /// other options do not apply to them.
     pub beside: Vec<PathBuf>,
-    /// What an event is called, or says, that the input and all [beside](Self::beside) it have, by which their clocks go
-    /// together where they do not tell that themselves.
+    /// Name or text of an event that the input and all recordings [beside](Self::beside) it have. It relates their
+    /// clocks if they do not do so themselves.
     pub align: Option<String>,
-    /// Which dump of a console's log is meant, from 1 on. Without it the last one.
+    /// Number of the dump in a console log, counted from 1. Defaults to the last one.
     pub console_dump: Option<usize>,
-    /// Names for the events of a recording of RTEMS's, in the place of its own.
+    /// Names for the events of an RTEMS recording, which replace RTEMS's names.
     pub event_names: Option<Arc<crate::rtems_record::EventNames>>,
-    /// Below which directory the files are that processes of a recording of hardware trace had mapped. Without it they are
-    /// looked for beside the recording (in `symfs`, then by their paths), then on this machine.
+    /// Directory below which the files are that processes of a hardware-trace recording had mapped. Without it, they
+    /// are searched next to the recording (in `symfs`, then by their paths), then on this machine.
     pub symfs: Option<PathBuf>,
-    /// When the clock of a trace showed 0 that does not tell the time of day itself.
+    /// Date at which the clock of the trace showed 0, for traces without dates.
     pub time_zero: Option<Date>,
-    /// The kernel of a recording of hardware trace: its `vmlinux` or `Image`.
+    /// Kernel of a hardware-trace recording: its `vmlinux` or `Image`.
     pub kernel: Option<PathBuf>,
-    /// The cache in which perf keeps the files of recordings by build ID. Without it, `~/.debug`.
+    /// Cache in which perf keeps the files of recordings by build id. Defaults to `~/.debug`.
     pub buildid_dir: Option<PathBuf>,
-    /// What is said of a raw buffer or a snapshot of hardware trace beside it.
+    /// Description of a raw buffer or snapshot of hardware trace.
     pub trace: kymo_coresight::input::Given,
-    /// How many threads may work on it: with more than one, streams are decoded ahead or the input is read ahead on
-    /// threads of their own, with three both. That changes nothing of what is read.
+    /// Number of threads that may read the input. With two, either streams are decoded ahead or the input is read ahead
+    /// on a thread of its own; with three or more, both. The result does not depend on it.
     pub threads: usize,
-    /// Whether events are wanted as they come where the input is a pipe, although not all is known then: when they were
-    /// by the clock on the wall, and how the clocks of processors differ. Without it a recording of Kymo's is read whole.
+    /// Whether events of a pipe are returned as they arrive, before everything about them is known (dates, and
+    /// differences between the clocks of processors). Otherwise a recording of Kymo is read completely first.
     pub as_it_comes: bool,
 }
 
-/// How many threads work on a trace if nobody says: where there are several processors, one more than these. What they do
-/// takes turns (decoding, what events mean, calls, output), so that there is not always something to do for each.
+/// Returns the default number of reading threads: one more than the number of processors, if there are several. The
+/// threads' work (decoding, meanings, calls, output) alternates, so not every thread is busy all the time.
 #[must_use]
 pub fn default_threads() -> usize {
     match std::thread::available_parallelism().map_or(1, NonZero::get) {
@@ -94,21 +95,21 @@ impl Default for OpenOptions {
     }
 }
 
-/// Opens a trace: a trace directory or one above it, one stream of a CTF trace, a raw Kymo file, a dump of
-/// Zephyr's instrumentation subsystem (or a directory with one and the metadata of its build), or with the
-/// path `-` any such file from standard input.
+/// Opens a trace: a trace directory or one above it, one stream of a CTF trace, a raw Kymo file, a dump of Zephyr's
+/// instrumentation subsystem (or a directory with one and the metadata of its build). The path `-` stands for any such
+/// file from standard input.
 ///
-/// The metadata of a single stream is the file `metadata` beside it, if
-/// [the options](OpenOptions::metadata) name no other.
+/// The metadata of a single stream is the file `metadata` next to it, unless [the options](OpenOptions::metadata) name
+/// another.
 ///
-/// Several traces below one directory are merged, as LTTng leaves them; but not if one of them is
-/// a recording of Kymo's own: each of those counts time from its own start. Recordings [beside](OpenOptions::beside) the
-/// input are merged with it where something tells how their clocks go together.
+/// Several traces below one directory are merged, as LTTng creates them, unless one of them is a recording of Kymo's
+/// own, whose time begins at its own start. Recordings [beside](OpenOptions::beside) the input are merged with it if
+/// their clocks can be related.
 ///
 /// # Errors
-/// [`OpenError`] if the input cannot be read at all, or is nothing that is known here.
+/// [`OpenError`] if the input cannot be read at all, or has no known format.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
-    // Recordings of SystemView beside one of SystemView are the other cores of that, which its own reader takes.
+    // SystemView recordings next to one of SystemView are its other cores, which its own reader handles.
     let are_cores = options.beside.iter().all(|path| systemview::is_one(path));
     let source = match are_cores {
         true => open_source(path, options)?,
@@ -131,7 +132,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, OpenE
     })
 }
 
-/// [`open`], to be read on the thread that asks for events.
+/// Like [`open`], but reads on the thread that calls [`fill`](Source::fill).
 pub(crate) fn open_source(
     path: &Path,
     options: &OpenOptions,
@@ -147,7 +148,7 @@ pub(crate) fn open_source(
     }
 }
 
-/// Tells a trace that knows no dates when its clock showed 0, if that is known.
+/// Sets the date at which the clock showed 0, if it is known and the trace itself has no dates.
 pub(crate) fn date(source: &mut dyn Source, options: &OpenOptions) {
     let zero = options.time_zero.map(|zero| Moment {
         time: Time(0),
@@ -159,7 +160,7 @@ pub(crate) fn date(source: &mut dyn Source, options: &OpenOptions) {
     }
 }
 
-/// Why an input that is of no format is none.
+/// Returns the error for an input of unknown format.
 fn refusal(mut peek: Peek) -> OpenError {
     let path = peek.path().to_owned();
     let head = match peek.first(FOREIGN_HEAD) {
@@ -174,22 +175,22 @@ fn refusal(mut peek: Peek) -> OpenError {
     unknown_bytes(&path, peek.file().map_or(&head, |file| file))
 }
 
-/// What a target sent, as it was kept.
+/// Data of a target that was saved.
 #[derive(Debug)]
 pub enum Saved {
-    /// A raw file of Kymo's: the identity line, then packets, or a profile table.
+    /// A raw file of Kymo: the identity line, then packets, or a profile table.
     Raw(RawFile),
-    /// Dumps of Zephyr's instrumentation, with whatever came around them.
+    /// Dumps of Zephyr's instrumentation, with any bytes around them.
     Zephyr(Vec<u8>),
 }
 
-/// Reads what a target sent, for callers that want the bytes and not (or not only) the events.
+/// Reads the saved data of a target, for callers that need the bytes instead of, or besides, the events.
 ///
-/// Unlike [`open`] and a look of one's own, it reads its input once, so that may be a pipe: with the path
-/// `-` standard input.
+/// Unlike [`open`], it reads its input exactly once, so the input may be a pipe: the path `-` stands for standard
+/// input.
 ///
 /// # Errors
-/// [`OpenError`] if the input cannot be read, or is no such thing (a directory never is).
+/// [`OpenError`] if the input cannot be read or is not saved data. (A directory never is.)
 pub fn saved(path: &Path) -> Result<Saved, OpenError> {
     let mut peek = Peek::open(path)?;
     if kymo::is_raw(peek.first(kymo::PREFIX_BYTES)?) {
@@ -209,23 +210,24 @@ pub fn saved(path: &Path) -> Result<Saved, OpenError> {
     }
 }
 
-/// A CTF trace whose records stand for themselves.
+/// CTF trace whose records are used directly.
 #[derive(Debug)]
 pub struct CtfTrace {
-    /// Its metadata and streams.
+    /// Metadata and streams.
     pub trace: Trace,
-    /// The moment that is time 0 in its [events](crate::Source), in nanoseconds by its clock.
+    /// Time 0 of its [events](crate::Source), in nanoseconds of its clock.
     pub origin: i64,
 }
 
 impl CtfTrace {
-    /// Whether a stream holds only what is to be known once, as [`StreamInfo::timeless`](kymo_event::StreamInfo::timeless).
+    /// Returns whether a stream holds only one-time facts, as
+    /// [`StreamInfo::timeless`](kymo_event::StreamInfo::timeless).
     pub fn is_timeless(&self, stream: &str) -> bool {
         export::is_timeless(self.trace.metadata(), stream)
     }
 }
 
-/// The folder of a trace, for who names the file `metadata` in it.
+/// Returns the folder of a trace, if the path is that of the file `metadata` in it.
 #[must_use]
 pub fn folder_of_metadata(path: &Path) -> Option<&Path> {
     let folder = path.parent()?;
@@ -234,11 +236,11 @@ pub fn folder_of_metadata(path: &Path) -> Option<&Path> {
     is_metadata.then_some(if here { Path::new(".") } else { folder })
 }
 
-/// The CTF traces that an input is, for who wants their records as they stand. `None` if it is something else, among them
-/// recordings of Kymo's own, whose records say little without what [`open`] makes of them.
+/// Opens an input as CTF traces, for direct access to their records. Returns `None` for other inputs, and for Kymo's
+/// own recordings, whose records are hardly usable without the processing in [`open`].
 ///
 /// # Errors
-/// [`OpenError`] if the metadata of a trace cannot be used.
+/// [`OpenError`] if the metadata of a trace is invalid.
 pub fn ctf_traces(path: &Path, options: &OpenOptions) -> Result<Option<Vec<CtfTrace>>, OpenError> {
     let folder = folder_of_metadata(path).filter(|_| options.metadata.is_none());
     let traces = if path.is_dir() || folder.is_some() {
@@ -278,12 +280,12 @@ pub fn ctf_traces(path: &Path, options: &OpenOptions) -> Result<Option<Vec<CtfTr
     Ok(Some(traces.collect()))
 }
 
-/// The bytes of a file, a pipe, or with `-` of standard input; at least one.
+/// Returns the bytes of a file, a pipe, or with `-` of standard input; at least one.
 pub(crate) fn file_bytes(path: &Path) -> Result<Bytes, OpenError> {
     Peek::open(path)?.into_bytes()
 }
 
-/// The error for a file that begins like nothing that is known.
+/// Returns the error for a file whose first bytes are not recognized.
 pub(crate) fn unknown_bytes(path: &Path, bytes: &[u8]) -> OpenError {
     if let Some(found) = zephyr_instrumentation::begun(bytes) {
         return unknown(path, found);
@@ -296,7 +298,7 @@ pub(crate) fn unknown_bytes(path: &Path, bytes: &[u8]) -> OpenError {
     unknown(path, format!("bytes that begin with {start:02x?}"))
 }
 
-/// Opens the traces in a directory and below it: one of our own, or those of others.
+/// Opens the traces in a directory and below it: one of Kymo's own, or several of other tracers.
 pub(crate) fn open_traces_in(
     path: &Path,
     options: &OpenOptions,
@@ -308,7 +310,7 @@ pub(crate) fn open_traces_in(
     }
     let traces = ctf::find(path, options)?;
     match traces.as_slice() {
-        // A directory around a recording, as `cargo xtask demo` and an unpacked archive leave it.
+        // A directory around a recording, such as `cargo xtask demo` and unpacked archives create.
         [trace] if kymo::is_native(trace.metadata()) => {
             let folder = path.join(trace.name());
             kymo::open_directory(
@@ -329,8 +331,8 @@ pub(crate) fn open_traces_in(
     }
 }
 
-/// Opens the dump of Zephyr's instrumentation that lies in a directory beside the metadata of its build;
-/// `None` if the directory is something else.
+/// Opens the dump of Zephyr's instrumentation in a directory with the metadata of its build; `None` if the directory is
+/// something else.
 pub(crate) fn open_dump_in(
     path: &Path,
     options: &OpenOptions,
@@ -358,7 +360,7 @@ pub(crate) fn open_dump_in(
     for file in files {
         match zephyr_instrumentation::open_described(&file, &metadata, options) {
             Ok(Some(source)) => dumps.push((file, source)),
-            // There is nothing in it.
+            // The file is empty or not a dump.
             Ok(None) | Err(OpenError::Empty { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -375,7 +377,7 @@ pub(crate) fn open_dump_in(
     Ok(dumps.pop().map(|(_, source)| source))
 }
 
-/// The error for what is none of the formats.
+/// Returns the error for an input of unknown format.
 pub(crate) fn unknown(path: &Path, found: String) -> OpenError {
     OpenError::Unknown {
         path: path.to_owned(),

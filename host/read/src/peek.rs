@@ -9,10 +9,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use crate::OpenError;
-use crate::bytes::Bytes;
-
-/// Bytes that are copied of a pipe at most.
-pub(crate) const SPOOLED_AT_MOST: u64 = 4 << 30;
+use crate::bytes::{Bytes, SPOOLED_AT_MOST};
 
 /// An input.
 pub(crate) struct Peek {
@@ -141,16 +138,7 @@ impl Peek {
             Content::Directory => return Err(io(io::ErrorKind::IsADirectory.into())),
             Content::File(bytes) => bytes,
             Content::Stream { head, rest, .. } => {
-                let mut all = io::Cursor::new(head).chain(rest).take(most + 1);
-                let bytes = Bytes::spool(&mut all).map_err(io)?;
-                if bytes.len() as u64 > most {
-                    let message = format!(
-                        "more than {most} bytes came through a pipe, which this format needs as a whole; \
-                         save them to a file"
-                    );
-                    return Err(io(io::Error::new(io::ErrorKind::FileTooLarge, message)));
-                }
-                bytes
+                Bytes::spool(io::Cursor::new(head).chain(rest), most).map_err(io)?
             }
         };
         if bytes.is_empty() {

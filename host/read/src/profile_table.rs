@@ -1,113 +1,112 @@
-//! The target's own profile table, from the bytes that `dump_profile` sends.
+//! Decoder for the target's own profile table, as `dump_profile` sends it.
 //!
-//! The layout is [`kymo_wire::profile`]'s; here it becomes numbers in nanoseconds and addresses of
-//! the event model, and everything that a damaged or foreign table can have wrong is reported.
+//! [`kymo_wire::profile`] defines the layout. This module converts it to nanoseconds and addresses of the event model,
+//! and reports everything that may be wrong in a damaged or foreign table.
 
 use kymo_event::{Addr, Duration, Ticks};
 use kymo_wire::event::WordSize;
 use kymo_wire::profile::{Entry, TABLE_MAGIC, TABLE_VERSION, TableHeader};
 use thiserror::Error;
 
-/// A target's profile table.
+/// Profile table of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileTable {
-    /// The functions, those with the most total time first (then by address).
+    /// Functions in descending order of total time, then by address.
     pub functions: Vec<FunctionProfile>,
-    /// How many functions the table can hold.
+    /// Number of functions that the table can hold.
     pub slots: u32,
-    /// Calls that are in no function's count: every slot near its place was taken, or it was replaced since. So many
-    /// may be missing from any count.
+    /// Number of calls that no function's count includes, because all slots for its function were taken, or because it
+    /// was replaced later. Any count may lack this many calls.
     pub no_slot: u64,
-    /// How often a function took the slot of the one with the lowest total near its place.
+    /// Number of times a function took the slot of the nearby function with the lowest total.
     pub replaced: u64,
-    /// The totals of the functions that were replaced: so much may be missing from any total.
+    /// Sum of the totals of replaced functions. Any total may lack this much time.
     pub replaced_total: Duration,
-    /// Calls that were not counted because they were nested too deeply, or their thread had no
-    /// shadow stack.
+    /// Number of calls that were not counted because they were nested too deeply, or because their thread had no shadow
+    /// stack.
     pub too_deep: u64,
-    /// Exits without entries and entries without exits (recording began or ended in the middle,
+    /// Number of exits without entries and entries without exits (recording began or ended within a call, or
     /// `longjmp`).
     pub unmatched: u64,
-    /// For how long the table has been recording.
+    /// Duration of the recording.
     pub recorded: Duration,
-    /// Ticks of the target's clock a second.
+    /// Frequency of the target's clock in Hz.
     pub clock_hz: u64,
 }
 
-/// What the target knows of one function.
+/// Counts of one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionProfile {
-    /// Where it begins, at run time, without a Thumb bit where the target says that it has none.
+    /// Run-time address of its start. Without the Thumb bit, if the target reports that it has none.
     pub address: Addr,
-    /// Calls that ended.
+    /// Number of completed calls.
     pub count: u64,
-    /// Time in the function and what it called; recursion counts once; without the time in which
-    /// its thread did not run.
+    /// Time in the function and its callees, without the time in which its thread did not run. Recursive calls count
+    /// once.
     pub total: Duration,
-    /// Time in the function itself.
+    /// Time in the function itself, without callees.
     pub self_time: Duration,
-    /// The shortest call.
+    /// Duration of the shortest call.
     pub min: Duration,
-    /// The longest call.
+    /// Duration of the longest call.
     pub max: Duration,
-    /// Some calls were made while the function ran already: `total` is not the sum of all calls.
+    /// Whether some calls were recursive: `total` is then not the sum of all calls.
     pub recursive: bool,
 }
 
-/// Bytes that are not a profile table.
+/// Error for bytes that are not a profile table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// Fewer bytes than a header.
+    /// There are fewer bytes than a header has.
     #[error("profile table: expected a header of {expected} bytes, found {found} bytes")]
     NoHeader {
-        /// How many there would be.
+        /// Size of a header.
         expected: usize,
-        /// How many there are.
+        /// Number of bytes.
         found: usize,
     },
-    /// The magic number is another.
+    /// The magic number does not match.
     #[error(
         "profile table: expected the magic number {TABLE_MAGIC:#010x}, found {found:#010x} at offset 0"
     )]
     Magic {
-        /// What stands there, read as little-endian.
+        /// The number found, read as little endian.
         found: u32,
     },
-    /// A version or a width of addresses that is not known here.
+    /// The version or address size is not supported.
     #[error(
         "profile table: expected a version up to {TABLE_VERSION} with addresses of 4 or 8 bytes, found \
          bytes {found:02x?} at offset 4"
     )]
     Version {
-        /// Version (2 bytes) and bytes of an address.
+        /// Version (2 bytes) and address size in bytes.
         found: [u8; 3],
     },
-    /// A rate at which no clock ticks.
+    /// The clock frequency is 0.
     #[error("profile table: expected ticks a second, found 0 at offset 40")]
     Clock,
-    /// Another number of entries than the header says.
+    /// The number of entries differs from the header's.
     #[error(
         "profile table: expected {entries} entries of {entry_bytes} bytes from offset {offset} on, \
          found {found} bytes"
     )]
     Length {
-        /// Where the header ends.
+        /// Offset of the end of the header.
         offset: usize,
-        /// How many entries the header says.
+        /// Number of entries in the header.
         entries: u32,
-        /// The size of each.
+        /// Size of an entry in bytes.
         entry_bytes: usize,
-        /// How many bytes follow the header.
+        /// Number of bytes behind the header.
         found: usize,
     },
 }
 
-/// Reads a profile table.
+/// Decodes a profile table.
 ///
 /// # Errors
-/// [`TableError`] if `bytes` are not exactly a table: with what was expected, what was found, and
-/// where.
+/// [`TableError`] if `bytes` are not exactly one table. It states the expected and found data, and the offset.
 pub fn decode(bytes: &[u8]) -> Result<ProfileTable, TableError> {
     let length = TableHeader::length(bytes);
     let short = TableError::NoHeader {
@@ -155,7 +154,7 @@ pub fn decode(bytes: &[u8]) -> Result<ProfileTable, TableError> {
         .filter_map(|bytes| Entry::read(bytes, header.word, header.order))
         .map(|entry| FunctionProfile {
             address: Addr(match header.word {
-                // Only Thumb code has odd addresses; the bit is no part of where a function is.
+                // Only Thumb code has odd addresses. The bit is not part of the function's address.
                 WordSize::Bits32 => entry.address & !1,
                 WordSize::Bits64 => entry.address,
             }),
@@ -253,7 +252,7 @@ mod tests {
         }
     }
 
-    /// As recorders wrote them before functions were replaced.
+    /// A table of older recorders, which did not replace functions.
     #[test]
     fn tables_of_version_1_are_read() {
         let mut bytes = table(WordSize::Bits32, ByteOrder::Little, &[ENTRY]);

@@ -1,33 +1,33 @@
-//! The one shape that every input takes.
+//! Common interface of all inputs.
 
 use kymo_event::{Addr, Batch, Damage, Event, EventKind, TraceInfo, Value};
 
 use crate::ReadError;
 
-/// A trace, whatever it was read from: events in the order of time, a batch at a time.
+/// Trace of any format: its events in order of time, in batches.
 ///
-/// A source knows beforehand what of its events is [wanted](kymo_event::Wanted)
-/// ([`OpenOptions::wanted`](crate::OpenOptions::wanted)). It promises no relation between records and events: a
-/// record can mean several things, or one event can stand for many.
-/// [`Event::record`] tells which events stand for a record of the input.
+/// A source knows beforehand how much of its events is [wanted](kymo_event::Wanted)
+/// ([`OpenOptions::wanted`](crate::OpenOptions::wanted)). Records and events do not correspond one to one: a record can
+/// yield several events, and one event can represent many records. [`Event::record`] tells which events represent a
+/// record of the input.
 pub trait Source: Send {
-    /// What is known of the trace so far: identities grow with each batch, damage is listed as it is
-    /// met, the end times of streams are those of their last events.
+    /// Returns the properties of the trace known so far. Identities grow with each batch, damage is listed when it is
+    /// found, and the end times of streams are those of their last events.
     fn info(&self) -> &TraceInfo;
 
-    /// The same, for callers that add to it (symbols) or take what is new
+    /// Like [`info`](Self::info), for callers that add to it (symbols) or take what is new
     /// ([`Identities::news`](kymo_event::Identities::news)).
     fn info_mut(&mut self) -> &mut TraceInfo;
 
-    /// Empties `batch` and puts the next events into it. `false` after the last: then the batch is
-    /// empty.
+    /// Replaces the contents of `batch` with the next events. Returns `false`, with an empty batch, behind the last
+    /// event.
     ///
     /// # Errors
-    /// [`ReadError`] if the input cannot be read any further; after that there are no events. What could
-    /// be read has been given before.
+    /// [`ReadError`] if the input cannot be read any further. No events follow it; the events before it have been
+    /// returned.
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError>;
 
-    /// How many threads work on it, that which calls [`fill`](Self::fill) included.
+    /// Returns the number of threads that read this source, including the one that calls [`fill`](Self::fill).
     fn threads(&self) -> usize {
         1
     }
@@ -51,8 +51,7 @@ impl<S: Source + ?Sized> Source for Box<S> {
     }
 }
 
-/// The events of a [`Source`] as an iterator of whole [`Event`]s, for what is not in a hurry. It ends after
-/// an error.
+/// Iterator over the single [`Event`]s of a [`Source`], for code that is not time-critical. It ends after an error.
 pub struct Events<'a> {
     source: &'a mut dyn Source,
     batch: Batch,
@@ -61,7 +60,7 @@ pub struct Events<'a> {
 }
 
 impl<'a> Events<'a> {
-    /// The events that `source` has not given yet.
+    /// Creates an iterator over the events that `source` has not returned yet.
     pub fn new(source: &'a mut dyn Source) -> Self {
         Self {
             source,
@@ -97,11 +96,10 @@ impl Iterator for Events<'_> {
     }
 }
 
-/// Gives named markers their names.
+/// Sets the labels of named markers.
 ///
-/// A target records only the address of a marker's name; the string itself is in the program's
-/// image. `string_at` finds it (`kymo_symbols::Symbols::string_at`); it is asked for every named
-/// marker whose name the trace does not hold.
+/// A target records only the address of a marker's name. The string itself is in the program's image, where `string_at`
+/// finds it (`kymo_symbols::Symbols::string_at`). It is called for every named marker whose name is not in the trace.
 pub fn label_markers<S: Source>(
     source: S,
     string_at: impl Fn(Addr) -> Option<String> + Send,
@@ -136,7 +134,7 @@ impl<S: Source, F: Fn(Addr) -> Option<String> + Send> Source for LabelMarkers<S,
     }
 }
 
-/// Gives an event its name, as [`label_markers`] does, if it is a named marker that has none.
+/// Sets the label of an event, as [`label_markers`] does, if it is a named marker without one.
 pub fn label_marker(event: &mut Event, string_at: &impl Fn(Addr) -> Option<String>) {
     let Event { kind, fields, .. } = event;
     if let EventKind::Marker { label, .. } = kind
@@ -150,7 +148,7 @@ pub fn label_marker(event: &mut Event, string_at: &impl Fn(Addr) -> Option<Strin
     }
 }
 
-/// Adds a place of a stream that cannot be read, where the whole [`TraceInfo`] is not at hand.
+/// Adds a damaged part of a stream, for code that does not have the whole [`TraceInfo`].
 pub(crate) fn add_damage(
     places: &mut Vec<Damage>,
     more: &mut u64,
@@ -185,7 +183,7 @@ mod tests {
 
         fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
             batch.clear();
-            // Two events a batch, so that there are borders.
+            // Two events per batch, so that there are batch borders.
             self.1
                 .by_ref()
                 .take(2)

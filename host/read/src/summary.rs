@@ -1,4 +1,4 @@
-//! What is in a trace, counted in one pass: the answer to `kymo info`.
+//! Counts of a trace from one pass over it, for `kymo info`.
 
 use kymo_event::{
     Batch, Cpu, Damage, Duration, EventKind, Gap, Row, RowKind, StreamId, StreamInfo, ThreadId,
@@ -7,53 +7,52 @@ use kymo_event::{
 
 use crate::Source;
 
-/// The counts of a whole trace.
+/// Counts of a whole trace.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// The format ([`TraceInfo::format`](kymo_event::TraceInfo::format)).
+    /// Format ([`TraceInfo::format`](kymo_event::TraceInfo::format)).
     pub format: String,
-    /// Records as they stand in the input.
+    /// Number of records in the input.
     pub events: u64,
-    /// Events that are missing between those that are there; `None` if that is unknown (packets
-    /// were lost or damaged). Events from before the beginning of the trace, which newer ones
-    /// overwrote, are not among them: they are a gap, but nothing is missing *in* the trace.
+    /// Number of events missing between those that exist; `None` if that is unknown (packets were lost or damaged). It
+    /// does not include events before the beginning of the trace that newer ones overwrote: they are a gap, but not
+    /// missing *in* the trace.
     pub lost: Option<u64>,
-    /// Packets from before the beginning, which newer ones overwrote.
+    /// Number of packets before the beginning, which newer ones overwrote.
     pub overwritten: u64,
-    /// Places at which something is missing or uncertain.
+    /// Number of gaps: parts that are missing or uncertain.
     pub gaps: u64,
-    /// How often a clock stepped back, and by how much together: times are as they were recorded here, and
-    /// tables and exports take off what did not pass.
+    /// Number of steps back of a clock, and their sum. The times here are as recorded; tables and exports subtract the
+    /// time that did not pass.
     pub steps_back: (u64, Duration),
-    /// The time of the first event that happened, which those of streams of names did not
-    /// ([`StreamInfo::timeless`]).
+    /// Time of the first event, without streams that hold only names ([`StreamInfo::timeless`]).
     pub start: Option<Time>,
-    /// The time of the last event that happened.
+    /// Time of the last event, likewise.
     pub end: Option<Time>,
-    /// The same for each stream, in the order of the trace's streams.
+    /// Counts of each stream, in the order of the trace's streams.
     pub streams: Vec<StreamSummary>,
-    /// What could not be read, also if it ended the reading.
+    /// Damage, and the error that ended reading, if any.
     pub errors: Vec<Damage>,
 }
 
-/// The counts of one stream. The fields mean what they mean in [`Summary`].
+/// Counts of one stream. The fields have the same meaning as in [`Summary`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StreamSummary {
-    /// What it is called.
+    /// Name.
     pub name: String,
-    /// The processor that it belongs to, if it belongs to one.
+    /// CPU of the stream, if it belongs to one.
     pub cpu: Option<Cpu>,
-    /// The thread that it belongs to, if it belongs to one.
+    /// Thread of the stream, if it belongs to one.
     pub thread: Option<ThreadId>,
-    /// Records.
+    /// Number of records.
     pub events: u64,
-    /// Missing events; `None` if unknown.
+    /// Number of missing events; `None` if unknown.
     pub lost: Option<u64>,
-    /// Places at which something is missing or uncertain.
+    /// Number of gaps.
     pub gaps: u64,
-    /// The time of the first event.
+    /// Time of the first event.
     pub start: Option<Time>,
-    /// The time of the last event.
+    /// Time of the last event.
     pub end: Option<Time>,
 }
 
@@ -70,9 +69,9 @@ impl StreamSummary {
 }
 
 impl Summary {
-    /// Reads `source` to its end and counts.
+    /// Reads `source` to its end and counts its events.
     ///
-    /// An error that ends the reading does not lose what was counted before: it stands last in
+    /// An error that ends reading does not discard the counts up to it. It is the last entry of
     /// [`errors`](Self::errors).
     pub fn of(source: &mut dyn Source) -> Self {
         let mut summary = Self {
@@ -115,7 +114,7 @@ impl Summary {
         summary
     }
 
-    /// Counts what is missing in a stream.
+    /// Counts a gap in a stream.
     fn add_gap(&mut self, stream: usize, gap: &Gap) {
         let mut unlisted = StreamSummary::default();
         let stream = self.streams.get_mut(stream).unwrap_or(&mut unlisted);
@@ -142,7 +141,7 @@ impl Summary {
         }
     }
 
-    /// Counts what is in a batch: its streams come in runs.
+    /// Counts the events of a batch. Calls come in runs of one stream.
     fn add_batch(&mut self, batch: &Batch, known: &[StreamInfo]) {
         let mut rest = batch.rows();
         let mut at = 0;
@@ -180,7 +179,7 @@ impl Summary {
                 run.first = run.first.min(row.time);
                 run.last = run.last.max(row.time);
             } else if row.kind == RowKind::Enter {
-                // The record of a whole call is that of its end.
+                // The record of a whole call is the one of its end.
                 run.first = run.first.min(row.time);
             }
             if row.kind == RowKind::Rare
@@ -216,11 +215,11 @@ impl Summary {
     }
 }
 
-/// Events of one stream, one behind the other.
+/// Consecutive events of one stream.
 struct Run {
     stream: StreamId,
     records: u64,
-    /// The times of the first and of the last record.
+    /// Times of the first and the last record.
     first: Time,
     last: Time,
 }
@@ -236,7 +235,7 @@ impl Run {
     }
 }
 
-/// The place of a stream among all.
+/// Returns the index of a stream.
 fn place(stream: StreamId) -> usize {
     usize::try_from(stream.0).unwrap_or(usize::MAX)
 }

@@ -1,15 +1,15 @@
-//! Several recordings of one run, on one time line: hardware trace and what software recorded meanwhile, say.
+//! Several recordings of one run on one timeline, such as hardware trace and a software recording.
 //!
-//! What tells how their clocks go together is one of these, and where none does they are refused:
+//! Their clocks are related in one of these ways. If none applies, the recordings are rejected:
 //!
-//! | the recordings | times |
+//! | recordings | times |
 //! |---|---|
-//! | record by the same clock ([`TraceInfo::clock`]) | are the same |
-//! | tell dates | are moved by these |
-//! | have events that [the caller](OpenOptions::align) names, equally many each | lie on the line through the first and the last of them |
+//! | that use the same clock ([`TraceInfo::clock`]) | are unchanged |
+//! | with dates | are shifted by the dates |
+//! | with an equal number of events that [the caller](OpenOptions::align) names | are placed on the line through the first and the last of these events |
 //!
-//! The times of one of them stay as they are: of the first that counts nanoseconds. Nothing else is taken for the same: each
-//! recording keeps its processors, threads and functions, as the traces of several machines do.
+//! The times of one recording do not change: of the first that counts nanoseconds. Nothing else is merged: each
+//! recording keeps its own processors, threads and functions, like traces of several machines.
 
 mod line;
 mod span;
@@ -29,27 +29,27 @@ use span::Span;
 struct Together {
     info: TraceInfo,
     parts: Vec<Part>,
-    /// Why nothing more can be read, once that is so.
+    /// Error that ended reading.
     failed: Option<ReadError>,
     ended: bool,
 }
 
-/// One of them.
+/// One of the sources.
 struct Part {
     source: Box<dyn Source>,
-    /// What to call it.
+    /// Name for the user.
     name: String,
     line: Line,
     numbers: Numbers,
     known: Known,
     batch: Batch,
-    /// The event of the batch that is next, and its time.
+    /// Index of the next event in the batch, and its time.
     next: usize,
     time: Time,
     ended: bool,
-    /// From when to when its events are that were handed on.
+    /// Times of the first and last event that were passed on.
     span: Span,
-    /// How much is known elsewhere of what grows.
+    /// Counts of the growing properties that were passed on.
     passed: Passed,
 }
 
@@ -61,16 +61,16 @@ struct Passed {
     more_damage: u64,
 }
 
-/// Puts the recordings [beside](OpenOptions::beside) an input onto its time line.
+/// Aligns the recordings [beside](OpenOptions::beside) an input with its timeline.
 ///
 /// # Errors
-/// [`OpenError`] if one cannot be opened, or nothing tells how their clocks go together.
+/// [`OpenError`] if one cannot be opened, or if the clocks cannot be related.
 pub(crate) fn open(
     path: &Path,
     first: Box<dyn Source>,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
-    // What else the options say, they say of the input.
+    // The other options apply to the input only.
     let plain = OpenOptions {
         wanted: options.wanted,
         threads: options.threads,
@@ -81,7 +81,7 @@ pub(crate) fn open(
         sources.push((beside.clone(), crate::open::open_source(beside, &plain)?));
     }
     for (_, source) in &mut sources {
-        // What belongs nowhere belongs to the recording.
+        // Identities without a space belong to the recording.
         let identities = &mut source.info_mut().identities;
         if identities.spaces().is_empty() {
             identities.add_space(Space::default());
@@ -145,7 +145,7 @@ pub(crate) fn open(
     }))
 }
 
-/// What to call the recordings: their files' names, or all of their paths where these are not enough.
+/// Returns the names of the recordings: their file names, or their paths if those are ambiguous.
 fn names(sources: &[(PathBuf, Box<dyn Source>)]) -> Vec<String> {
     let name = |path: &Path| {
         let name = path.file_name().unwrap_or(path.as_os_str());
@@ -162,7 +162,7 @@ fn names(sources: &[(PathBuf, Box<dyn Source>)]) -> Vec<String> {
     }
 }
 
-/// What is known of all, but for what grows; the times are those of `reference`.
+/// Merges the properties of all, except for those that grow. The times are those of `reference`.
 fn common<'a>(
     all: impl Iterator<Item = (&'a TraceInfo, &'a Line)> + Clone,
     reference: usize,
@@ -175,7 +175,7 @@ fn common<'a>(
     }
     let infos = || all.clone().map(|(info, _)| info);
     let of = infos().nth(reference);
-    // One program may be known to all.
+    // All may have the same program.
     let only = |mut found: Vec<&'a TraceInfo>| found.pop().filter(|_| found.is_empty());
     let program = only(infos().filter(|info| info.build_id.is_some()).collect());
     let placed = only(infos().filter(|info| info.text_base.is_some()).collect());
@@ -213,7 +213,7 @@ fn common<'a>(
 }
 
 impl Part {
-    /// Reads on where nothing is left. `false` at the end.
+    /// Reads the next batch if the current one is used up. Returns `false` at the end.
     fn fill(&mut self, info: &mut TraceInfo) -> Result<bool, ReadError> {
         while self.next >= self.batch.len() && !self.ended {
             let filled = self.source.fill(&mut self.batch);
@@ -229,7 +229,7 @@ impl Part {
         Ok(next.is_some())
     }
 
-    /// Hands on the next event.
+    /// Passes the next event on.
     fn take(&mut self, batch: &mut Batch) {
         let Some(next) = self.batch.get(self.next) else {
             return;
@@ -252,7 +252,7 @@ impl Part {
     /// Passes on what became known.
     fn pass_on(&mut self, info: &mut TraceInfo) {
         let own = self.source.info_mut();
-        // A program that its trace names once is that of its space.
+        // If a trace names its program once, it is the program of its space.
         let (build_id, text_base) = (own.build_id.clone(), own.text_base);
         if let Some(space) = own.identities.space(SpaceId(0))
             && space.mappings.is_empty()
@@ -313,7 +313,7 @@ impl Part {
 }
 
 impl Together {
-    /// The part whose next event comes first.
+    /// Returns the index of the source whose next event comes first.
     fn first(&mut self) -> Result<Option<usize>, ReadError> {
         let mut first: Option<(Time, usize)> = None;
         for (index, part) in self.parts.iter_mut().enumerate() {

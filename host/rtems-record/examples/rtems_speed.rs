@@ -1,5 +1,4 @@
-//! What is measured by `cargo xtask bench import` of RTEMS's event recording: one way of reading a stream, with what it
-//! cost.
+//! Workload of `cargo xtask bench import` for RTEMS event recording: one way of reading a stream, and its cost.
 //!
 //! ```text
 //! cargo run --release -p kymo-rtems-record --example rtems_speed -- write le64 4000000 FILE
@@ -7,9 +6,10 @@
 //! cargo run --release -p kymo-rtems-record --example rtems_speed -- peer FILE
 //! ```
 //!
-//! `peer` does what RTEMS's own converter does for each item of a stream of 64 bits, as plainly as it stands there: it
-//! gives the scale of the machine (how much longer the whole converter takes: `PEER_WHOLE` in
-//! `xtask/src/bench/import.rs`). Both print items, nanoseconds of processor time, and a sum of what was seen.
+//! `peer` performs the work of RTEMS's own converter for each item of a 64-bit stream, in the same simple way. It gives
+//! the speed of the machine (the whole converter takes longer by the factor `PEER_WHOLE` in
+//! `xtask/src/bench/import.rs`). Both modes print the number of items, the processor time in nanoseconds, and a
+//! checksum.
 
 use std::error::Error;
 use std::fs::{self, File};
@@ -19,7 +19,7 @@ use std::io::{BufWriter, Read, Write};
 use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
 use kymo_rtems_record::Reader;
 
-/// Four processors in rounds, 256 items each: switches, interrupts, events of the user.
+/// Writes four processors in rounds of 256 items each: switches, interrupts, user events.
 fn stream(items: u64) -> Stream {
     let mut stream = Stream::new(LAYOUTS[1], 10, 4, 1 << 13, 100_000_000);
     let mut now = 100_000_000;
@@ -54,7 +54,7 @@ fn write(layout: &str, items: u64, path: &str) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Items, and a number that depends on all that was seen.
+/// Returns the number of items, and a checksum over all of them.
 type Seen = (u64, u64);
 
 fn read(path: &str) -> Result<Seen, Box<dyn Error>> {
@@ -77,9 +77,9 @@ fn read(path: &str) -> Result<Seen, Box<dyn Error>> {
     }
 }
 
-/// RTEMS's client (`record-client.c`) and what its converter (`record-main-lttng.cc`) does with each item: the bytes of
-/// an item are gathered, its time is computed, a handler is called, which makes nanoseconds of the time and writes 21
-/// bytes to a buffered file.
+/// RTEMS's client (`record-client.c`) and the work of its converter (`record-main-lttng.cc`) for each item: it gathers
+/// the item's bytes, computes its time, and calls a handler, which converts the time to nanoseconds and writes 21 bytes
+/// to a buffered file.
 struct Peer {
     item: [u8; 12],
     filled: usize,
@@ -109,7 +109,7 @@ impl Peer {
         })
     }
 
-    /// `rtems_record_client_run`.
+    /// Counterpart of `rtems_record_client_run`.
     fn run(&mut self, mut bytes: &[u8]) -> std::io::Result<()> {
         while !bytes.is_empty() {
             let room = &mut self.item[self.filled..];
@@ -173,9 +173,9 @@ fn peer(path: &str) -> Result<Seen, Box<dyn Error>> {
     }
 }
 
-/// Nanoseconds that this process, which has one thread, has run so far.
+/// Returns the processor time of this process, which has one thread, in nanoseconds.
 fn processor_time() -> Option<u64> {
-    // The system brings what it knows of a thread's time up to date when that goes to sleep.
+    // The system updates a thread's run time when the thread sleeps.
     std::thread::sleep(std::time::Duration::from_millis(1));
     let text = fs::read_to_string("/proc/self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok()

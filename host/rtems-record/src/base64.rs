@@ -1,9 +1,9 @@
-//! Base64 (RFC 4648, section 4), a piece at a time: the groups of four characters may go across lines.
+//! Incremental base64 decoder (RFC 4648, section 4). Groups of four characters may span lines.
 
-/// The value of each character; [`NOT`] for those that are none.
+/// Value of each character; [`NOT`] for bytes that are not in the alphabet.
 const VALUES: [u8; 256] = values();
 
-/// No character of the alphabet.
+/// Marks a byte that is not in the alphabet.
 const NOT: u8 = 0xFF;
 
 const fn values() -> [u8; 256] {
@@ -17,10 +17,10 @@ const fn values() -> [u8; 256] {
     table
 }
 
-/// Set where a character is none of the alphabet.
+/// Flag of a byte that is not in the alphabet.
 const OTHER: u32 = 1 << 31;
 
-/// The value of each character at each place of a group, where it stands among the group's 24 bits.
+/// Value of each character in each position of a group, shifted to its place in the group's 24 bits.
 static PLACED: [[u32; 256]; 4] = placed();
 
 const fn placed() -> [[u32; 256]; 4] {
@@ -39,12 +39,12 @@ const fn placed() -> [[u32; 256]; 4] {
     tables
 }
 
-/// Whether a byte is of the alphabet, or the padding.
+/// Returns whether a byte is in the alphabet or the padding character.
 pub(crate) const fn is_base64(byte: u8) -> bool {
     VALUES[byte as usize] != NOT || byte == b'='
 }
 
-/// What is kept between two pieces.
+/// State between two pieces of text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Decoder {
     bits: u32,
@@ -53,10 +53,10 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes characters, white space aside; the place of the first one that cannot be there.
+    /// Decodes characters and skips white space. Fails with the index of the first invalid character.
     pub fn push(&mut self, mut text: &[u8], out: &mut Vec<u8>) -> Result<(), usize> {
         let length = text.len();
-        // Lines as they are written end at the end of a group: all but their ends is read by groups.
+        // Lines usually end at the end of a group, so all but their ends is decoded by groups.
         let mut between = true;
         loop {
             if between && self.count == 0 && !self.padding {
@@ -70,7 +70,7 @@ impl Decoder {
             between = matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
             match (VALUES[usize::from(*byte)], byte) {
                 _ if between => {}
-                // One or two of them, where a group needs them.
+                // One or two padding characters are valid where a group needs them.
                 (NOT, b'=') if self.padding || self.count >= 2 => {
                     if !self.padding {
                         self.finish(out);
@@ -92,7 +92,7 @@ impl Decoder {
         }
     }
 
-    /// Gives the bytes of a group that is not whole; whether a lone character is left over.
+    /// Appends the bytes of an incomplete group. Returns whether a single character is left over.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> bool {
         let (bits, count) = (self.bits, self.count);
         (self.bits, self.count) = (0, 0);
@@ -105,9 +105,9 @@ impl Decoder {
     }
 }
 
-/// Decodes whole groups up to the first other character or the end of the line; the rest.
+/// Decodes complete groups up to the first other character or the end of the line. Returns the rest.
 fn groups<'t>(text: &'t [u8], out: &mut Vec<u8>) -> &'t [u8] {
-    // No further than to the end of the line: room is made for all of it at once.
+    // Stops at the end of the line, because the output for all of the text is reserved at once.
     let line = memchr::memchr(b'\n', text).and_then(|end| text.get(..end));
     let (all, _) = line.unwrap_or(text).as_chunks::<4>();
     let start = out.len();

@@ -1,47 +1,47 @@
-//! Chunks of version 9, and which of their items the target has overwritten while it sent them.
+//! Detection of items of version 9 that the target overwrote while it sent their chunk.
 //!
-//! A target of version 9 (`_Record_Drain` in `cpukit/libtrace/record/record.c` of RTEMS 5) gives the items of a ring free
-//! first and sends them from their place then. What it records meanwhile can take the place of an item that was not
-//! sent yet: the stream then has the newer item twice, and the older one is lost. The counts of the next chunk of the
-//! same processor tell which items of a chunk can have been hit. An item was hit if it is the one that took its place,
-//! which that chunk has at its own place; where it does not have it any more, an item was hit if it is from later than
-//! the one behind it.
+//! A target of version 9 (`_Record_Drain` in `cpukit/libtrace/record/record.c` of RTEMS 5) frees the items of a ring
+//! before it sends them from the ring. Items recorded meanwhile can overwrite items that are not sent yet: the stream
+//! then has the newer item twice, and the older one is lost. The counts of the next chunk of the same processor show
+//! which items may have been overwritten. An item is lost if it equals the item that replaced it, which the later chunk
+//! has in its own slot. If the later chunk no longer has that item, an item is lost if its time is later than that of
+//! the item behind it.
 //!
-//! So chunks wait until the target has passed their processor again, in the order in which they came.
+//! Therefore chunks wait until the target has passed their processor again. They are taken in the order of the stream.
 
 use std::collections::VecDeque;
 
 use crate::EventId;
 
-/// The bits of the counter in an item.
+/// Bits of the counter in an item.
 const TIME_MASK: u32 = (1 << 22) - 1;
 
-/// Items of all chunks that wait at most.
+/// Largest number of items in all waiting chunks.
 const ROOM: usize = 1 << 21;
 
-/// An item as it stands in the stream.
+/// Item as it is in the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item {
-    /// Its first word: 22 bits of time, 10 of the event.
+    /// First word: 22 bits of time, 10 bits of event number.
     pub time_event: u32,
     pub data: u64,
 }
 
 impl Item {
-    /// The 22 bits of its time, if its event has one.
+    /// Returns the 22 bits of its time, if its event has one.
     fn time(&self) -> Option<u32> {
         let event = EventId::of_number((self.time_event & 0x3FF) as u16, 9);
         event.has_time().then_some(self.time_event >> 10)
     }
 
-    /// Whether it is from later than `time`, by less than half a wraparound.
+    /// Returns whether it is later than `time`, by less than half a wraparound.
     fn is_behind(&self, time: Option<u32>) -> bool {
         let times = self.time().zip(time);
         times.is_some_and(|(own, time)| time.wrapping_sub(own) & TIME_MASK > TIME_MASK / 2)
     }
 }
 
-/// Up to where the ring of a processor was read: counts of items since the start, that go round at 2^32.
+/// Position up to which a processor's ring was read. Counts of items since the start, which wrap around at 2^32.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ring {
     pub tail: u32,
@@ -49,11 +49,11 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// The ring is read up to `head`: how many items had been overwritten by then.
+    /// Advances to `head`, and returns the number of items that had been overwritten by then.
     pub fn lost_before(&mut self, head: u32, size: u32) -> u64 {
         let last = self.head.replace(head);
         let skipped = last.map_or(0, |last| self.tail.wrapping_sub(last));
-        // Half of all counts is a step back: the target has begun again.
+        // A difference of half the range or more is a step back: the target has restarted.
         let skipped = if skipped < 1 << 31 { skipped } else { 0 };
         let content = head.wrapping_sub(self.tail);
         // A ring holds one item less than its size.
@@ -62,41 +62,41 @@ impl Ring {
     }
 }
 
-/// The items of a processor that were sent at once, with those that say so.
+/// Items of a processor that were sent together, with the items that describe them.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     pub cpu: usize,
-    /// Where its first item is in the stream.
+    /// Offset of its first item in the stream.
     pub offset: u64,
     pub items: Vec<Item>,
-    /// How many of them stand before those of the ring.
+    /// Number of items in front of those of the ring.
     before: usize,
-    /// Counts of items since the start, which go round at 2^32: the ring was read from here ...
+    /// Start of the part of the ring that was read. Counts of items since the start, which wrap around at 2^32.
     tail: u32,
-    /// ... to there.
+    /// End of that part.
     head: Option<u32>,
-    /// How often the target had come to processor 0, or one with a lower number than the one before.
+    /// Round of the chunk. A round ends when the processor's number does not increase from one chunk to the next.
     round: u64,
 }
 
 impl Chunk {
-    /// The number of its first item from a ring of so many, unless its counts do not fit its items.
+    /// Returns the number of its first item from a ring of this size, unless its counts do not match its items.
     fn first(&self, ring: u32) -> Option<u32> {
         let head = self.head?;
-        // A ring holds one item less than its size; of what it was to hold besides, the oldest were overwritten.
+        // A ring holds one item less than its size. If the counts exceed that, the oldest items were overwritten.
         let content = head.wrapping_sub(self.tail).min(ring.saturating_sub(1));
         let items = self.items.len().checked_sub(self.before)?;
         (usize::try_from(content) == Ok(items)).then(|| head.wrapping_sub(content))
     }
 
-    /// The item with this number.
+    /// Returns the item with this number.
     fn item(&self, number: u32, ring: u32) -> Option<Item> {
         let place = number.wrapping_sub(self.first(ring)?);
         let place = usize::try_from(place).ok()?.checked_add(self.before)?;
         self.items.get(place).copied()
     }
 
-    /// How many of its first items can have been overwritten before `next` of the same processor was read.
+    /// Returns how many of its first items may have been overwritten before `next` of the same processor was read.
     fn in_doubt(&self, next: &Self, ring: u32) -> u32 {
         let (Some(first), Some(head), Some(end)) = (self.first(ring), self.head, next.head) else {
             return 0;
@@ -104,7 +104,7 @@ impl Chunk {
         let content = head.wrapping_sub(first);
         let free = ring.saturating_sub(1).saturating_sub(content);
         let recorded = end.wrapping_sub(head);
-        // Half of all counts is a step back: the target has begun again.
+        // A difference of half the range or more is a step back: the target has restarted.
         match recorded < 1 << 31 {
             true => recorded.saturating_sub(free).min(content),
             false => 0,
@@ -112,14 +112,14 @@ impl Chunk {
     }
 }
 
-/// The chunks that wait.
+/// Waiting chunks.
 #[derive(Debug, Default)]
 pub(crate) struct Chunks {
     queue: VecDeque<Chunk>,
-    /// Items in a ring.
+    /// Number of items in a ring.
     ring: u32,
     round: u64,
-    /// Items of all chunks.
+    /// Number of items in all chunks.
     items: usize,
 }
 
@@ -128,18 +128,18 @@ impl Chunks {
         self.ring = u32::try_from(items).unwrap_or(u32::MAX);
     }
 
-    /// Whether no chunk has begun that was not taken.
+    /// Returns whether no chunk waits.
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Forgets all.
+    /// Removes all chunks.
     pub fn clear(&mut self) {
         self.queue.clear();
         self.items = 0;
     }
 
-    /// A chunk of a processor begins.
+    /// Begins a chunk of a processor.
     pub fn begin(&mut self, cpu: usize, offset: u64) {
         if self.queue.back().is_none_or(|last| cpu <= last.cpu) {
             self.round += 1;
@@ -155,7 +155,7 @@ impl Chunks {
         });
     }
 
-    /// Adds an item to the chunk that has begun. `false` if there is no room for more: then chunks have to be
+    /// Adds an item to the newest chunk. Returns `false` if there is no space for more: the chunks must then be
     /// [taken](Self::take) as if the stream had ended.
     pub fn push(&mut self, event: EventId, item: Item) -> bool {
         if let Some(chunk) = self.queue.back_mut() {
@@ -173,14 +173,15 @@ impl Chunks {
         self.items < ROOM
     }
 
-    /// The next chunk of the processor of the one at a place.
+    /// Finds the next chunk of the same processor as the chunk at `place`.
     fn next(&self, place: usize) -> Option<usize> {
         let cpu = self.queue.get(place)?.cpu;
         let mut behind = self.queue.iter().enumerate().skip(place + 1);
         behind.find(|(_, it)| it.cpu == cpu).map(|(next, _)| next)
     }
 
-    /// How many items of the chunk at a place are in doubt; `None` if more of the stream has to tell.
+    /// Returns how many items of the chunk at `place` are in doubt; `None` if that depends on later items of the
+    /// stream.
     fn doubt(&self, place: usize, ended: bool) -> Option<u32> {
         let (chunk, last) = (self.queue.get(place)?, self.queue.back()?);
         if chunk.head.is_none() && place + 1 < self.queue.len() {
@@ -190,12 +191,13 @@ impl Chunks {
             let is_told = next.head.is_some() || !std::ptr::eq(next, last) || ended;
             return is_told.then(|| chunk.in_doubt(next, self.ring));
         }
-        // The target has passed the processor again, and there was nothing new.
+        // The target has passed the processor again, and the ring had no new items.
         let passed = (last.round, last.cpu) > (chunk.round + 1, chunk.cpu);
         (passed || ended).then_some(0)
     }
 
-    /// Takes the next chunk whose items are known, with which of them are lost; if the stream has `ended`, each in turn.
+    /// Takes the next chunk if its lost items are known, and returns them as flags. If the stream has `ended`, takes
+    /// every chunk.
     pub fn take(&mut self, ended: bool) -> Option<(Chunk, Vec<bool>)> {
         if self.queue.len() < 2 && !ended {
             return None;
@@ -210,11 +212,11 @@ impl Chunks {
         Some((chunk, lost))
     }
 
-    /// Which items of the first chunk are lost, of which so many are in doubt.
+    /// Returns which items of the first chunk are lost. `doubt` is the number of its items in doubt.
     fn lost(&self, doubt: u32, ended: bool) -> Option<Vec<bool>> {
         let chunk = self.queue.front()?;
         let next = self.next(0)?;
-        // It has to be whole, and its own doubt known.
+        // The next chunk has to be complete, and its own doubt known.
         let of_next = self.doubt(next, ended)?;
         let behind = self.next(next);
         if !ended && behind.is_some_and(|behind| behind + 1 == self.queue.len()) {
@@ -227,7 +229,7 @@ impl Chunks {
         let first = chunk.first(self.ring)?;
         let places = usize::try_from(doubt).ok()?.checked_add(chunk.before)?;
         let mut lost = vec![false; places];
-        // From the last one on, with the time of the item behind that is no newer one.
+        // From the last one backwards, with the time of the next item that was not overwritten.
         let certain = chunk
             .items
             .get(places)

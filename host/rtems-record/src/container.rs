@@ -1,7 +1,7 @@
-//! What a stream comes in: plain, compressed with zlib, as base64 text, or between marks in the log of a console.
+//! Containers of a stream: raw bytes, zlib, base64 text, or dumps between marks in a console log.
 //!
-//! A log can hold several dumps, and each of its lines may begin with whatever a terminal program put there. Memory
-//! is bounded: what zlib makes of a few bytes is taken a piece at a time.
+//! A log can hold several dumps, and a terminal program may have put a prefix in front of each line. Memory is bounded:
+//! zlib data is inflated piece by piece.
 
 mod log;
 mod zlib;
@@ -16,27 +16,28 @@ use crate::input::Input;
 use crate::stream::{Format, MAGIC};
 use zlib::Layer;
 
-/// What the log of a console has in front of a dump (`record-dump-fatal.c`, `record-dump-zfatal.c`).
+/// Start mark of a dump in a console log (`record-dump-fatal.c`, `record-dump-zfatal.c`).
 pub const BEGIN: &[u8] = b"*** BEGIN OF RECORDS BASE64";
 
-/// What it has behind.
+/// End mark of a dump.
 pub(crate) const END: &[u8] = b"*** END OF RECORDS BASE64";
 
-/// What an input comes as.
+/// Container of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Kind {
-    /// The bytes of the stream.
+    /// Bytes of the stream.
     Raw,
-    /// The same, compressed.
+    /// Bytes of the stream, compressed with zlib.
     Zlib,
-    /// Either as text.
+    /// Base64 text of the stream, compressed or not.
     Base64,
     /// Text with dumps between marks.
     Log,
 }
 
-/// What an input is by its beginning, and whether that is certain. Half of the magic words is not.
+/// Recognizes an input by its first bytes. Also returns whether the result is certain: it is not if only one of the two
+/// magic words matches.
 pub fn probe(head: &[u8]) -> Option<(Kind, bool)> {
     if let Some(certain) = is_stream(head) {
         return Some((Kind::Raw, certain));
@@ -47,18 +48,18 @@ pub fn probe(head: &[u8]) -> Option<(Kind, bool)> {
     if let Some(certain) = is_compressed(head) {
         return Some((Kind::Zlib, certain));
     }
-    /// Characters that are enough for the magic words, compressed or not.
+    /// Number of characters that contain the magic words, compressed or not.
     const CHARACTERS: usize = 256;
     let text = head.trim_ascii_start();
     let text = text.get(..CHARACTERS).unwrap_or(text);
     let mut bytes = Vec::new();
-    // As far as it is base64.
+    // Decodes up to the first character that is not base64.
     let _ = base64::Decoder::default().push(text, &mut bytes);
     let certain = is_stream(&bytes).or_else(|| is_compressed(&bytes))?;
     Some((Kind::Base64, certain))
 }
 
-/// Whether bytes begin like a stream, and if so, whether with both magic words.
+/// Returns whether bytes begin like a stream: `Some(true)` with both magic words, `Some(false)` with one of them.
 fn is_stream(head: &[u8]) -> Option<bool> {
     let (first, rest) = head.split_first_chunk::<4>()?;
     let format = Format::of_word(*first);
@@ -75,7 +76,7 @@ fn is_stream(head: &[u8]) -> Option<bool> {
     }
 }
 
-/// Whether bytes begin like a compressed stream.
+/// Returns whether bytes begin like a compressed stream.
 fn is_compressed(head: &[u8]) -> Option<bool> {
     if !zlib::is_zlib(head) {
         return None;
@@ -83,35 +84,35 @@ fn is_compressed(head: &[u8]) -> Option<bool> {
     is_stream(&zlib::first_bytes(head))
 }
 
-/// What was done by [`Container::advance`].
+/// Result of [`Container::advance`].
 #[derive(Debug)]
 pub(crate) enum Step {
     /// A dump begins.
     Begin,
-    /// There may be bytes of it.
+    /// Bytes of the dump, maybe none.
     Bytes,
-    /// The rest of it cannot be read.
+    /// The rest of the dump cannot be read.
     Fault(Fault),
-    /// It has ended.
+    /// The dump has ended.
     EndOfDump,
-    /// So has the input.
+    /// The input has ended.
     End,
 }
 
-/// An input, layer by layer.
+/// Decoder for an input and its layers.
 pub(crate) struct Container<R> {
     input: Input<R>,
     kind: Option<Kind>,
     text: base64::Decoder,
     layer: Layer,
     log: log::Lines,
-    /// Whether a dump has begun that has not ended.
+    /// Whether a dump has begun and not ended.
     open: bool,
-    /// Lines of a log that stood among those of a dump, and are none of it.
+    /// Number of log lines between those of a dump that do not belong to it.
     pub foreign_lines: u64,
 }
 
-/// So far into an input the mark of a log is looked for.
+/// Number of bytes at the start of an input in which the mark of a log is searched.
 pub(crate) const MARK_WITHIN: usize = 1 << 20;
 
 impl<R: Read> Container<R> {
@@ -127,27 +128,27 @@ impl<R: Read> Container<R> {
         }
     }
 
-    /// Where bytes come from.
+    /// Returns the source.
     pub const fn source(&self) -> &R {
         self.input.source()
     }
 
-    /// The same, to change it.
+    /// Returns the source, mutable.
     pub const fn source_mut(&mut self) -> &mut R {
         self.input.source_mut()
     }
 
-    /// The same, given back.
+    /// Returns the source, and drops the decoder.
     pub fn into_source(self) -> R {
         self.input.into_source()
     }
 
-    /// What the input comes as, once anything was read.
+    /// Returns the container of the input, once anything was read.
     pub const fn kind(&self) -> Option<Kind> {
         self.kind
     }
 
-    /// Goes on: adds what comes next of a dump to `out`, a bounded piece.
+    /// Appends the next piece of a dump to `out`. The size of a piece is bounded.
     pub fn advance(&mut self, out: &mut Vec<u8>) -> Result<Step, Error> {
         if self.layer.has_more() {
             return Ok(self.inflate(out));
@@ -158,7 +159,7 @@ impl<R: Read> Container<R> {
         }
     }
 
-    /// Leaves the dump that is open.
+    /// Abandons the current dump.
     pub fn skip_dump(&mut self) {
         self.open = false;
         self.layer = Layer::default();
@@ -169,13 +170,13 @@ impl<R: Read> Container<R> {
         }
     }
 
-    /// The kind of the input, from its first bytes.
+    /// Recognizes the container from the first bytes of the input.
     fn recognized(&mut self) -> Result<Kind, Error> {
         if let Some(kind) = self.kind {
             return Ok(kind);
         }
         let mut found = None;
-        // As few as tell: a pipe waits for them.
+        // Reads as few bytes as possible, because a pipe may not have more yet.
         for count in [8, 256, MARK_WITHIN] {
             let head = self.input.wait_for(count)?;
             found = probe(head.get(..count).unwrap_or(head));
@@ -188,7 +189,7 @@ impl<R: Read> Container<R> {
         Ok(kind)
     }
 
-    /// Of an input that is one stream.
+    /// Advances in an input that is a single stream.
     fn advance_plain(&mut self, kind: Kind, out: &mut Vec<u8>) -> Result<Step, Error> {
         if !self.open {
             if self.log.dumps > 0 {
@@ -234,7 +235,7 @@ impl<R: Read> Container<R> {
         })
     }
 
-    /// Takes all that stands before a fault of the layer below.
+    /// Outputs everything in front of a fault of the layer below.
     fn finish_before(&mut self, fault: Fault, out: &mut Vec<u8>) -> Step {
         while self.layer.has_more() {
             match self.inflate(out) {
@@ -246,7 +247,7 @@ impl<R: Read> Container<R> {
         Step::Fault(fault)
     }
 
-    /// Inflates a piece of what waits.
+    /// Inflates a piece of the waiting bytes.
     fn inflate(&mut self, out: &mut Vec<u8>) -> Step {
         match self.layer.advance(out) {
             Ok(()) => Step::Bytes,
@@ -263,7 +264,7 @@ impl<R: Read> Container<R> {
         }
     }
 
-    /// The input has no more of the dump.
+    /// Ends the dump at the end of its input.
     fn end_dump(&mut self, out: &mut Vec<u8>) -> Step {
         let mut bytes = Vec::new();
         let is_text = matches!(self.kind, Some(Kind::Base64 | Kind::Log));

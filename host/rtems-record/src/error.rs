@@ -1,13 +1,13 @@
-//! What can be wrong with an input.
+//! Errors and faults of an input.
 
 use std::fmt;
 
-/// The operating system refused to read on. What came before has been given.
+/// Failure of the operating system to read the input. The records read before it have been returned.
 #[derive(Debug)]
 pub struct Error {
-    /// How far reading came, in bytes of the input.
+    /// Number of bytes of the input that were read.
     pub offset: u64,
-    /// Why not.
+    /// Error of the operating system.
     pub source: std::io::Error,
 }
 
@@ -23,14 +23,14 @@ impl std::error::Error for Error {
     }
 }
 
-/// A place in the input that is not what it should be. The rest of its dump is not read.
+/// Invalid data in the input. The rest of its dump is not read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where: in bytes of what base64 or zlib decode to if `decoded`, else of the input.
+    /// Offset in bytes: in the data decoded from base64 or zlib if `decoded`, else in the input.
     pub offset: u64,
     /// Whether the offset counts decoded bytes.
     pub decoded: bool,
-    /// What was expected, and what was found.
+    /// Expected and found data.
     pub message: String,
 }
 

@@ -1,12 +1,12 @@
-//! The numbers and names of events.
+//! Event numbers and names.
 //!
-//! Version 10 put the events without a time first, and left out two of version 9; the others kept their order. So an
-//! event is known here by its number of version 10, whatever the stream's version.
+//! Version 10 moved the events without a time to the front and removed two events of version 9; the others kept their
+//! order. This crate identifies an event by its number in version 10, for streams of both versions.
 
 use std::sync::OnceLock;
 
-/// An event by its number in version 10; [`PER_CPU_HEAD`](Self::PER_CPU_HEAD) and
-/// [`PER_CPU_TAIL`](Self::PER_CPU_TAIL), which that version does not have, lie behind.
+/// Event by its number in version 10. [`PER_CPU_HEAD`](Self::PER_CPU_HEAD) and [`PER_CPU_TAIL`](Self::PER_CPU_TAIL),
+/// which that version does not have, have numbers behind the range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub u16);
 
@@ -38,16 +38,16 @@ events! {
     PER_CPU_HEAD = 1024, PER_CPU_TAIL = 1025,
 }
 
-/// The first event of version 10 that has a time.
+/// First event of version 10 that has a time.
 const FIRST_TIMED: u16 = 17;
 
-/// The first number that version 10 does not use.
+/// First number that version 10 does not use.
 const UNUSED: u16 = 342;
 
-/// How many numbers the 10 bits of an item have.
+/// Number of event numbers: an item has 10 bits.
 pub(crate) const NUMBERS: u16 = 1024;
 
-/// The events of version 9 without a time, which lie among the others in the order of their names.
+/// Events of version 9 without a time. Version 9 has all events in the order of their names.
 const UNTIMED_9: [(u16, EventId); 16] = [
     (0, EventId::EMPTY),
     (1, EventId::VERSION),
@@ -67,10 +67,10 @@ const UNTIMED_9: [(u16, EventId); 16] = [
     (322, EventId::VERSION_CONTROL_KEY),
 ];
 
-/// The first number that version 9 does not use.
+/// First number that version 9 does not use.
 const UNUSED_9: u16 = 341;
 
-/// What the numbers of version 9 mean, by number.
+/// Returns the events of version 9, by number.
 fn version_9() -> &'static [EventId] {
     static TABLE: OnceLock<Vec<EventId>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -81,7 +81,7 @@ fn version_9() -> &'static [EventId] {
                 match untimed {
                     Some((_, event)) => *event,
                     None if number < UNUSED_9 => timed.next().unwrap_or(EventId(number)),
-                    // A number of its own: 341 is another event in version 10.
+                    // A distinct number: 341 is another event in version 10.
                     None if number == UNUSED_9 => EventId(UNUSED),
                     None => EventId(number),
                 }
@@ -90,7 +90,7 @@ fn version_9() -> &'static [EventId] {
     })
 }
 
-/// The names of all events by number: those of version 10, then the two of version 9.
+/// Returns the names of all events, by number: those of version 10, then the two of version 9.
 fn names() -> &'static [String] {
     static TABLE: OnceLock<Vec<String>> = OnceLock::new();
     TABLE.get_or_init(|| {
@@ -103,7 +103,7 @@ fn names() -> &'static [String] {
 }
 
 impl EventId {
-    /// What a number means in a version of the format.
+    /// Returns the event with a number in a version of the format.
     pub fn of_number(number: u16, version: u32) -> Self {
         let number = number % NUMBERS;
         match version {
@@ -115,7 +115,7 @@ impl EventId {
         }
     }
 
-    /// Its number in a version of the format; `None` if that does not have it.
+    /// Returns the number in a version of the format; `None` if that version does not have the event.
     pub fn number(self, version: u32) -> Option<u16> {
         match version {
             9 => {
@@ -126,7 +126,7 @@ impl EventId {
         }
     }
 
-    /// Its name in a version of the format, as RTEMS has it (`THREAD_SWITCH_IN`, `USER_7`).
+    /// Returns RTEMS's name in a version of the format (`THREAD_SWITCH_IN`, `USER_7`).
     pub fn name(self, version: u32) -> &'static str {
         if version == 9 && self.0 == UNUSED {
             return "SYSTEM_341";
@@ -134,13 +134,13 @@ impl EventId {
         names().get(usize::from(self.0)).map_or("", String::as_str)
     }
 
-    /// Whether its items have a time: 22 bits of the target's counter.
+    /// Returns whether items of this event have a time: 22 bits of the target's counter.
     #[inline]
     pub const fn has_time(self) -> bool {
         self.0 >= FIRST_TIMED && self.0 < NUMBERS
     }
 
-    /// Whether its number is that of no event: none of the system's, and no user's.
+    /// Returns whether the number belongs to neither a system event nor a user event.
     pub(crate) const fn is_unused(self) -> bool {
         self.0 >= UNUSED && self.0 < Self::USER_0.0
     }

@@ -1,10 +1,10 @@
-//! Body of the fuzz target that reads any bytes as a recording.
+//! Body of the fuzz target that reads arbitrary bytes as a recording.
 
 use std::io::{self, Read};
 
 use crate::Reader;
 
-/// Gives a few bytes at a time.
+/// Reader that returns a few bytes per call.
 struct Pieces<'b> {
     bytes: &'b [u8],
     size: usize,
@@ -22,13 +22,13 @@ impl Read for Pieces<'_> {
     }
 }
 
-/// Reads any bytes as a recording, the first of them aside, which says in what pieces they come.
+/// Reads arbitrary bytes as a recording. The first byte selects the number of bytes that a read returns.
 ///
-/// What is checked: nothing panics, everything ends, times of a processor in a dump do not go back, and the pieces in which
-/// bytes come change nothing.
+/// Checks that nothing panics, that reading ends, that the times of a processor in a dump do not decrease, and that the
+/// result does not depend on the number of bytes per read.
 ///
 /// # Panics
-/// When one of these does not hold.
+/// If one of these does not hold.
 pub fn fuzz(data: &[u8]) {
     let Some((size, bytes)) = data.split_first() else {
         return;
@@ -36,7 +36,7 @@ pub fn fuzz(data: &[u8]) {
     let read = |size: usize| {
         let mut reader = Reader::new(Pieces { bytes, size });
         let mut records = Vec::new();
-        // Memory cannot fail to be read.
+        // Reading from memory cannot fail.
         while let Ok(true) = reader.read(&mut records) {}
         (
             records,
@@ -56,7 +56,7 @@ pub fn fuzz(data: &[u8]) {
     }
     let again = read(usize::from(*size) + 1);
     let sorted = |mut records: Vec<crate::Record>| {
-        // What is given out when depends on what has come; the records of a processor are the same.
+        // The order across processors depends on the reads; the records of a processor do not.
         records.sort_by_key(|record| (record.dump, record.cpu));
         records
     };

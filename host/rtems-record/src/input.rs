@@ -1,19 +1,19 @@
-//! A window on an input: as much as is looked at, no more.
+//! Buffered window on an input, which reads no more than is needed.
 
 use std::io::{self, ErrorKind, Read};
 
 use crate::Error;
 
-/// Bytes that are asked for at once.
+/// Number of bytes per read.
 const CHUNK: usize = 64 << 10;
 
-/// What is left of an input.
+/// Unread rest of an input.
 pub(crate) struct Input<R> {
     source: R,
     buffer: Vec<u8>,
     start: usize,
     ended: bool,
-    /// The offset of the first byte of the window.
+    /// Offset of the window's first byte in the input.
     pub offset: u64,
 }
 
@@ -28,27 +28,27 @@ impl<R: Read> Input<R> {
         }
     }
 
-    /// Where bytes come from.
+    /// Returns the source.
     pub const fn source(&self) -> &R {
         &self.source
     }
 
-    /// The same, to change it.
+    /// Returns the source, mutable.
     pub const fn source_mut(&mut self) -> &mut R {
         &mut self.source
     }
 
-    /// The same, given back.
+    /// Returns the source, and drops the window.
     pub fn into_source(self) -> R {
         self.source
     }
 
-    /// What is there.
+    /// Returns the bytes in the window.
     pub fn window(&self) -> &[u8] {
         self.buffer.get(self.start..).unwrap_or(&[])
     }
 
-    /// Waits until so many bytes are there, or no more come.
+    /// Reads until the window has `count` bytes or the input ends.
     pub fn wait_for(&mut self, count: usize) -> Result<&[u8], Error> {
         while self.window().len() < count && !self.ended {
             self.read_more()?;
@@ -56,7 +56,7 @@ impl<R: Read> Input<R> {
         Ok(self.window())
     }
 
-    /// Whether the window is all that is left.
+    /// Returns whether the input has ended, so that the window is all that is left.
     pub const fn is_all(&self) -> bool {
         self.ended
     }
@@ -94,7 +94,7 @@ impl<R: Read> Input<R> {
         Error { offset, source }
     }
 
-    /// Takes bytes off the window.
+    /// Removes bytes from the front of the window.
     pub fn consume(&mut self, count: usize) {
         let count = count.min(self.window().len());
         self.start += count;

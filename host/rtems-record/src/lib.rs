@@ -1,33 +1,33 @@
-//! Streams of RTEMS's event recording, versions 9 (RTEMS 5) and 10 (RTEMS 6): items, their times, and the order of all
-//! processors' records.
+//! Reader for streams of RTEMS event recording, versions 9 (RTEMS 5) and 10 (RTEMS 6): decodes items, computes their
+//! times, and merges the records of all processors in order of time.
 //!
 //! A stream is a format word, a magic number, then items of 8 or 12 bytes in the target's byte order: 22 bits of a
-//! counter, 10 bits of an event number, and a word of data (`cpukit/include/rtems/recorddata.h`). A target sends it
-//! over TCP, writes it to a file, or dumps it to its console as base64, perhaps compressed. Five layers read it:
+//! counter, 10 bits of an event number, and a word of data (`cpukit/include/rtems/recorddata.h`). A target sends the
+//! stream over TCP, writes it to a file, or dumps it to its console as base64, perhaps compressed. Six modules read it:
 //!
-//! | module | from | to |
+//! | module | input | output |
 //! |---|---|---|
-//! | `container` | any input: a file, a console's log, base64, zlib | the bytes of each dump in it |
-//! | `plausible` | the bytes of a text | the same up to where lines of it are missing |
-//! | `stream` | bytes | items, the target's [`Header`], the names of its threads |
-//! | `chunks` | items of version 9 | those that the target had not overwritten before they were sent |
+//! | `container` | any input: a file, a console log, base64, zlib | the bytes of each dump in it |
+//! | `plausible` | bytes decoded from text | the same bytes, up to the first missing line |
+//! | `stream` | bytes | items, the target's [`Header`], thread names |
+//! | `chunks` | items of version 9 | the items that the target had not overwritten before it sent them |
 //! | `timeline` | items with 22 bits of a counter | [`Record`]s with nanoseconds of uptime |
-//! | `merge` | the records of each processor | the records of all of them in the order of time |
+//! | `merge` | the records of each processor | the records of all processors in order of time |
 //!
-//! [`Reader`] is all of them, and pulls from any [`Read`](std::io::Read); memory is bounded whatever the input says.
+//! [`Reader`] combines them, and pulls from any [`Read`](std::io::Read). Its memory is bounded for every input.
 //!
 //! # Times
-//! A target records its uptime now and then ([`EventId::UPTIME_LOW`], [`EventId::UPTIME_HIGH`]). Records before the first
-//! pair of a processor wait for it and are placed backwards from it; those behind count on from the last pair. A
-//! processor without any pair is placed by the others: their counter is the same, so its records are known but for
-//! whole wraparounds, and are put as late as they can have been sent. Such records begin with
-//! [`EventId::UNRELIABLE_TIME`].
+//! A target records its uptime at intervals ([`EventId::UPTIME_LOW`], [`EventId::UPTIME_HIGH`]). Records in front of a
+//! processor's first pair wait for it, and their times are computed backwards from it. Records behind a pair count from
+//! the last one. All processors share one counter, so the times of a processor without a pair are known up to whole
+//! wraparounds from the other processors. They are set to the latest time at which the records can have been sent. Such
+//! records begin with [`EventId::UNRELIABLE_TIME`].
 //!
 //! ```
 //! use kymo_rtems_record::Reader;
 //!
 //! # fn main() -> Result<(), kymo_rtems_record::Error> {
-//! // A target of 32 bits, little endian: header, then one pair of uptime and an event of the user's.
+//! A 32-bit little-endian target: the header, then one pair of uptime items and a user event.
 //! let mut bytes = vec![0x11; 4];
 //! let words: &[u32] = &[
 //!     0x82e1_4ec1, // magic

@@ -1,23 +1,23 @@
-//! The records of all processors in the order of time.
+//! Merge of all processors' records in order of time.
 //!
-//! A target sends the ring of one processor after that of another, again and again. What it sends of one was made
-//! after everything that had been sent of others when that one was fetched last; so much can be given out at a time,
-//! and a capture of any length needs no more memory than a few rounds.
+//! A target sends the rings of its processors in rounds. Everything that it sends of one processor is newer than
+//! everything sent of the others when that ring was read last. Records up to that time can be output, so a capture of
+//! any length needs memory for a few rounds only.
 
 use crate::Record;
 
-/// How much the uptimes of two processors may differ.
+/// Largest difference between the uptimes of two processors.
 const SKEW_NS: i64 = 100_000;
 
-/// The records of one processor that wait, and what is known of those to come.
+/// Waiting records of one processor, and a bound for its later ones.
 #[derive(Debug)]
 pub(crate) struct Queue {
     records: Vec<Record>,
-    /// How many of them were given out.
+    /// Number of records that were output.
     given: usize,
-    /// Everything that is still to come is not from before this time.
+    /// Earliest time of records to come.
     fetched_at: i64,
-    /// The others do not wait for it.
+    /// Whether the other processors need not wait for it.
     released: bool,
     first_time: Option<i64>,
 }
@@ -43,7 +43,7 @@ impl Queue {
         self.records.push(record);
     }
 
-    /// Its ring was read when `latest` was the latest time of all.
+    /// Notes that its ring was read when `latest` was the latest time of all processors.
     pub fn fetched(&mut self, latest: i64) {
         self.fetched_at = self.fetched_at.max(latest.saturating_sub(SKEW_NS));
         self.released = false;
@@ -53,7 +53,7 @@ impl Queue {
         self.fetched_at
     }
 
-    /// From when on records may still come, the last of which was made at `last`.
+    /// Returns the earliest time of records to come. `last` is the time of the processor's last record.
     pub fn bound(&self, last: Option<i64>) -> i64 {
         if self.released {
             return i64::MAX;
@@ -61,12 +61,12 @@ impl Queue {
         last.map_or(self.fetched_at, |last| last.max(self.fetched_at))
     }
 
-    /// No more come.
+    /// Ends the queue: no more records come.
     pub const fn end(&mut self) {
         self.released = true;
     }
 
-    /// There is no room to wait for it until its ring is read again.
+    /// Releases the others from waiting, because there is no memory to wait until its ring is read again.
     pub const fn release(&mut self) {
         self.released = true;
     }
@@ -75,12 +75,12 @@ impl Queue {
         self.released
     }
 
-    /// How many wait.
+    /// Returns the number of waiting records.
     pub const fn len(&self) -> usize {
         self.records.len() - self.given
     }
 
-    /// The time of the first of all.
+    /// Returns the time of its first record ever.
     pub const fn first_time(&self) -> Option<i64> {
         self.first_time
     }
@@ -90,12 +90,12 @@ impl Queue {
         self.records.get(self.given).map_or(i64::MAX, |it| it.time)
     }
 
-    /// Whether there is one that is not behind `bound`.
+    /// Returns whether it has a record up to `bound`.
     fn is_ready(&self, bound: i64) -> bool {
         self.len() > 0 && self.next_time() <= bound
     }
 
-    /// Gives out what is not behind `bound`.
+    /// Outputs the records up to `bound`.
     fn give(&mut self, bound: i64, out: &mut Vec<Record>) {
         let waiting = self.records.get(self.given..).unwrap_or(&[]);
         let count = waiting
@@ -114,7 +114,7 @@ impl Queue {
     }
 }
 
-/// Moves all records that are not behind `bound` to `out`, in the order of time. At one time the lower processor is first.
+/// Moves all records up to `bound` to `out`, in order of time. At equal times the lower processor comes first.
 pub(crate) fn merge<'q>(
     queues: impl Iterator<Item = &'q mut Queue>,
     bound: i64,
@@ -122,13 +122,13 @@ pub(crate) fn merge<'q>(
 ) {
     let mut queues: Vec<_> = queues.filter(|queue| queue.is_ready(bound)).collect();
     loop {
-        // The first of all, and how far it may go before another one comes.
+        // Finds the first queue, and how far it may be output before another one is next.
         let (mut first, mut time, mut until) = (None, i64::MAX, bound);
         for (place, queue) in queues.iter().enumerate() {
             let next = queue.next_time();
             if first.is_none() || next < time {
                 if first.is_some() {
-                    // What stood first so far stands behind: at the same time it is not first.
+                    // The queue that was first has a lower number, so it comes first at equal times.
                     until = until.min(time.saturating_sub(1));
                 }
                 (first, time) = (Some(place), next);

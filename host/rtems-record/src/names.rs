@@ -1,4 +1,4 @@
-//! Names of events that a file gives: an INI file as `rtems-record-lttng --config` takes it.
+//! Event names from an INI file, as `rtems-record-lttng --config` reads them.
 //!
 //! ```text
 //! [EventNames]
@@ -12,21 +12,21 @@ use std::fmt;
 use crate::EventId;
 use crate::event::NUMBERS;
 
-/// The section in which names stand.
+/// Section that holds the names.
 const SECTION: &str = "EventNames";
 
-/// Names that replace those of RTEMS.
+/// Names that replace RTEMS's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventNames {
     names: HashMap<u16, String>,
 }
 
-/// A line that is no name of an event.
+/// Error in a line of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamesError {
-    /// Which line, counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What was expected, and what was found.
+    /// Expected and found text.
     pub message: String,
 }
 
@@ -39,11 +39,11 @@ impl fmt::Display for NamesError {
 impl std::error::Error for NamesError {}
 
 impl EventNames {
-    /// Reads the text of an INI file. Other sections, comments (`;` or `#`) and empty lines are passed over.
+    /// Parses the text of an INI file. Skips other sections, comments (`;` or `#`) and empty lines.
     ///
     /// # Errors
     /// [`NamesError`] for the first line in the section that is not `NUMBER = NAME`, with a number from 0 to 1023 in
-    /// decimal or hexadecimal, and for the first line of a text that has others and not this section.
+    /// decimal or hexadecimal. Also for the first line of a text that is not empty and lacks the section.
     pub fn parse(text: &str) -> Result<Self, NamesError> {
         let mut names = HashMap::new();
         let mut inside = false;
@@ -96,7 +96,7 @@ impl EventNames {
         }
     }
 
-    /// The name of an event in a stream of this version: of the file, or RTEMS's own.
+    /// Returns the name of an event in a stream of this version: the file's, or else RTEMS's.
     pub fn name(&self, event: EventId, version: u32) -> &str {
         let given = || self.names.get(&event.number(version)?);
         match self.names.is_empty() {
@@ -105,7 +105,7 @@ impl EventNames {
         }
     }
 
-    /// The name that the file gives an event, if it does.
+    /// Returns the file's name of an event, if it has one.
     pub fn given(&self, event: EventId, version: u32) -> Option<&str> {
         if self.names.is_empty() {
             return None;

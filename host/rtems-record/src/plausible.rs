@@ -1,42 +1,44 @@
-//! Whether the items of a text can be a target's: a line of base64 that is missing leaves no trace but what the bytes behind
-//! it say, as items are read from other places than they begin at.
+//! Plausibility check for items decoded from text. It detects a missing line of base64: items behind it are read from
+//! wrong offsets, and only their contents show it.
 //!
-//! No number or checksum stands in such a text. Behind a missing line, though, items soon tell what no target says: numbers
-//! of no event, the header again, processors and losses with a time. One in six of all items would, so the first of these
-//! is seldom the first wrong one: the [`IN_DOUBT`] items before it are left out as well, and wait until then. What is lost
-//! in whole items is not found, and in streams of 64 bits, big endian, a wrong number is made of the upper bits of a time, which can
-//! be an event's for long: there the end of the stream, which does not fit, may be the first that tells.
+//! The text has neither line numbers nor checksums. Behind a missing line, items soon contain data that no target
+//! sends: unknown event numbers, header items, processors and losses with a time. One in six of such items does, so the
+//! first of them is seldom the first wrong one. Therefore the [`IN_DOUBT`] items in front of it are dropped as well,
+//! and items wait until that many are behind them. The check does not find losses of whole items. In 64-bit big-endian
+//! streams, a wrong number consists of the upper bits of a time, which can be a valid event for long. There, only the
+//! end of the stream, which does not match the item size, may show the loss.
 
 use crate::EventId;
 use crate::stream::{ByteOrder, Format, WordSize};
 
-/// So many items before an impossible one may be wrong.
+/// Number of items in front of an impossible one that may be wrong.
 const IN_DOUBT: usize = 64;
 
-/// Bytes of a dump that were looked at, and are still to be read.
+/// Bytes of a dump that are waiting to be read, and the state of the check.
 #[derive(Debug, Default)]
 pub(crate) struct Plausible {
     bytes: Vec<u8>,
-    /// How many of them were looked at.
+    /// Number of bytes that were checked.
     seen: usize,
-    /// Whether format and magic number were, which are no items; `None` inside if they are no stream's.
+    /// Format, once the first eight bytes (format and magic number) were checked; `None` inside if they are not a
+    /// stream's.
     format: Option<Option<Format>>,
     version: u32,
     cpus: u64,
     /// Whether the items of a processor have begun.
     started: bool,
-    /// Up to where the bytes are of the header.
+    /// Length of the header in bytes.
     head: usize,
     /// Whether the item before was [`EventId::PROCESSOR`].
     behind_processor: bool,
-    /// Which numbers of events can stand anywhere behind the header, whatever else an item holds; known once the
-    /// version is, which is all that is looked at of most items.
+    /// For each event number, whether its items are valid anywhere behind the header. Set once the version is known.
+    /// For most items this table is the whole check.
     ordinary: Vec<bool>,
 }
 
 impl Plausible {
-    /// Looks at more bytes. If one of them can be no target's, how many [are to be read](Self::take) before the damage, and
-    /// what is wrong.
+    /// Checks more bytes. If one of the items is not a target's, returns how many bytes [are to be read](Self::take) in
+    /// front of the damage, and a message.
     pub fn look(&mut self, bytes: &[u8]) -> Option<(usize, String)> {
         self.bytes.extend_from_slice(bytes);
         if self.format.is_none() {
@@ -61,7 +63,7 @@ impl Plausible {
         }
     }
 
-    /// Passes the items whose numbers alone say that nothing is wrong with them.
+    /// Skips the items that are valid by their event numbers alone.
     fn pass_ordinary(&mut self, format: Format) {
         if self.ordinary.is_empty() {
             return;
@@ -83,7 +85,7 @@ impl Plausible {
         }
     }
 
-    /// How many bytes can be read by now.
+    /// Returns how many bytes can be read now.
     pub fn ready(&self) -> usize {
         match self.format {
             None => 0,
@@ -95,7 +97,7 @@ impl Plausible {
         }
     }
 
-    /// Takes so many bytes.
+    /// Removes and returns this number of bytes.
     pub fn take(&mut self, count: usize) -> Vec<u8> {
         let count = count.min(self.bytes.len());
         self.seen = self.seen.saturating_sub(count);
@@ -104,12 +106,12 @@ impl Plausible {
         std::mem::replace(&mut self.bytes, rest)
     }
 
-    /// Takes all of them.
+    /// Removes and returns all bytes.
     pub fn take_all(&mut self) -> Vec<u8> {
         self.take(usize::MAX)
     }
 
-    /// What is wrong with an item, if anything is.
+    /// Returns a description of an impossible item; `None` if it is plausible.
     fn item(&mut self, time_event: u32, data: u64) -> Option<String> {
         let (time, number) = (time_event >> 10, (time_event & 0x3FF) as u16);
         if !self.started && self.version == 0 && number == EventId::VERSION.0 {
@@ -152,7 +154,7 @@ impl Plausible {
     }
 }
 
-/// Whether an event can stand anywhere behind the header, whatever its item's time and data.
+/// Returns whether an event is valid anywhere behind the header, with any time and data.
 fn is_ordinary(event: EventId) -> bool {
     let has_rules = matches!(
         event,
@@ -161,7 +163,7 @@ fn is_ordinary(event: EventId) -> bool {
     !has_rules && event.has_time() && !event.is_unused()
 }
 
-/// [`is_ordinary`] for each number that an item can hold.
+/// Returns [`is_ordinary`] for each event number.
 fn ordinary(version: u32) -> Vec<bool> {
     let numbers = 0..=0x3FF;
     numbers
@@ -169,7 +171,7 @@ fn ordinary(version: u32) -> Vec<bool> {
         .collect()
 }
 
-/// The two parts of an item.
+/// Splits an item into its first word and its data.
 fn split(item: &[u8], format: Format) -> Option<(u32, u64)> {
     let (time_event, data) = item.split_first_chunk::<4>()?;
     Some(match (format.word, format.order) {

@@ -1,4 +1,4 @@
-//! An input from its first byte to the last record.
+//! Reader of complete inputs, from the first byte to the last record.
 
 use std::io::Read;
 
@@ -9,23 +9,23 @@ use crate::stream::Items;
 use crate::timeline::Timeline;
 use crate::{Header, Kind, Record, ThreadName};
 
-/// What was met while reading a dump.
+/// Counts from reading.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Records that the target could not keep.
+    /// Records that the target lost.
     pub lost: u64,
     /// Pairs of uptime items.
     pub pairs: u64,
-    /// Records whose times were worked out from those of other processors.
+    /// Records whose times were derived from those of other processors.
     pub uncertain: u64,
-    /// Records whose times would have gone back, and were held at that of the record before.
+    /// Records whose times would have gone back, and were set to the time of the record before.
     pub put_back: u64,
-    /// By how many nanoseconds at most.
+    /// Largest such correction in nanoseconds.
     pub put_back_most_ns: u64,
 }
 
 impl Statistics {
-    /// Adds those of another reader.
+    /// Adds the counts of another reader.
     pub fn add(&mut self, other: &Self) {
         self.lost = self.lost.saturating_add(other.lost);
         self.pairs += other.pairs;
@@ -35,21 +35,21 @@ impl Statistics {
     }
 }
 
-/// Reads records from any input: a file, a console's log, a connection to a target.
+/// Reader of records from any input: a file, a console log, a connection to a target.
 pub struct Reader<R> {
     container: Container<R>,
-    /// Of a text: bytes that are not read yet.
+    /// Plausibility check for text, with the bytes that are not read yet.
     plausible: Plausible,
     items: Items,
     timeline: Timeline,
     bytes: Vec<u8>,
-    /// Dumps that have begun.
+    /// Number of dumps that have begun.
     dumps: u16,
-    /// Whether one is open.
+    /// Whether a dump is open.
     open: bool,
-    /// Whether records are shown as they come, so that none waits for later ones.
+    /// Whether records are shown live, so that their waiting times are bounded.
     is_live: bool,
-    /// Bytes of items since records were given out.
+    /// Number of bytes of items since the last output of records.
     waiting: usize,
     ended: bool,
     names: Vec<ThreadName>,
@@ -68,7 +68,7 @@ impl<R> std::fmt::Debug for Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// A reader of an input, which is recognised by its first bytes ([`probe`](crate::probe)).
+    /// Creates a reader. It recognizes the input by its first bytes ([`probe`](crate::probe)).
     pub fn new(input: R) -> Self {
         Self {
             container: Container::new(input),
@@ -87,26 +87,27 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// A user waits for what comes: a processor without uptime holds the others back for a bounded time only.
+    /// Sets live mode, in which a processor without uptime delays the others for a bounded time only.
     #[must_use]
     pub fn live(mut self) -> Self {
         self.is_live = true;
         self
     }
 
-    /// Whether records are shown as they come, so that none waits for later ones.
+    /// Returns whether the reader is in live mode.
     pub const fn is_live(&self) -> bool {
         self.is_live
     }
 
-    /// Adds the next records to `out`, in the order of time within a dump, maybe none yet; `false` after the last one.
+    /// Appends the next records to `out`, in order of time within a dump. May append none. Returns `false` behind the
+    /// last.
     ///
-    /// Reads the input once at most, unless its kind has to be found out first: what comes from a live target is given
-    /// as it comes.
+    /// Reads the input at most once, unless it has to recognize it first. So data of a live target is returned as it
+    /// arrives.
     ///
     /// # Errors
-    /// [`Error`] if the input cannot be read on; what was read before has been given. What is wrong with the
-    /// bytes is no error: see [`take_faults`](Self::take_faults).
+    /// [`Error`] if reading the input fails; the records read before it have been returned. Invalid data is not an
+    /// error: see [`take_faults`](Self::take_faults).
     pub fn read(&mut self, out: &mut Vec<Record>) -> Result<bool, Error> {
         if self.ended {
             return Ok(false);
@@ -140,7 +141,7 @@ impl<R: Read> Reader<R> {
                 self.waiting = 0;
                 self.timeline.set_live(self.is_live);
             }
-            // Unless the bytes before it have ended the dump.
+            // Ignored if the bytes in front of the fault have already ended the dump.
             Ok(Step::Fault(fault)) if self.open => {
                 self.end_dump(out, true);
                 self.faults.push(fault);
@@ -155,7 +156,7 @@ impl<R: Read> Reader<R> {
         Ok(true)
     }
 
-    /// What was text can lack lines.
+    /// Handles bytes decoded from text, which may lack lines.
     fn push_text(&mut self, bytes: &[u8], out: &mut Vec<Record>) {
         if !self.open {
             return;
@@ -177,8 +178,8 @@ impl<R: Read> Reader<R> {
     }
 
     fn push(&mut self, bytes: &[u8], out: &mut Vec<Record>) {
-        /// Bytes between two looks at what is ready, so that records of processors that were sent long after each other are
-        /// in order, too; and in the same order whatever a stream is packed in.
+        /// Number of bytes between two outputs. Keeps records in order if their processors were sent long after each
+        /// other, and makes the order independent of the container.
         const PIECE: usize = 12 * 8 * 4096;
         let mut rest = bytes;
         while !rest.is_empty() && self.open {
@@ -199,7 +200,7 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// The dump that is open ends, and has said already what is wrong if it is `broken`.
+    /// Ends the current dump. With `broken`, the fault has already been reported.
     fn end_dump(&mut self, out: &mut Vec<Record>, broken: bool) {
         if !std::mem::take(&mut self.open) {
             return;
@@ -214,68 +215,68 @@ impl<R: Read> Reader<R> {
         }
     }
 
-    /// Something is wrong with the items.
+    /// Records a fault in the items.
     fn fault(&mut self, fault: Fault) {
         let decoded = !matches!(self.container.kind(), Some(Kind::Raw) | None);
         self.faults.push(Fault { decoded, ..fault });
     }
 
-    /// The input.
+    /// Returns the input.
     pub const fn input(&self) -> &R {
         self.container.source()
     }
 
-    /// The same, to change what it gives.
+    /// Returns the input, mutable.
     pub const fn input_mut(&mut self) -> &mut R {
         self.container.source_mut()
     }
 
-    /// The input, at the place that was read up to.
+    /// Returns the input, at the position up to which it was read.
     pub fn into_input(self) -> R {
         self.container.into_source()
     }
 
-    /// What the stream says of its target so far; of several dumps, the last one.
+    /// Returns the stream's description of its target so far. With several dumps, that of the last one.
     pub const fn header(&self) -> &Header {
         self.items.header()
     }
 
-    /// Whether that holds all that records need.
+    /// Returns whether the header has everything that records need.
     pub const fn is_described(&self) -> bool {
         self.items.is_described()
     }
 
-    /// Whether the items of a processor have begun: then the header has all that the stream says of its target.
+    /// Returns whether the items of a processor have begun: the header is complete then.
     pub const fn has_started(&self) -> bool {
         self.items.started
     }
 
-    /// What the input comes as, once anything was read.
+    /// Returns the container of the input, once anything was read.
     pub const fn kind(&self) -> Option<Kind> {
         self.container.kind()
     }
 
-    /// How many dumps have begun.
+    /// Returns the number of dumps that have begun.
     pub const fn dumps(&self) -> u16 {
         self.dumps
     }
 
-    /// The names of threads that have become known.
+    /// Takes the thread names found since the last call.
     pub fn take_names(&mut self) -> Vec<ThreadName> {
         std::mem::take(&mut self.names)
     }
 
-    /// What was found to be wrong.
+    /// Takes the faults found since the last call.
     pub fn take_faults(&mut self) -> Vec<Fault> {
         std::mem::take(&mut self.faults)
     }
 
-    /// Whether something was found to be wrong that was not [taken](Self::take_faults).
+    /// Returns whether there are faults that were not [taken](Self::take_faults).
     pub const fn has_faults(&self) -> bool {
         !self.faults.is_empty()
     }
 
-    /// What was met so far.
+    /// Returns the counts so far.
     pub fn statistics(&self) -> Statistics {
         let mut all = self.statistics;
         if self.open {
@@ -284,7 +285,7 @@ impl<R: Read> Reader<R> {
         all
     }
 
-    /// Lines of a console's log that stood among those of a dump.
+    /// Returns the number of console-log lines between those of a dump that do not belong to it.
     pub const fn foreign_lines(&self) -> u64 {
         self.container.foreign_lines
     }

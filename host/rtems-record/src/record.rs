@@ -1,34 +1,34 @@
-//! What comes out.
+//! Records that the reader returns.
 
 use crate::EventId;
 
-/// One item of the stream with its time, or one thing that the reader knows about the items.
+/// Item of the stream with its time, or an event that the reader inserted.
 ///
-/// Made by the reader, and by no target: [`EventId::UNRELIABLE_TIME`] (from here on the times of this processor are
-/// worked out from those of others), [`EventId::TIME_ADJUSTMENT`] (the data says by how many nanoseconds the target's
-/// uptime went back here; times are held meanwhile), and [`EventId::PER_CPU_OVERFLOW`] at the last record before a loss. The
-/// target's item of that number stands before the first record behind it.
+/// The reader inserts three events. [`EventId::UNRELIABLE_TIME`]: from here on the times of this processor are derived
+/// from those of others. [`EventId::TIME_ADJUSTMENT`]: the target's uptime went back here by `data` nanoseconds; times
+/// do not advance until it has caught up. [`EventId::PER_CPU_OVERFLOW`]: marks a loss, at the last record in front of
+/// it. The target's own item of that event is in front of the first record behind the loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Nanoseconds of the target's uptime. An item without a time has that of the item before it.
+    /// Uptime of the target in nanoseconds. An item without a time has the time of the item before it.
     pub time: i64,
-    /// The item's word of data.
+    /// Data word of the item.
     pub data: u64,
-    /// What it is.
+    /// Event.
     pub event: EventId,
-    /// The processor.
+    /// Processor.
     pub cpu: u8,
-    /// Which dump of the input it is in, counted from 0.
+    /// Number of the dump in the input, counted from 0.
     pub dump: u16,
-    /// Whether it stands in the stream; else the reader made it.
+    /// Whether it is an item of the stream, not an event that the reader inserted.
     pub is_item: bool,
 }
 
-/// The name of a thread.
+/// Name of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadName {
-    /// Its object id.
+    /// Object id of the thread.
     pub id: u64,
-    /// Its name, as the bytes of it say.
+    /// Name, decoded from its bytes.
     pub name: String,
 }

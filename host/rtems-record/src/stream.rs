@@ -1,7 +1,7 @@
-//! The bytes of a stream as items: format, header, processors, names of threads.
+//! Decoder of a stream's bytes into items: format, header, processors, thread names.
 //!
-//! Layout: `cpukit/include/rtems/recorddata.h` and `recordclient.h`; what the header holds:
-//! `cpukit/libtrace/record/record-stream-header.c`.
+//! Sources: `cpukit/include/rtems/recorddata.h` and `recordclient.h` for the layout,
+//! `cpukit/libtrace/record/record-stream-header.c` for the header.
 
 use crate::chunks::{Chunks, Item, Ring};
 use crate::error::Fault;
@@ -9,19 +9,19 @@ use crate::event::NUMBERS;
 use crate::timeline::Timeline;
 use crate::{EventId, ThreadName};
 
-/// The second word of a stream, in the target's byte order.
+/// Second word of a stream, in the target's byte order.
 pub const MAGIC: u32 = 0x82e1_4ec1;
 
-/// Processors that a stream may have.
+/// Largest number of processors in a stream.
 pub const MOST_CPUS: u32 = 32;
 
-/// Characters of a text in the header that are kept.
+/// Largest number of characters of a header text that are kept.
 const TEXT: usize = 4096;
 
-/// Bytes of a thread's name that are kept.
+/// Largest number of bytes of a thread name that are kept.
 const NAME: usize = 256;
 
-/// How long a word of the target is, and with it an item.
+/// Word size of the target, which determines the item size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WordSize {
     /// Items of 8 bytes.
@@ -31,27 +31,27 @@ pub enum WordSize {
     Bits64,
 }
 
-/// In which order the bytes of a word come.
+/// Byte order of the target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// The least significant one first.
+    /// Little endian.
     #[default]
     Little,
-    /// The most significant one first.
+    /// Big endian.
     Big,
 }
 
-/// How items are laid out.
+/// Layout of items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Format {
-    /// The size of a word.
+    /// Word size.
     pub word: WordSize,
-    /// The order of its bytes.
+    /// Byte order.
     pub order: ByteOrder,
 }
 
 impl Format {
-    /// The format that a stream's first word says: it reads the same in both orders.
+    /// Returns the format of a stream's first word, which reads the same in both byte orders.
     pub const fn of_word(word: [u8; 4]) -> Option<Self> {
         let (word, order) = match u32::from_ne_bytes(word) {
             0x1111_1111 => (WordSize::Bits32, ByteOrder::Little),
@@ -63,7 +63,7 @@ impl Format {
         Some(Self { word, order })
     }
 
-    /// Bytes of an item.
+    /// Returns the size of an item in bytes.
     pub const fn item_bytes(self) -> usize {
         match self.word {
             WordSize::Bits32 => 8,
@@ -72,56 +72,56 @@ impl Format {
     }
 }
 
-/// What a stream says of its target.
+/// Description of the target in a stream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// How items are laid out.
+    /// Layout of items.
     pub format: Format,
-    /// The version of the format: 9 or 10.
+    /// Version of the format: 9 or 10.
     pub version: u32,
-    /// The number of processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// How many items the ring of each processor holds.
+    /// Number of items in each processor's ring.
     pub ring_items: u64,
-    /// Ticks of the counter a second.
+    /// Frequency of the counter in Hz.
     pub frequency: u64,
-    /// The architecture (`ARM`).
+    /// Architecture (`ARM`).
     pub arch: String,
-    /// The variant of libraries that it was linked with: compiler options.
+    /// Variant of the libraries that the application was linked with: compiler options.
     pub multilib: String,
-    /// The board support package.
+    /// Board support package.
     pub bsp: String,
-    /// The revision of RTEMS's sources.
+    /// Revision of RTEMS's sources.
     pub version_control_key: String,
-    /// The version of the compiler.
+    /// Version of the compiler.
     pub tools: String,
 }
 
-/// The reader of a stream.
+/// Decoder of a stream.
 pub(crate) struct Items {
     header: Header,
-    /// Whether format and magic were read.
+    /// Whether format and magic number were read.
     begun: bool,
-    /// What the numbers mean.
+    /// Event of each number.
     events: Box<[EventId; NUMBERS as usize]>,
-    /// An item of which a part has come.
+    /// First part of an incomplete item.
     part: Vec<u8>,
-    /// The offset of the next item.
+    /// Offset of the next item.
     offset: u64,
     cpu: usize,
-    /// Whether the items of a processor have begun, and with that the header has ended.
+    /// Whether the items of a processor have begun, which ends the header.
     pub started: bool,
-    /// Items of each text so far are in the header; those of a name are here: thread and bytes.
+    /// Incomplete thread name of each processor: thread id and bytes.
     naming: Vec<Option<(u64, Vec<u8>)>>,
-    /// Names that are whole and were not taken.
+    /// Complete names that were not taken yet.
     pub names: Vec<ThreadName>,
-    /// Of version 9: what the last chunk of each processor said.
+    /// Version 9: ring positions from the last chunk of each processor.
     rings: Vec<Ring>,
-    /// Of version 9: chunks of which items may have been overwritten while they were sent.
+    /// Version 9: chunks whose items may have been overwritten while they were sent.
     chunks: Chunks,
 }
 
-/// The time and the number in an item's first word.
+/// Splits an item's first word into time and event number.
 const fn split(time_event: u32) -> (u32, u16) {
     (time_event >> 10, (time_event & 0x3FF) as u16)
 }
@@ -143,20 +143,20 @@ impl Items {
         }
     }
 
-    /// What is known of the target so far.
+    /// Returns the target's description so far.
     pub const fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Whether all is known that times and processors need.
+    /// Returns whether the header has everything that times and processors need.
     pub const fn is_described(&self) -> bool {
         self.header.frequency != 0 && self.header.cpus != 0
     }
 
-    /// Reads bytes.
+    /// Decodes bytes.
     ///
     /// # Errors
-    /// What is wrong with them, and where. Items before it have been given.
+    /// A fault with its offset. The items in front of it have been passed on.
     pub fn push(&mut self, mut bytes: &[u8], timeline: &mut Timeline) -> Result<(), Fault> {
         if !self.begun {
             let missing = 8 - self.part.len().min(8);
@@ -212,7 +212,7 @@ impl Items {
         Ok(())
     }
 
-    /// Reads whole items.
+    /// Decodes whole items.
     fn run(&mut self, bytes: &[u8], timeline: &mut Timeline) -> Result<(), Fault> {
         match (self.header.format.word, self.header.format.order) {
             (WordSize::Bits32, ByteOrder::Little) => {
@@ -265,7 +265,7 @@ impl Items {
         Ok(())
     }
 
-    /// An item at its place in the stream.
+    /// Handles an item at its offset in the stream.
     #[inline]
     fn item(
         &mut self,
@@ -292,7 +292,7 @@ impl Items {
         event.unwrap_or_default()
     }
 
-    /// An item of version 9 behind the header: it waits until is known whether it was overwritten.
+    /// Handles an item of version 9 behind the header. It waits until the decoder knows whether it was overwritten.
     fn chunk(&mut self, item: Item, offset: u64, timeline: &mut Timeline) -> Result<(), Fault> {
         let event = self.event(split(item.time_event).1);
         if event == EventId::PROCESSOR {
@@ -309,7 +309,7 @@ impl Items {
         }
     }
 
-    /// Reads the chunks that have waited long enough; all of them if the stream has ended.
+    /// Reads the chunks that have waited long enough, or all of them if the stream has ended.
     fn take_chunks(&mut self, ended: bool, timeline: &mut Timeline) -> Result<(), Fault> {
         let size = self.header.format.item_bytes() as u64;
         while let Some((chunk, lost)) = self.chunks.take(ended) {
@@ -325,7 +325,7 @@ impl Items {
                 let offset = chunk.offset + place as u64 * size;
                 let read = self.item((item.time_event, item.data), offset, timeline);
                 if read.is_err() {
-                    // Nothing behind it is read.
+                    // Nothing behind the fault is read.
                     self.chunks.clear();
                     return read;
                 }
@@ -337,7 +337,7 @@ impl Items {
         Ok(())
     }
 
-    /// An item that says something of the stream itself.
+    /// Handles an item that describes the stream itself.
     #[inline(never)]
     fn control(
         &mut self,
@@ -352,7 +352,7 @@ impl Items {
             return Ok(());
         }
         let event = match self.header.cpus {
-            // The table is filled once there is a processor for what happens.
+            // The table of events is empty until the number of processors is known.
             0 => EventId::of_number(number, self.header.version),
             _ => event,
         };
@@ -496,7 +496,7 @@ impl Items {
         Ok(())
     }
 
-    /// Characters of a text, the first in the lowest bits on every target.
+    /// Appends characters to a header text. The first is in the lowest bits on every target.
     fn text(&mut self, data: u64, text: impl Fn(&mut Header) -> &mut String) {
         let characters = characters(data, self.header.format);
         let text = text(&mut self.header);
@@ -515,7 +515,7 @@ impl Items {
         );
     }
 
-    /// Names that follow are those of a thread.
+    /// Starts a thread's name.
     fn name_next(&mut self, thread: u64) {
         self.end_name();
         if let Some(naming) = self.naming.get_mut(self.cpu) {
@@ -532,7 +532,7 @@ impl Items {
         }
     }
 
-    /// A name is whole.
+    /// Completes a thread's name.
     fn end_name(&mut self) {
         let naming = self.naming.get_mut(self.cpu).and_then(Option::take);
         if let Some((id, name)) = naming.filter(|(_, name)| !name.is_empty()) {
@@ -541,10 +541,10 @@ impl Items {
         }
     }
 
-    /// The bytes of the stream have ended.
+    /// Ends the stream.
     ///
     /// # Errors
-    /// Where they break off.
+    /// A fault if the stream is incomplete.
     pub fn finish(&mut self, timeline: &mut Timeline) -> Result<(), Fault> {
         let end = self.offset;
         self.take_chunks(true, timeline)?;
@@ -572,7 +572,7 @@ impl Items {
         Ok(())
     }
 
-    /// A fault at the next item.
+    /// Creates a fault at the next item.
     pub const fn fault(&self, message: String) -> Fault {
         Fault {
             offset: self.offset,
@@ -582,7 +582,7 @@ impl Items {
     }
 }
 
-/// The characters in a word of data.
+/// Returns the characters in a data word.
 fn characters(data: u64, format: Format) -> impl Iterator<Item = u8> {
     let count = match format.word {
         WordSize::Bits32 => 4,

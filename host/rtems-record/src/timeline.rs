@@ -1,8 +1,8 @@
-//! From 22 bits of a counter to nanoseconds of uptime, processor by processor.
+//! Conversion of 22-bit counter values to nanoseconds of uptime, for each processor.
 //!
-//! A pair of uptime items says what the counter was worth; behind it, differences of the counter are added up in 64
-//! bits and multiplied with 128, so that no distance overflows and nothing is rounded but the result. Records before the
-//! first pair, and behind lost ones, are held until a pair comes, and placed backwards from it.
+//! A pair of uptime items gives the uptime for one counter value. From there, counter differences are summed in 64 bits
+//! and multiplied in 128 bits, so no distance overflows and only the result is rounded. Records in front of the first
+//! pair, and behind lost ones, are held until a pair arrives. Their times are then computed backwards from it.
 
 mod bounds;
 mod clock;
@@ -13,18 +13,20 @@ use crate::{EventId, Record, Statistics};
 use bounds::Bounds;
 use clock::{Clock, Moment, Scale};
 
-/// The bits of the counter in an item.
+/// Bits of the counter in an item.
 const TIME_MASK: u32 = (1 << 22) - 1;
 
-/// A slow counter that is behind the one before by no more than this has gone back (that of SPARC's does, which is put
-/// together from a timer and its interrupt): a gap of almost a whole wraparound ends with the uptime, which is recorded
-/// once in each. A fast counter goes round in gaps of all lengths, and is a register that only counts up.
+/// Largest step back of a slow counter, in ticks. SPARC's counter, which is composed of a timer and its interrupt, can
+/// go back. A step back within this limit cannot be a gap of almost a whole wraparound, because the uptime item, which
+/// is recorded once per wraparound, would end that gap. A fast counter wraps around in gaps of all lengths, and is a
+/// register that only counts up.
 const MOST_BACK: u32 = 1 << 16;
 
-/// Ticks a second of a slow counter, at most.
+/// Largest frequency of a slow counter in Hz.
 const SLOW: u64 = 4_000_000;
 
-/// How many ticks passed up to an item, which are fewer than none if they are more than `most`: the counter went back.
+/// Returns the ticks from one item to the next. More than `most` ticks mean that the counter went back, and yield a
+/// negative number.
 #[inline]
 fn passed(from: u32, to: u32, event: EventId, most: u32) -> i64 {
     let ticks = to.wrapping_sub(from) & TIME_MASK;
@@ -34,17 +36,17 @@ fn passed(from: u32, to: u32, event: EventId, most: u32) -> i64 {
     }
 }
 
-/// Records of all processors that may wait, if their rings are small.
+/// Minimum of the limit for waiting records of all processors, for small rings.
 const LEAST_WAITING: u64 = 1 << 20;
 
-/// The same, however large the rings are said to be: 24 bytes each.
+/// Maximum of that limit, for any size of the rings: 24 bytes each.
 const MOST_WAITING: u64 = 1 << 23;
 
-/// Of a live target, a processor without uptime is waited for so long, and at least for two wraparounds: a target tells the
-/// uptime of each once in a wraparound.
+/// Longest wait for a processor without uptime in live mode, in nanoseconds; at least two wraparounds. A target records
+/// each processor's uptime once per wraparound.
 const MOST_HELD_NS: i64 = 1_000_000_000;
 
-/// An item that waits for a time.
+/// Record that waits for a time.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     data: u64,
@@ -54,14 +56,14 @@ struct Held {
 }
 
 impl Held {
-    /// Whether the reader put it where records were lost.
+    /// Returns whether the reader inserted it to mark a loss.
     fn is_loss(&self) -> bool {
         !self.is_item && self.event == EventId::PER_CPU_OVERFLOW
     }
 }
 
-/// Held records in the order in which they get their times. A loss ends with the first record behind it that has a time;
-/// an item without one gets the time of the record before the loss, so it comes before the loss.
+/// Sorts held records into the order in which they get their times. A loss ends with the first record behind it that
+/// has a time. An item without a time gets the time of the record in front of the loss, so it precedes the loss.
 fn in_order(held: Vec<Held>) -> Vec<Held> {
     let mut ordered = Vec::with_capacity(held.len());
     let mut losses = Vec::new();
@@ -79,58 +81,58 @@ fn in_order(held: Vec<Held>) -> Vec<Held> {
     ordered
 }
 
-/// What is known of a processor's clock.
+/// State of a processor's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing yet, or not since records were lost: its items are held.
+    /// Unknown since the start or the last loss: its items are held.
     Held,
-    /// It follows a pair of its own.
+    /// Set by an uptime pair of the processor itself.
     Synchronized,
-    /// It follows what other processors show.
+    /// Derived from the times of other processors.
     Estimated,
 }
 
-/// A processor.
+/// State of a processor.
 #[derive(Debug)]
 struct Cpu {
     state: State,
     clock: Clock,
-    /// The low word of an uptime, and its time, if the high word is to come.
+    /// Low word of an uptime and its counter value, while the high word is missing.
     low: Option<(u32, u64)>,
     held: Vec<Held>,
-    /// The time of the last of them that has one, and how many ticks they cover.
+    /// Counter value of the last held record that has one, and the number of ticks that they span.
     held_span: Option<(u32, u64)>,
-    /// The latest time of all when the first of them came.
+    /// Latest time of all processors when the first held record arrived.
     held_since: i64,
-    /// Up to where the held items came in one chunk, and which of all chunks that is.
+    /// End of each chunk in `held`, and the number of that chunk.
     chunks: Vec<(usize, u64)>,
-    /// The time of its last record.
+    /// Time of its last record.
     last: Option<i64>,
-    /// The same when its last chunk ended.
+    /// Time of its last record when its last chunk ended.
     last_chunk: Option<i64>,
-    /// Whether times are held because the uptime went back.
+    /// Whether times do not advance because the uptime went back.
     adjusting: bool,
     queue: Queue,
 }
 
-/// All processors of a dump.
+/// Timeline of all processors of a dump.
 pub(crate) struct Timeline {
     cpus: Vec<Cpu>,
     current: usize,
     scale: Scale,
-    /// So many ticks at most are forward.
+    /// Largest number of ticks that count as forward.
     most_ahead: u32,
-    /// The latest time of all synchronized processors.
+    /// Latest time of all synchronized processors.
     latest: i64,
-    /// For each chunk since the oldest that is held, the latest time that is known in it.
+    /// For each chunk since the oldest held one, the latest known time in it.
     bounds: Bounds,
-    /// How many records may wait.
+    /// Largest number of waiting records.
     room: u64,
-    /// Whether they may wait for a [bounded time](MOST_HELD_NS) only.
+    /// Whether records wait for a [bounded time](MOST_HELD_NS) only.
     is_live: bool,
     dump: u16,
     statistics: Statistics,
-    /// Items that came before the number of processors was known.
+    /// Items that arrived before the number of processors was known.
     early: Vec<(EventId, u64)>,
 }
 
@@ -151,12 +153,12 @@ impl Timeline {
         }
     }
 
-    /// What was met so far.
+    /// Returns the counts so far.
     pub const fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// A user waits for what comes.
+    /// Sets live mode.
     pub const fn set_live(&mut self, is_live: bool) {
         self.is_live = is_live;
     }
@@ -190,13 +192,13 @@ impl Timeline {
         }
     }
 
-    /// The number of items in a ring: so many of each processor can wait when all are dumped.
+    /// Sets the number of items in a ring. This many of each processor can wait when a dump sends all rings.
     pub fn set_ring(&mut self, items: u64) {
         let all = items.saturating_mul(self.cpus.len() as u64 * 2);
         self.room = all.clamp(LEAST_WAITING, MOST_WAITING);
     }
 
-    /// An item with a time.
+    /// Handles an item with a time.
     #[inline]
     pub fn item(&mut self, time: u32, event: EventId, data: u64) {
         let Some(cpu) = self.cpus.get_mut(self.current) else {
@@ -236,7 +238,7 @@ impl Timeline {
         });
     }
 
-    /// An item whose time would go back.
+    /// Handles an item whose time would go back.
     #[cold]
     fn put_back(&mut self, now: i64, last: i64, event: EventId, data: u64) {
         let by = last.abs_diff(now);
@@ -253,12 +255,12 @@ impl Timeline {
         self.push(event, data, true);
     }
 
-    /// An item without a time.
+    /// Handles an item without a time.
     pub fn untimed(&mut self, event: EventId, data: u64) {
         self.now(event, data, true);
     }
 
-    /// What happens at the processor's current time.
+    /// Handles an event at the processor's current time.
     fn now(&mut self, event: EventId, data: u64, is_item: bool) {
         match self.cpus.get(self.current) {
             None => self.early.push((event, data)),
@@ -272,7 +274,7 @@ impl Timeline {
         }
     }
 
-    /// Queues a record with the time of the one before.
+    /// Queues a record with the time of the record before.
     fn push(&mut self, event: EventId, data: u64, is_item: bool) {
         let (dump, number) = (self.dump, self.current as u8);
         if let Some(cpu) = self.cpus.get_mut(self.current) {
@@ -306,7 +308,7 @@ impl Timeline {
         }
     }
 
-    /// One of the two items that tell the uptime.
+    /// Handles one of the two items of an uptime pair.
     pub fn uptime(&mut self, time: u32, event: EventId, data: u64) {
         let Some(cpu) = self.cpus.get_mut(self.current) else {
             return;
@@ -326,7 +328,7 @@ impl Timeline {
         self.item(time, event, data);
     }
 
-    /// Places what was held backwards from a pair.
+    /// Computes the times of held records backwards from a pair.
     fn place_before(&mut self, uptime: Moment, time: u32) {
         let Some(cpu) = self.cpus.get_mut(self.current) else {
             return;
@@ -341,7 +343,7 @@ impl Timeline {
         }
         let first = uptime.after(ticks.saturating_neg(), &self.scale);
         cpu.clock.set(first, next.0);
-        // What has no time stands at the first one that has, but not before what was given already.
+        // Records without a time get that of the first one that has a time, but not one before the last output.
         let first = cpu.clock.now(&self.scale);
         cpu.last = Some(cpu.last.map_or(first, |last| last.max(first)));
         let mut ends = chunks.into_iter().peekable();
@@ -362,14 +364,14 @@ impl Timeline {
         }
     }
 
-    /// Records were lost here: what follows has no time until the next pair.
+    /// Handles a loss: the times behind it are unknown until the next pair.
     pub fn overflow(&mut self, lost: u64, is_item: bool) {
         let Some(cpu) = self.cpus.get_mut(self.current) else {
             return;
         };
         cpu.low = None;
         self.statistics.lost = self.statistics.lost.saturating_add(lost);
-        // The loss stands at the last record before it, and the item that tells it with those behind.
+        // The loss is at the last record in front of it, the target's item about it at the records behind it.
         self.now(EventId::PER_CPU_OVERFLOW, lost, false);
         if let Some(cpu) = self.cpus.get_mut(self.current) {
             cpu.state = State::Held;
@@ -379,7 +381,7 @@ impl Timeline {
         }
     }
 
-    /// What is known of the chunk that has ended.
+    /// Notes the latest time of the chunk that has ended.
     fn end_chunk(&mut self) {
         let chunk = self.bounds.current();
         let Some(cpu) = self.cpus.get_mut(self.current) else {
@@ -395,12 +397,12 @@ impl Timeline {
         }
     }
 
-    /// A chunk of the processor has ended, and one of another follows.
+    /// Ends the chunk of a processor and begins one of another.
     pub fn switch_to(&mut self, next: usize, data: u64) {
         let latest = self.latest;
         self.end_chunk();
         if next != self.current {
-            // (Where the same one goes on, its ring was not read to its end: what follows may be old.)
+            // If the same processor continues, its ring was not read to its end: its next items may be old.
             if let Some(cpu) = self.cpus.get_mut(self.current) {
                 cpu.queue.fetched(latest);
             }
@@ -416,7 +418,7 @@ impl Timeline {
         if let Some(cpu) = self.cpus.get_mut(next)
             && cpu.state == State::Estimated
         {
-            // Nothing of it can be from before the last fetch.
+            // None of its records can be older than the last read of its ring.
             let now = cpu.clock.now(&self.scale);
             let behind = cpu.queue.fetched_at().saturating_sub(now);
             if wraparound > 0 && behind > wraparound {
@@ -428,13 +430,13 @@ impl Timeline {
         self.untimed(EventId::PROCESSOR, data);
     }
 
-    /// Places what has been held too long for a user who waits.
+    /// Places records that have been held for too long in live mode.
     fn place_late(&mut self, wraparound: i64) {
         let most = MOST_HELD_NS.max(wraparound.saturating_mul(2));
         for cpu in 0..self.cpus.len() {
             let latest = self.latest;
             let is_late = self.cpus.get_mut(cpu).is_some_and(|cpu| {
-                // None knew a time when the first of them came.
+                // No processor had a time when the first of them arrived.
                 cpu.held_since = if cpu.held_since == i64::MIN {
                     latest
                 } else {
@@ -450,7 +452,7 @@ impl Timeline {
         }
     }
 
-    /// The stream has ended: everything gets a time.
+    /// Ends the stream: all records get a time.
     pub fn finish(&mut self) {
         if self.cpus.is_empty() {
             self.set_cpus(1);
@@ -462,7 +464,8 @@ impl Timeline {
         }
     }
 
-    /// Places what is held without a pair: first what goes on from a time that was known, by which the others go.
+    /// Places all held records without a pair. Processors with an earlier known time come first, because the others
+    /// depend on them.
     fn place_all(&mut self) {
         for known in [true, false] {
             for cpu in 0..self.cpus.len() {
@@ -473,7 +476,7 @@ impl Timeline {
         }
     }
 
-    /// Places what is held without a pair, so that no more waits than there is room for.
+    /// Places held records without a pair, if more records wait than the limit allows.
     fn make_room(&mut self) {
         self.place_all();
         for cpu in &mut self.cpus {
@@ -481,7 +484,7 @@ impl Timeline {
         }
     }
 
-    /// Moves what is known to be next of all processors to `out`.
+    /// Moves the records whose order among all processors is known to `out`.
     pub fn drain(&mut self, out: &mut Vec<Record>) {
         let waiting: usize = self
             .cpus
@@ -491,7 +494,7 @@ impl Timeline {
         if waiting as u64 > self.room {
             self.make_room();
         }
-        // Of one that holds nothing with a time all has been sent up to its last chunk.
+        // If a processor holds no record with a time, it has been sent completely up to its last chunk.
         let is_live = self.is_live;
         let held = |cpu: &Cpu| {
             let waits = cpu.held_span.is_some() || !is_live;

@@ -71,7 +71,7 @@ pub fn parameters(request: &Request) -> Parameters {
 /// Moves the recording of the boot from the top buffer to a directory of pages beside `output`. Recording pauses
 /// meanwhile, and then continues with the same settings.
 ///
-///  The second value lists what could not be restored.
+/// The second value lists what could not be restored.
 ///
 /// # Errors
 /// When the buffer is empty, or can't be read.

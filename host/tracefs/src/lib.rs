@@ -1,14 +1,14 @@
-//! Linux ftrace, live: chooses and changes settings of tracefs, copies pages of each CPU, restores what was changed.
+//! Live recording with Linux ftrace: changes tracefs settings, copies each CPU's pages, and restores the settings.
 //!
-//! - [`Tracefs`] is the directory, found by its mount.
-//! - [`Session`] records what a [`Request`] asks for, in an instance of its own where the kernel can, else in the top
-//!   buffer.
-//! - [`Restore`] undoes changes, also from another thread. A state file lists them from before each is made, so that
-//!   [`recover`] undoes those of a process that was killed.
-//! - [`Recording`] is what came of it: a trace.dat to be written.
-//! - [`boot`] is the kernel command line for tracing a boot, and the buffer afterwards.
+//! - [`Tracefs`] is the tracefs directory, found in the list of mounts.
+//! - [`Session`] records according to a [`Request`]: in an instance of its own if the kernel supports that, else in the
+//!   top buffer.
+//! - [`Restore`] undoes changes, also from another thread. A state file lists each change before it is made, so that
+//!   [`recover`] can undo those of a killed process.
+//! - [`Recording`] is a finished recording, which can be written as a trace.dat.
+//! - [`boot`] builds the kernel command line for tracing a boot, and saves the buffer afterwards.
 //!
-//! Memory is bounded by the sizes of the kernel's texts: pages go from the kernel to files by `splice`.
+//! Memory is bounded by the sizes of the kernel's texts: pages move from the kernel to files by `splice`.
 //!
 //! Sources: the kernel's `Documentation/trace/ftrace.rst`, `events.rst`, `boottime-trace.rst` and
 //! `admin-guide/kernel-parameters.txt`.

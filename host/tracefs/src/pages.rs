@@ -1,6 +1,6 @@
 //! Directory of raw pages of a recording, with the texts that describe them.
 //!
-//!  Pages go from the kernel into named files, so a process that is killed, or whose disk is full, leaves what it had
+//! Pages move from the kernel into named files, so a process that is killed, or whose disk is full, leaves what it had
 //! recorded. The directory has the layout of tracefs itself (`events/SYSTEM/NAME/format`, `header_page`, `kallsyms`,
 //! ...), with the pages of a CPU in `cpuN.raw`, and `kymo` can read it directly.
 

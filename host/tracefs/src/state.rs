@@ -1,8 +1,7 @@
 //! Journal of changed tracefs settings, which restores them at the end, on a signal, or from the next process.
 //!
-//!  Before a setting is changed, a line with its old value is written to a state file, which its process holds locked.
+//! Before a setting is changed, a line with its old value is written to a state file, which its process holds locked.
 //! An unlocked state file belongs to a process that was killed.
-//! file that nobody holds is that of a process that was killed.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};

@@ -166,6 +166,15 @@ impl Facts<'_> {
             line("ranges", &counts.ranges)?;
         }
         line("events", &summary.events)?;
+        if info.added_events > 0 {
+            let added = info.added_events;
+            line(
+                "added",
+                &format_args!(
+                    "{added} of these events: no records of the exported trace, but gaps, or concluded"
+                ),
+            )?;
+        }
         line("lost", &lost(summary.lost))?;
         line("gaps", &summary.gaps)?;
         if summary.overwritten > 0 {
@@ -314,6 +323,9 @@ impl Facts<'_> {
             .member("events", summary.events)
             .member("lost", summary.lost)
             .member("gaps", summary.gaps);
+        if info.added_events > 0 {
+            object.member("added_events", info.added_events);
+        }
         if let Some(counts) = &counts {
             counts_json(&mut object, counts);
         }

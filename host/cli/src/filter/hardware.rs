@@ -42,8 +42,7 @@ impl FilterArgs {
         }
         part::check_ids(&self.id, ids.into_iter().map(TraceId))?;
         if !self.process.is_empty() && !info.has_processes {
-            let report = Report::new("--process: the trace does not tell processes");
-            return Err(report.help("--thread takes context IDs, --id and --cpu choose sources"));
+            return Err(part::no_processes());
         }
         Ok(())
     }

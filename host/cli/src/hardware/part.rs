@@ -86,6 +86,12 @@ pub fn trace_id(text: &str) -> Result<TraceId, String> {
     }
 }
 
+/// What a choice of processes meets where nothing tells which ones there are.
+pub fn no_processes() -> Report {
+    let report = Report::new("--process: the trace does not tell processes");
+    report.help("--thread takes context IDs, --id and --cpu choose sources")
+}
+
 /// Reads a range of addresses.
 pub fn addresses(text: &str) -> Result<ops::Range<u64>, String> {
     let number = |text: &str| {
@@ -333,6 +339,9 @@ impl PartArgs {
                 is_named(wanted, number, name) || *wanted == opened.thread_label(Some(number))
             };
             let all = || opened.threads.iter();
+            if !self.process.is_empty() && opened.threads.is_empty() {
+                return Err(no_processes());
+            }
             for wanted in &self.process {
                 if !all().any(|(_, thread)| is_of(wanted, thread.process)) {
                     let processes: BTreeSet<u32> =

@@ -1,6 +1,7 @@
 //! Failures of opening an input.
 
 use std::io;
+use std::path::Path;
 
 use kymo_read::OpenError;
 
@@ -32,6 +33,12 @@ fn is_out_of_files(error: &io::Error) -> bool {
     cfg!(unix) && error.raw_os_error() == Some(24)
 }
 
+/// Whether what came through a pipe found no room.
+fn is_too_large(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)
+}
+
 /// Why an input is refused, with advice.
 pub fn refused(error: &OpenError) -> Report {
     let report = Report::caused_by(error);
@@ -40,6 +47,9 @@ pub fn refused(error: &OpenError) -> Report {
             "another version of Kymo made it, and can read it; to record anew for this one, link the \
              program with its library (`cargo xtask lib`)",
         ),
+        OpenError::Io { path, source } if is_too_large(source) || path == Path::new("-") => {
+            report.help("save it to a file, and give that as INPUT; TMPDIR names another place for copies")
+        }
         OpenError::Io { path, .. } if !path.exists() => report.help(
             "give a trace directory or a raw file; `kymo trace -o DIR` makes one from a target",
         ),

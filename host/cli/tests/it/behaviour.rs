@@ -210,6 +210,21 @@ fn files(path: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     all
 }
 
+/// A trace of which each stream comes many times over, so that its clock steps back and packets are lost; `None` without
+/// captures.
+fn repeated(place: &Path) -> Option<String> {
+    const TIMES: usize = 40;
+    let from = captures::ctf()?;
+    let from = from.join("lttng-recorded/lttng213-ctf1-cyg-fast/trace/ust/uid/0/64-bit");
+    let into = place.join("repeated");
+    fs::create_dir(&into).unwrap();
+    for (name, times) in [("metadata", 1), ("ch_0", TIMES), ("ch_1", TIMES)] {
+        let bytes = fs::read(from.join(name)).ok()?;
+        fs::write(into.join(name), bytes.repeat(times)).unwrap();
+    }
+    Some(into.to_str()?.to_owned())
+}
+
 #[test]
 fn any_number_of_threads_gives_the_same() {
     const VIEWS: [&[&str]; 7] = [
@@ -243,6 +258,7 @@ fn any_number_of_threads_gives_the_same() {
         .into_iter()
         .chain(others)
         .chain([large, ctf].map(str::to_owned))
+        .chain(repeated(place.path()))
     {
         let input = input.as_str();
         for arguments in VIEWS {

@@ -269,3 +269,22 @@ fn functions_of_one_name_are_told_apart_by_their_space() {
     let (table, _) = kymo(&["report", "--elf", elf, &format!("{path}/one")]);
     assert!(!table.contains("SPACE"), "{table}");
 }
+
+/// An export says how many of its events are no records of the trace, so that both counts agree.
+#[test]
+fn events_that_an_export_adds_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, added) in [("demo.kymo", 0), ("damaged.kymo", 1), ("duration.kymo", 3)] {
+        let into = folder.path().join(name);
+        let into = into.to_str().unwrap();
+        let source = format!("tests/data/{name}");
+        let (_, note) = kymo(&["export", "--to", "ctf", &source, "-o", into]);
+        let counts = [&*source, into].map(|input| {
+            let info = &objects(&kymo(&["info", "--format", "json", input]).0)[0];
+            let count = |member: &str| info[member].as_u64().unwrap_or(0);
+            (count("events"), count("added_events"))
+        });
+        assert_eq!(counts[0], (told(&note, "event"), 0), "{name}");
+        assert_eq!(counts[1], (counts[0].0 + added, added), "{name}");
+    }
+}

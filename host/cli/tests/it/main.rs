@@ -13,6 +13,7 @@ mod ftrace_text;
 mod hardware_calls;
 mod hardware_inputs;
 mod hardware_interrupted;
+mod hardware_itm;
 mod hardware_json;
 mod hardware_mistakes;
 mod hardware_names;

@@ -28,6 +28,12 @@ impl Stack {
         Some(frame)
     }
 
+    /// Closes the innermost frame, which has returned to what is not traced.
+    pub(super) fn leave_untraced(&mut self, out: &mut impl FnMut(Step)) {
+        let frame = self.leave_top(out);
+        self.left = frame.and_then(|frame| frame.return_address);
+    }
+
     /// Closes frames down to the one that returns to an address, if there is one. `crosses`: also those of exceptions.
     pub(super) fn returns(
         &mut self,

@@ -64,6 +64,14 @@ impl Edges {
         out(Edge::Replaced);
     }
 
+    /// What has ended before an element that says that tracing was off: its time is that before the pause.
+    pub fn pause(&mut self, element: &Element, out: &mut impl FnMut(Edge)) {
+        let is_pause = matches!(element, Element::TraceOn { why, .. } if *why == TraceOn::Normal);
+        if is_pause && matches!(self.before, Before::Range(Leave::Return, _)) {
+            out(Edge::Returned);
+        }
+    }
+
     /// Another thread may run, which no element says.
     pub fn look_for_thread(&mut self, program: &mut impl Program, out: &mut impl FnMut(Edge)) {
         let thread = program.thread(&self.context);
@@ -116,7 +124,11 @@ impl Edges {
             });
         }
         self.instructions += u64::from(range.count);
-        self.before = Before::Range(range.leave(), range.end);
+        let leave = match range.leave() {
+            Leave::IndirectJump if program.is_call(range) => Leave::IndirectCall,
+            leave => leave,
+        };
+        self.before = Before::Range(leave, range.end);
         self.last = Some(place);
     }
 
@@ -239,6 +251,20 @@ impl Edges {
         program: &mut impl Program,
         out: &mut impl FnMut(Edge),
     ) {
+        if program.is_reset(&self.context, number) {
+            (self.before, self.last, self.returns_to) = (Before::Nothing, None, None);
+            return out(Edge::Reset);
+        }
+        if return_address.is_some_and(|it| program.is_exception_return(it)) {
+            let before = std::mem::replace(&mut self.before, Before::Exception);
+            (self.returns_to, self.last) = (None, None);
+            return out(Edge::Exception(Cut {
+                number,
+                return_address: None,
+                before,
+                is_chained: true,
+            }));
+        }
         // Where an exception comes upon another one, the packet may not have it.
         let return_address = return_address.or(match self.before {
             Before::Range(Leave::Next, end) => Some(end),
@@ -267,6 +293,7 @@ impl Edges {
             number,
             return_address,
             before: self.before,
+            is_chained: false,
         }));
         self.before = Before::Exception;
     }

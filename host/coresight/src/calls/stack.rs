@@ -29,6 +29,9 @@ pub(super) struct Frame {
     pub return_address: Option<u64>,
     /// For a function of which nothing is known: any address where no other function begins may be its.
     pub is_unknown: bool,
+    /// A return or an indirect jump to its start began it, in the frame of another function. If it returns elsewhere than to
+    /// the return address, it was a coroutine.
+    pub is_begun: bool,
     /// For an exception: how the code before it was left. For what a signal's handler returned to: that return.
     before: Before,
 }
@@ -83,6 +86,8 @@ pub(super) struct Stack {
     pub frames: Vec<Frame>,
     /// The outermost frames, so many, that were open when tracing paused or trace was lost: they may have ended since.
     pub doubtful: usize,
+    /// Where the function returned to that ran last before a pause, if it did.
+    pub left: Option<u64>,
     /// Coroutines that do not run, in the order in which they were left.
     pub suspended: Vec<Suspended>,
 }
@@ -122,6 +127,14 @@ impl Stack {
             Before::Range(Leave::Return, _) if self.starts(at) => {
                 self.jump(at, shared, functions, out);
             }
+            // A coroutine has ended, where the way to the next one begins (`uc_link`). That is in the frame that it had.
+            Before::Range(Leave::Return, _)
+                if self.frames.last().is_some_and(|top| top.is_begun) =>
+            {
+                let frame = self.leave_top(out);
+                let return_address = frame.and_then(|frame| frame.return_address);
+                self.enter(at, return_address, Entered::Found, shared, functions, out);
+            }
             Before::Range(Leave::Return, _) => {
                 self.leave_found(out);
                 self.find(at, Came::Returned, shared, functions, out);
@@ -133,6 +146,11 @@ impl Stack {
                 if end == at.address =>
             {
                 self.jump(at, shared, functions, out);
+            }
+            // It had returned to here.
+            Before::Pause(Leave::Return, _) if self.left == Some(at.address) => {
+                self.left = None;
+                self.find(at, Came::Elsewhere, shared, functions, out);
             }
             Before::Pause(..) => {
                 if !self.frames.is_empty() {
@@ -161,14 +179,24 @@ impl Stack {
     pub fn exception(&mut self, cut: &Cut, shared: &mut Shared, out: &mut impl FnMut(Step)) {
         let Cut {
             number,
-            return_address,
-            before,
+            mut return_address,
+            mut before,
+            is_chained,
         } = *cut;
+        if is_chained {
+            let is_exception = |frame: &Frame| matches!(frame.kind, Kind::Exception(_));
+            let ended = self.frames.iter().rposition(is_exception);
+            if let Some((index, ended)) = ended.and_then(|it| Some((it, *self.frames.get(it)?))) {
+                (return_address, before) = (ended.return_address, ended.before);
+                self.unwind(index, out);
+            }
+        }
         let is_kept = self.push(
             Frame {
                 kind: Kind::Exception(number),
                 return_address,
                 is_unknown: false,
+                is_begun: false,
                 before,
             },
             shared,
@@ -404,10 +432,16 @@ impl Stack {
             }
             _ => Before::Nothing,
         };
+        let is_begun = how == Entered::TailCall
+            && matches!(
+                at.before,
+                Before::Range(Leave::Return | Leave::IndirectJump, _)
+            );
         let frame = Frame {
             kind: Kind::Function(function),
             return_address,
             is_unknown,
+            is_begun,
             before,
         };
         if self.push(frame, shared) {

@@ -1,6 +1,6 @@
 //! What a program tells about its code, what moves execution there, and what follows from that for the stacks of its threads.
 
-use crate::element::{Context, Leave, Unsynced};
+use crate::element::{Context, Leave, Range, Unsynced};
 
 /// Functions that a program has, and the threads that run.
 pub trait Program {
@@ -9,6 +9,21 @@ pub trait Program {
 
     /// The thread that runs in a context. Numbers are the program's own.
     fn thread(&mut self, context: &Context) -> u32;
+
+    /// Whether the branch that a range ends with is a call, which the branch alone does not say.
+    fn is_call(&mut self, _range: &Range) -> bool {
+        false
+    }
+
+    /// Whether a branch to an address returns from an exception (`EXC_RETURN` of the M profile), so that no code is there.
+    fn is_exception_return(&mut self, _address: u64) -> bool {
+        false
+    }
+
+    /// Whether an exception starts everything anew that runs in a context.
+    fn is_reset(&mut self, _context: &Context, _number: u32) -> bool {
+        false
+    }
 }
 
 /// Where an address is.
@@ -64,6 +79,10 @@ pub enum Edge {
     Arrive(Arrival),
     /// An exception cuts in, or is asked for.
     Exception(Cut),
+    /// The function that runs has returned, and where to is not traced.
+    Returned,
+    /// The processor starts anew: nothing that is open on it goes on.
+    Reset,
     /// Another thread runs from here on.
     Thread {
         /// Which, by a number of the program's.
@@ -88,6 +107,8 @@ pub struct Cut {
     pub(super) number: u32,
     pub(super) return_address: Option<u64>,
     pub(super) before: Before,
+    /// It comes as the handler before it ends, in its place: it returns to where that would have returned.
+    pub(super) is_chained: bool,
 }
 
 /// Something that happened to the stack of a thread.
@@ -119,6 +140,8 @@ pub enum Step {
         /// By its number.
         number: u32,
     },
+    /// The processor starts anew. What was open there is closed by the steps behind it.
+    Reset,
     /// Another thread runs from here on.
     Thread {
         /// Which.

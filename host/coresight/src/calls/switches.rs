@@ -102,6 +102,7 @@ impl Stack {
         {
             // It had taken the frame of the function that switched to it, and does not return for that.
             first.return_address = None;
+            first.is_begun = true;
         }
         for frame in frames {
             let (Kind::Function(function), return_address) = (frame.kind, frame.return_address)

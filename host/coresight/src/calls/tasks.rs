@@ -4,8 +4,11 @@
 //! interrupted stays open, and goes on when a handler returns to the address where it was interrupted.
 //!
 //! Tasks that yield in the same function are interrupted at the same address. Of several stacks that wait for an address,
-//! the one that has waited longest goes on. If it then returns to where another one of them would return, that one goes on
+//! the one that has waited longest goes on; where the task that was interrupted is one of them, what the handler did more often
+//! decides whether that goes on itself. If it then returns to where another one of them would return, that one goes on
 //! in its place. Both are counted: what ran since the exception may have been the other task.
+
+use std::collections::HashMap;
 
 use super::Stacks;
 use super::stack::{Kind, REACH, Shared, Stack};
@@ -26,6 +29,8 @@ pub(super) struct Tasks {
     resumed: Option<u64>,
     /// In the order in which they were interrupted.
     waiting: Vec<Waiting>,
+    /// Of each exception, how often its return was certain to switch tasks, less how often it was certain not to.
+    switches: HashMap<u32, i64>,
 }
 
 #[derive(Debug)]
@@ -125,7 +130,15 @@ impl Stacks {
             return false;
         };
         let next = tasks.waiting_at(at.address);
-        if stack.returns_to_interrupted(at.address) || interrupted.abs_diff(at.address) <= 4 {
+        let handler = stack.exception_number();
+        let switches = tasks.switches.entry(handler).or_default();
+        let goes_on =
+            stack.returns_to_interrupted(at.address) || interrupted.abs_diff(at.address) <= 4;
+        let is_guess = goes_on && next.is_some();
+        if !is_guess {
+            *switches += if goes_on { -1 } else { 1 };
+        }
+        if goes_on && !(is_guess && interrupted == at.address && *switches > 0) {
             if next.is_some() {
                 // Another task was interrupted at the same address: which of them goes on cannot be known.
                 stack.end_exception(out);
@@ -144,6 +157,7 @@ impl Stacks {
         }
         stack.end_exception(out);
         let (next, is_doubtful) = next.map_or((None, false), |(it, doubt)| (Some(it), doubt));
+        let is_doubtful = is_doubtful || is_guess;
         let number = tasks.switch(stack, Some(interrupted), next, &mut self.shared);
         self.doubtful_switches += u64::from(is_doubtful);
         out(Step::Stack {
@@ -160,6 +174,15 @@ impl Stack {
         let mut frames = self.frames.iter();
         let index = frames.rposition(|frame| !matches!(frame.kind, Kind::Function(_)))?;
         matches!(self.frames.get(index)?.kind, Kind::Exception(_)).then_some(index)
+    }
+
+    /// The innermost exception.
+    fn exception_number(&self) -> u32 {
+        let frame = self.exception_at().and_then(|it| self.frames.get(it));
+        match frame.map(|frame| frame.kind) {
+            Some(Kind::Exception(number)) => number,
+            _ => 0,
+        }
     }
 
     /// Where the innermost exception came.

@@ -66,10 +66,11 @@ fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<(Measure, Option<u64>)>
         .sources
         .get(first.source)?
         .protocol;
-    let (stamps, cycles) = match &protocol {
-        Protocol::EtmV4(config) => (config.configr >> 11 & 1 == 1, config.counts_cycles()),
-        Protocol::EtmV3(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
-        Protocol::Ptm(config) => (config.cr >> 28 & 1 == 1, config.is_cycle_accurate()),
+    let stamps = protocol.has_timestamps();
+    let cycles = match &protocol {
+        Protocol::EtmV4(config) => config.counts_cycles(),
+        Protocol::EtmV3(config) => config.is_cycle_accurate(),
+        Protocol::Ptm(config) => config.is_cycle_accurate(),
         Protocol::Stm(_) | Protocol::Itm(_) => return None,
     };
     let mut has_executed = false;

@@ -1,4 +1,4 @@
-//! Bytes to packets.
+//! Packet decoder of ETMv3.
 
 use super::{Branch, Config, Context, Exception, Fields, ISync, Kind, Packet};
 use crate::etmv4::Atoms;
@@ -7,7 +7,7 @@ use crate::isa::{
     timestamp, with_low_bits, zeros_of_async,
 };
 
-/// Cuts the bytes of one ETMv3 into packets. An iterator; every byte is in exactly one packet.
+/// Iterator that splits the bytes of one ETMv3 into packets. Every byte is in exactly one packet.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     config: Config,
@@ -53,7 +53,7 @@ impl<'a> Decoder<'a> {
         self.at
     }
 
-    /// Whether the same packets come next, of the same bytes.
+    /// Whether both decoders yield the same packets from here on, given the same bytes.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.at == other.at
             && self.is_synced == other.is_synced
@@ -92,7 +92,7 @@ impl<'a> Decoder<'a> {
         while len < rest.len().min(UNSYNCED_LEN) {
             let (zeros, is_async) = zeros_of_async(&rest[len..]);
             if is_async {
-                // Zeros before the five belong to what is not synchronized.
+                // Zeros before the five belong to the unsynchronized part.
                 let before = len + zeros - ASYNC_ZEROS;
                 if before > 0 {
                     return Some(self.packet(Kind::NotSync, before, Fields::None));
@@ -105,7 +105,7 @@ impl<'a> Decoder<'a> {
         Some(self.packet(Kind::NotSync, len, Fields::None))
     }
 
-    /// The packet at the current position; the kind that it began as if the bytes end within it.
+    /// Reads the packet at the current position, or returns the kind of its header if the bytes end within it.
     fn synced(&mut self, header: u8) -> Result<Packet, Kind> {
         let config = self.config;
         if header & 1 == 1 {
@@ -166,7 +166,7 @@ impl<'a> Decoder<'a> {
             .take_while(|byte| **byte == 0)
             .count();
         if zeros > ASYNC_ZEROS {
-            // One zero too many.
+            // The first zero is one too many.
             return Ok(self.bad(Kind::BadSequence, Kind::Async, 1));
         }
         match rest.get(zeros) {
@@ -185,7 +185,7 @@ impl<'a> Decoder<'a> {
         )
     }
 
-    /// A cycle count: seven bits in each of at most five bytes, four in the last.
+    /// Reads a cycle count: seven bits in each of at most five bytes, four in the fifth.
     fn cycles(&self, at: usize) -> Option<(u32, usize)> {
         let mut value = 0;
         for len in 0..5 {
@@ -199,7 +199,7 @@ impl<'a> Decoder<'a> {
         None
     }
 
-    /// The address bytes of a branch packet.
+    /// Reads the address bytes of a branch packet.
     fn branch_bits(&self, at: usize) -> Option<BranchBits> {
         let first = self.byte(at)?;
         let mut bits = BranchBits {
@@ -236,7 +236,7 @@ impl<'a> Decoder<'a> {
         Some(bits)
     }
 
-    /// Aligns address bits to the current instruction set and takes them as the address.
+    /// Aligns address bits to the current instruction set and replaces those of the address.
     fn aligned(&self, bits: &BranchBits, mut address: PartialAddress) -> PartialAddress {
         let (mask, width, shift) = match self.isa {
             Isa::T32 | Isa::ThumbEe => (0xf, 4, 1),
@@ -270,7 +270,7 @@ impl<'a> Decoder<'a> {
         }
         if let Some(fifth) = bits.fifth {
             self.isa = match fifth {
-                // The encoding of old: Arm state, the exception in this byte.
+                // The original encoding: Arm state, with the exception in this byte.
                 _ if fifth & 0x80 != 0 => {
                     let number = u16::from(fifth >> 3 & 7);
                     exception = Some(Exception {
@@ -298,7 +298,7 @@ impl<'a> Decoder<'a> {
         Some(self.packet(Kind::BranchAddress, len, Fields::Branch(branch)))
     }
 
-    /// The bytes of an exception behind an address.
+    /// Reads the exception bytes after an address.
     fn exception(&self, at: usize) -> Option<(Exception, Context, usize)> {
         let is_m_profile = self.config.is_m_profile;
         let first = self.byte(at)?;
@@ -408,7 +408,7 @@ impl<'a> Decoder<'a> {
         Some(self.packet(Kind::Timestamp, len, Fields::Timestamp(self.timestamp)))
     }
 
-    /// A packet of the data trace.
+    /// Reads a data trace packet.
     fn data(&mut self, kind: Kind, header: u8) -> Option<Packet> {
         let mut len = 1;
         let has_address = matches!(
@@ -483,7 +483,7 @@ impl Iterator for Decoder<'_> {
     }
 }
 
-/// What each P-header says, by its lower bits; where cycles are counted, the second ones.
+/// Content of each P-header, by its lower bits; the second table applies if cycles are counted.
 static P_HEADERS: [[Option<Fields>; 128]; 2] = {
     let mut table = [[None; 128]; 2];
     let mut header = 0;
@@ -536,7 +536,7 @@ const fn p_header(header: u8, is_cycle_accurate: bool) -> Option<Fields> {
     })
 }
 
-/// So many E, then so many N.
+/// Returns `executed` E atoms followed by `not` N atoms.
 const fn executed_then(executed: u8, not: u8) -> Atoms {
     Atoms {
         bits: (1 << executed) - 1,

@@ -1,20 +1,20 @@
-//! The text of packets, equal to that of OpenCSD 1.8.0's `trc_pkt_lister`.
+//! Text of packets, equal to the output of OpenCSD 1.8.0's `trc_pkt_lister`.
 
 use std::fmt::{self, Write};
 
 use super::{Branch, Config, Exception, Fields, ISync, Kind, Packet};
 use crate::exception::Exceptions;
 
-/// Writes a packet's name and what it says, as `trc_pkt_lister` does behind the bytes.
+/// Writes a packet's name and content, as `trc_pkt_lister` does after the bytes.
 ///
 /// # Errors
-/// What the writer returns.
+/// Returns the writer's error.
 pub fn describe(config: &Config, packet: &Packet, out: &mut dyn Write) -> fmt::Result {
     let (name, meaning) = names(packet.kind);
     write!(out, "{name} : {meaning}")?;
     match packet.kind {
         Kind::BadSequence | Kind::IncompleteEot => write!(out, "[{}]", names(packet.began_as).0)?,
-        // The reference names the first kind of all here, whatever the packet began as.
+        // The reference always names the first kind here, regardless of the packet's header.
         Kind::BadTraceMode => out.write_str("[BRANCH_ADDRESS]")?,
         _ => {}
     }

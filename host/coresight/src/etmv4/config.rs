@@ -1,8 +1,8 @@
-//! What the ID and control registers of a trace unit say about its packets.
+//! Packet properties given by the ID and control registers of a trace unit.
 
 /// Configuration of an ETMv4 or ETE trace unit, from its registers.
 ///
-/// The defaults are those of OpenCSD for registers that a snapshot leaves out.
+/// The defaults are OpenCSD's for registers that a snapshot does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// TRCCONFIGR.
@@ -19,7 +19,7 @@ pub struct Config {
     pub idr8: u32,
     /// TRCIDR12: keys of conditional instructions.
     pub idr12: u32,
-    /// TRCIDR13: how many of these are special.
+    /// TRCIDR13: number of special keys among these.
     pub idr13: u32,
     /// TRCDEVARCH; only an ETE needs it.
     pub devarch: u32,
@@ -62,7 +62,7 @@ impl Config {
         }
     }
 
-    /// TRCIDR0.COMMOPT: cycle count packets say nothing of commits, each one commits what precedes it.
+    /// TRCIDR0.COMMOPT: cycle count packets have no commit count; each one commits the elements before it.
     pub fn commit_option(&self) -> bool {
         self.idr0 >> 29 & 1 == 1
     }
@@ -72,7 +72,7 @@ impl Config {
         self.idr0 >> 30 & 1 == 0
     }
 
-    /// TRCIDR8: P0 elements that may be speculative at once.
+    /// TRCIDR8: maximum number of speculative P0 elements.
     pub fn max_speculation(&self) -> u32 {
         self.idr8
     }
@@ -117,12 +117,12 @@ impl Config {
         self.idr0 >> 6 & 1 == 1 && self.configr >> 8 & 7 != 0
     }
 
-    /// Whether results of conditional instructions are condition flags, rather than passed or failed (TRCIDR0.CONDTYPE).
+    /// Whether results of conditional instructions are condition flags instead of pass or fail (TRCIDR0.CONDTYPE).
     pub fn has_condition_flags(&self) -> bool {
         self.idr0 >> 12 & 3 == 1
     }
 
-    /// Keys of conditional instructions that are not special (TRCIDR12, TRCIDR13); 0 if the configuration does not say.
+    /// Number of conditional instruction keys that are not special (TRCIDR12, TRCIDR13); 0 if unknown.
     pub fn conditional_keys(&self) -> u32 {
         self.idr12.saturating_sub(self.idr13)
     }
@@ -157,7 +157,7 @@ impl Config {
         self.configr >> 7 & 1 == 1
     }
 
-    /// Whether direct branches have address packets, too (TRCCONFIGR.BB).
+    /// Whether direct branches also have address packets (TRCCONFIGR.BB).
     pub fn broadcasts_branches(&self) -> bool {
         self.configr >> 3 & 1 == 1
     }
@@ -172,7 +172,7 @@ impl Config {
         self.configr >> 4 & 1 == 1
     }
 
-    /// Whether returns whose target a decoder can know have no address packet (TRCCONFIGR.RS).
+    /// Whether the return stack is enabled, so that predicted returns have no address packet (TRCCONFIGR.RS).
     pub fn uses_return_stack(&self) -> bool {
         self.configr >> 12 & 1 == 1
     }

@@ -1,4 +1,4 @@
-//! Bytes to packets.
+//! Packet decoder of ETMv4 and ETE.
 
 mod information;
 
@@ -7,11 +7,11 @@ use super::headers::{ATOMS, kinds, reserved_kind};
 use super::packet::{Address, Atoms, Context, Fields, KeyedResult, Kind, Packet, QElement};
 use crate::isa::little_endian;
 
-/// Cuts the bytes of one source into packets. An iterator; every byte is in exactly one packet.
+/// Iterator that splits the bytes of one source into packets. Every byte is in exactly one packet.
 ///
-/// Before the first alignment synchronization, bytes come as [`Kind::NotSync`] packets of at most eight. A packet that
-/// is wrong is given as such, and decoding goes on behind it: whether what follows can be trusted is for the consumer to
-/// decide. Bytes that the end cuts off come as [`Kind::IncompleteEot`].
+/// Bytes before the first alignment synchronization become [`Kind::NotSync`] packets of up to eight bytes, or more with
+/// a run of zeros. The decoder reports an invalid packet as such and continues after it; the consumer decides whether
+/// to trust the packets that follow. A packet that the end of the bytes truncates becomes [`Kind::IncompleteEot`].
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     config: Config,
@@ -27,7 +27,7 @@ pub struct Decoder<'a> {
     seen_info: bool,
 }
 
-/// Bytes of an alignment synchronization: eleven zeros and 0x80.
+/// Size of an alignment synchronization in bytes: eleven zeros and 0x80.
 const ASYNC_LEN: usize = 12;
 
 impl<'a> Decoder<'a> {
@@ -48,7 +48,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Whether a timestamp came since the beginning.
+    /// Whether the decoder has seen a timestamp packet.
     pub(crate) fn has_timestamp(&self) -> bool {
         self.has_timestamp
     }
@@ -58,7 +58,7 @@ impl<'a> Decoder<'a> {
         self.at
     }
 
-    /// Whether the same packets come next, of the same bytes.
+    /// Whether both decoders yield the same packets from here on, given the same bytes.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.at == other.at
             && self.is_synced == other.is_synced
@@ -88,7 +88,7 @@ impl<'a> Decoder<'a> {
         packet
     }
 
-    /// Bytes before an alignment synchronization, or that itself.
+    /// Reads bytes before an alignment synchronization, or the synchronization itself.
     fn unsynced(&mut self) -> Option<Packet> {
         let rest = self.bytes.get(self.at..)?;
         if rest.is_empty() {
@@ -100,7 +100,7 @@ impl<'a> Decoder<'a> {
                 let zeros = rest[len..].iter().take_while(|&&byte| byte == 0).count();
                 let ends = rest.get(len + zeros);
                 if zeros >= ASYNC_LEN - 1 && ends == Some(&0x80) {
-                    // More zeros than belong to it are not synchronized either.
+                    // Zeros before its eleven belong to the unsynchronized part.
                     let before = len + zeros - (ASYNC_LEN - 1);
                     if before > 0 {
                         return Some(self.packet(Kind::NotSync, before, Fields::None));
@@ -123,7 +123,7 @@ impl<'a> Decoder<'a> {
                 if len > 0 {
                     return Some(self.packet(Kind::NotSync, len, Fields::None));
                 }
-                // The byte behind the zeros is no synchronization; it may end a run of eight.
+                // The zeros, and the byte after them, belong to the unsynchronized packet.
                 len += zeros;
             }
             len += 1;
@@ -134,7 +134,7 @@ impl<'a> Decoder<'a> {
         Some(self.bad(Kind::IncompleteEot, Kind::NotSync, len))
     }
 
-    /// The next packet, if it is one of atoms, without what it has in common with others: its position and its atoms.
+    /// Returns position and atoms of the next packet if it is an atom packet. Faster than building a [`Packet`].
     #[inline]
     pub fn next_atoms(&mut self) -> Option<(usize, Atoms)> {
         let atoms = ATOMS[usize::from(*self.bytes.get(self.at)?)];
@@ -146,7 +146,7 @@ impl<'a> Decoder<'a> {
         Some((at, atoms))
     }
 
-    /// The packet at the current position, whatever it is.
+    /// Reads the packet at the current position, of any kind.
     fn other(&mut self, header: u8) -> Option<Packet> {
         let packet = self.synced(header);
         if packet.is_some() {
@@ -159,7 +159,7 @@ impl<'a> Decoder<'a> {
         Some(self.bad(Kind::IncompleteEot, kind, self.bytes.len() - self.at))
     }
 
-    /// The packet at the current position; `None` if the bytes end within it.
+    /// Reads the packet at the current position; `None` if the bytes end within it.
     #[inline]
     fn synced(&mut self, header: u8) -> Option<Packet> {
         let kind = self.kinds[usize::from(header)];
@@ -285,7 +285,7 @@ impl<'a> Decoder<'a> {
                 }
                 self.packet(kind, len, Fields::Results(results))
             }
-            // Known by what follows the header, or no header at all.
+            // The bytes after the header determine the kind, or the byte is not a header.
             Kind::ReservedConfig => self.bad(Kind::ReservedConfig, reserved_kind(header), 1),
             Kind::BadTraceMode => self.bad(Kind::BadTraceMode, reserved_kind(header), 1),
             _ => self.bad(Kind::Reserved, Kind::Reserved, 1),
@@ -407,7 +407,7 @@ impl<'a> Decoder<'a> {
         let form = header & 0xf;
         let mut at = self.at + 1;
         let mut is_match = false;
-        // The history changes only if the packet is whole.
+        // The address history changes only if the packet is complete.
         let address = match form {
             0..=2 => {
                 is_match = true;
@@ -555,7 +555,7 @@ impl<'a> Decoder<'a> {
         Some((context, len))
     }
 
-    /// A number in seven bits of each byte, low ones first, at most `limit` bytes.
+    /// Reads a number of at most `limit` bytes, seven bits per byte, low bits first.
     fn field32(&self, at: usize, limit: usize) -> Option<(u32, usize)> {
         let mut value = 0;
         for len in 0..limit {

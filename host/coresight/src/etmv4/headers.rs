@@ -1,9 +1,9 @@
-//! What the first byte of a packet says.
+//! Tables of packet headers, by first byte.
 
 use super::Config;
 use super::packet::{Atoms, Kind};
 
-/// The atoms of each header that has some.
+/// Atoms of each header that carries atoms.
 pub(super) const ATOMS: [Atoms; 256] = {
     let mut table = [Atoms { bits: 0, count: 0 }; 256];
     let mut header = 0xc0;
@@ -40,7 +40,7 @@ pub(super) const ATOMS: [Atoms; 256] = {
     table
 };
 
-/// What a header would begin if the configuration had it.
+/// Kind that a header would begin if the configuration supported it.
 pub(super) fn reserved_kind(header: u8) -> Kind {
     match header {
         0x07 => Kind::ExceptionReturn,
@@ -58,7 +58,7 @@ pub(super) fn reserved_kind(header: u8) -> Kind {
     }
 }
 
-/// The kind of packet that each first byte begins.
+/// Kind of packet that each first byte begins.
 pub(super) fn kinds(config: &Config) -> [Kind; 256] {
     let mut kinds = [Kind::Reserved; 256];
     let is_ete = config.is_ete;

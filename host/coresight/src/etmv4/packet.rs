@@ -1,6 +1,6 @@
-//! A packet and its fields.
+//! Packets of ETMv4 and ETE, and their fields.
 
-/// What a packet is. The first byte decides, for some together with the configuration.
+/// Kind of a packet. The first byte determines it, for some kinds together with the configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(
     missing_docs,
@@ -94,36 +94,36 @@ impl Kind {
     }
 }
 
-/// One packet of a source.
+/// One packet of ETMv4 or ETE.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Packet {
-    /// What it is.
+    /// Kind of the packet.
     pub kind: Kind,
-    /// For a packet that is wrong or cut short, what it began as.
+    /// For an invalid or truncated packet, the kind that its header announced.
     pub began_as: Kind,
     /// Position of its first byte in the stream.
     pub start: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub len: usize,
-    /// What it says.
+    /// Decoded content.
     pub fields: Fields,
 }
 
 impl Packet {
-    /// Position behind its last byte.
+    /// Position after its last byte.
     pub fn end(&self) -> usize {
         self.start + self.len
     }
 }
 
-/// What a packet says.
+/// Decoded content of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fields {
-    /// Nothing but its kind.
+    /// No content besides the kind.
     None,
     /// Atoms, and for the packets of speculation how many elements are cancelled after them.
     Atoms(Atoms),
-    /// Atoms that a mispredict or cancel brings, and how many elements it cancels.
+    /// Atoms of a mispredict or cancel packet, and the number of elements that it cancels.
     Cancel {
         /// Atoms before the cancel.
         atoms: Atoms,
@@ -132,7 +132,7 @@ pub enum Fields {
     },
     /// Elements committed.
     Commit(u32),
-    /// An address, whole.
+    /// A full address.
     Address(Address),
     /// A context; `None` if it is unchanged.
     Context(Option<Context>),
@@ -140,18 +140,18 @@ pub enum Fields {
     AddressContext(Address, Context),
     /// Trace configuration at a point of synchronization.
     TraceInfo(TraceInfo),
-    /// A timestamp, whole, and the cycles since the last count.
+    /// A full timestamp, and the cycles since the last count.
     Timestamp {
         /// Value.
         value: u64,
         /// Cycles, if counted.
         cycles: Option<u32>,
     },
-    /// Cycles since the last count; 0 if unknown.
+    /// Cycles since the last count; 0 means unknown.
     Cycles {
         /// Cycles.
         count: u32,
-        /// Elements committed, if the unit says so here (TRCIDR0.COMMOPT is 0).
+        /// Elements committed, if the packet has the count (TRCIDR0.COMMOPT is 0).
         commit: Option<i32>,
     },
     /// An exception.
@@ -187,7 +187,7 @@ pub struct KeyedResult {
     pub key: u32,
     /// Result: condition flags, or 1 if the condition was met.
     pub result: u8,
-    /// Whether it stands for the instructions up to this key, too (CI).
+    /// Whether the result also applies to the instructions up to this key (CI).
     pub implies_instructions: bool,
 }
 
@@ -196,18 +196,18 @@ pub struct KeyedResult {
 pub struct Atoms {
     /// One bit each.
     pub bits: u32,
-    /// How many, at most 24.
+    /// Number of atoms, at most 24.
     pub count: u8,
 }
 
-/// An address, made whole from the address history.
+/// Full address, completed from the address history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Address {
     /// Value.
     pub value: u64,
     /// Instruction set bit: 0 for A64 and A32, 1 for T32.
     pub is: u8,
-    /// Low bits that the packet itself had; 0 for an exact match.
+    /// Number of low bits in the packet itself; 0 for an exact match.
     pub bits: u8,
     /// Entry of the history that an exact match repeats.
     pub match_index: u8,
@@ -233,11 +233,11 @@ pub struct Context {
 /// A trace info packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TraceInfo {
-    /// The INFO section; bit 0 says that cycles are counted, bit 6 that a transaction is under way.
+    /// The INFO section: bit 0 is set if cycles are counted, bit 6 if a transaction is in progress.
     pub info: u32,
     /// The KEY section.
     pub key: u32,
-    /// P0 elements already speculative here, if said.
+    /// Number of P0 elements already speculative here, if the packet has it.
     pub speculation: Option<u32>,
     /// Cycle count threshold.
     pub cycle_threshold: u32,
@@ -250,9 +250,9 @@ pub struct TraceInfo {
 pub struct QElement {
     /// Low four bits of the header.
     pub form: u8,
-    /// Instructions, if known.
+    /// Number of instructions, if known.
     pub count: Option<u32>,
-    /// Where execution goes on, if the packet says so.
+    /// Address at which execution continues, if the packet has it.
     pub address: Option<Address>,
     /// Whether that address is an exact match.
     pub is_match: bool,

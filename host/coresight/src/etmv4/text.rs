@@ -1,4 +1,4 @@
-//! The text of packets, equal to that of OpenCSD 1.8.0's `trc_pkt_lister`.
+//! Text of packets, equal to the output of OpenCSD 1.8.0's `trc_pkt_lister`.
 
 use std::fmt::{self, Write};
 
@@ -6,10 +6,10 @@ use super::Config;
 use super::packet::{Address, Atoms, Context, Fields, Kind, Packet};
 use crate::exception::Exceptions;
 
-/// Writes a packet's name and what it says, as `trc_pkt_lister` does behind the bytes.
+/// Writes a packet's name and content, as `trc_pkt_lister` does after the bytes.
 ///
 /// # Errors
-/// What the writer returns.
+/// Returns the writer's error.
 pub fn describe(config: &Config, packet: &Packet, out: &mut dyn Write) -> fmt::Result {
     let (name, meaning) = names(packet.kind);
     write!(out, "{name} : {meaning}")?;
@@ -142,7 +142,7 @@ fn write_address_packet(kind: Kind, address: Address, out: &mut dyn Write) -> fm
     }
 }
 
-/// The whole address, and how much of it the packet had if that is less than `shown`.
+/// Writes the full address, and the part from the packet if it has fewer than `shown` bits.
 fn write_address(address: Address, shown: u8, out: &mut dyn Write) -> fmt::Result {
     write!(out, "0x{:016X}", address.value)?;
     if address.bits > 0 && address.bits < shown {
@@ -200,7 +200,7 @@ pub(crate) fn name(kind: Kind) -> &'static str {
     names(kind).0
 }
 
-/// Name and meaning. Spelling is the reference tool's, slips included (`I_SCR_ADDR_...`), so that listings compare.
+/// Returns name and meaning, with the reference tool's spelling and typos (`I_SCR_ADDR_...`), so that listings match.
 fn names(kind: Kind) -> (&'static str, &'static str) {
     match kind {
         Kind::NotSync => ("I_NOT_SYNC", "I Stream not synchronised"),

@@ -1,11 +1,11 @@
-//! Whether the frames of a buffer in memory begin at an odd offset: a capture that was cut anywhere.
+//! Detection of frames at an odd offset, in a capture in memory that was cut at an arbitrary byte.
 
 use super::TraceId;
 
-/// Whether the first bytes of a buffer in memory have frames that begin at an odd offset: nearly all new IDs at odd offsets
-/// are among these, and those at even offsets are not. (The IDs do not tell which odd offset it is.)
+/// Whether the frames in the first bytes of a buffer in memory begin at an odd offset: nearly all new IDs at odd
+/// offsets are in `ids`, and those at even offsets are not. The IDs do not show which odd offset it is.
 pub fn is_odd(head: &[u8], ids: &[TraceId]) -> bool {
-    /// New IDs that decide.
+    /// Known IDs needed for a decision.
     const LEAST: usize = 8;
     let fits = |skip: usize| {
         let bytes = head.get(skip..).unwrap_or_default().iter().step_by(2);
@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn frames_behind_an_odd_cut_are_noticed() {
         let mut whole = Vec::new();
-        // Data at odd places would be many other IDs.
+        // Data at odd offsets, read as IDs, would give many other IDs.
         for number in 0..64u8 {
             let mut frame = [0x10; 16];
             frame[0] = (1 + number % 2) << 1 | 1;

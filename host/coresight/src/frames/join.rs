@@ -1,10 +1,10 @@
-//! Frames of several buffers, or pieces of one, put behind each other.
+//! Concatenation of the frames of several buffers, or of pieces of one.
 
 use super::*;
 
 impl Frames<'_> {
-    /// Adds what a session of the trace unit recorded, of which the bytes begin at `offset` of the buffer. Decoders begin
-    /// anew there; `goes_on`: nothing is missing before it.
+    /// Appends the streams of one session of the trace unit, whose bytes begin at `offset` of the buffer. Decoders
+    /// restart there. `goes_on` means that no trace is missing before it.
     pub(crate) fn append(&mut self, other: Frames<'_>, offset: u64, session: u32, goes_on: bool) {
         for stream in &other.streams {
             let at = self.streams.iter().position(|known| known.id == stream.id);
@@ -17,7 +17,7 @@ impl Frames<'_> {
             if start > 0 {
                 known.resets.push(start);
             }
-            // What has nothing before it goes on only where the buffer does.
+            // An empty stream continues an earlier buffer only in that buffer's first session.
             if goes_on && (start > 0 || session == 0) {
                 known.joins.push(start);
             }
@@ -53,7 +53,7 @@ impl Frames<'_> {
         self.is_unsynced |= other.is_unsynced;
     }
 
-    /// The recorder lost trace behind what all streams have so far.
+    /// Records that the recorder lost trace at the current end of all streams.
     pub(crate) fn lose(&mut self, why: Unsynced) {
         for stream in &mut self.streams {
             let end = stream.bytes.len();
@@ -61,7 +61,7 @@ impl Frames<'_> {
         }
     }
 
-    /// The same with bytes of its own.
+    /// Converts to owned bytes.
     pub fn into_owned(self) -> Frames<'static> {
         let own = |stream: Stream<'_>| Stream {
             id: stream.id,
@@ -80,12 +80,12 @@ impl Frames<'_> {
 }
 
 impl Stream<'_> {
-    /// Whether its first byte follows the last one of a buffer before.
+    /// Whether its first byte directly follows the last byte of an earlier buffer.
     pub fn follows_another(&self) -> bool {
         self.joins.first() == Some(&0)
     }
 
-    /// What the recorder lost behind the last byte.
+    /// Reason for a loss of trace by the recorder after the last byte, if there is one.
     pub fn lost_at_end(&self) -> Option<Unsynced> {
         let (at, why) = self.losses.last()?;
         (*at >= self.bytes.len()).then_some(*why)

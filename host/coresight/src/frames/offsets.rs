@@ -1,7 +1,7 @@
-//! Where the bytes of a stream came from.
+//! Mapping from positions in a stream to offsets in its buffer.
 
-/// Consecutive bytes of a stream that were consecutive in the buffer, or the data of consecutive frames of 16 bytes, each of
-/// 15 bytes of the stream.
+/// Consecutive bytes of a stream that were consecutive in the buffer, or the data of consecutive 16-byte frames with 15
+/// bytes each.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub start: usize,
@@ -10,7 +10,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The offset in the buffer of the byte at a position of the stream.
+    /// Returns the buffer offset of the byte at a position of the stream.
     pub fn offset_of(&self, position: usize) -> u64 {
         let bytes = position.saturating_sub(self.start) as u64;
         let last_bytes = if self.is_frames { bytes / 15 } else { 0 };
@@ -18,7 +18,7 @@ impl Run {
     }
 }
 
-/// Translates positions of a stream into offsets of its buffer, quickly if asked in order.
+/// Translates positions of a stream into offsets of its buffer. Ascending positions are fast.
 #[derive(Clone, Debug)]
 pub struct Offsets<'a> {
     runs: &'a [Run],
@@ -30,7 +30,7 @@ impl<'a> Offsets<'a> {
         Offsets { runs, at: 0 }
     }
 
-    /// The offset in the buffer of the byte at `position`; behind the end, that of the byte that would follow.
+    /// Returns the buffer offset of the byte at `position`; after the end, the offset of the byte that would follow.
     pub fn of(&mut self, position: usize) -> u64 {
         let is_here = |at: usize| {
             self.runs.get(at).is_some_and(|run| run.start <= position)

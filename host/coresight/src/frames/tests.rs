@@ -44,7 +44,7 @@ fn a_port_begins_anywhere_and_skips_half_synchronization() {
 
 #[test]
 fn parts_of_any_size_give_the_same() {
-    // Frames with changing IDs, synchronizations of both kinds at odd places, and a reset.
+    // Frames with changing IDs, synchronizations of both kinds at odd offsets, and a reset.
     let mut bytes: Vec<u8> = vec![1, 2, 3];
     for number in 0..90_u8 {
         if number % 7 == 0 {
@@ -85,7 +85,7 @@ fn four_full_words_reset() {
     assert_eq!(frames.resets, 1);
     assert_eq!(frames.streams[0].resets, [14]);
     assert_eq!((frames.resets_within, frames.reset_offset), (1, 16));
-    // In front of all trace nothing is lost.
+    // A reset before all trace loses nothing.
     let frames = split(&buffer[16..], FrameFormat::Memory, TraceId::NONE);
     assert_eq!((frames.resets, frames.resets_within), (1, 0));
 }

@@ -12,6 +12,7 @@ mod memory;
 mod schedule;
 mod switches;
 
+pub(crate) use memory::Replaced;
 pub use memory::{Memory, Recorded, Scene, Session};
 pub use schedule::Schedule;
 pub(crate) use schedule::thread_in;

@@ -1,21 +1,21 @@
-//! Where the code of an ELF file is: in the file, and at which addresses.
+//! File offsets and addresses of the code in an ELF file.
 
 use crate::isa::Isa;
 
-/// Where the parts of an ELF file are linked, and which of its code is of which instruction set.
+/// Segments of an ELF file, and the instruction sets of its code.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// Segments: offset in the file, bytes, address.
+    /// Segments: file offset, size in bytes, address.
     segments: Vec<(u64, u64, u64)>,
-    /// From which address on there is code of an instruction set, or data: the mapping symbols `$a`, `$t`, `$x` and `$d`
-    /// (Arm IHI 0044), sorted.
+    /// Start addresses of code of an instruction set, or of data, sorted: the mapping symbols `$a`, `$t`, `$x` and `$d`
+    /// (Arm IHI 0044).
     marks: Vec<(u64, Option<Isa>)>,
-    /// That of its processor's code without marks.
+    /// Instruction set of code without mapping symbols.
     isa: Isa,
 }
 
 impl Layout {
-    /// Reads an ELF file's headers and symbols. `None` if it is no ELF file, or not linked.
+    /// Reads an ELF file's headers and symbols. `None` if it is not an ELF file, or not linked.
     pub fn of_elf(elf: &[u8]) -> Option<Self> {
         use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _};
         let file = object::File::parse(elf).ok()?;
@@ -35,7 +35,7 @@ impl Layout {
             marks: Vec::new(),
         };
         if layout.segments.is_empty() {
-            // A module of the kernel, laid out as it is in memory, has sections alone.
+            // A kernel module, with its layout in memory, has only sections.
             let code = file
                 .sections()
                 .filter(|section| section.kind() == object::SectionKind::Text);
@@ -62,12 +62,12 @@ impl Layout {
         (!layout.segments.is_empty()).then_some(layout)
     }
 
-    /// Its segments: offset in the file, bytes, address.
+    /// Returns the segments: file offset, size in bytes, address.
     pub fn segments(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.segments.iter().copied()
     }
 
-    /// The address of the byte at an offset of the file. `None` if it is in no segment.
+    /// Returns the address of the byte at a file offset. `None` if no segment contains it.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         self.segments.iter().find_map(|(start, size, address)| {
             let within = offset.checked_sub(*start).filter(|within| within < size)?;
@@ -75,7 +75,7 @@ impl Layout {
         })
     }
 
-    /// The offset in the file of the byte at an address. `None` if no segment has it.
+    /// Returns the file offset of the byte at an address. `None` if no segment contains it.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.segments.iter().find_map(|(offset, size, start)| {
             let within = address.checked_sub(*start).filter(|within| within < size)?;
@@ -83,26 +83,27 @@ impl Layout {
         })
     }
 
-    /// The instruction set of the file's processor; A32 if that has T32 too.
+    /// Returns the instruction set of the file's processor; A32 for a processor with both A32 and T32.
     pub fn isa(&self) -> Isa {
         self.isa
     }
 
-    /// What is at an address: code of an instruction set, or `Some(None)` for data. `None` if the file does not say.
+    /// Returns the instruction set of the code at an address, or `Some(None)` for data. `None` if the file has no
+    /// mapping symbol at or before it.
     pub fn isa_at(&self, address: u64) -> Option<Option<Isa>> {
         let after = self.marks.partition_point(|(mark, _)| *mark <= address);
         Some(self.marks.get(after.checked_sub(1)?)?.1)
     }
 }
 
-/// The build ID of an ELF file.
+/// Returns the build ID of an ELF file.
 pub fn build_id(elf: &[u8]) -> Option<Vec<u8>> {
     use object::Object as _;
     let id = object::File::parse(elf).ok()?.build_id().ok()??;
     Some(id.to_vec())
 }
 
-/// The machine of an ELF file, if that is none of Arm's: its code is not what Arm trace is of.
+/// Returns the machine of an ELF file if it is not Arm's, because Arm trace cannot be of its code.
 pub(crate) fn other_machine(elf: &[u8]) -> Option<String> {
     const ARM: u16 = 40;
     const AARCH64: u16 = 183;
@@ -125,10 +126,10 @@ pub(crate) fn other_machine(elf: &[u8]) -> Option<String> {
     })
 }
 
-/// What an ELF file is, for people: `None` if bytes are none.
+/// Returns a human-readable kind of an ELF file; `None` if the bytes are not an ELF file.
 pub(crate) fn elf_kind(bytes: &[u8]) -> Option<&'static str> {
     let rest = bytes.strip_prefix(b"\x7fELF")?;
-    // Its type is 4.
+    // `ET_CORE` is 4.
     let is_core = matches!(rest.get(12..14), Some([4, 0] | [0, 4]));
     Some(if is_core {
         "a core file (ELF)"

@@ -1,11 +1,11 @@
-//! Times of a trace as perf's clock has them.
+//! Conversion of trace timestamps to perf's clock.
 
 use super::fields::number;
 
-/// How the ticks of a counter become nanoseconds of perf's clock (PERF_RECORD_TIME_CONV).
+/// Conversion from counter ticks to nanoseconds of perf's clock (PERF_RECORD_TIME_CONV).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeConversion {
-    /// Right shift behind the multiplication, below 64.
+    /// Right shift after the multiplication, below 64.
     pub shift: u32,
     /// Factor.
     pub multiplier: u64,
@@ -24,7 +24,7 @@ impl TimeConversion {
         })
     }
 
-    /// The time at a reading of the counter, in nanoseconds.
+    /// Returns the time of a counter value, in nanoseconds.
     pub fn nanoseconds(self, ticks: u64) -> u64 {
         let scaled = (u128::from(ticks) * u128::from(self.multiplier)) >> self.shift;
         (scaled as u64).wrapping_add(self.zero)

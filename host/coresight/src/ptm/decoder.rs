@@ -1,4 +1,4 @@
-//! Bytes to packets.
+//! Packet decoder of PTM.
 
 use super::{Branch, Config, Context, Fields, Kind, Packet};
 use crate::etmv4::Atoms;
@@ -7,7 +7,7 @@ use crate::isa::{
     with_low_bits, zeros_of_async,
 };
 
-/// Cuts the bytes of one PTM into packets. An iterator; every byte is in exactly one packet.
+/// Iterator that splits the bytes of one PTM into packets. Every byte is in exactly one packet.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     config: Config,
@@ -20,7 +20,7 @@ pub struct Decoder<'a> {
     timestamp: u64,
 }
 
-/// The atoms of each header that has some, where cycles are not counted.
+/// Atoms of each header that carries atoms, if cycles are not counted.
 const ATOMS: [Atoms; 256] = {
     let mut table = [Atoms { bits: 0, count: 0 }; 256];
     let mut header = 0x80;
@@ -65,7 +65,7 @@ impl<'a> Decoder<'a> {
         self.at
     }
 
-    /// Whether the same packets come next, of the same bytes.
+    /// Whether both decoders yield the same packets from here on, given the same bytes.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         self.at == other.at
             && self.is_synced == other.is_synced
@@ -115,7 +115,7 @@ impl<'a> Decoder<'a> {
         Some(self.packet(Kind::NotSync, len, Fields::None))
     }
 
-    /// The packet at the current position; the kind that it began as if the bytes end within it.
+    /// Reads the packet at the current position, or returns the kind of its header if the bytes end within it.
     fn synced(&mut self, header: u8) -> Result<Packet, Kind> {
         if header & 1 == 1 {
             return self.branch().ok_or(Kind::BranchAddress);
@@ -162,7 +162,7 @@ impl<'a> Decoder<'a> {
         )
     }
 
-    /// A cycle count: four bits in the first byte, seven in each of at most four more.
+    /// Reads a cycle count: four bits in the first byte, seven in each of at most four more.
     fn cycles(&self, at: usize) -> Option<(u32, usize)> {
         let first = self.byte(at)?;
         let mut value = u32::from(first >> 2 & 0xf);
@@ -192,7 +192,7 @@ impl<'a> Decoder<'a> {
         Some(self.packet(Kind::Atom, 1, Fields::Atoms(atoms)))
     }
 
-    /// The bytes of an address: their number, and what the fifth says of the instruction set.
+    /// Returns the size of an address in bytes, the instruction set in its fifth byte, and whether more bytes follow.
     fn address_len(&self, at: usize) -> Option<(usize, Option<Isa>, bool)> {
         for len in 1..5 {
             let byte = self.byte(at + len - 1)?;
@@ -243,7 +243,7 @@ impl<'a> Decoder<'a> {
         self.address.update(value as u32, bits);
     }
 
-    /// Takes the instruction set of an address packet; whether it changed.
+    /// Updates the instruction set from an address packet. Returns whether it changed.
     fn set_isa(&mut self, isa: Option<Isa>, alt_isa: bool) -> bool {
         let before = self.isa;
         self.isa = match isa.unwrap_or(before) {

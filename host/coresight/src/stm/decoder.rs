@@ -1,9 +1,9 @@
-//! Nibbles to packets.
+//! Packet decoder of STM (MIPI STPv2).
 
 use super::{Kind, Packet};
 use crate::isa::{from_gray, to_gray};
 
-/// Cuts the bytes of an STM into packets. An iterator; every nibble is in exactly one packet.
+/// Iterator that splits the bytes of an STM into packets. Every nibble is in exactly one packet.
 #[derive(Clone, Debug)]
 pub struct Decoder<'a> {
     bytes: &'a [u8],
@@ -16,7 +16,7 @@ pub struct Decoder<'a> {
     encoding: Encoding,
 }
 
-/// How timestamps are written, which the version packet says.
+/// Encoding of timestamps, given by the version packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Encoding {
     Unknown,
@@ -24,13 +24,13 @@ enum Encoding {
     Gray,
 }
 
-/// Nibbles of an alignment synchronization: 21 ones' and a zero.
+/// Nibbles of an alignment synchronization: 21 of `F`, then a zero.
 const ASYNC_LEN: usize = 22;
 
-/// Nibbles of unsynchronized bytes that come in one packet.
+/// Largest size of an unsynchronized packet, in nibbles.
 const UNSYNCED_LEN: usize = 32;
 
-/// What an opcode is, before its payload is read.
+/// Properties of an opcode, known before its payload is read.
 struct Opcode {
     kind: Kind,
     /// Nibbles of the opcode.
@@ -162,7 +162,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// An alignment synchronization among packets.
+    /// Reads an alignment synchronization between packets.
     fn resync(&mut self) -> Packet {
         let mut len = 2;
         loop {
@@ -175,7 +175,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// The packet at the current position; the kind that it began as if the bytes end within it.
+    /// Reads the packet at the current position, or returns the kind of its header if the bytes end within it.
     fn synced(&mut self) -> Result<Packet, Kind> {
         let opcode = self.opcode().ok_or(Kind::Reserved)?;
         let kind = opcode.kind;
@@ -239,7 +239,7 @@ impl<'a> Decoder<'a> {
         Ok(packet)
     }
 
-    /// A number of this many nibbles, the most significant first, behind `skip` nibbles of the packet.
+    /// Reads a number of this many nibbles, the most significant first, after `skip` nibbles of the packet.
     fn number(&self, skip: usize, nibbles: usize) -> Option<u64> {
         (0..nibbles).try_fold(0, |value, at| {
             Some(value << 4 | u64::from(self.nibble(self.at + skip + at)?))

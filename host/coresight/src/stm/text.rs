@@ -1,13 +1,13 @@
-//! The text of packets, equal to that of OpenCSD 1.8.0's `trc_pkt_lister`.
+//! Text of packets, equal to the output of OpenCSD 1.8.0's `trc_pkt_lister`.
 
 use std::fmt::{self, Write};
 
 use super::{Kind, Packet};
 
-/// Writes a packet's name and what it says, as `trc_pkt_lister` does behind the bytes.
+/// Writes a packet's name and content, as `trc_pkt_lister` does after the bytes.
 ///
 /// # Errors
-/// What the writer returns.
+/// Returns the writer's error.
 pub fn describe(packet: &Packet, out: &mut dyn Write) -> fmt::Result {
     let (name, meaning) = names(packet.kind);
     let value = packet.value;

@@ -1,11 +1,12 @@
-//! Calls from elements: a made-up program with a function at every multiple of 0x100.
+//! Tests of calls from elements, on a made-up program with a function at every multiple of 0x100.
 
 mod exceptions;
 mod jumps;
 mod switches;
 mod tasks;
+mod untraced;
 
-use kymo_coresight::calls::{Edges, Entered, Lost, Place, Program, Stacks, Step};
+use kymo_coresight::calls::{Edge, Edges, Entered, Lost, Place, Program, Stacks, Step};
 use kymo_coresight::element::{
     Context, Element, Last, Leave, Range, TraceOn, Transaction, Unsynced,
 };
@@ -106,12 +107,14 @@ fn follow(
 ) -> u64 {
     let mut edges = Edges::new(&mut Numbered);
     for element in elements {
-        edges.element(element, &mut Numbered, &mut |edge| {
+        let mut out = |edge: Edge| {
             let mut functions = |_, address| address as u32;
             stacks.edge(source, &edge, &mut functions, &mut |step| {
                 words.push(word(step))
             });
-        });
+        };
+        edges.pause(element, &mut out);
+        edges.element(element, &mut Numbered, &mut out);
     }
     edges.instructions()
 }
@@ -138,6 +141,7 @@ fn word(step: Step) -> String {
         Step::Lost(Lost::NoCode(address)) => format!("lost {address:x}"),
         Step::Lost(why) => format!("{why:?}"),
         Step::TraceOn => "on".to_owned(),
+        Step::Reset => "reset".to_owned(),
         Step::Mismatch { address } => format!("mismatch {address:x}"),
     }
 }
@@ -491,10 +495,13 @@ fn calls_that_are_open_when_tracing_pauses_or_trace_is_lost_stay_open() {
         cycles: None,
     };
     let lost = Element::NoSync(Unsynced::Overflow);
-    // 3 may have ended in the gap, which comes before its end. 4 returns in the trace, and 1 and 2 are entered once.
+    // 3 may have ended in the loss, which comes before its end; before a pause it has. 4 returns in the trace, and 1 and 2 are entered once.
     let begin = "@7 ?1 >2 >3 >6 <6";
     let end = "?5 <5 ?4 >6 <6 <4 <3 <2";
-    assert_eq!(across(&[ON]), format!("{begin} on Paused {end}"));
+    assert_eq!(
+        across(&[ON]),
+        format!("{begin} <3 on Paused ?5 <5 ?4 >6 <6 <4 <2")
+    );
     // One overflow is one loss, with and without a packet of its own.
     assert_eq!(
         across(&[lost, overflow]),

@@ -1,4 +1,4 @@
-//! Classes of instructions against what a disassembler says: random words, and the code of the captures.
+//! Comparison of instruction classes with a disassembler's output, for random words and the code of the captures.
 
 use kymo_coresight::instruction::{self, Class, Instruction, Purpose, Waypoints};
 use kymo_coresight::isa::Isa;

@@ -1,4 +1,4 @@
-//! Elements, line by line against the reference tool.
+//! Line-by-line comparison of elements with the reference tool.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;

@@ -1,4 +1,4 @@
-//! Where files are found: build-ID caches, copies of the kernel's memory, modules, and files of another build.
+//! Tests of the search for files: build-ID caches, copies of the kernel's memory, modules, and files of another build.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Frames, byte for byte against the reference tool's listing of them (`-o_raw_unpacked`).
+//! Byte-by-byte comparison of frames with the reference tool's listing (`-o_raw_unpacked`).
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Trace that does not fit the code: where it is said to be, and of which image.
+//! Tests of trace that does not match the code: the reported position and image.
 
 use kymo_coresight::counts::{self, Counts};
 use kymo_coresight::flow::EtmV4Options;

@@ -1,4 +1,4 @@
-//! Packets, line by line against the reference tool.
+//! Line-by-line comparison of packets with the reference tool.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

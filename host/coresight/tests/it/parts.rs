@@ -1,4 +1,4 @@
-//! Counts do not depend on how many threads there are, nor on where a stream was cut.
+//! Tests that counts depend neither on the number of threads nor on the positions at which a stream is split.
 
 use kymo_coresight::counts::{self, Cut};
 use kymo_coresight::flow::EtmV4Options;

@@ -1,4 +1,4 @@
-//! perf.data files: instructions against perf's own counts.
+//! Comparison of the instructions in perf.data files with perf's own counts.
 
 use std::path::{Path, PathBuf};
 

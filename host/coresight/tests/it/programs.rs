@@ -286,6 +286,33 @@ fn an_exec_replaces_what_was_mapped() {
 }
 
 #[test]
+fn an_exec_at_a_time_that_no_trace_has_is_reported() {
+    let sideband = |path: &'static str| {
+        recording(true, move |perf| {
+            perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
+            perf.at(5000).exec(1, "other");
+            perf.at(5100).mapping(1, HERE, 0x1000, 0, path);
+        })
+    };
+    let remarks = |path| {
+        let trace = Trace::new(true).run(1, HERE);
+        let perf = session(sideband(path), &trace);
+        let mut recording = perf::read(&perf.file()).expect("a recording");
+        recording.load(|mapping| {
+            let file = Bytes::from(code(&mapping.path).ok_or(NotFound::Nothing)?);
+            Ok(vec![mapping.image(&file)])
+        });
+        let remarks = remarks::of_images(&recording.buffers);
+        remarks.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let expected = "process 1 executed another program, and nothing relates the trace's times to the recording's: from 0x400000 on, \
+                    where both have code, that of /three is read until code runs that only /two has";
+    assert_eq!(remarks("/two"), [expected]);
+    // The same file has the same code.
+    assert_eq!(remarks("/three"), [""; 0]);
+}
+
+#[test]
 fn a_file_mapped_over_another_one_is_there_from_then_on() {
     let perf = recording(true, |perf| {
         perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");

@@ -89,6 +89,8 @@ struct Ctf<'a> {
     classes: BTreeSet<usize>,
     held: u64,
     fields_left_out: u64,
+    /// The events that are records of the source.
+    recorded: u64,
 }
 
 /// State shared by all streams.
@@ -103,6 +105,7 @@ impl Sink for Ctf<'_> {
     fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> io::Result<()> {
         for seen in batch.iter() {
             let event = &*whole(seen);
+            self.recorded += u64::from(event.record);
             let base = self.trace(info, event.time)?.base;
             if !self.streams.contains_key(&event.stream) {
                 let stream = self.stream(info, event.stream)?;
@@ -154,15 +157,24 @@ impl Sink for Ctf<'_> {
 
     fn finish(mut self: Box<Self>, info: &TraceInfo, summary: &mut Summary) -> io::Result<()> {
         let base = self.trace(info, Time(0))?.base;
+        let mut written = 0;
         for stream in std::mem::take(&mut self.streams).into_values() {
+            written += stream.written;
             stream.finish()?;
         }
+        let added = written.saturating_sub(self.recorded);
         if let Some(trace) = &self.trace {
             let mut metadata =
                 schema::metadata((info, self.machine), self.context, base, &self.numbers);
             let facts = crate::cut::facts(info, summary.cut).into_iter();
             let facts = facts.map(|(name, ns)| (name.to_owned(), EnvValue::Text(ns)));
             metadata.environment.extend(facts);
+            if added > 0 {
+                let added = EnvValue::Text(added.to_string());
+                metadata
+                    .environment
+                    .push(("kymo_added_events".to_owned(), added));
+            }
             for (number, id) in self.numbers.threads() {
                 let about = schema::about_thread(&info.identities, number, id);
                 metadata.environment.extend(about);
@@ -177,6 +189,7 @@ impl Sink for Ctf<'_> {
             }
             trace.writer.describe(&metadata).map_err(not_made)?;
         }
+        summary.added += added;
         summary.held += self.held;
         summary.fields_left_out += self.fields_left_out;
         Ok(())
@@ -198,6 +211,7 @@ impl<'a> Ctf<'a> {
             classes: BTreeSet::new(),
             held: 0,
             fields_left_out: 0,
+            recorded: 0,
         }
     }
 
@@ -243,6 +257,7 @@ impl<'a> Ctf<'a> {
             events: None,
             discarded: 0,
             untold: false,
+            written: 0,
         })
     }
 }
@@ -260,6 +275,8 @@ struct Stream {
     events: Option<u32>,
     /// Number of events lost so far.
     discarded: u64,
+    /// Number of its events.
+    written: u64,
     /// Whether there is a loss that no packet has reported yet.
     untold: bool,
 }
@@ -305,6 +322,7 @@ impl Stream {
         let class = record.class.position();
         let written = self.writer.event(class, ticks, record.data());
         written.map_err(failed)?;
+        self.written += 1;
         let events = self.events.unwrap_or(0) + 1;
         self.events = Some(events);
         if events >= PACKET_EVENTS {

@@ -1,57 +1,57 @@
-//! Options of trace.dat files: what they say besides formats and data.
+//! Options of trace.dat files.
 
 use crate::Error;
 use crate::Order;
 use crate::clock::{CpuShift, Sample};
 use crate::order::Reader;
 
-/// What a file says of itself and its machine.
+/// Options of a file that describe the machine and the recording.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Options {
-    /// Nanoseconds that are to be added to all times (options DATE and OFFSET).
+    /// Nanoseconds to add to all times (options DATE and OFFSET).
     pub offset_ns: i64,
-    /// Whether these make the time of day of them, in UTC (option DATE).
+    /// Whether this offset makes the times dates in UTC (option DATE).
     pub dated: bool,
-    /// The statistics of each CPU's buffer, as the kernel prints them.
+    /// Statistics of each CPU's buffer, as the kernel prints them.
     pub cpu_stats: Vec<String>,
-    /// The clocks that the kernel had, with brackets around the chosen one.
+    /// Clocks that the kernel offers, with brackets around the chosen one.
     pub clocks: String,
     /// System, host name, kernel and machine.
     pub uname: String,
-    /// The version of trace-cmd that wrote the file.
+    /// Version of trace-cmd that wrote the file.
     pub version: String,
     /// The number of CPUs.
     pub cpus: Option<u32>,
-    /// The number of this tracing session.
+    /// Id of this tracing session.
     pub trace_id: Option<u64>,
-    /// How the times of a guest become those of its host, by CPU; empty if they need not.
+    /// Conversion of a guest's times to the host's, by CPU; empty if none is needed.
     pub shifts: Vec<CpuShift>,
-    /// Whether the shift between two samples lies on the line between them.
+    /// Whether the shift is interpolated linearly between two samples.
     pub interpolate: bool,
-    /// The session of the machine whose times they become.
+    /// Id of the session whose clock `shifts` convert to.
     pub peer: Option<u64>,
-    /// The guests that were traced along with this host.
+    /// Guests that were traced together with this host.
     pub guests: Vec<Guest>,
-    /// Multiplier and shift that make nanoseconds of the counter of an x86 processor.
+    /// Multiplier and shift that convert an x86 TSC to nanoseconds.
     pub tsc: Option<(u32, u32)>,
-    /// What was mapped into traced processes.
+    /// Memory maps of traced processes.
     pub maps: String,
     /// Buffers of version 6: offset and name.
     pub(crate) buffers: Vec<(u64, String)>,
 }
 
-/// A virtual machine that was traced along.
+/// Virtual machine that was traced together with its host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Guest {
     /// Its name.
     pub name: String,
-    /// The number of its tracing session: [`Options::trace_id`] of its file.
+    /// Id of its tracing session: [`Options::trace_id`] of its file.
     pub trace_id: u64,
-    /// Its CPUs, each with the task of the host that runs it.
+    /// CPUs, each with the host task that runs it.
     pub cpus: Vec<(u32, u32)>,
 }
 
-/// Options by their numbers.
+/// Option numbers.
 pub(crate) mod id {
     pub(crate) const DONE: u16 = 0;
     pub(crate) const DATE: u16 = 1;
@@ -76,17 +76,17 @@ pub(crate) mod id {
     pub(crate) const BUFFER_TEXT: u16 = 22;
 }
 
-/// So many statistics and guests are kept.
+/// Largest number of statistics, and of guests, that is kept.
 const KEPT: usize = 1 << 16;
 
 impl Options {
-    /// The chosen clock: the word in brackets.
+    /// Returns the name of the chosen clock: the word in brackets.
     pub fn clock(&self) -> Option<&str> {
         let (_, rest) = self.clocks.split_once('[')?;
         Some(rest.split_once(']')?.0)
     }
 
-    /// Takes an option that stands for itself; unknown ones are passed over.
+    /// Stores an option that has its value in itself. Ignores unknown ones.
     pub(crate) fn take(
         &mut self,
         id: u16,
@@ -135,7 +135,7 @@ impl Options {
             None => (false, text),
         };
         let number = match digits.strip_prefix("0x") {
-            // The number can have all 64 bits, as a negative one has.
+            // All 64 bits may be set: negative numbers are written so.
             Some(digits) => u64::from_str_radix(digits, 16).ok().map(u64::cast_signed),
             None => digits.parse().ok(),
         };
@@ -176,7 +176,7 @@ impl Options {
             });
             self.shifts.push(CpuShift::new(samples.collect()));
         }
-        // Newer files have the bits of each scaling behind all that.
+        // Newer files have the number of fractional bits of each scaling at the end.
         for shift in &mut self.shifts {
             for sample in &mut shift.samples {
                 if reader.rest().len() < 8 {

@@ -1,4 +1,4 @@
-//! Version 6: one part after the other.
+//! Version 6: parts in a fixed order.
 
 use super::options::id;
 use super::{Buffer, MOST_CPUS, Trace};
@@ -7,7 +7,7 @@ use crate::cursor::CpuData;
 use crate::decompress::Compression;
 use crate::order::Reader;
 
-/// Reads all behind the size of a page.
+/// Reads everything behind the page size.
 pub(super) fn read(
     trace: &mut Trace,
     mut reader: Reader<'_>,
@@ -40,7 +40,7 @@ pub(super) fn read(
     Ok(())
 }
 
-/// Reads where the pages of a buffer are; `None` if there is text instead.
+/// Reads the locations of a buffer's pages; `None` if the file has text instead.
 fn buffer(
     trace: &mut Trace,
     reader: &mut Reader<'_>,

@@ -14,10 +14,10 @@ use crate::order::Reader;
 /// The flag of a compressed section.
 const COMPRESSED: u16 = 1;
 
-/// So many sections of options follow each other: a file whose chain is a ring has an end, too.
+/// Largest number of option sections. Bounds files whose sections form a cycle.
 const MOST_SECTIONS: usize = 4096;
 
-/// Reads all behind the size of a page.
+/// Reads everything behind the page size.
 pub(super) fn read(
     trace: &mut Trace,
     mut reader: Reader<'_>,
@@ -33,7 +33,7 @@ pub(super) fn read(
     })?;
     let mut next = reader.u64("the offset of the options")?;
     let first_section = reader.offset();
-    // A recording that was broken off has no options, or not all.
+    // An interrupted recording has no options, or not all of them.
     let mut broken = (next == 0).then(|| Error::new(offset, "options", "none"));
     let mut seen = Vec::new();
     while next != 0 {
@@ -57,14 +57,14 @@ pub(super) fn read(
         recovery::recover(trace, &reader, (first_section, all), page_size);
     }
     if all && trace.buffers.is_empty() {
-        // Nothing can be found.
+        // Recovery found nothing.
         return Err(error);
     }
     trace.damaged("options", error);
     Ok(())
 }
 
-/// A section: its flags and its data, decompressed.
+/// Reads a section: its flags, the offset of its data, and the data, decompressed.
 fn section<'a>(
     trace: &Trace,
     whole: &Reader<'a>,
@@ -94,7 +94,7 @@ fn section<'a>(
     Ok((flags, start, Cow::Owned(plain)))
 }
 
-/// Reads a section of options and what they point to. Gives the offset of the next one.
+/// Reads a section of options and what they point to. Returns the offset of the next one.
 fn options(
     trace: &mut Trace,
     whole: &Reader<'_>,
@@ -125,7 +125,7 @@ fn options(
     Ok(0)
 }
 
-/// Reads the section of metadata at an offset. It has the number of the option that points to it.
+/// Reads the metadata section at an offset. Its number is that of the option that points to it.
 fn pointed(trace: &mut Trace, whole: &Reader<'_>, offset: u64, id: u16) -> Result<(), Error> {
     let (_, start, data) = section(trace, whole, offset, id)?;
     let mut reader = Reader::new(&data, start, trace.order);
@@ -140,7 +140,7 @@ fn pointed(trace: &mut Trace, whole: &Reader<'_>, offset: u64, id: u16) -> Resul
     }
 }
 
-/// Where the pages of a buffer are.
+/// Reads the locations of a buffer's pages.
 fn buffer(
     trace: &mut Trace,
     whole: &Reader<'_>,
@@ -162,8 +162,8 @@ fn buffer(
         let expected = format!("at most {MOST_CPUS} CPUs");
         return Err(Error::new(place, expected, cpus.to_string()));
     }
-    // The section says whether its data are compressed. Without it (a recording that was broken off) they can be
-    // found all the same.
+    // The section's flags say whether its data is compressed. Without the section (in an interrupted recording) the
+    // data is readable nevertheless.
     let flags = whole.seek(offset).and_then(|mut reader| {
         reader.u16("the number of a section")?;
         reader.u16("the flags of a section")
@@ -190,7 +190,7 @@ fn buffer(
     Ok(())
 }
 
-/// Text in the place of data. Compressed text is damage: nothing is known to write it.
+/// Reads text that replaces event data. Compressed text is reported as damage: no known tool writes it.
 fn text(trace: &mut Trace, whole: &Reader<'_>, option: &mut Reader<'_>) -> Result<(), Error> {
     let offset = option.u64("the offset of a text")?;
     let mut reader = whole.seek(offset)?;

@@ -1,4 +1,4 @@
-//! Print formats evaluated for a record, as trace-cmd does it.
+//! Evaluation of print formats for a record, as trace-cmd does it.
 
 use std::fmt::Write;
 
@@ -7,20 +7,20 @@ use super::printf::{Conversion, Piece};
 use super::{EventFormat, FieldFormat, PrintFormat, Shape};
 use crate::{Order, PrintkFormats, Symbols};
 
-/// What evaluation needs besides the record.
+/// Context of an evaluation besides the record.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     /// The byte order of the traced machine.
     pub order: Order,
-    /// The size of its `long`.
+    /// Size of the machine's `long` in bytes.
     pub long_size: usize,
-    /// Its kernel's symbols.
+    /// Symbols of its kernel.
     pub symbols: &'a Symbols,
-    /// Its `trace_printk` formats.
+    /// `trace_printk` formats of its kernel.
     pub printk: &'a PrintkFormats,
 }
 
-/// The value of an expression without fields; 0 if it has some.
+/// Returns the value of an expression without fields; 0 if it has fields.
 pub(super) fn constant(expr: &Expr) -> u64 {
     let (symbols, printk) = (Symbols::default(), PrintkFormats::default());
     let scope = Scope {
@@ -33,15 +33,15 @@ pub(super) fn constant(expr: &Expr) -> u64 {
 }
 
 impl Scope<'_> {
-    /// The number in a field of a record; 0 behind the record's end.
+    /// Returns the number in a field of a record; 0 behind the record's end.
     #[inline]
     pub fn field(&self, field: &FieldFormat, data: &[u8]) -> u64 {
         let number = self.order.number_at(data, field.offset, field.size);
         number.unwrap_or(0)
     }
 
-    /// The bytes that a field stands for: an array's elements, wherever they are, or the field itself. What would lie
-    /// behind the record's end is cut off.
+    /// Returns the bytes of a field: an array's elements, wherever they are, or the field itself. Bytes behind the
+    /// record's end are cut off.
     pub fn bytes<'d>(&self, field: &FieldFormat, data: &'d [u8]) -> &'d [u8] {
         let (start, count) = match field.shape {
             Shape::Dynamic | Shape::Relative => {
@@ -56,7 +56,8 @@ impl Scope<'_> {
                 };
                 (base + offset as usize, count as usize)
             }
-            // Without a size, it reaches to the record's end: `u32 buf[]`, which older kernels call `u32 buf`.
+            // Without a size, an array reaches to the record's end: `u32 buf[]`, which older kernels write as
+            // `u32 buf`.
             _ if field.size == 0 => (field.offset, usize::MAX),
             _ => (field.offset, field.size),
         };
@@ -64,12 +65,13 @@ impl Scope<'_> {
         rest.get(..count).unwrap_or(rest)
     }
 
-    /// The text that a field stands for, up to its first zero.
+    /// Returns the text of a field, up to its first zero byte.
     pub fn text<'d>(&self, field: &FieldFormat, data: &'d [u8]) -> std::borrow::Cow<'d, str> {
         until_zero(self.bytes(field, data))
     }
 
-    /// Adds an event as its print format has it: `false` (and nothing is added) if that is not understood.
+    /// Appends an event as its print format describes it. Returns `false` and appends nothing if the format is not
+    /// supported.
     pub fn print(&self, event: &EventFormat, data: &[u8], out: &mut String) -> bool {
         let Some(print) = event.print() else {
             return false;
@@ -101,7 +103,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Adds one argument.
+    /// Appends one argument.
     pub(crate) fn argument(
         &self,
         conversion: &Conversion,
@@ -116,7 +118,7 @@ impl Scope<'_> {
         }
     }
 
-    /// What `%p` and the letters behind it print.
+    /// Appends a `%p` argument, as the letters behind `%p` require.
     fn pointer(&self, conversion: &Conversion, argument: &Expr, data: &[u8], out: &mut String) {
         let letters = conversion.pointer.as_str();
         match letters.as_bytes().first() {
@@ -170,7 +172,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The bytes that an expression stands for.
+    /// Returns the bytes of an expression.
     fn some_bytes<'d>(&self, expr: &Expr, data: &'d [u8]) -> &'d [u8] {
         match expr {
             Expr::Field(field) | Expr::Located(field) => self.bytes(field, data),
@@ -179,7 +181,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The number that an expression stands for, as an unsigned one of 64 bits.
+    /// Returns the value of an expression as an unsigned 64-bit number.
     pub(crate) fn number(&self, expr: &Expr, data: &[u8]) -> u64 {
         match expr {
             Expr::Number(number) => *number,
@@ -234,7 +236,7 @@ impl Scope<'_> {
             .unwrap_or(0)
     }
 
-    /// Adds what `%s` prints.
+    /// Appends a `%s` argument.
     fn push_text(&self, conversion: &Conversion, expr: &Expr, data: &[u8], out: &mut String) {
         match expr {
             Expr::Text(text) => conversion.push_text(text, out),
@@ -308,7 +310,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The bytes of a mask, the lowest first.
+    /// Returns the bytes of a mask, the lowest first.
     fn mask_bytes<'d>(&self, bytes: &'d [u8]) -> Box<dyn DoubleEndedIterator<Item = u8> + 'd> {
         match self.order {
             Order::Little => Box::new(bytes.iter().copied()),
@@ -316,7 +318,7 @@ impl Scope<'_> {
         }
     }
 
-    /// A mask in hexadecimal, with a comma after each 32 bits.
+    /// Formats a mask in hexadecimal, with a comma after each 32 bits.
     fn bitmask(&self, bytes: &[u8]) -> String {
         let mut text = String::new();
         let mut left = bytes.len();
@@ -330,7 +332,7 @@ impl Scope<'_> {
         text
     }
 
-    /// A mask as ranges: `0-3,7`.
+    /// Formats a mask as ranges: `0-3,7`.
     fn cpumask(&self, bytes: &[u8]) -> String {
         let mut text = String::new();
         let mut first = None;
@@ -354,7 +356,7 @@ impl Scope<'_> {
         text
     }
 
-    /// Adds what `trace_printk` wrote as the address of its format and the words of its arguments.
+    /// Appends a `trace_printk` event that holds the address of its format and its arguments as words.
     fn binary_print(
         &self,
         event: &EventFormat,
@@ -376,7 +378,8 @@ impl Scope<'_> {
         self.message(format, buffer, data, out);
     }
 
-    /// What a `trace_printk` said, where its event holds the arguments and the address of the format; `None` of other events.
+    /// Returns the message of a `trace_printk` event that holds the arguments and the address of the format; `None` for
+    /// other events.
     pub fn printed(&self, event: &EventFormat, data: &[u8]) -> Option<String> {
         let format = event.field("fmt").filter(|_| event.name == "bprint")?;
         let mut out = String::new();
@@ -407,7 +410,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Adds an argument of `trace_printk`.
+    /// Appends one argument of `trace_printk`.
     fn word(&self, conversion: &Conversion, words: &mut Words<'_>, out: &mut String) {
         match conversion.letter {
             's' => conversion.push_text(&words.text(), out),
@@ -416,7 +419,7 @@ impl Scope<'_> {
                     let address = Expr::Number(words.number(self.long_size));
                     self.pointer(conversion, &address, &[], out);
                 }
-                // The kernel has written what it points to.
+                // The kernel has written the text that the pointer stands for.
                 Some(_) => out.push_str(&words.text()),
             },
             _ => {
@@ -431,7 +434,7 @@ impl Scope<'_> {
     }
 }
 
-/// The arguments of a binary print: numbers at multiples of 4 bytes, strings as they are.
+/// Arguments of a binary print: numbers at multiples of 4 bytes, strings without alignment.
 struct Words<'a> {
     order: Order,
     bytes: &'a [u8],
@@ -459,7 +462,7 @@ fn until_zero(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default())
 }
 
-/// A value as one of another type. Types of 32 bits and less cut it; none is signed, as in trace-cmd.
+/// Converts a value to another type. Types of 32 bits and less truncate it; none is signed, as in trace-cmd.
 fn cast(value: u64, name: &str) -> u64 {
     if name.ends_with('*') {
         return value;
@@ -498,7 +501,7 @@ fn binary(sign: &str, left: u64, right: u64) -> u64 {
     }
 }
 
-/// The names of the bits that are set, and what has no name in hexadecimal.
+/// Appends the names of the bits that are set, then the remaining bits in hexadecimal.
 fn flag_names(
     conversion: &Conversion,
     value: u64,
@@ -539,7 +542,7 @@ fn push_hex(bytes: &[u8], between: &str, out: &mut String) {
     }
 }
 
-/// `%pI4`, `%pi6c`, `%pISpc`: an address of 4 or 16 bytes, or a socket address with its family before it.
+/// Appends `%pI4`, `%pi6c`, `%pISpc`: an address of 4 or 16 bytes, or a socket address with its family in front.
 fn internet_address(letters: &str, bytes: &[u8], out: &mut String) {
     let kind = letters.as_bytes().get(1).copied().unwrap_or_default();
     let short = letters.contains('c');

@@ -1,22 +1,22 @@
-//! Tokens of the C source in a print format.
+//! Lexer for the C source in a print format.
 
-/// A token.
+/// Token of the C source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     Word(String),
     Number(u64),
     Text(String),
-    /// An operator or bracket.
+    /// Operator or bracket.
     Sign(&'static str),
 }
 
-/// The operators and brackets, longer ones first.
+/// Operators and brackets. Longer ones come first, because the first match is taken.
 const SIGNS: [&str; 32] = [
     "<<", ">>", "<=", ">=", "==", "!=", "&&", "||", "->", "(", ")", "[", "]", "{", "}", ",", "?",
     ":", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!", "<", ">", ".", ";",
 ];
 
-/// The tokens of a text; `None` if something in it is none.
+/// Splits a text into tokens; `None` if a part of it is not a token.
 pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = text;
@@ -49,7 +49,7 @@ pub(super) fn tokens(text: &str) -> Option<Vec<Token>> {
     }
 }
 
-/// A number of C: decimal, octal or hexadecimal, with letters behind it that tell its type.
+/// Parses a C number: decimal, octal or hexadecimal, with an optional type suffix.
 pub(super) fn number(word: &str) -> Option<u64> {
     let plain = word.trim_end_matches(['u', 'U', 'l', 'L']);
     match plain.strip_prefix("0x").or(plain.strip_prefix("0X")) {
@@ -59,7 +59,7 @@ pub(super) fn number(word: &str) -> Option<u64> {
     }
 }
 
-/// A string with its escapes replaced, and what follows it.
+/// Parses a string, replaces its escapes, and returns the rest of the source behind it.
 fn text_token(source: &str) -> Option<(String, &str)> {
     let mut text = String::new();
     let mut characters = source.char_indices().skip(1);
@@ -79,7 +79,7 @@ fn text_token(source: &str) -> Option<(String, &str)> {
     None
 }
 
-/// A character's number, and what follows it.
+/// Parses a character constant, and returns its number and the rest of the source behind it.
 fn character(source: &str) -> Option<(u64, &str)> {
     let mut characters = source.char_indices().skip(1);
     let (_, mut character) = characters.next()?;

@@ -1,4 +1,4 @@
-//! Print formats: the arguments of a `printf` in C, as the kernel's macros leave them.
+//! Parser for print formats: `printf` arguments in C, as the kernel's macros expand to them.
 
 use std::sync::OnceLock;
 
@@ -6,17 +6,17 @@ use super::lexer::{self, Token};
 use super::printf::{self, Piece};
 use super::{EventFormat, FieldFormat};
 
-/// How an event is printed: a format string and its arguments.
+/// Print format of an event: a format string and its arguments.
 #[derive(Clone, Debug)]
 pub struct PrintFormat {
     pub(crate) pieces: Vec<Piece>,
     pub(crate) arguments: Vec<Expr>,
 }
 
-/// A number of a table in `__print_flags` or `__print_symbolic`, and its text.
+/// Entry of a table in `__print_flags` or `__print_symbolic`: number and text.
 pub(crate) type Pair = (u64, String);
 
-/// An argument.
+/// Argument expression.
 #[derive(Clone, Debug)]
 pub(crate) enum Expr {
     Number(u64),
@@ -29,25 +29,25 @@ pub(crate) enum Expr {
     Index(Box<Expr>, Box<Expr>),
     Flags(Box<Expr>, String, Vec<Pair>),
     Symbolic(Box<Expr>, Vec<Pair>),
-    /// Bytes in hexadecimal: which, how many, with spaces between them.
+    /// Bytes in hexadecimal: the bytes, their number, and whether spaces separate them.
     Hex(Box<Expr>, Box<Expr>, bool),
-    /// Numbers in braces: which, how many, of how many bytes each.
+    /// Numbers in braces: the array, the number of elements, and the size of each in bytes.
     Numbers(Box<Expr>, Option<Box<Expr>>, Box<Expr>),
-    /// The text at a field that says where it is.
+    /// Text or array whose location the field holds.
     Located(Box<FieldFormat>),
-    /// The bytes of what such a field says.
+    /// Size in bytes of the data whose location the field holds.
     Length(Box<FieldFormat>),
     Bitmask(Box<FieldFormat>),
     Cpumask(Box<FieldFormat>),
-    /// The address of a variable of the kernel, found when it is asked for.
+    /// Address of a kernel variable, looked up at its first use.
     Variable(String, OnceLock<u64>),
 }
 
-/// Expressions nest no deeper than that.
+/// Largest nesting depth of expressions.
 const DEEPEST: u32 = 200;
 
 impl PrintFormat {
-    /// Reads the text behind `print fmt:`; `None` if something in it is not understood.
+    /// Parses the text behind `print fmt:`; `None` if a part of it is not supported.
     pub(crate) fn parse(text: &str, event: &EventFormat) -> Option<Self> {
         let tokens = lexer::tokens(text)?;
         let mut parser = Parser {
@@ -74,7 +74,7 @@ struct Parser<'a> {
     at: usize,
     depth: u32,
     event: &'a EventFormat,
-    /// Whether it reads a value of a table of flags or names that is more than a name.
+    /// Whether the parser is in a value of a table of flags or names that is not a single name.
     is_computed: bool,
 }
 
@@ -87,7 +87,7 @@ impl Parser<'_> {
         matches!(self.tokens.get(self.at + ahead), Some(Token::Sign(found)) if *found == sign)
     }
 
-    /// Takes a sign if it is next.
+    /// Consumes a sign if it is next.
     fn sign(&mut self, sign: &str) -> bool {
         let is_next = self.is_sign(0, sign);
         self.at += usize::from(is_next);
@@ -98,7 +98,7 @@ impl Parser<'_> {
         self.sign(sign).then_some(())
     }
 
-    /// Strings that stand side by side are one.
+    /// Parses a string. Adjacent strings are concatenated.
     fn text(&mut self) -> Option<String> {
         let mut all: Option<String> = None;
         while let Some(Token::Text(text)) = self.peek() {
@@ -135,7 +135,7 @@ impl Parser<'_> {
         Some(parsed)
     }
 
-    /// Operators that bind at least so strongly.
+    /// Parses operators that bind more strongly than `least`.
     fn binary(&mut self, least: u8) -> Option<Expr> {
         let mut left = self.unary()?;
         while let Some(Token::Sign(sign)) = self.peek() {
@@ -180,7 +180,7 @@ impl Parser<'_> {
                 return Some(Expr::Unary(sign, self.unary()?.into()));
             }
         }
-        // What a pointer points to is in the record: an array is its own address.
+        // Data behind a pointer is in the record, and an array is its own address.
         if self.sign("*") || self.sign("&") {
             return self.unary();
         }
@@ -194,7 +194,7 @@ impl Parser<'_> {
         self.behind(inner)
     }
 
-    /// The type in brackets that is next, and its tokens, if what follows can be cast.
+    /// Returns the type in parentheses that is next and its number of tokens, if the token behind it can be cast.
     fn cast(&self) -> Option<(String, usize)> {
         let mut name = String::new();
         let mut length = 1;
@@ -224,7 +224,7 @@ impl Parser<'_> {
         follows.then_some((name, length))
     }
 
-    /// Indices behind an expression.
+    /// Parses indices behind an expression.
     fn behind(&mut self, inner: Expr) -> Option<Expr> {
         let mut inner = inner;
         while self.sign("[") {
@@ -261,13 +261,13 @@ impl Parser<'_> {
                     self.expect(")")?;
                     return Some(parsed);
                 }
-                // A name that the kernel did not replace by its number.
+                // A name that the kernel did not replace with its number.
                 match &*word {
                     "true" => Some(Expr::Number(1)),
                     "false" | "NULL" => Some(Expr::Number(0)),
-                    // The base of all `struct page`. trace-cmd takes its address, too, and adds the number of the page.
+                    // Base of all `struct page`. trace-cmd uses its address, too, and adds the number of the page.
                     "vmemmap_base" => Some(Expr::Variable(word, OnceLock::new())),
-                    // trace-cmd computes with 0 there, and `1 << NAME` is 1.
+                    // trace-cmd computes with 0 for an unknown name: `1 << NAME` is 1.
                     _ => timer_mode(&word)
                         .or(self.is_computed.then_some(0))
                         .map(Expr::Number),
@@ -277,7 +277,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A field of the event by its name, which is next.
+    /// Parses the name of a field of the event.
     fn field(&mut self) -> Option<FieldFormat> {
         let name = self.word()?;
         self.event.field(&name).cloned()
@@ -342,7 +342,7 @@ impl Parser<'_> {
         })
     }
 
-    /// What is inside the brackets of `sizeof`.
+    /// Parses the operand of `sizeof`.
     fn size(&mut self) -> Option<u64> {
         let mut type_name = Vec::new();
         if self.peek() == Some(&Token::Word("REC".to_owned())) {
@@ -362,7 +362,7 @@ impl Parser<'_> {
         let mut pairs = Vec::new();
         while self.sign(",") {
             if !self.sign("{") {
-                // Some lists end with a comma or a macro that is nothing.
+                // Some lists end with a comma, or with a macro that expands to nothing.
                 break;
             }
             self.is_computed = !matches!(self.peek(), Some(Token::Word(_)));
@@ -384,7 +384,8 @@ impl Parser<'_> {
     }
 }
 
-/// The value of a constant `HRTIMER_MODE_...` (`include/linux/hrtimer.h`), whose names stand in the formats of many kernels.
+/// Returns the value of a constant `HRTIMER_MODE_...` (`include/linux/hrtimer.h`). The formats of many kernels contain
+/// these names.
 fn timer_mode(name: &str) -> Option<u64> {
     let parts = name.strip_prefix("HRTIMER_MODE_")?.split('_');
     parts
@@ -399,7 +400,7 @@ fn timer_mode(name: &str) -> Option<u64> {
         .sum()
 }
 
-/// Whether a name is that of a type (and not of a value in brackets).
+/// Returns whether a name is that of a type, not of a value in parentheses.
 fn is_type(name: &str) -> bool {
     let plain = name.trim_end_matches('*').trim();
     name.ends_with('*')
@@ -412,8 +413,8 @@ fn is_type(name: &str) -> bool {
 }
 
 impl PrintFormat {
-    /// The bits and first letters of the first table of flags, in the order of the bits. (That of `sched_switch` has the
-    /// states of a task, whose numbers differ between kernels.)
+    /// Returns the bits and first letters of the first flag table, ordered by bit. The table of `sched_switch` holds
+    /// the task states, whose numbers differ between kernels.
     pub(crate) fn flag_letters(&self) -> Option<Vec<(u32, char)>> {
         fn find(expr: &Expr) -> Option<&[Pair]> {
             match expr {

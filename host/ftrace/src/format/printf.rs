@@ -1,16 +1,16 @@
-//! The format strings of `printf`.
+//! `printf` format strings.
 
 use std::fmt::Write;
 
-/// A piece of a format string.
+/// Piece of a format string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Text(String),
-    /// Takes an argument (two, if a width or precision is a star).
+    /// Conversion that takes an argument, and one more for each width or precision that is a star.
     Conversion(Conversion),
 }
 
-/// `%[flags][width][.precision][length]letter`, and for `%p` the letters behind it.
+/// `%[flags][width][.precision][length]letter`, for `%p` with the letters behind it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Conversion {
     left: bool,
@@ -20,22 +20,22 @@ pub(crate) struct Conversion {
     alternate: bool,
     width: usize,
     precision: Option<usize>,
-    /// The width is an argument.
+    /// Whether the width is an argument.
     pub(crate) star_width: bool,
-    /// The precision is an argument.
+    /// Whether the precision is an argument.
     pub(crate) star_precision: bool,
-    /// Of a number: -2 for char, -1 for short, 0 for int, 1 for long, 2 for long long.
+    /// Length of a number: -2 for char, -1 for short, 0 for int, 1 for long, 2 for long long.
     pub(crate) length: i8,
     /// `d`, `u`, `x`, `s`, `p`, ...
     pub(crate) letter: char,
-    /// What follows a `p`: `s`, `S`, `I4`, `M`, ...
+    /// Letters behind `p`: `s`, `S`, `I4`, `M`, ...
     pub(crate) pointer: String,
 }
 
-/// So wide a column may be. The kernel's are narrow; a number in a damaged file is not.
+/// Largest width and precision. Bounds numbers in a damaged file; the kernel's columns are narrow.
 const WIDEST: usize = 4096;
 
-/// The pieces of a format string.
+/// Splits a format string into pieces.
 pub(crate) fn pieces(format: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut text = String::new();
@@ -111,7 +111,7 @@ fn conversion(text: &str) -> Option<(Conversion, &str)> {
     }
 }
 
-/// How many letters behind `%p` belong to it.
+/// Returns the number of letters behind `%p` that belong to it.
 fn pointer_letters(behind: &str) -> usize {
     let bytes = behind.as_bytes();
     let at = |place: usize| bytes.get(place).copied().unwrap_or(0);
@@ -136,7 +136,7 @@ fn pointer_letters(behind: &str) -> usize {
 }
 
 impl Conversion {
-    /// Sets what arguments say of the width and the precision.
+    /// Returns a copy with the width and precision that are arguments filled in.
     pub(crate) fn with_stars(&self, mut argument: impl FnMut() -> i64) -> Self {
         let mut set = self.clone();
         let size =
@@ -153,7 +153,7 @@ impl Conversion {
         set
     }
 
-    /// Adds a number. `long_size` is that of the traced machine.
+    /// Appends a number. `long_size` is that of the traced machine.
     pub(crate) fn push_number(&self, value: u64, long_size: usize, out: &mut String) {
         let bits = match self.length {
             ..=-2 => 8,
@@ -206,7 +206,7 @@ impl Conversion {
         self.push_padded(&all, out);
     }
 
-    /// Adds a text, cut to the precision and filled to the width.
+    /// Appends a text, truncated to the precision and padded to the width.
     pub(crate) fn push_text(&self, text: &str, out: &mut String) {
         let cut = self.precision.map_or(text, |most| {
             let end = text
@@ -229,7 +229,7 @@ impl Conversion {
         }
     }
 
-    /// The precision, where it is a length in bytes (`%*ph` has it as its width).
+    /// Returns the length in bytes, which `%*ph` has as its width.
     pub(crate) const fn bytes(&self) -> usize {
         self.width
     }

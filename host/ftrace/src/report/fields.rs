@@ -1,4 +1,4 @@
-//! Fields as they are: ` name=value name=value`.
+//! Raw fields: ` name=value name=value`.
 
 use std::fmt::Write;
 
@@ -6,13 +6,13 @@ use crate::dat::Trace;
 use crate::format::{Conversion, EventFormat, FieldFormat, Piece};
 use crate::format::{Expr, Scope};
 
-/// Adds all fields of an event but those that every event has.
+/// Appends an event's own fields.
 pub(super) fn push(trace: &Trace, event: &EventFormat, data: &[u8], out: &mut String) {
     let uses = uses(event);
     let mut from = 0;
     for field in &event.fields {
         let _ = write!(out, " {}=", field.name);
-        // A number is written as the print format has it: the search goes on behind the field before.
+        // A number is formatted as in the print format. The search for it continues behind the field before.
         let place = (!field.is_array()).then(|| {
             let behind = (from..uses.len()).chain(0..from);
             let mut behind = behind.filter(|place| {
@@ -37,16 +37,16 @@ pub(super) fn push(trace: &Trace, event: &EventFormat, data: &[u8], out: &mut St
     }
 }
 
-/// A field in a print format.
+/// Use of a field in a print format.
 struct Use<'a> {
     field: &'a FieldFormat,
     argument: &'a Expr,
     conversion: &'a Conversion,
-    /// Whether `0x` stands before it.
+    /// Whether `0x` precedes it.
     prefixed: bool,
 }
 
-/// The fields that a print format prints, without anything computed from them.
+/// Returns the fields that a print format prints without computing with them.
 fn uses(event: &EventFormat) -> Vec<Use<'_>> {
     let Some(print) = event.print() else {
         return Vec::new();
@@ -78,7 +78,7 @@ fn uses(event: &EventFormat) -> Vec<Use<'_>> {
     uses
 }
 
-/// A field without a print format.
+/// Appends a field that the print format does not print.
 fn raw(scope: &Scope<'_>, field: &FieldFormat, data: &[u8], out: &mut String) {
     if field.is_array() {
         let bytes = scope.bytes(field, data);

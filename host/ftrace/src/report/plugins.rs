@@ -1,5 +1,4 @@
-//! Events that trace-cmd writes in a way of its own and not as their print format has them: function graphs, functions,
-//! scheduling, stacks.
+//! Events for which trace-cmd does not use the print format: function graphs, functions, scheduling, stacks.
 
 use std::fmt::Write;
 
@@ -8,7 +7,7 @@ use crate::dat::Trace;
 use crate::format::{EventFormat, FieldFormat, Formats};
 use crate::records::Place;
 
-/// What is needed of the events of function graphs.
+/// Fields of the function-graph events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GraphIds {
     entry: Option<Entry>,
@@ -55,7 +54,7 @@ impl GraphIds {
     }
 }
 
-/// An entry that has been written up to its duration.
+/// Entry of a function graph whose line is not complete: it has been written up to the duration.
 #[derive(Clone, Debug)]
 pub(super) struct GraphEntry {
     place: Place,
@@ -65,7 +64,7 @@ pub(super) struct GraphEntry {
 }
 
 impl<'t> Report<'t> {
-    /// Adds the body of an event if it is one of those: `true`.
+    /// Appends the body of an event and returns `true`, if the event is one of these.
     pub(super) fn plugin(
         &mut self,
         event: &EventFormat,
@@ -109,7 +108,7 @@ impl<'t> Report<'t> {
         }
     }
 
-    /// The name of the function at an address.
+    /// Returns the name of the function at an address.
     #[inline]
     fn symbol(&mut self, address: u64) -> Option<&'t str> {
         const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -130,7 +129,7 @@ impl<'t> Report<'t> {
         Some(name)
     }
 
-    /// Ends the line of an entry, knowing what follows it. `true` if that was its exit.
+    /// Completes the line of an entry when the next record is known. Returns `true` if that record is its exit.
     pub(super) fn finish_entry(
         &mut self,
         entry: &GraphEntry,
@@ -170,7 +169,7 @@ impl<'t> Report<'t> {
         false
     }
 
-    /// An entry whose exit comes later.
+    /// Completes the line of an entry whose exit is not the next record.
     pub(super) fn nested(&mut self, entry: &GraphEntry, out: &mut String) {
         out.push_str("          ");
         text::bar(1, indent(entry.depth), out);
@@ -202,7 +201,7 @@ impl<'t> Report<'t> {
         };
     }
 
-    /// How long a call took, with its mark, and the indent of what stands behind.
+    /// Appends the duration of a call with its mark, and the indentation of the column behind.
     fn duration(&self, exit: &Exit, data: &[u8], depth: u64, out: &mut String) {
         let scope = self.trace.scope();
         let begin = scope.field(&exit.calltime, data);
@@ -269,7 +268,7 @@ impl<'t> Report<'t> {
         true
     }
 
-    /// `comm:pid`, and the name is remembered.
+    /// Appends `comm:pid`, and stores the name.
     fn task(
         &mut self,
         event: &EventFormat,
@@ -343,14 +342,14 @@ impl<'t> Report<'t> {
     }
 }
 
-/// The spaces before a call at this depth.
+/// Returns the number of spaces in front of a call at this depth.
 fn indent(depth: u64) -> usize {
-    // Deeper calls than the kernel keeps are damage.
+    // Larger depths than the kernel records are damage.
     let depth = usize::try_from(depth).unwrap_or(0);
     if depth > 4096 { 0 } else { 2 * depth }
 }
 
-/// Adds the letters of a task's state.
+/// Appends the letters of a task's state.
 fn states(value: u64, event: &EventFormat, out: &mut String) {
     let letters = event
         .print()

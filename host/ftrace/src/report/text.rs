@@ -1,7 +1,7 @@
-//! Columns of numbers and spaces, without the formatting of the standard library: it takes most of the time that a line
-//! takes.
+//! Columns of numbers and spaces. They do not use the formatting of the standard library, which would take most of the
+//! time of a line.
 
-/// Adds so many spaces.
+/// Appends `count` spaces.
 pub(super) fn spaces(count: usize, out: &mut String) {
     const SPACES: &str = "                                                                ";
     let mut left = count;
@@ -30,13 +30,13 @@ static GROUP: &str = match std::str::from_utf8(&GROUPS) {
     Err(_) => "",
 };
 
-/// Adds a number below 1000 with three digits.
+/// Appends a number below 1000 with three digits.
 #[inline]
 pub(super) fn three(value: u64, out: &mut String) {
     out.push_str(group(value));
 }
 
-/// The last three digits of a number.
+/// Returns the last three digits of a number.
 #[inline]
 fn group(value: u64) -> &'static str {
     let at = 3 * (value % 1000) as usize;
@@ -64,7 +64,7 @@ static GROUP_AND_COLON: &str = match std::str::from_utf8(&GROUPS_AND_COLONS) {
     Err(_) => "",
 };
 
-/// Adds the last three digits of a number, a colon and a space.
+/// Appends the last three digits of a number, a colon and a space.
 #[inline]
 pub(super) fn three_and_colon(value: u64, out: &mut String) {
     let at = 5 * (value % 1000) as usize;
@@ -93,8 +93,8 @@ static FRACTION: &str = match std::str::from_utf8(&FRACTIONS) {
     Err(_) => "",
 };
 
-/// For each whole number of microseconds below 1000 the mark of a duration, the number and a point, in six characters
-/// of which the last ones may be too many.
+/// For each whole number of microseconds below 1000: the mark of a duration, the number and a point. Each text has six
+/// characters, of which the last ones may be unused.
 const WHOLES: [u8; 6000] = {
     let mut texts = [b' '; 6000];
     let mut number = 0;
@@ -122,8 +122,8 @@ static WHOLE: &str = match std::str::from_utf8(&WHOLES) {
     Err(_) => "",
 };
 
-/// Adds what follows a duration below a millisecond whose microseconds have so many digits: spaces, a bar, two spaces, and
-/// the indent of a call.
+/// Appends the text behind a duration below a millisecond: spaces, a bar, two spaces, and the indentation of a call.
+/// `digits` is the number of digits of its microseconds.
 #[inline]
 pub(super) fn bar(digits: usize, indent: usize, out: &mut String) {
     const BAR: &str = "   |                                                                    ";
@@ -137,12 +137,12 @@ pub(super) fn bar(digits: usize, indent: usize, out: &mut String) {
     }
 }
 
-/// Adds a duration as the kernel writes it: its mark, microseconds in at least seven characters, ` us `, spaces up to the
-/// column behind, a bar, and the indent of a call.
+/// Appends a duration as the kernel writes it: its mark, microseconds in at least seven characters, ` us `, spaces up
+/// to the next column, a bar, and the indentation of a call.
 #[inline]
 pub(super) fn duration(nanoseconds: u64, indent: usize, out: &mut String) {
     let micro = nanoseconds / 1000;
-    // At the limits themselves there is no mark yet.
+    // At the limits themselves the kernel writes no mark.
     if micro >= 1000 || nanoseconds == 10_000 || nanoseconds == 100_000 {
         return any_duration(nanoseconds, indent, out);
     }
@@ -169,7 +169,7 @@ fn any_duration(nanoseconds: u64, indent: usize, out: &mut String) {
     });
     let start = out.len();
     number(nanoseconds / 1000, 0, out);
-    // Seven digits before the point leave no room for others.
+    // Seven digits in front of the point leave no room for a fraction.
     if out.len() - start < 7 {
         out.push('.');
         three(nanoseconds, out);
@@ -181,7 +181,7 @@ fn any_duration(nanoseconds: u64, indent: usize, out: &mut String) {
     spaces(indent, out);
 }
 
-/// Adds a number, with spaces before it up to a width.
+/// Appends a number, padded with spaces in front to a width.
 pub(super) fn number(value: u64, width: usize, out: &mut String) {
     let digits = value.checked_ilog10().map_or(1, |log| log as usize + 1);
     spaces(width.saturating_sub(digits), out);
@@ -189,7 +189,7 @@ pub(super) fn number(value: u64, width: usize, out: &mut String) {
         out.push_str(group(value).get(3 - digits..).unwrap_or_default());
         return;
     }
-    // The highest group without its zeros, then all others.
+    // Writes the highest group without leading zeros, then all others.
     let mut power = 1000_u64.pow(((digits - 1) / 3) as u32);
     number(value / power, 0, out);
     while power > 1 {

@@ -1,11 +1,11 @@
-//! Lines of events: `task-pid [cpu] flags time: name: what`.
+//! Lines of events: `task-pid [cpu] flags time: name: text`.
 
 use super::{Line, TextEvent, TextKind, graph, is_flags, sched, seconds, task};
 
-/// Reads a line of an event; `None` if it is none.
+/// Parses a line of an event; `None` if it has another form.
 pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
     let (before, cpu, rest) = cpu(text)?;
-    // `(  99)`: the thread group; `(-----)` if it is not known.
+    // `(  99)`: the thread group; `(-----)` if the kernel does not know it.
     let (before, group) = match before.trim_end().strip_suffix(')') {
         Some(inside) => {
             let (before, group) = inside.rsplit_once('(')?;
@@ -22,7 +22,7 @@ pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
             rest = behind;
             break (Some(time), false);
         }
-        // A clock that counts no seconds.
+        // A clock that does not count seconds.
         if let Some(number) = word.strip_suffix(':')
             && let Ok(ticks) = number.parse()
         {
@@ -46,8 +46,8 @@ pub(super) fn event(text: &str) -> Option<TextEvent<'_>> {
     })
 }
 
-/// Reads a line of a latency tracer: `bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule`. Its times begin with the
-/// latency.
+/// Parses a line of a latency tracer: `bash-1977    0d..1.   12us+: _raw_spin_lock <-schedule`. Times count from the
+/// start of the latency.
 pub(super) fn latency_event(text: &str) -> Option<TextEvent<'_>> {
     let (before, rest) = text.split_once("us")?;
     let (marks, rest) = rest.split_once(':')?;
@@ -70,8 +70,8 @@ pub(super) fn latency_event(text: &str) -> Option<TextEvent<'_>> {
     })
 }
 
-/// Reads a line of `trace-cmd report -l`: `sh-326     0d.h..   463.263829: function: scheduler_tick`. With `-R` the flags are
-/// a number: `0-0x9`.
+/// Parses a line of `trace-cmd report -l`: `sh-326     0d.h..   463.263829: function: scheduler_tick`. With `-R` the
+/// flags are a number: `0-0x9`.
 pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
     let (before, rest) = text.split_once(": ")?;
     let (before, time) = before.trim_end().rsplit_once(' ')?;
@@ -92,7 +92,7 @@ pub(super) fn with_flags_first(text: &str) -> Option<TextEvent<'_>> {
     })
 }
 
-/// `entries-in-buffer/entries-written: 10/15   #P:2`
+/// Parses `entries-in-buffer/entries-written: 10/15   #P:2`.
 pub(super) fn entries(header: &str) -> Option<Line<'_>> {
     let counts = header
         .trim()
@@ -104,7 +104,7 @@ pub(super) fn entries(header: &str) -> Option<Line<'_>> {
     })
 }
 
-/// The CPU in brackets, and what stands before and behind it.
+/// Returns the CPU in brackets, and the text before and behind it.
 fn cpu(text: &str) -> Option<(&str, u32, &str)> {
     let mut from = 0;
     loop {
@@ -112,7 +112,7 @@ fn cpu(text: &str) -> Option<(&str, u32, &str)> {
         let (inside, behind) = text.get(open + 2..)?.split_once(']')?;
         // Kernels before 2.6.30 wrote two digits, NuttX writes one.
         let is_number = !inside.is_empty() && inside.bytes().all(|byte| byte.is_ascii_digit());
-        // Times that are no seconds (`trace-cmd report --raw-ts`) may follow without a space.
+        // Times that are not seconds (`trace-cmd report --raw-ts`) may follow without a space.
         if is_number && behind.starts_with(|first: char| first == ' ' || first.is_ascii_digit()) {
             return Some((text.get(..open)?, inside.parse().ok()?, behind));
         }
@@ -120,9 +120,9 @@ fn cpu(text: &str) -> Option<(&str, u32, &str)> {
     }
 }
 
-/// What happened: the text behind the time.
+/// Parses the text behind the time.
 fn kind(text: &str) -> Option<TextKind<'_>> {
-    // As trace-cmd writes it, indented by what the function was called from: `function:   vfs_write <-- ksys_write`.
+    // trace-cmd's form, indented below its caller: `function:   vfs_write <-- ksys_write`.
     if let Some(body) = text.strip_prefix("function: ") {
         let (function, parent) = body.split_once(" <-- ").unwrap_or((body, ""));
         if let Some(function) = name(function) {
@@ -137,7 +137,7 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
         && let Some(function) = name(function)
     {
         let parent = parent.trim_start_matches('-').trim();
-        // `bar (repeats: 3, last_ts: 12.000345)`: so many more.
+        // `bar (repeats: 3, last_ts: 12.000345)`: number of further calls.
         let (parent, repeats) = parent.split_once(" (repeats: ").unwrap_or((parent, ""));
         let repeats = repeats.split(',').next().and_then(|it| it.parse().ok());
         return Some(TextKind::Function {
@@ -156,7 +156,7 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
             body: value,
         });
     }
-    // `sys_exit_group(error_code: 0)` begins a call of that name.
+    // `sys_exit_group(error_code: 0)` is the entry of a call with that name.
     if let Some((name, body)) = text.split_once('(')
         && let Some(call) = name.strip_prefix("sys_exit")
         && graph::is_name(name)
@@ -178,7 +178,7 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
             }
         },
     };
-    // Of what trace-cmd has written the columns of the graph follow the name.
+    // In trace-cmd's output the columns of the graph follow the name.
     if matches!(name, "funcgraph_entry" | "funcgraph_exit") {
         if let Some(found) = graph::line(body) {
             return Some(found.kind);
@@ -198,7 +198,7 @@ fn kind(text: &str) -> Option<TextKind<'_>> {
     })
 }
 
-/// What the fields of a function tracer's record say, as `trace-cmd report -R` writes them.
+/// Parses the fields of a function tracer's record, as `trace-cmd report -R` writes them.
 fn raw<'a>(name: &str, body: &'a str) -> Option<TextKind<'a>> {
     let fields = fields(body);
     let field = |name| {
@@ -227,8 +227,8 @@ fn raw<'a>(name: &str, body: &'a str) -> Option<TextKind<'a>> {
     })
 }
 
-/// The name of a function without the suffixes that tracer options add: offset and size (`sym-offset`), address
-/// (`sym-addr`), arguments (`func-args`), module. `None` if the text is anything else.
+/// Returns the name of a function without the suffixes that tracer options add: offset and size (`sym-offset`), address
+/// (`sym-addr`), arguments (`func-args`), module. `None` if the text has another form.
 pub(super) fn name(text: &str) -> Option<&str> {
     let text = text.trim();
     let name = plain(text);
@@ -240,14 +240,14 @@ pub(super) fn name(text: &str) -> Option<&str> {
     (is_name && (suffix.is_empty() || is_suffix)).then_some(name)
 }
 
-/// A text up to such a suffix.
+/// Returns the text in front of such a suffix.
 fn plain(text: &str) -> &str {
     let text = text.trim();
     let name = text.split([' ', '(']).next().unwrap_or(text);
     name.split_once("+0x").map_or(name, |(name, _)| name)
 }
 
-/// `CPU:1 [LOST 1234 EVENTS]`, and as trace-cmd writes it `CPU:1 [1234 EVENTS DROPPED]`.
+/// Parses `CPU:1 [LOST 1234 EVENTS]`, or `CPU:1 [1234 EVENTS DROPPED]`, which trace-cmd writes.
 pub(super) fn lost(text: &str) -> Option<Line<'_>> {
     let (cpu, rest) = text.strip_prefix("CPU:")?.split_once(' ')?;
     let inside = rest.trim().strip_prefix('[')?.strip_suffix(']')?;
@@ -260,7 +260,7 @@ pub(super) fn lost(text: &str) -> Option<Line<'_>> {
     })
 }
 
-/// `##### CPU 1 buffer started ####`: what that CPU did before is not in the text.
+/// Parses `##### CPU 1 buffer started ####`: earlier events of that CPU are not in the text.
 pub(super) fn buffer_started(text: &str) -> Option<Line<'_>> {
     let cpu = text.trim_start_matches('#').trim().strip_prefix("CPU ")?;
     let (cpu, rest) = cpu.split_once(' ')?;
@@ -270,14 +270,14 @@ pub(super) fn buffer_started(text: &str) -> Option<Line<'_>> {
     })
 }
 
-/// The fields in the text of an event, as far as it has the form `name=value`; a value goes on until the next name.
+/// Returns the fields in the text of an event that have the form `name=value`. A value extends to the next name.
 pub fn fields(body: &str) -> Vec<(&str, &str)> {
     let mut fields: Vec<(&str, &str)> = Vec::new();
     let mut rest = body;
     let mut open: Option<&str> = None;
     let mut start = 0;
     let mut at = 0;
-    // Positions at which a name begins.
+    // Finds the positions at which a name begins.
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     while let Some(equals) = rest
         .get(at..)
@@ -311,7 +311,7 @@ pub fn fields(body: &str) -> Vec<(&str, &str)> {
     fields
 }
 
-/// A value without the signs that stand between it and the next name.
+/// Returns a value without the signs between it and the next name.
 fn value(text: &str) -> &str {
     let text = text.trim();
     text.strip_suffix("==>")

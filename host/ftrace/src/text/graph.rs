@@ -1,8 +1,8 @@
-//! Lines of function graphs: columns between bars, then the function, indented.
+//! Lines of function graphs: columns between bars, then the indented function.
 
 use super::{Line, TextEvent, TextKind, Values, is_flags, microseconds, seconds, task};
 
-/// Columns in the order in which they come; each may be missing.
+/// Parses a line. The columns have a fixed order; each may be missing.
 pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
     let mut event = TextEvent {
         time: None,
@@ -22,12 +22,12 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
         if !column(chunk, &mut event, &mut duration) {
             break;
         }
-        // OP-TEE's graph of a trusted application: ` 43.840 us |   3 |    name()`.
+        // OP-TEE's graph of a trusted application has the depth in a column: ` 43.840 us |   3 |    name()`.
         level = chunk.trim().parse().ok();
         columns += 1;
         rest = behind;
     }
-    // Without durations no bar follows the CPU: `0) name() {`.
+    // Without durations there is no bar behind the CPU: `0) name() {`.
     let mut margin = 2;
     if let Some((cpu, behind)) = rest.split_once(") ")
         && let Ok(cpu) = cpu.trim_start().parse()
@@ -45,8 +45,8 @@ pub(super) fn line(text: &str) -> Option<TextEvent<'_>> {
     Some(event)
 }
 
-/// Whether `# `, which begins a line of a header, is the mark of a duration of more than a millisecond here: behind it are a
-/// number, ` us` and a bar. Lines of which no column is in front of the duration begin so.
+/// Returns whether `#` at the start of a line is the mark of a duration of more than a millisecond, and not of a
+/// header: a number, ` us` and a bar follow. Lines begin with it if no column precedes the duration.
 pub(super) fn is_duration(behind: &str) -> bool {
     let column = behind.split_once('|').map(|(column, _)| column.trim());
     column
@@ -54,7 +54,7 @@ pub(super) fn is_duration(behind: &str) -> bool {
         .is_some_and(|number| microseconds(number.trim_end()).is_some())
 }
 
-/// A call of which a column tells the depth, from 1 on; the indentation is less than a kernel's then.
+/// Sets the depth of a call from a column, which counts from 1. The indentation is less than a kernel's then.
 const fn at_level(kind: &mut TextKind<'_>, level: u32) {
     if let TextKind::Entry { depth, .. }
     | TextKind::Exit { depth, .. }
@@ -64,7 +64,7 @@ const fn at_level(kind: &mut TextKind<'_>, level: u32) {
     }
 }
 
-/// A line of a graph without any column, which its header alone tells from other text.
+/// Parses a line of a graph without any column, which only the header distinguishes from other text.
 pub fn bare_line(text: &str) -> Option<TextEvent<'_>> {
     let kind = function(text, 0, None, false)?;
     let is_call = !matches!(kind, TextKind::Event { .. });
@@ -79,7 +79,7 @@ pub fn bare_line(text: &str) -> Option<TextEvent<'_>> {
     })
 }
 
-/// What `trace-cmd report -L` writes without columns: `--> irq_enter (1)`, and
+/// Parses the lines that `trace-cmd report -L` writes without columns: `--> irq_enter (1)`, and
 /// `<-- irq_enter (1) (start: 5725baadda  end: 5725babb09) over: 1`.
 pub(super) fn plain_line(body: &str) -> Option<TextKind<'_>> {
     let is_entry = body.starts_with("--> ");
@@ -106,16 +106,16 @@ pub(super) fn plain_line(body: &str) -> Option<TextKind<'_>> {
     })
 }
 
-/// Takes what stands between two bars; `false` if it is no column.
+/// Parses the text between two bars; `false` if it is not a column.
 fn column<'a>(chunk: &'a str, event: &mut TextEvent<'a>, duration: &mut Option<u64>) -> bool {
     let mut rest = chunk.trim();
-    // `1)`, which no bar follows.
+    // `1)`, which has no bar behind it.
     if let Some((cpu, behind)) = rest.split_once(')')
         && let Ok(cpu) = cpu.trim().parse()
     {
         event.cpu = Some(cpu);
         rest = behind.trim();
-        // `REL TIME` of latency tracers stands in front, in the form of a duration.
+        // `REL TIME` of latency tracers comes in front and has the form of a duration.
         event.time = event.time.or(duration.take());
     }
     if let Some((first, behind)) = rest.split_once(' ')
@@ -140,7 +140,7 @@ fn column<'a>(chunk: &'a str, event: &mut TextEvent<'a>, duration: &mut Option<u
         event.time = event.time.or(before);
         return duration.is_some();
     }
-    // `ls-113` could be flags, too.
+    // `ls-113` has the form of flags, too.
     let found = task(rest);
     if found.is_some() && event.task.is_none() {
         event.task = found;
@@ -150,12 +150,12 @@ fn column<'a>(chunk: &'a str, event: &mut TextEvent<'a>, duration: &mut Option<u
         event.flags = rest;
         return true;
     }
-    // A time that was cut.
+    // A truncated time.
     rest.bytes()
         .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// What stands behind the last column; outermost functions begin at `margin`.
+/// Parses the text behind the last column. Outermost functions begin at `margin`.
 fn function(
     text: &str,
     margin: usize,
@@ -181,7 +181,8 @@ fn function(
     }
     if let Some(behind) = inner.strip_prefix('}') {
         let comment = behind.split_once("/*").map_or("", |(_, comment)| comment);
-        // `/* name */`, `/* name ret=0x1 */`, `/* name = 0x1 */`, `/* = 0x1 */`. Names of others than the kernel have blanks.
+        // `/* name */`, `/* name ret=0x1 */`, `/* name = 0x1 */`, `/* = 0x1 */`. Names that are not the kernel's have
+        // blanks.
         let comment = comment.split_once("*/").map_or(comment, |(own, _)| own);
         let name = [" ret=", "= "].iter().fold(comment, |name, end| {
             name.split_once(end).map_or(name, |(name, _)| name)
@@ -197,7 +198,7 @@ fn function(
     }
     // `name() {`, `name(x=1) { /* <-caller */`, `name();`, `name(); /* = 0x0 */`.
     for (end, is_leaf) in [("() {", false), ("();", true)] {
-        // Names of others than the kernel have blanks.
+        // Names that are not the kernel's have blanks.
         let whole = inner.split_once(" /* ").map_or(inner, |(own, _)| own);
         if let Some(name) = whole.strip_suffix(end).map(plain)
             && (is_name(name) || is_timed && is_title(name))
@@ -213,7 +214,7 @@ fn function(
             });
         }
     }
-    // `name` alone: a whole call, printed at its end. What Kymo writes may have a remark behind it.
+    // `name` alone: a whole call, printed at its end. Kymo's output may have a comment behind it.
     let whole = inner.split_once(" /* ").map_or(inner, |(own, _)| own);
     if let Some(duration) = duration.filter(|_| is_timed && !whole.ends_with([';', '{', '}']))
         && (is_name(plain(whole)) || is_title(plain(whole)))
@@ -231,7 +232,7 @@ fn function(
     }
     let close = inner.rfind(')').filter(|close| *close > open)?;
     let behind = inner.get(open..)?;
-    // A beginning has no duration; OP-TEE writes calls of nothing without a semicolon.
+    // An entry has no duration; OP-TEE writes leaf calls without a semicolon.
     let is_leaf = inner.get(close + 1..)?.trim_start().starts_with(';')
         || behind.contains(");")
         || duration.is_some();
@@ -245,11 +246,11 @@ fn function(
     })
 }
 
-/// What the line of a function's entry or exit says besides; see [`TextEvent::values`].
+/// Returns further values on the line of a function's entry or exit; see [`TextEvent::values`].
 pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<Values<'a>> {
     let behind = match kind {
         TextKind::Entry { function, .. } | TextKind::Leaf { function, .. } => {
-            // The name of a task is followed by its number.
+            // The name of a task is followed by its pid.
             let begins = |(at, _): &(usize, &str)| {
                 let behind = line.get(at + function.len()..).unwrap_or("");
                 behind.starts_with('(') || behind.starts_with(" [")
@@ -261,7 +262,7 @@ pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<Values<'a
         _ => return None,
     };
     let (own, comment) = behind.rsplit_once("/*").unwrap_or((behind, ""));
-    // `/* = 0x0 */`, `/* name ret=0x0 */`, and of trace-cmd `(ret=0x0)`.
+    // `/* = 0x0 */`, `/* name ret=0x0 */`, and from trace-cmd `(ret=0x0)`.
     let (own, told) = match (comment, own.rsplit_once("(ret=")) {
         ("", Some((own, told))) => (own, Some(told)),
         _ => (
@@ -288,18 +289,18 @@ pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<Values<'a
     })
 }
 
-/// The name of a function without its module: `nf_hook [nf]`.
+/// Returns the name of a function without its module: `nf_hook [nf]`.
 fn plain(name: &str) -> &str {
     name.split_once(" [").map_or(name, |(name, _)| name).trim()
 }
 
-/// Whether a text can be what something else than a function of a kernel is called: `irq 48`, `k_sem_take (retry)`.
+/// Returns whether a text can be a name that is not a kernel function's: `irq 48`, `k_sem_take (retry)`.
 fn is_title(text: &str) -> bool {
     let fits = |character: char| !character.is_control() && !"{};|".contains(character);
     !text.is_empty() && text.len() < 512 && text.chars().all(fits)
 }
 
-/// Whether a text can be the name of a function or event.
+/// Returns whether a text can be the name of a function or event.
 pub(super) fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() < 512
@@ -308,7 +309,7 @@ pub(super) fn is_name(text: &str) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || b"_.$:<>+".contains(&byte) || byte >= 0x80)
 }
 
-/// The text between separators: ` 0)    <idle>-0    =>   rcu_pre-15`.
+/// Parses a switch between separators: ` 0)    <idle>-0    =>   rcu_pre-15`.
 pub(super) fn switch(text: &str) -> Option<Line<'_>> {
     let (cpu, rest) = text.split_once(')')?;
     let cpu = cpu.trim().parse().ok()?;

@@ -1,8 +1,8 @@
-//! Prefixes of lines that were pasted, or went through a log: quotation marks, dates, the kernel's own times.
+//! Prefixes of lines that were pasted or went through a log: quotation marks, dates, the kernel log's times.
 
-/// A line without what a file or a mail puts before it (a byte order mark, `> ` of a quotation), and without what the
-/// kernel's log does: `<4>`, `[  516.125674] `, `[    T7] `, in a file of syslog or of journald
-/// `Nov 27 22:00:00 host kernel: `, and in logcat's `11-28 05:48:38.123  1234  1234 I tag     : `.
+/// Removes prefixes from a line: a byte order mark, `> ` of a quotation, and those of logs. The kernel's log has `<4>`,
+/// `[  516.125674] `, `[    T7] `; syslog and journald have `Nov 27 22:00:00 host kernel: `; logcat has
+/// `11-28 05:48:38.123  1234  1234 I tag     : `.
 pub(super) fn without_prefix(text: &str) -> &str {
     let mut text = text.trim_start_matches('\u{feff}');
     while let Some(quoted) = text.strip_prefix('>') {
@@ -32,14 +32,14 @@ pub(super) fn without_prefix(text: &str) -> &str {
         rest = behind;
         found = rest;
     }
-    // One blank is the log's.
+    // One blank belongs to the log.
     found
         .strip_prefix(' ')
         .filter(|_| found != text)
         .unwrap_or(found)
 }
 
-/// Whether a text is a date and a host, as logs have them: `Nov 27 22:00:00 host`, `2026-11-27T22:00:00+0000 host`.
+/// Returns whether a text is a date and a host, as in logs: `Nov 27 22:00:00 host`, `2026-11-27T22:00:00+0000 host`.
 fn is_dated(text: &str) -> bool {
     let mut words = text.split_ascii_whitespace();
     let Some(first) = words.next() else {
@@ -55,8 +55,8 @@ fn is_dated(text: &str) -> bool {
     is_date && words.next().is_none()
 }
 
-/// A line of logcat (`-v threadtime`, its default) without the date, the time, the process, the thread, the level and the
-/// tag in front; `None` if it is none.
+/// Removes the date, time, process, thread, level and tag of a logcat line (`-v threadtime`, its default); `None` if
+/// the line has another form.
 fn without_logcat(text: &str) -> Option<&str> {
     let (month, rest) = text.split_once('-').filter(|it| it.0.len() == 2)?;
     let (front, message) = rest.split_once(": ")?;

@@ -1,33 +1,33 @@
-//! Switches and wakeups of tasks, in the forms in which texts have them.
+//! Switches and wakeups of tasks, in all text forms.
 //!
-//! | who writes it | switch | wakeup |
+//! | writer | switch | wakeup |
 //! |---|---|---|
 //! | the kernel | `prev_comm=sh prev_pid=7 ... next_comm=ls next_pid=8 ...` | `comm=ls pid=8 ...` |
 //! | trace-cmd | `sh:7 [120] S ==> ls:8 [120]` | `ls:8 [120] success=1 CPU:001` |
-//! | the kernel's latency tracers, without a name | `7:120:S ==> [001] 8:120:R ls` | `7:120:S   + [001] 8:120:R ls` |
+//! | latency tracers (no event name) | `7:120:S ==> [001] 8:120:R ls` | `7:120:S   + [001] 8:120:R ls` |
 
 use super::Task;
 use super::event::fields;
 
-/// The names of the events of latency tracers, as a trace.dat has them.
+/// Names of the events of latency tracers, as a trace.dat has them.
 pub(super) const SWITCH: &str = "context_switch";
 pub(super) const WAKEUP: &str = "wakeup";
 
-/// What an event tells of the scheduling of tasks.
+/// Scheduling event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduled<'t> {
-    /// A CPU goes over from one task to another. Names may be empty.
+    /// A CPU switches from one task to another. Names may be empty.
     Switch {
-        /// Which ran.
+        /// The task that ran.
         previous: Task<'t>,
-        /// Which runs from now on.
+        /// The task that runs next.
         next: Task<'t>,
     },
-    /// A task can go on.
+    /// A task becomes runnable.
     Wakeup(Task<'t>),
 }
 
-/// What an event of this name and text tells of the scheduling of tasks, if it does.
+/// Parses the text of a scheduling event; `None` for other events.
 pub fn scheduled<'t>(name: &str, body: &'t str) -> Option<Scheduled<'t>> {
     match name {
         "sched_switch" => by_fields(body, "prev_comm", "prev_pid")
@@ -45,7 +45,7 @@ pub fn scheduled<'t>(name: &str, body: &'t str) -> Option<Scheduled<'t>> {
     }
 }
 
-/// The name and the meaning of an event of the kernel's latency tracers, which print none.
+/// Returns the name and the contents of an event of the kernel's latency tracers, whose text has no name.
 pub(super) fn unnamed(body: &str) -> Option<(&'static str, Scheduled<'_>)> {
     let (before, behind) = body.split_once(" [")?;
     let (before, name) = match (before.strip_suffix(" ==>"), before.strip_suffix(" +")) {
@@ -88,7 +88,7 @@ fn by_fields<'t>(body: &'t str, comm: &str, pid: &str) -> Option<Task<'t>> {
     })
 }
 
-/// `sh:7 [120] S`, in texts of old kernels with `task` before it.
+/// Parses `sh:7 [120] S`, with `task` in front in texts of old kernels.
 fn with_priority(text: &str) -> Option<Task<'_>> {
     let (task, rest) = text.split_once(" [")?;
     rest.split_once(']')?.0.trim().parse::<i32>().ok()?;

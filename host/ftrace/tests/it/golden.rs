@@ -1,4 +1,4 @@
-//! Every trace.dat of the captures, against what trace-cmd 3.1.6 writes of it.
+//! Comparison of every captured trace.dat with the output of trace-cmd 3.1.6.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use kymo_fixtures::captures;
 use kymo_ftrace::{Records, Report, Style, Trace};
 
-/// The captures: folder and name.
+/// Captures: folder and name.
 const CAPTURES: [(&str, &str); 6] = [
     ("amd64", "dat/events-mono"),
     ("amd64", "dat/function-v7"),
@@ -18,7 +18,7 @@ const CAPTURES: [(&str, &str); 6] = [
     ("arm64", "fg-v7"),
 ];
 
-/// Those that are in a folder.
+/// Returns the captures in a folder.
 fn captures(folder: &Path) -> Vec<(&'static str, &'static str)> {
     let is_there = |(machine, name): &(&str, &str)| {
         captures::has(&folder.join(format!("{machine}/{name}.dat")))
@@ -50,10 +50,10 @@ fn a_capture_of_which_the_end_is_missing_is_read_up_to_there() {
         };
         let (whole, none) = records(&file);
         let left = |bytes: usize| records(&file[..file.len() - bytes]);
-        // What says where the events are is at the end of version 7.
+        // Version 7 has the locations of its events at the end.
         let (read, some) = left(150);
         assert!(read * 100 >= whole * 99, "{name}: {read} of {whole}");
-        // A compressed chunk that is cut is lost whole.
+        // A truncated compressed chunk is lost as a whole.
         if whole > 20_000 {
             let (read, _) = left(file.len() / 100);
             assert!(read * 10 > whole * 8, "{name}: {read} of {whole}");
@@ -63,7 +63,7 @@ fn a_capture_of_which_the_end_is_missing_is_read_up_to_there() {
     }
 }
 
-/// Lines and checksum of each whole output of trace-cmd.
+/// Line count and checksum of each complete output of trace-cmd.
 fn sums(folder: &Path) -> HashMap<String, (usize, String)> {
     let text = std::fs::read_to_string(folder.join("golden/SUMS")).unwrap();
     let sum = |line: &str| {
@@ -94,7 +94,7 @@ fn sha256(text: &str) -> String {
     String::from_utf8_lossy(&output.stdout)[..64].to_owned()
 }
 
-/// What trace-cmd wrote, or its first lines.
+/// Returns trace-cmd's output, or its first lines.
 fn golden(folder: &Path, name: &str) -> Option<String> {
     let whole = folder.join("golden").join(name);
     let packed = format!("{}.xz", whole.display());
@@ -122,8 +122,8 @@ fn report(trace: &Trace, file: &[u8], style: Style) -> String {
     out
 }
 
-/// This version of trace-cmd has a fixed table of letters for the states of tasks; newer ones, and we, take those that
-/// the kernel's own format tells.
+/// This version of trace-cmd has a fixed table of letters for task states. Newer versions, and Kymo, use the letters in
+/// the kernel's own format.
 pub(super) fn older_states(report: &str) -> String {
     let mut lines = String::with_capacity(report.len());
     for line in report.split_inclusive('\n') {
@@ -182,7 +182,7 @@ fn reports_are_those_of_trace_cmd() {
             ),
         ] {
             let name = format!("{name}.{kind}.txt");
-            // One of them is kept by its checksum alone.
+            // Only the checksum of one output is kept.
             let ours = older_states(&report(&trace, &file, style));
             if name != "arm64-fg-v7.report-t.txt" {
                 let Some(theirs) = golden(&folder, &name) else {
@@ -190,7 +190,7 @@ fn reports_are_those_of_trace_cmd() {
                 };
                 let mut pairs = ours.lines().zip(theirs.lines()).enumerate();
                 let differs = |ours: &str, theirs: &str| {
-                    // It takes a stack to have as many callers as the format says, and reads on behind the record.
+                    // trace-cmd takes the number of callers in a stack from the format, and reads beyond the record.
                     let is_stack = style.raw && ours.contains(" kernel_stack: ");
                     let same = ours.trim_end_matches(']');
                     ours != theirs && !(is_stack && theirs.starts_with(same))

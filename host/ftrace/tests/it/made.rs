@@ -1,11 +1,11 @@
-//! Files that no capture has, made here from the descriptions of the formats: both byte orders and word sizes, every
-//! compression, instances, guests, other clocks.
+//! Synthetic files for cases without a capture, written from the descriptions of the formats: both byte orders and word
+//! sizes, every compression, instances, guests, other clocks.
 
 use std::io::Write;
 
 use kymo_ftrace::{Lost, Order, Place, Records, Report, Step, Style, Trace};
 
-/// A machine, and how its files are written.
+/// Traced machine, and the encoding of its files.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     pub(super) big: bool,
@@ -15,7 +15,7 @@ pub(super) struct Machine {
 
 pub(super) const PAGE: usize = 256;
 
-/// The format of the event that the machines record.
+/// Format of the event that the machines record.
 pub(super) const NOTE: &str = "name: note\nID: 7\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
     \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
@@ -45,7 +45,7 @@ impl Machine {
         self.number(value, 8)
     }
 
-    /// The word before an event.
+    /// Returns the word in front of an event.
     fn word(self, kind: u64, delta: u64) -> Vec<u8> {
         self.u32(if self.big {
             kind << 27 | delta
@@ -54,7 +54,7 @@ impl Machine {
         })
     }
 
-    /// An event `note` with a number and a text elsewhere in the record.
+    /// Returns an event `note` with a number and a text elsewhere in the record.
     pub(super) fn note(self, delta: u64, pid: u64, value: u64, text: &str) -> Vec<u8> {
         let mut data = [
             self.u16(7),
@@ -127,7 +127,7 @@ impl Machine {
         head
     }
 
-    /// Version 6, with options and buffers: the main one first.
+    /// Returns a file of version 6 with options and buffers: the main one first.
     fn v6(self, options: &[(u64, Vec<u8>)], buffers: &[(&str, Vec<Vec<u8>>)]) -> Vec<u8> {
         let mut file = [self.head(6), self.headers(), self.u32(0), self.systems()].concat();
         file.extend(self.u32(0));
@@ -139,7 +139,7 @@ impl Machine {
         for (id, data) in options {
             file.extend([self.u16(*id), self.u32(data.len() as u64), data.clone()].concat());
         }
-        // Where instances are is known when their data are.
+        // The offsets of instances are known once their data is.
         let mut places = Vec::new();
         for (name, _) in &buffers[1..] {
             file.extend([self.u16(3), self.u32(9 + name.len() as u64)].concat());
@@ -194,7 +194,7 @@ impl Machine {
         [head, sizes, packed].concat()
     }
 
-    /// Version 7: the same.
+    /// Returns the same as a file of version 7.
     fn v7(self, options: &[(u64, Vec<u8>)], buffers: &[(&str, Vec<Vec<u8>>)]) -> Vec<u8> {
         let mut file = self.head(7);
         file.extend(self.compression.bytes());
@@ -227,7 +227,7 @@ impl Machine {
                 if flags == 0 {
                     file.extend(data);
                 } else {
-                    // Each page is a chunk.
+                    // Each page is one chunk.
                     file.extend(self.u32((data.len() / PAGE) as u64));
                     for page in data.chunks(PAGE) {
                         let packed = self.pack(page);
@@ -256,7 +256,7 @@ impl Machine {
     }
 }
 
-/// The machines: both byte orders and word sizes, every compression.
+/// Returns the machines: both byte orders and word sizes, every compression.
 pub(super) fn machines() -> Vec<Machine> {
     let mut all = Vec::new();
     for big in [false, true] {
@@ -273,7 +273,7 @@ pub(super) fn machines() -> Vec<Machine> {
     all
 }
 
-/// All records, read one by one and in runs of at most so many.
+/// Reads all records, one by one and in runs of at most `most`.
 fn in_runs(trace: &Trace, file: &[u8], most: usize) -> Vec<(Place, u64, Vec<u8>)> {
     let mut records = Records::new(trace, file);
     let mut all = Vec::new();
@@ -318,7 +318,7 @@ fn every_machine_and_compression_is_read_alike() {
     for machine in machines() {
         let second = [
             machine.note(3, 6, u64::MAX, "second"),
-            // A time stamp with all of its bits, and an extension.
+            // A time stamp with all of its bits, and a time extension.
             [machine.word(31, 5), machine.u32(40)].concat(),
             [machine.word(30, 1), machine.u32(1)].concat(),
             machine.note(0, 5, 10, "late"),
@@ -393,7 +393,7 @@ fn guests_counters_and_offsets_become_nanoseconds() {
     assert_eq!(times(&[(1, b"0x10\0".to_vec())]), [17_000, 18_000]);
     let tsc = [machine.u32(3), machine.u32(1), machine.u64(0)].concat();
     assert_eq!(times(&[(14, tsc)]), [1500, 3000]);
-    // The clock of the host is ahead by 50 at the guest's 1000, and by 250 at its 3000.
+    // The host's clock is ahead by 50 at the guest's 1000, and by 250 at its 3000.
     let column = |a: u64, b: u64| [machine.u64(a), machine.u64(b)].concat();
     let shift = |flags: u64| {
         let head = [
@@ -427,7 +427,7 @@ fn guests_counters_and_offsets_become_nanoseconds() {
     assert_eq!(trace.options.guests[0].name, "vm");
     assert_eq!(trace.options.guests[0].cpus, [(0, 77)]);
     assert_eq!(trace.order, Order::Little);
-    // An option DATE says that times are those of the day; OFFSET does not.
+    // An option DATE makes the times dates; OFFSET does not.
     for (id, dated) in [(1, true), (7, false)] {
         let file = machine.v7(&[(id, b"100\0".to_vec())], &buffers);
         let trace = Trace::parse(&file).unwrap();
@@ -509,7 +509,7 @@ fn a_page_of_a_wrong_time_is_put_behind_the_page_before_it() {
                         Step::Lost(_) => {}
                     }
                 }
-                // Each chunk of a compressed file has one page here, and tells nothing of the next.
+                // Each chunk of a compressed file has one page here, so it does not show the time of the next page.
                 if trace.version == 7 && compressed {
                     assert_eq!((times[1], damage.len()), (wrong + 7, 0));
                     continue;
@@ -534,7 +534,7 @@ fn what_is_cut_or_damaged_is_told_and_the_rest_is_read() {
         &[("", vec![[page("one"), page("two"), page("three")].concat()])],
     );
     let whole = Trace::parse(&file).unwrap();
-    // The second chunk's bytes.
+    // Bytes of the second chunk.
     let data = whole.buffers[0].cpus[0];
     let first = u32::from_le_bytes(file[data.offset as usize + 4..][..4].try_into().unwrap());
     let mut damaged = file.clone();
@@ -553,7 +553,7 @@ fn what_is_cut_or_damaged_is_told_and_the_rest_is_read() {
         }
     }
     assert_eq!((read, damage), (2, 1));
-    // However much is missing, there is an answer.
+    // Every truncation yields a result.
     for end in 0..file.len() {
         let cut = &file[..end];
         if let Ok(trace) = Trace::parse(cut) {

@@ -1,4 +1,4 @@
-//! Decoding of real captures against what trace-cmd writes of them.
+//! Integration tests: captures are decoded and compared with trace-cmd's output.
 
 mod golden;
 mod made;

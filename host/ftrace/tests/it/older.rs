@@ -52,13 +52,13 @@ fn names_that_the_kernel_leaves_in_formats_have_values() {
         assert!(scope.print(&event, &data, &mut out));
         assert_eq!(out.trim_end(), format!("page=0x7015 mode={expected}"));
     }
-    // No other name has one.
+    // No other name has a value.
     let unknown = format.replace("HRTIMER_MODE_ABS,", "HRTIMER_MODE_ODD,");
     let event = EventFormat::parse("kmem", &unknown).unwrap();
     assert!(!scope.print(&event, &[0; 20], &mut String::new()));
 }
 
-/// As `ext4_es_lookup_extent_exit` has them: trace-cmd computes with 0 in the place of a name.
+/// A print format like that of `ext4_es_lookup_extent_exit`: trace-cmd computes with 0 for a name.
 #[test]
 fn values_of_flags_are_computed_of_names() {
     let format = "name: extent\nID: 5\nformat:\n\

@@ -1,4 +1,4 @@
-//! Files that [`DatFile`] writes: read back, and read by trace-cmd.
+//! Files that [`DatFile`] writes, read back by this crate and by trace-cmd.
 
 use std::fs;
 use std::io::Write;
@@ -84,7 +84,7 @@ fn what_is_written_is_read_on_every_machine() {
     }
 }
 
-/// The format files below a directory.
+/// Returns the format files below a directory.
 fn formats(system: &Path) -> Vec<Vec<u8>> {
     let events = fs::read_dir(system).unwrap();
     let mut paths: Vec<_> = events.map(|event| event.unwrap().path()).collect();
@@ -148,7 +148,7 @@ fn trace_cmd_reads_what_is_written() {
         count += usize::from(matches!(step, Step::Record(_)));
     }
     report.finish(&mut ours);
-    // What the kernel counted in these buffers: see the README beside them.
+    // Counts of the kernel for these buffers: see the README next to them.
     assert_eq!(count, 15_398 + 15_345);
 
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("written.dat");

@@ -1,6 +1,5 @@
 //! Reads a target's clock and compares it with this computer's clock.
 
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use kymo_wire::clock_check::{HostCheck, TickCheck};
@@ -44,14 +43,14 @@ impl Target {
             let request = self.next_request();
             // In this order: then the target's answer is at most `half` before or after the middle, however long this
             // thread is preempted between any two of these lines.
-            let asked = Instant::now();
+            let asked = self.clock.now();
             let wall = SystemTime::now();
             self.send(request, Command::Time)?;
             let deadline = asked + self.timeouts.reply;
             let Some(text) = self.reply(request, Command::Time, deadline)? else {
                 continue;
             };
-            let half = asked.elapsed() / 2;
+            let half = self.clock.since(asked) / 2;
             let words = Words(&text);
             let ticks = words.number("ticks");
             let ticks = ticks.map_err(|source| protocol(Command::Time, source))?;
@@ -92,7 +91,8 @@ impl Target {
         first: &ClockReading,
     ) -> Result<(ClockReading, Option<HostCheck>), LinkError> {
         let apart = (first.half * APART).clamp(SHORTEST, LONGEST);
-        thread::sleep(apart.saturating_sub(first.at.elapsed()));
+        self.clock
+            .sleep(apart.saturating_sub(self.clock.since(first.at)));
         let second = self.ask_clock(QUESTIONS)?;
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let check = second

@@ -6,7 +6,6 @@
 //! the missing pieces.
 
 use std::error::Error;
-use std::time::Instant;
 
 use kymo_wire::link::Command;
 
@@ -79,7 +78,12 @@ impl Target {
         let Ok(now) = Words(&text).number("ticks") else {
             return false;
         };
-        let passed = began.elapsed().as_millis().saturating_mul(hz.into()) / 2000;
+        let passed = self
+            .clock
+            .since(began)
+            .as_millis()
+            .saturating_mul(hz.into())
+            / 2000;
         u128::from(now) < u128::from(before).saturating_add(passed)
     }
 
@@ -87,7 +91,7 @@ impl Target {
     fn finish_dump(&mut self) -> Result<(), LinkError> {
         let request = self.next_request();
         self.send(request, Command::Done)?;
-        let deadline = Instant::now() + self.timeouts.reply;
+        let deadline = self.clock.now() + self.timeouts.reply;
         self.reply(request, Command::Done, deadline)?;
         Ok(())
     }
@@ -107,7 +111,7 @@ impl Target {
         };
         round.last = round.first;
         self.send(round.first, command)?;
-        let started = Instant::now();
+        let started = self.clock.now();
         let mut heard = started;
         let mut asked = started;
         let mut idle_rounds = 0;
@@ -127,11 +131,11 @@ impl Target {
                     && self.began.is_none()
                     && let Ok(ticks) = Words(text).number("ticks")
                 {
-                    self.began = Some((ticks, Instant::now()));
+                    self.began = Some((ticks, self.clock.now()));
                 }
                 if round.take(incoming, command, pieces)? {
                     *resent += u64::from(again);
-                    heard = Instant::now();
+                    heard = self.clock.now();
                     progress(Progress {
                         bytes: pieces.bytes(),
                         total: pieces.extent().map(|extent| extent.bytes),
@@ -148,7 +152,7 @@ impl Target {
             if pieces.extent().is_some() && missing.is_none() && pieces.has_crc() {
                 return Ok(Ended::Whole);
             }
-            let now = Instant::now();
+            let now = self.clock.now();
             if !round.over && now < asked.max(heard) + self.timeouts.stall {
                 continue;
             }

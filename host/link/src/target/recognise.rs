@@ -5,7 +5,6 @@
 //! may be frames of one protocol, or a dump of the other, which such a target sends when its buffer is full.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use super::{RAW_BYTES, Target};
 use crate::splitter::Piece;
@@ -64,14 +63,14 @@ impl Target {
         if !(known || dumps || (silent && self.damaged == 0)) {
             return Err(error);
         }
-        let asked = Instant::now();
+        let asked = zephyr.clock.now();
         if zephyr.hello(!known && !dumps)? {
             Ok(Device::Zephyr(Box::new(zephyr)))
         } else if known || dumps {
             // It answered once, or sent a dump, and is silent now: the protocol is not the problem.
             Err(LinkError::TimedOut {
                 command: "ping".to_owned(),
-                waited: asked.elapsed(),
+                waited: zephyr.clock.since(asked),
             })
         } else {
             Err(error)

@@ -48,8 +48,8 @@ pub(super) struct Receiving {
 }
 
 impl Receiving {
-    /// Consumes a received frame of the stream; returns any other.
-    pub(super) fn take(&mut self, incoming: Incoming) -> Option<Incoming> {
+    /// Consumes a frame of the stream that was received `now`; returns any other.
+    pub(super) fn take(&mut self, incoming: Incoming, now: Instant) -> Option<Incoming> {
         match incoming {
             Incoming::Data {
                 request,
@@ -57,7 +57,7 @@ impl Receiving {
                 bytes,
             } if request == self.request => {
                 if self.sequence.take(number, bytes) {
-                    self.heard = Instant::now();
+                    self.heard = now;
                 }
                 None
             }
@@ -121,7 +121,7 @@ impl Target {
         let flush_ms = u32::try_from(flush.as_millis()).unwrap_or(u32::MAX);
         let command = Command::StreamOn { flush_ms };
         let request = self.next_request();
-        let now = Instant::now();
+        let now = self.clock.now();
         // Pieces may arrive before the answer.
         self.receiving = Some(Receiving {
             request,
@@ -232,10 +232,10 @@ impl Stream<'_> {
             if self.over {
                 continue;
             }
-            if Instant::now() >= deadline {
+            if self.target.clock.now() >= deadline {
                 return Ok(Next::Nothing);
             }
-            let soon = Instant::now() + ACK_EVERY;
+            let soon = self.target.clock.now() + ACK_EVERY;
             self.target.receive(soon.min(deadline))?;
         }
     }
@@ -247,7 +247,7 @@ impl Stream<'_> {
         let Some(receiving) = self.target.receiving.as_mut() else {
             return Ok(());
         };
-        let now = Instant::now();
+        let now = self.target.clock.now();
         let arrived = receiving.sequence.arrived();
         let new = arrived.wrapping_sub(receiving.acked);
         let waited = now - receiving.acked_at;
@@ -275,11 +275,12 @@ impl Stream<'_> {
         }
         if self.stopping && self.told.is_none_or(|told| now >= told + ACK_EVERY * 2) {
             self.tell_to_stop()?;
-            self.told = Some(Instant::now());
+            self.told = Some(self.target.clock.now());
         } else if idle > silence / 4 {
             self.target.command(Command::Ping)?;
+            let now = self.target.clock.now();
             if let Some(receiving) = self.target.receiving.as_mut() {
-                receiving.heard = Instant::now();
+                receiving.heard = now;
             }
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 mod dumping;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kymo_event::Addr;
@@ -11,7 +12,7 @@ use super::replies::{self, Found};
 use super::sorter::{DUMP_BYTES, Sorter};
 use crate::target::Console;
 use crate::transport::{self, Transport};
-use crate::{Address, Cancel, LinkError, ReplyError, Sets, Timeouts};
+use crate::{Address, Cancel, Clock, LinkError, ReplyError, Sets, Timeouts};
 
 /// How often a long wait checks its [`Cancel`] flag.
 const POLL: Duration = Duration::from_millis(50);
@@ -77,6 +78,7 @@ pub struct Rebooted {
 pub struct Target {
     address: Address,
     timeouts: Timeouts,
+    pub(crate) clock: Arc<dyn Clock>,
     transport: Box<dyn Transport>,
     sorter: Sorter,
     console: Option<Console>,
@@ -95,6 +97,7 @@ impl Target {
         timeouts: Timeouts,
         console: Option<Console>,
     ) -> Self {
+        let clock = transport.clock();
         Self {
             address,
             timeouts,
@@ -103,7 +106,8 @@ impl Target {
             console,
             prefix: "",
             buffer: vec![0; READ_BYTES],
-            heard: Instant::now(),
+            heard: clock.now(),
+            clock,
         }
     }
 
@@ -159,13 +163,13 @@ impl Target {
     /// # Errors
     /// [`LinkError::NoAnswer`], or the connection's.
     pub fn greet(&mut self) -> Result<(), LinkError> {
-        let started = Instant::now();
+        let started = self.clock.now();
         if self.hello(false)? {
             return Ok(());
         }
         Err(LinkError::NoAnswer {
             address: self.address.clone(),
-            waited: started.elapsed(),
+            waited: self.clock.since(started),
         })
     }
 
@@ -191,7 +195,7 @@ impl Target {
             // This only waits until there is an answer; after a `pong` nothing more of it will arrive.
             self.ask_and_look("status", |text| replies::statuses(text).into_iter().next())?;
             self.send("ping")?;
-            let deadline = Instant::now() + self.timeouts.reply;
+            let deadline = self.clock.now() + self.timeouts.reply;
             let found = self.look(deadline, |text| {
                 let ((), pong) = replies::pong(text)?;
                 let before = text.get(..pong.start)?;
@@ -275,21 +279,21 @@ impl Target {
     /// # Errors
     /// [`LinkError::TimedOut`] if it does not come back, [`LinkError::Cancelled`], or the connection's.
     pub fn reboot(&mut self, cancel: &Cancel) -> Result<Rebooted, LinkError> {
-        let started = Instant::now();
+        let started = self.clock.now();
         let deadline = started + self.timeouts.reboot;
         self.print_text();
         self.send("reboot")?;
         let mut heard = false;
         // The host must not send while it starts: only the end of a command would arrive while the UART is being
         // switched on, and an empty line restarts the target.
-        let mut next_ping = Instant::now() + self.timeouts.reply;
+        let mut next_ping = self.clock.now() + self.timeouts.reply;
         loop {
             match self.receive(deadline.min(next_ping)) {
                 Ok(()) => self.wait_for_dump(&mut |_| {}, cancel),
                 // A serial port over USB disappears while its board reboots.
-                Err(error) if error.is_connection() && Instant::now() < deadline => {
+                Err(error) if error.is_connection() && self.clock.now() < deadline => {
                     heard = true;
-                    std::thread::sleep(POLL);
+                    self.clock.sleep(POLL);
                     self.reopen();
                 }
                 Err(error) => return Err(error),
@@ -297,7 +301,7 @@ impl Target {
             if cancel.is_cancelled() {
                 return Err(LinkError::Cancelled);
             }
-            let now = Instant::now();
+            let now = self.clock.now();
             let text = self.sorter.text();
             if !heard && replies::booting(text) {
                 heard = true;
@@ -319,7 +323,7 @@ impl Target {
                 self.print_text();
                 return Err(LinkError::TimedOut {
                     command: "reboot".to_owned(),
-                    waited: started.elapsed(),
+                    waited: self.clock.since(started),
                 });
             }
             if now >= next_ping {
@@ -337,8 +341,8 @@ impl Target {
     /// # Errors
     /// The connection's.
     pub fn listen(&mut self, duration: Duration, cancel: &Cancel) -> Result<(), LinkError> {
-        let deadline = Instant::now() + duration;
-        while Instant::now() < deadline && !cancel.is_cancelled() {
+        let deadline = self.clock.now() + duration;
+        while self.clock.now() < deadline && !cancel.is_cancelled() {
             self.receive(deadline)?;
             self.print_text();
         }
@@ -365,12 +369,12 @@ impl Target {
         command: &str,
         find: impl Fn(&[u8]) -> Option<Found<T>>,
     ) -> Result<Found<T>, LinkError> {
-        let started = Instant::now();
+        let started = self.clock.now();
         for _ in 0..ATTEMPTS {
             // Text received before is not an answer to this command.
             self.print_text();
             self.send(command)?;
-            let deadline = Instant::now() + self.timeouts.reply;
+            let deadline = self.clock.now() + self.timeouts.reply;
             let answer = self.look(deadline, |text| {
                 if let Some((answer, range)) = find(text) {
                     return Some((Some(answer), range));
@@ -387,7 +391,7 @@ impl Target {
         }
         Err(LinkError::TimedOut {
             command: command.to_owned(),
-            waited: started.elapsed(),
+            waited: self.clock.since(started),
         })
     }
 
@@ -397,7 +401,7 @@ impl Target {
         longest: Duration,
         find: impl Fn(&[u8]) -> Option<Found<T>>,
     ) -> Result<Option<T>, LinkError> {
-        let found = self.look(Instant::now() + longest, find)?;
+        let found = self.look(self.clock.now() + longest, find)?;
         Ok(found.map(|(found, range)| {
             self.take_reply(range);
             found
@@ -421,10 +425,10 @@ impl Target {
             }
             if self.sorter.dumps() > dumps && dumps < most {
                 dumps = self.sorter.dumps();
-                deadline = Instant::now() + self.timeouts.reply;
+                deadline = self.clock.now() + self.timeouts.reply;
                 continue;
             }
-            if Instant::now() >= deadline {
+            if self.clock.now() >= deadline {
                 return Ok(None);
             }
             self.receive(deadline)?;
@@ -444,7 +448,7 @@ impl Target {
     /// # Errors
     /// The connection's, and [`LinkError::TooMuch`].
     fn receive(&mut self, deadline: Instant) -> Result<(), LinkError> {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(self.clock.now());
         let result = self.transport.read(&mut self.buffer, left.min(POLL));
         let length = result.map_err(|source| self.disconnected(source))?;
         if length > 0 {
@@ -453,7 +457,7 @@ impl Target {
             let surplus = self.sorter.take_surplus();
             self.print(&surplus);
             // After processing: on a busy host the time that takes is not the target's silence.
-            self.heard = Instant::now();
+            self.heard = self.clock.now();
         }
         if self.sorter.is_full() {
             return Err(LinkError::TooMuch {

@@ -5,7 +5,7 @@
 //! enables it, so sending one does no harm.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::transport::Transport;
 use crate::{Address, LinkError, Timeouts, transport};
@@ -91,11 +91,12 @@ impl Line {
 pub fn send(address: &Address, command: HostCommand, timeouts: Timeouts) -> Result<u64, LinkError> {
     let mut line = Line::open(address, timeouts)?;
     line.give(command)?;
-    let deadline = Instant::now() + SETTLE;
+    let clock = line.transport.clock();
+    let deadline = clock.now() + SETTLE;
     let mut buffer = vec![0; 64 * 1024];
     let mut came = 0;
     loop {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(clock.now());
         if left.is_zero() {
             return Ok(came);
         }

@@ -4,10 +4,12 @@ use std::net::TcpListener;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use kymo_fixtures::target::{Fake, Faults, State, noise, wait_until};
+use kymo_fixtures::target::{Connection, Faults, State, noise};
 use kymo_link::{Address, Cancel, Ended, LinkError, Target, Timeouts};
 use kymo_wire::event::Shape;
 use kymo_wire::link::{Command, PROTOCOL};
+
+type Fake = crate::direct::Fake<Connection>;
 
 /// Shorter waits than people need, where a wait is what is tested; else as long as it takes, because
 /// this machine may be busy.
@@ -34,8 +36,7 @@ fn timeouts(faults: &Faults) -> Timeouts {
 }
 
 fn open(fake: &Fake) -> Target {
-    let address: Address = fake.address().parse().unwrap();
-    Target::open(&address, timeouts(&fake.state().faults)).unwrap()
+    fake.open(timeouts(&fake.state().faults))
 }
 
 fn with_faults(trace: Vec<u8>, faults: Faults) -> Fake {
@@ -382,9 +383,7 @@ fn a_transfer_that_is_broken_off_keeps_what_came() {
     assert_eq!(dump.ended, Ended::Cancelled);
     assert!(dump.bytes.len() > 4_000 && dump.bytes.len() < 100_000);
     assert_eq!(dump.bytes, noise(100_000)[..dump.bytes.len()]);
-    wait_until("the target has the command", || {
-        fake.state().commands.contains(&Command::Done)
-    });
+    assert!(fake.state().commands.contains(&Command::Done));
 }
 
 #[test]
@@ -394,9 +393,7 @@ fn a_transfer_that_is_broken_off_before_anything_came_gives_nothing() {
     cancel.cancel();
     let error = open(&fake).dump_trace(&mut |_| {}, &cancel).unwrap_err();
     assert!(matches!(error, LinkError::Cancelled), "{error}");
-    wait_until("the target has the command", || {
-        fake.state().commands.contains(&Command::Done)
-    });
+    assert!(fake.state().commands.contains(&Command::Done));
 }
 
 #[test]
@@ -425,14 +422,16 @@ fn a_reboot_is_waited_for_and_can_be_refused() {
     );
     assert!(fake.state().commands.contains(&Command::Reboot));
 
-    let fake = with_faults(
-        noise(500),
-        Faults {
+    // It is opened again, so it has an address.
+    let fake = kymo_fixtures::target::Fake::start(State {
+        faults: Faults {
             reboot_disconnects: true,
             ..Faults::default()
         },
-    );
-    let mut target = open(&fake);
+        ..State::new(noise(500), Vec::new())
+    });
+    let address: Address = fake.address().parse().unwrap();
+    let mut target = Target::open(&address, timeouts(&fake.state().faults)).unwrap();
     target.reboot(&Cancel::new()).unwrap();
     let dump = target.dump_trace(&mut |_| {}, &Cancel::new()).unwrap();
     assert_eq!(dump.bytes, noise(500), "over the new connection");

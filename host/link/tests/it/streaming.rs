@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use kymo_fixtures::target::{Fake, Faults, STARTED, State, identity, wait_until};
+use kymo_fixtures::target::{Connection, Fake, Faults, STARTED, State, identity, wait_until};
 use kymo_link::{Address, LinkError, Next, Stream, Target, Timeouts};
 use kymo_wire::event::{PACKET_MAGIC, PacketHeader};
 use kymo_wire::link::Command;
@@ -128,8 +128,12 @@ fn everything_arrives_whole_and_in_order_over_a_bad_line() {
             ..Faults::default()
         },
     ] {
-        let fake = target_with(60, faults.clone());
-        let mut target = open(&fake);
+        let fake = crate::direct::Fake::<Connection>::start(State {
+            faults: faults.clone(),
+            packets: (0..60).map(packet).collect(),
+            ..State::new(Vec::new(), Vec::new())
+        });
+        let mut target = fake.open(timeouts(&faults));
         let mut stream = target.stream(Duration::ZERO).unwrap();
         let mut packets: Vec<_> = (0..30).map(|_| next(&mut stream)).collect();
         packets.extend(rest(&mut stream));

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kymo_event::Addr;
 use kymo_fixtures::captures;
 use kymo_fixtures::zephyr_target::recorded::{body, entries, records};
-use kymo_fixtures::zephyr_target::{BANNER, Cut, Fake, State};
+use kymo_fixtures::zephyr_target::{BANNER, Cut, Device as FakeDevice, State};
 use kymo_link::zephyr::tracing::{self, HostCommand};
 use kymo_link::zephyr::{self, Dump, Ended, Set};
 use kymo_link::{Address, Cancel, Device, LinkError, Target, Timeouts};
@@ -44,12 +44,13 @@ const HASTY: Timeouts = Timeouts {
     ..LACKS
 };
 
+type Fake = crate::direct::Fake<FakeDevice>;
+
 /// What the console was given.
 type Console = Arc<Mutex<Vec<u8>>>;
 
 fn open(fake: &Fake, timeouts: Timeouts) -> (Target, Console) {
-    let address: Address = fake.address().parse().unwrap();
-    let mut target = Target::open(&address, timeouts).unwrap();
+    let mut target = fake.open(timeouts);
     let console = Console::default();
     target.set_console({
         let console = Arc::clone(&console);
@@ -127,7 +128,7 @@ fn the_fake_answers_as_real_devices_did() {
             profile: profile.map(|name| body(&file(name))),
             ..State::new(body(&file(trace)), Vec::new())
         };
-        let fake = Fake::start(state);
+        let fake = kymo_fixtures::zephyr_target::Fake::start(state);
         let mut line = TcpStream::connect(("127.0.0.1", fake.port())).unwrap();
         let log = std::fs::read(folder.join("log.json")).unwrap();
         let log: serde_json::Value = serde_json::from_slice(&log).unwrap();

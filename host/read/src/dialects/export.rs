@@ -1,9 +1,8 @@
-//! What the events of our own CTF exports mean (`kymo export --to ctf`).
+//! Meanings of the events in Kymo's own CTF exports (`kymo export --to ctf`).
 //!
-//! The exporter writes one class of events for each thing that the event model knows, on byte
-//! boundaries and with names as labels, so that other tools read it. Here it is read back: the
-//! calls, threads and interrupts are those of the trace that was exported. What CTF has words for
-//! (lost events, lost packets) stands in the packets, and is the CTF reader's to tell.
+//! The exporter writes one event class for each kind of the event model, byte-aligned and with names as labels, so that
+//! other tools can read it. This module reads them back: calls, threads and interrupts are those of the exported trace.
+//! Facts that CTF itself can represent (lost events, lost packets) are in the packets, and handled by the CTF reader.
 
 mod rule;
 mod threads;
@@ -30,61 +29,61 @@ use crate::formats::kymo::StreamKind;
 use rule::Rule;
 use threads::{address, stack, thread_class, thread_labels};
 
-/// Whether this is the metadata of one of our exports.
+/// Returns whether this is the metadata of a Kymo export.
 pub(crate) fn is_export(metadata: &Metadata) -> bool {
     env_text(metadata, "tracer_name") == Some("kymo-export")
 }
 
-/// Whether the trace that was exported may tell which thread has a processor.
+/// Returns whether the exported trace may record thread switches.
 pub(crate) fn tells_switches(metadata: &Metadata) -> bool {
     env_text(metadata, "kymo_without_switches").is_none()
 }
 
-/// When time 0 of the exported trace was, in nanoseconds since 1970 in UTC, if that is known.
+/// Returns the date of time 0 in the exported trace, in nanoseconds since 1970 UTC, if it is known.
 pub(crate) fn origin(metadata: &Metadata) -> Option<i64> {
     env_text(metadata, "kymo_origin_ns")?.parse().ok()
 }
 
-/// The numbers that exports have in the place of an address for functions of which only the name is known
-/// begin with the letters "kymo", where no processor has code.
+/// High word of the numbers that exports use instead of an address for functions of which only the name is known: the
+/// letters "kymo", where no processor has code.
 const NAME_ONLY: u64 = 0x6b79_6d6f;
 
-/// What is known of a trace of ours that was exported.
+/// State of an exported Kymo trace.
 pub(crate) struct Export {
     spaces: Spaces,
-    /// What the events are, by stream class and place in it.
+    /// Rules by stream class and index in it.
     rules: Vec<Arc<[Rule]>>,
     /// Which of them are entries and exits.
     calls: Arc<[Vec<Option<Call>>]>,
-    /// Where an event happened: [`CPU`], [`THREAD`].
+    /// CPU and thread of an event: [`CPU`], [`THREAD`].
     places: Projection,
-    /// The numbers that rules need of the payload: [`ITEM`], [`CALL_SITE`].
+    /// Numbers that the rules need from the payload: [`ITEM`], [`CALL_SITE`].
     numbers: Arc<Projection>,
-    /// By stream: where its last event happened, as its context says.
+    /// CPU and thread in the context of each stream's last event.
     contexts: Vec<SameContext<(Option<Cpu>, Option<ThreadId>)>>,
-    /// The functions without an address, by the numbers that stand for them.
+    /// Functions without an address, by their numbers.
     named: HashMap<u64, FunctionId>,
 }
 
-/// The places of fields in [`Export::places`].
+/// Indices of fields in [`Export::places`].
 const CPU: usize = 0;
 const THREAD: usize = 1;
 
-/// The places of fields in [`Export::numbers`]: the function or interrupt, and the call site.
+/// Indices of fields in [`Export::numbers`]: the function or interrupt, and the call site.
 const ITEM: usize = 0;
 const CALL_SITE: usize = 1;
 
-/// The same place, of exits that state how long their calls took.
+/// The same index, for exits that state the durations of their calls.
 const WALL: usize = CALL_SITE;
 
-/// The same place, of spans: whether each processor has its own.
+/// The same index, for spans: whether each processor has its own.
 const PER_CPU: usize = CALL_SITE;
 
-/// The position of a caller, which a called function has in the same place.
+/// The same index, for called functions: the caller.
 const CALLER: usize = CALL_SITE;
 
 impl Export {
-    /// Interns what the metadata names.
+    /// Interns the names in the metadata.
     pub(crate) fn new(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Self {
         let metadata = trace.metadata();
         let streams = metadata.streams.iter();
@@ -128,7 +127,7 @@ impl Export {
                 let function = identities.function_named(spaces.code, label);
                 export.named.insert(number, function);
             } else if address(label) != Some(Addr(number)) {
-                // (Where there is no name, the address stands for it.)
+                // Without a name, the label is the address.
                 let function = identities.function_at(spaces.code, Addr(number));
                 identities.name_function(function, label);
             }
@@ -159,7 +158,7 @@ impl Export {
         identities.thread(self.spaces.machine, Tid(number))
     }
 
-    /// The function that a number stands for.
+    /// Returns the function of a number.
     #[inline]
     fn function(&self, number: u64, sink: &mut Sink<'_>) -> Option<FunctionId> {
         let space = self.spaces.code;
@@ -171,7 +170,7 @@ impl Export {
 }
 
 impl Export {
-    /// Gives what the records of a run mean to `sink`.
+    /// Passes the meanings of a run of records to `sink`.
     pub(crate) fn records(&mut self, events: &Events<'_>, sink: &mut Sink<'_>) {
         let class = events.packet().info().stream_class;
         let rules = self.rules.get(class).cloned().unwrap_or_default();
@@ -200,7 +199,7 @@ impl Export {
         }
     }
 
-    /// Gives what a record means that a row can say.
+    /// Passes on a record that a row can represent.
     fn record<'a>(
         &mut self,
         record: &kymo_ctf::Event<'a>,
@@ -277,7 +276,7 @@ impl Export {
         }
     }
 
-    /// Where a record happened whose context is another one than that of the record before it.
+    /// Determines the CPU and thread of a record whose context differs from that of the record before.
     #[inline(never)]
     fn new_place(
         &mut self,
@@ -298,7 +297,7 @@ impl Export {
 }
 
 impl Export {
-    /// Where a record happened.
+    /// Returns the CPU and thread of a record.
     fn place(
         &self,
         record: &kymo_ctf::Event<'_>,
@@ -311,7 +310,7 @@ impl Export {
         (cpu, thread)
     }
 
-    /// A record of a kind that is met now and then.
+    /// Passes on a record of a rare kind.
     #[inline(never)]
     fn rare(&self, record: &kymo_ctf::Event<'_>, sink: &mut Sink<'_>) {
         let kind = self.kind(record, sink.identities);
@@ -330,7 +329,7 @@ impl Export {
         }
     }
 
-    /// What such a record means; `None` if it is of no kind that is known, or lacks a field.
+    /// Returns the meaning of such a record; `None` if its kind is unknown or a field is missing.
     fn kind(&self, record: &kymo_ctf::Event<'_>, identities: &mut Identities) -> Option<EventKind> {
         let number = |name| record.field_of(Scope::EventFields, name)?.as_u64();
         let irq = |identities| {
@@ -344,7 +343,7 @@ impl Export {
             },
             "counter" => EventKind::Counter {
                 name: text(record, "counter")?,
-                // 0 stands for none.
+                // 0 means none.
                 process: number("process").filter(|process| *process != 0),
                 value: quantity(&record.field_of(Scope::EventFields, "value")?)?,
             },
@@ -399,7 +398,7 @@ impl Export {
     }
 }
 
-/// The fields of a record: an address and its name apart, and nothing that is empty.
+/// Returns the fields of a record. Separates an address from its name, and omits empty fields.
 pub(crate) fn fields(record: &kymo_ctf::Event<'_>, _: &mut Pool) -> Vec<Field> {
     let mut fields = Vec::new();
     for field in Collector::of(record, Scope::EventFields) {
@@ -420,10 +419,10 @@ pub(crate) fn fields(record: &kymo_ctf::Event<'_>, _: &mut Pool) -> Vec<Field> {
     fields
 }
 
-/// Of a thread or processor: not known.
+/// Value for an unknown thread or processor.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The text in a field of the payload.
+/// Returns the text in a payload field.
 fn text(record: &kymo_ctf::Event<'_>, name: &str) -> Option<String> {
     let value = record.field_of(Scope::EventFields, name)?;
     Some(value.text()?.into_owned())
@@ -440,8 +439,7 @@ fn cause(word: &str) -> RecordingCause {
     .unwrap_or(RecordingCause::Unknown)
 }
 
-/// A gap of this kind; how much is missing is an amount of what the kind counts, and none where
-/// that is not known.
+/// Returns a gap of this kind. `amount` is the number of missing units of the kind; `None` if unknown.
 fn gap(kind: &str, amount: Option<u64>, offset: u64, message: String) -> Option<Gap> {
     let amount = amount.filter(|amount| *amount != u64::MAX);
     let duration = Duration(amount.unwrap_or(0));
@@ -466,21 +464,20 @@ fn gap(kind: &str, amount: Option<u64>, offset: u64, message: String) -> Option<
     })
 }
 
-/// Whether a stream of an export holds only what is to be known once: it is that of a recording of Kymo's own.
+/// Returns whether a stream of an export holds only one-time facts, as in an export of a Kymo recording.
 pub(crate) fn is_timeless(metadata: &Metadata, file: &str) -> bool {
     let native = env_text(metadata, "kymo_format") == Some("kymo");
     is_export(metadata) && native && file == StreamKind::Metadata.file_name(METADATA_STREAM)
 }
 
-/// So many names are taken from an export: a hostile one must not fill the memory.
+/// Largest number of names that are read from an export. It bounds memory for hostile files.
 const NAMES_LISTED: usize = 100_000;
 
 impl Export {
-    /// Adds what an export says of the trace as a whole, which was found below `directory`; its streams
-    /// are those of `info` from number `first` on.
+    /// Adds the properties of an exported trace that was found below `directory`. Its streams are those of `info` from
+    /// index `first` on.
     ///
-    /// Names of threads and whom a stream belongs to stand in the streams: what is needed of each is
-    /// looked at beforehand.
+    /// The names of threads and the owners of streams are in the streams, so their beginnings are read beforehand.
     pub(crate) fn describe(
         &self,
         trace: &Trace,
@@ -501,6 +498,8 @@ impl Export {
             info.unit = TimeUnit::ALL.into_iter().find(named).unwrap_or_default();
         }
         info.build_id = id.or(info.build_id.take());
+        let added = env_text(metadata, "kymo_added_events").and_then(|text| text.parse().ok());
+        info.added_events = info.added_events.saturating_add(added.unwrap_or(0));
         info.numbered_threads |= match thread_class(metadata) {
             Some(FieldClass::Integer(class)) => class.base == Base::Decimal,
             Some(FieldClass::Enumeration(class)) => class.integer.base == Base::Decimal,
@@ -525,7 +524,7 @@ impl Export {
         let whole_calls = env_text(metadata, "kymo_whole_calls").is_some();
         let tells_missing = env_text(metadata, "kymo_tells_missing").is_some();
         let identities = &mut info.identities;
-        // A thread of a process has a stream of calls, and one of items, which belong to one place.
+        // A thread of a process has a stream of calls and one of items, which belong together.
         let has_threads = trace.stream_names().any(|file| file.starts_with("thread-"));
         let of_thread =
             |file: &str| file.starts_with("thread-") || (has_threads && file.starts_with("items"));
@@ -533,14 +532,14 @@ impl Export {
         for (stream, file) in streams.zip(trace.stream_names()) {
             stream.whole_calls = whole_calls;
             stream.tells_missing = tells_missing;
-            // What cannot be opened is reported when the streams are opened.
+            // Errors are reported when the streams are opened.
             let Ok(bytes) = File::open(directory.join(trace.name()).join(file)) else {
                 continue;
             };
             let mut reader = StreamReader::new(Arc::clone(trace.plan()), bytes);
             if is_timeless(metadata, file) {
                 stream.timeless = true;
-                // Their names go into the identities.
+                // Their names become part of the identities.
                 for _ in 0..NAMES_LISTED {
                     if self.next(&mut reader, identities).is_none() {
                         break;
@@ -555,8 +554,8 @@ impl Export {
         }
     }
 
-    /// Where the next event of a stream happened, of which the names are taken; `None` at its end, or where it cannot be
-    /// read.
+    /// Returns the CPU and thread of the next event in a stream, and takes the names in it. `None` at its end, or if it
+    /// cannot be read.
     fn next(
         &self,
         reader: &mut StreamReader,

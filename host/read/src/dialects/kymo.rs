@@ -1,4 +1,4 @@
-//! What the events of Kymo's own targets mean ([`EventId`]).
+//! Meanings of the events of Kymo's own targets ([`EventId`]).
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,29 +17,28 @@ use super::{nesting::Nesting, wants};
 use crate::fields::Collector;
 use crate::formats::kymo::{MovedImages, number};
 
-/// What holds for all streams of a recording.
+/// State that is common to all streams of a recording.
 #[derive(Clone, Debug)]
 pub(crate) struct Dialect {
     pub(crate) layout: Layout,
-    /// The run-time address of `function` 0.
+    /// Run-time address of `function` 0.
     pub(crate) text_base: u64,
     pub(crate) clock_hz: u64,
-    /// What the events of the metadata are, by stream class and place in it.
+    /// Event ids by stream class and index in it.
     pub(crate) ids: Vec<Vec<Option<EventId>>>,
-    /// Where its functions, threads and interrupts are.
+    /// Namespace of functions, threads and interrupts.
     pub(crate) space: SpaceId,
-    /// How many functions the trace names: they are interned first.
+    /// Number of functions that the trace names. They are interned first.
     pub(crate) labelled: u32,
-    /// The names of markers that the trace tells, by the addresses that stand for them.
+    /// Names of markers in the trace, by address.
     pub(crate) markers: HashMap<u64, String>,
-    /// Of which events fields are wanted; they are kept anyway where they say what the event's kind does
-    /// not.
+    /// Events whose fields are wanted. Fields that contain more than the event's kind are always kept.
     pub(crate) wanted: Wanted,
-    /// Where libraries were loaded in the place of others.
+    /// Libraries that were loaded in place of others.
     pub(crate) moved: MovedImages,
 }
 
-/// How the call came to its end that a record of this kind tells of.
+/// Returns how the call in a record of this kind ended.
 pub(crate) const fn call_end(id: EventId) -> CallEnd {
     match id {
         EventId::CallOpen => CallEnd::Open,
@@ -48,20 +47,20 @@ pub(crate) const fn call_end(id: EventId) -> CallEnd {
     }
 }
 
-/// What holds for one stream at one moment.
+/// State of one stream at one time.
 #[derive(Clone, Debug)]
 pub(crate) struct Context {
     pub(crate) stream: StreamId,
     pub(crate) cpu: Option<Cpu>,
-    /// The thread that runs.
+    /// Running thread.
     pub(crate) thread: Option<ThreadId>,
-    /// The thread that the packet names, from which others are counted; 0 for none.
+    /// Thread in the packet header, to which the numbers of others are relative; 0 for none.
     pub(crate) base: u64,
-    /// What exits without a name leave.
+    /// Resolves exits without a function.
     pub(crate) nesting: Nesting,
 }
 
-/// Which events of the metadata are ours, by their numbers.
+/// Returns the ids of Kymo's own events in the metadata, by number.
 pub(crate) fn event_ids(metadata: &Metadata) -> Vec<Vec<Option<EventId>>> {
     let streams = metadata.streams.iter();
     streams
@@ -78,21 +77,22 @@ pub(crate) fn event_ids(metadata: &Metadata) -> Vec<Vec<Option<EventId>>> {
         .collect()
 }
 
-/// So many threads and interrupts get names; a file of nothing else must not fill the memory.
+/// Largest number of threads and interrupts with names. It bounds memory for hostile files.
 const NAMED: usize = 100_000;
 
 impl Dialect {
-    /// The thread of this number; 0 is none.
+    /// Returns the thread of this number; `None` for 0.
     pub(crate) fn thread(&self, identities: &mut Identities, number: u64) -> Option<ThreadId> {
         (number != 0).then(|| identities.thread(self.space, Tid(number)))
     }
 
-    /// The name of a marker, if the trace tells it; else it is in the program's image ([`crate::label_markers`]).
+    /// Returns the name of a marker, if it is in the trace. Otherwise it is in the program's image
+    /// ([`crate::label_markers`]).
     pub(crate) fn marker(&self, address: u64) -> Option<String> {
         self.markers.get(&address).cloned()
     }
 
-    /// The interrupt of this number, if there can be one.
+    /// Returns the interrupt of this number, if the number is valid.
     pub(crate) fn interrupt(
         &self,
         identities: &mut Identities,
@@ -102,7 +102,7 @@ impl Dialect {
         Some(identities.interrupt(self.space, InterruptKind::Hard, irq))
     }
 
-    /// The event that a record is; `context` follows the switches of threads.
+    /// Converts a record to an event, and updates `context` with thread switches.
     pub(crate) fn event(
         &self,
         identities: &mut Identities,
@@ -116,7 +116,7 @@ impl Dialect {
         let kind = id.and_then(|id| self.kind(id, identities, context, time, record));
         let kind = kind.unwrap_or_else(|| match id {
             Some(EventId::Metadata) => EventKind::Fact,
-            // Among items.
+            // A timestamp record among items.
             None if record.name() == EventId::Time.name() => EventKind::Time,
             _ => EventKind::Other,
         });
@@ -135,7 +135,7 @@ impl Dialect {
             stream: context.stream,
             cpu: context.cpu,
             thread: match id {
-                // The thread that loses the processor, although it does not run any more.
+                // The thread that loses the processor, although it no longer runs.
                 Some(
                     EventId::SwitchedOutNamed
                     | EventId::Call
@@ -160,7 +160,7 @@ impl Dialect {
         }
     }
 
-    /// What a record means; `None` if a field is not there that would say so.
+    /// Returns the meaning of a record; `None` if a required field is missing.
     fn kind(
         &self,
         id: EventId,
@@ -170,7 +170,7 @@ impl Dialect {
         record: &kymo_ctf::Event<'_>,
     ) -> Option<EventKind> {
         let field = |name| field(record, name);
-        // 0 is no place of a call.
+        // 0 is not a call site.
         let caller = || {
             field("caller")
                 .map(|it| self.code(it, time))
@@ -305,18 +305,18 @@ impl Dialect {
 
     #[inline]
     pub(crate) fn address(&self, function: u64) -> Addr {
-        // Wider than any `function` field is only what somebody else's metadata declares.
+        // Only foreign metadata declares a wider `function` field.
         let function = u32::try_from(function).unwrap_or(u32::MAX);
         Addr(self.layout.address(function, self.text_base))
     }
 
-    /// The address of code, without the Thumb bit, moved where it was another function's at another time.
+    /// Returns a code address without the Thumb bit. Relocates it if another function had this address at another time.
     pub(crate) fn code(&self, address: u64, time: Time) -> Addr {
         let mode_bits = (1u64 << self.layout.function_shift.min(1)) - 1;
         Addr(self.moved.address(address & !mode_bits, time))
     }
 
-    /// A word of the target, out of a computation that may have left it.
+    /// Truncates a computed value to the target's word size.
     pub(crate) const fn word(&self, value: u64) -> u64 {
         match self.layout.word {
             WordSize::Bits32 => value & 0xFFFF_FFFF,
@@ -324,7 +324,7 @@ impl Dialect {
         }
     }
 
-    /// What a record of this type and value tells once.
+    /// Returns the meaning of a metadata record with this type and value.
     pub(crate) fn metadata(
         &self,
         identities: &mut Identities,
@@ -353,7 +353,7 @@ impl Dialect {
                 }
                 MetadataType::Cost => {
                     let costs = value.chunks_exact(Cost::BYTES);
-                    // Costs of what is not known here are no cost that could be taken off.
+                    // Overhead of unknown records cannot be subtracted.
                     let costs = costs.filter_map(|cost| Cost::decode(order, cost));
                     EventKind::Costs(costs.map(|cost| self.cost(&cost)).collect())
                 }
@@ -399,8 +399,8 @@ impl Dialect {
         }
     }
 
-    /// The fields of a record, as recorded; but a function and a thread are shown by their address,
-    /// also where the record leaves it to the reader to know them, and bytes as bytes.
+    /// Returns the fields of a record as recorded, with some conversions: functions and threads are shown by their
+    /// address, also if the record relies on the reader to know them, and bytes are shown as bytes.
     fn fields(
         &self,
         id: Option<EventId>,
@@ -445,7 +445,7 @@ impl Dialect {
             let address = known.and_then(|function| function.address);
             *first = hex("function", address.unwrap_or_default().0);
         }
-        // The label of the enumeration is in the event's kind.
+        // The label of the enumeration is part of the event's kind.
         if id == Some(EventId::NamedMarker)
             && let (Some(first), Some(name)) = (fields.first_mut(), field(record, "name"))
         {
@@ -462,7 +462,7 @@ impl Dialect {
         fields
     }
 
-    /// What the trace calls a function.
+    /// Returns the trace's name of a function.
     fn label<'i>(&self, identities: &'i Identities, function: FunctionId) -> Option<&'i str> {
         let known = identities.function(function);
         known
@@ -473,7 +473,7 @@ impl Dialect {
 }
 
 impl Context {
-    /// At the beginning of a stream.
+    /// Returns the state at the beginning of a stream.
     pub(crate) fn new(stream: StreamId) -> Self {
         Self {
             stream,
@@ -484,7 +484,7 @@ impl Context {
         }
     }
 
-    /// A gap behind the last event, which was at this time.
+    /// Returns a gap behind the last event, whose time is `last`.
     pub(crate) fn gap(&self, last: Option<Time>, gap: Gap) -> Event {
         Event {
             time: last.unwrap_or_default(),
@@ -500,21 +500,21 @@ impl Context {
         }
     }
 
-    /// This thread runs from here on, or none.
+    /// Sets the running thread, or none.
     fn switch(&mut self, thread: Option<ThreadId>) {
         self.thread = thread;
         self.nesting.switch(thread);
     }
 }
 
-/// The number in a field of the payload.
+/// Returns the number in a payload field.
 fn field(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
     record.field_of(Scope::EventFields, name)?.as_u64()
 }
 
-/// The bytes of a metadata record.
+/// Returns the bytes of a metadata record.
 fn bytes(record: &kymo_ctf::Event<'_>) -> Vec<u8> {
-    /// The elements of arrays: they have no names.
+    /// Collects the elements of arrays, which have no names.
     struct Elements(Vec<u8>);
     impl<'a> kymo_ctf::Visitor<'a> for Elements {
         fn value(&mut self, name: &'a str, value: kymo_ctf::Value<'a>) {
@@ -538,7 +538,7 @@ pub(crate) fn recording_cause(number: u64) -> RecordingCause {
     }
 }
 
-/// Text without the zeros that pad it.
+/// Returns a text without padding zeros.
 fn text(bytes: &[u8]) -> String {
     let end = bytes
         .iter()

@@ -1,18 +1,16 @@
-//! What LTTng's events mean: of the kernel, and of functions that `liblttng-ust-cyg-profile` records.
+//! Meanings of LTTng's events: of the kernel, and of functions recorded by `liblttng-ust-cyg-profile`.
 //!
-//! Kernel: `sched_switch` is a switch from one thread to another, and tells both names; what wakes a
-//! thread, forks it or changes its program is recorded too, interrupts are `irq_handler_*`, `softirq_*` and the
-//! vectors of x86, and every system call is a call of the thread that makes it. Which thread runs on a processor
-//! follows from the switches. The idle thread (0, one for each processor) is no thread here: its
-//! processor has nothing to do.
+//! Kernel: `sched_switch` is a switch from one thread to another and names both. Wakeups, forks and program changes of
+//! threads are recorded, too. Interrupts are `irq_handler_*`, `softirq_*` and the x86 vectors. Each system call is a
+//! call of its thread. The thread that runs on a processor follows from the switches. The idle thread (0, one per
+//! processor) is not treated as a thread: its processor is idle.
 //!
-//! User space: the thread is in the context `vtid`, if the recording has that context; CTF 1.8 writes it
-//! `_vtid`, as does who wants to please tools of that time in CTF 2. Functions are `addr` of
-//! `lttng_ust_cyg_profile:func_entry` and its like; the `_fast` exit names none, and leaves the innermost.
+//! User space: the thread is in the context `vtid`, if the recording has that context. CTF 1.8 writes it as `_vtid`, as
+//! do CTF 2 writers that keep compatibility. Functions are in `addr` of `lttng_ust_cyg_profile:func_entry` and similar
+//! events. The `_fast` exit has no function and leaves the innermost one.
 //!
-//! Names and fields are those of lttng-modules 2.0 to 2.14 and lttng-ust 2.0 to 2.16. The system calls of
-//! old tracers go by other names: `sys_open` with one `exit_syscall` for all (before 2.3), and
-//! `sys_enter` with a number (2.0-pre).
+//! Names and fields are those of lttng-modules 2.0 to 2.14 and lttng-ust 2.0 to 2.16. Old tracers have other names for
+//! system calls: `sys_open` with one `exit_syscall` for all (before 2.3), and `sys_enter` with a number (2.0-pre).
 
 mod processes;
 mod rules;
@@ -33,69 +31,69 @@ use super::{Sink, Spaces, env_text};
 use processes::{File, Processes};
 use rules::{Means, NAMES, PIDS, Rule, TIDS, context, vector};
 
-/// What is known of a trace by LTTng.
+/// State of an LTTng trace.
 pub(crate) struct Lttng {
     spaces: Spaces,
-    /// What the events are, by stream class and place in it.
+    /// Rules by stream class and index in it.
     rules: Vec<Arc<[Rule]>>,
-    /// Which of them are entries and exits of functions, of which the stream's event context tells the thread.
+    /// Which of them are entries and exits of functions whose thread is in the stream's event context.
     calls: Arc<[Vec<Option<Call>>]>,
-    /// What the contexts say: [`TID`], [`PID`].
+    /// Fields of the contexts: [`TID`], [`PID`].
     places: Projection,
-    /// The numbers that rules need of the payload: [`FIRST`], [`SECOND`].
+    /// Numbers that the rules need from the payload: [`FIRST`], [`SECOND`].
     numbers: Arc<Projection>,
-    /// The texts that they need: [`OWN_NAME`], [`NAME`], [`OTHER_NAME`].
+    /// Texts that the rules need: [`OWN_NAME`], [`NAME`], [`OTHER_NAME`].
     texts: Projection,
-    /// The system calls.
+    /// System calls.
     functions: Vec<FunctionId>,
-    /// The system calls of which the trace tells numbers, as far as they were met.
+    /// System calls that the trace identifies by number, as far as they have occurred.
     numbered: Vec<Option<FunctionId>>,
     processes: Processes,
-    /// The thread that runs on each CPU, once a switch has recorded it; `Some(None)` when it is idle.
+    /// Thread that runs on each CPU, once a switch has recorded it; `Some(None)` when it is idle.
     running: Vec<Option<Option<ThreadId>>>,
-    /// The system call that was entered last on each CPU whose thread is not known, and when.
+    /// Last system call entered on each CPU whose thread is unknown, and its time.
     entered: Vec<Option<(FunctionId, Time)>>,
-    /// By stream: who its last event is of, as its context says.
+    /// Thread and process in the context of each stream's last event.
     contexts: Vec<SameContext<Who>>,
 }
 
-/// The places of fields in [`Lttng::places`]: what the contexts say of the thread and its process.
+/// Indices of fields in [`Lttng::places`]: the thread and its process in the contexts.
 const TID: usize = 0;
 const PID: usize = 1;
 
-/// The places of fields in [`Lttng::numbers`].
+/// Indices of fields in [`Lttng::numbers`].
 const FIRST: usize = 0;
 const SECOND: usize = 1;
 
-/// The same in [`Lttng::texts`]: the name of the thread in the contexts, and the names in the payload.
+/// Indices of fields in [`Lttng::texts`]: the thread's name in the contexts, and the names in the payload.
 const OWN_NAME: usize = 0;
 const NAME: usize = 1;
 const OTHER_NAME: usize = 2;
 
-/// Whom an event is of, as far as its context says.
+/// Thread and process of an event, as far as its context has them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Who {
     thread: Option<ThreadId>,
-    /// It is the idle thread, which is no thread here.
+    /// It is the idle thread, which is not treated as a thread.
     is_idle: bool,
-    /// The number of the process.
+    /// Process id.
     process: Option<u64>,
-    /// Where the addresses of the process mean something, once that was asked for.
+    /// Address space of the process, once it was needed.
     space: Option<SpaceId>,
-    /// How often threads had been [renamed](Identities::renamed) when the thread had the name in the context.
+    /// Count of [renames](Identities::renamed) at the time when the thread had the name in the context.
     renamed: u64,
 }
 
-/// How many numbers of system calls get a name where the trace has numbers alone.
+/// Largest number of system calls that get a name in a trace that has only numbers.
 const NUMBERED: usize = 1024;
 
-/// CPUs whose threads are known. (Linux can be built for 8192.)
+/// Largest number of CPUs whose threads are tracked. (Linux can be built for 8192.)
 const MOST_CPUS: usize = 1 << 13;
 
-/// Asks for nothing.
+/// Projection of no field.
 const NOTHING: (Scope, &str) = (Scope::EventFields, "");
 
-/// Which events of a stream class are entries and exits, of which the stream's event context tells the thread.
+/// Returns which events of a stream class are entries and exits whose thread is in the stream's event context.
 fn calls_of(rules: &[Rule]) -> Vec<Option<Call>> {
     let call = |rule: &Rule| match rule.meaning {
         _ if !rule.by_context => None,
@@ -107,7 +105,7 @@ fn calls_of(rules: &[Rule]) -> Vec<Option<Call>> {
 }
 
 impl Lttng {
-    /// What the events of a trace are; `None` if it is not LTTng's and has no event of these names.
+    /// Determines the rules of a trace; `None` if it is neither from LTTng nor has events with these names.
     pub(crate) fn of(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Option<Self> {
         let metadata: &Metadata = trace.metadata();
         let (rules, calls) = rules::of(metadata);
@@ -163,12 +161,12 @@ impl Lttng {
         })
     }
 
-    /// Whether the trace tells which thread has a processor.
+    /// Returns whether the trace records thread switches.
     pub(crate) fn tells_switches(&self) -> bool {
         rules::tell_switches(&self.rules)
     }
 
-    /// Tells what is known before the events are read.
+    /// Adds the properties that are known before the events are read.
     pub(crate) fn describe(&mut self, trace: &Trace, info: &mut TraceInfo) {
         info.numbered_threads = true;
         let domain = env_text(trace.metadata(), "domain");
@@ -185,14 +183,14 @@ impl Lttng {
         info.text_base = info.text_base.or(base);
     }
 
-    /// The thread of this number; 0 is nobody's.
+    /// Returns the thread of this number; `None` for 0.
     #[inline]
     fn thread(&self, tid: Option<u64>, sink: &mut Sink<'_>) -> Option<ThreadId> {
         let tid = tid.filter(|tid| *tid != 0)?;
         sink.thread(self.spaces.machine, tid)
     }
 
-    /// The system call of this number.
+    /// Returns the system call of this number.
     fn numbered(&mut self, number: Option<u64>, sink: &mut Sink<'_>) -> Option<FunctionId> {
         let number = number?;
         let known = self.numbered.get_mut(usize::try_from(number).ok()?)?;
@@ -205,7 +203,7 @@ impl Lttng {
 }
 
 impl Lttng {
-    /// Gives what the records of a run mean to `sink`.
+    /// Passes the meanings of a run of records to `sink`.
     pub(super) fn records(&mut self, events: &Events<'_>, sink: &mut Sink<'_>) {
         let class = events.packet().info().stream_class;
         let rules = self.rules.get(class).cloned().unwrap_or_default();
@@ -276,7 +274,7 @@ impl Lttng {
         }
     }
 
-    /// Looks who a record is of, and takes the names that it tells.
+    /// Determines the thread and process of a record, and takes the names in it.
     #[inline(never)]
     fn who(
         &mut self,
@@ -291,7 +289,7 @@ impl Lttng {
         let is_call = matches!(rule.meaning, Means::FunctionEntry | Means::FunctionExit);
         let known = match places.unsigned(TID) {
             Some(tid) => Some(self.thread(Some(tid), sink)),
-            // The first thread of a process has its number: that stands for all where the context of threads is missing.
+            // The first thread of a process has its number. It represents all threads if their context is missing.
             None if is_call && process.is_some() => Some(self.thread(process, sink)),
             None => {
                 let running = |cpu: Cpu| *self.running.get(cpu.0 as usize)?;
@@ -321,7 +319,7 @@ impl Lttng {
         who
     }
 
-    /// What a record means that a row can say; `None` if it is something else, or lacks a field.
+    /// Returns the meaning of a record that a row can represent; `None` if it is something else or a field is missing.
     #[inline]
     fn row(
         &mut self,
@@ -338,7 +336,7 @@ impl Lttng {
         }
         let machine = self.spaces.machine;
         let call = |place: usize| self.functions.get(place).copied();
-        // What was entered before the thread was known is left by nobody.
+        // Without a known thread, an exit has nothing to leave.
         let exit = |sink: &mut Sink<'_>, function| {
             (who.thread.is_some() || who.is_idle).then_some(())?;
             Some(sink.row(RowKind::Exit).function(function))
@@ -408,7 +406,7 @@ impl Lttng {
         })
     }
 
-    /// Whether an event enters a system call or leaves one, and which; `None` for any other event.
+    /// Returns whether an event enters (`true`) or leaves a system call, and which; `None` for any other event.
     fn syscall(
         &mut self,
         meaning: Means,
@@ -426,8 +424,8 @@ impl Lttng {
         }
     }
 
-    /// A system call of a thread that is not known: a call if its exit is the next one of its CPU, and nothing if not, since
-    /// threads may have changed between.
+    /// Handles a system call of an unknown thread. It is a call if its exit is the next event of system calls on its
+    /// CPU, and nothing otherwise, because threads may have switched in between.
     #[inline(never)]
     fn of_no_thread(
         &mut self,
@@ -451,7 +449,7 @@ impl Lttng {
             .then(|| row.took(Duration(took.cast_unsigned())))
     }
 
-    /// Where the addresses of a process mean something.
+    /// Returns the address space of a process.
     #[inline(always)]
     fn space(&mut self, who: Who, sink: &mut Sink<'_>) -> SpaceId {
         match who.space {
@@ -460,7 +458,7 @@ impl Lttng {
         }
     }
 
-    /// Takes the names that a record tells.
+    /// Takes the names in a record.
     #[inline(never)]
     fn names(
         &mut self,
@@ -476,7 +474,7 @@ impl Lttng {
         let text = |place: usize| texts.get(place)?.as_ref()?.text();
         let name_of = |thread, place, sink: &mut Sink<'_>| {
             if let (Some(thread), Some(name)) = (thread, text(place)) {
-                // What executes is named by its path, and threads are called by its last part.
+                // A program is recorded by its path; the thread is named by the last part.
                 let name = match meaning {
                     Means::Exec => name.rsplit('/').next().unwrap_or(&name),
                     _ => &name,
@@ -536,7 +534,7 @@ impl Lttng {
     }
 }
 
-/// Tells a thread's name, if that is news.
+/// Records a thread's name, if it is new.
 fn name_thread(thread: ThreadId, name: &str, sink: &mut Sink<'_>) {
     if name.is_empty() || sink.identities.thread_name(thread) == Some(name) {
         return;
@@ -546,7 +544,7 @@ fn name_thread(thread: ThreadId, name: &str, sink: &mut Sink<'_>) {
     sink.besides(EventKind::ThreadName { thread, name }, sink.cpu, None);
 }
 
-/// Tells the name of a device that interrupts: several may share a line, and each has its handler.
+/// Records the name of an interrupting device. Several devices may share a line, each with its own handler.
 fn name_handler(irq: InterruptId, name: &str, sink: &mut Sink<'_>) {
     let name = match sink.identities.interrupt_name(irq) {
         Some(known) if known == name || known.split(", ").any(|known| known == name) => return,
@@ -557,10 +555,10 @@ fn name_handler(irq: InterruptId, name: &str, sink: &mut Sink<'_>) {
     name_interrupt(irq, name, sink);
 }
 
-/// Bytes after which an interrupt gets no further names of devices: no machine has so many on a line.
+/// Name length in bytes above which an interrupt gets no further device names. No machine has so many on one line.
 const LONGEST_NAME: usize = 1024;
 
-/// Tells the name of an interrupt of another kind than a device's.
+/// Records the name of an interrupt that is not a device's.
 #[cold]
 fn name_kind(
     kind: InterruptKind,
@@ -583,7 +581,7 @@ fn name_interrupt(irq: InterruptId, name: String, sink: &mut Sink<'_>) {
     sink.besides(EventKind::IsrName { irq, name }, sink.cpu, None);
 }
 
-/// What the softirq of this number is called.
+/// Returns the name of a softirq.
 fn softirq(number: u64) -> Option<String> {
     let name = SOFTIRQS.get(usize::try_from(number).ok()?)?;
     Some(format!("softirq {name}"))

@@ -1,8 +1,7 @@
-//! What the events of any CTF trace mean, as a small file says.
+//! Mapping files: user-defined meanings of the events of any CTF trace.
 //!
-//! A tracer that is configured by its user (barectf, LTTng's own tracepoints, most home-made ones) calls
-//! events what the user likes. Such a file in TOML tells Kymo which of them are calls, switches, interrupts
-//! and marks:
+//! With tracers that the user configures (barectf, LTTng's own tracepoints, most home-made ones), the user chooses the
+//! event names. A mapping file in TOML tells Kymo which of them are calls, switches, interrupts and markers:
 //!
 //! ```toml
 //! # In which field every event names its thread, and its processor if the packets do not.
@@ -51,8 +50,8 @@
 //! thread_name = "name"
 //! ```
 //!
-//! A field is looked for in the payload, then in the contexts, the event's header, and the packet's context. The
-//! first entry whose name fits an event counts; what no entry names stays what it is.
+//! A field is searched in the payload, then in the contexts, the event's header and the packet's context. The first
+//! matching entry is used. Events without a matching entry keep their names and fields only.
 
 mod rules;
 mod survey;
@@ -62,21 +61,21 @@ use thiserror::Error;
 
 pub(crate) use rules::Mapped;
 
-/// What the events of a trace mean. `book/other-tracers.md` has an example of such a file.
+/// Meanings of the events of a trace. `book/other-tracers.md` has an example of such a file.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Mapping {
-    /// The field that names the thread of every event.
+    /// Name of the field with the thread of every event.
     #[serde(default)]
     thread: Option<String>,
-    /// The field that names the processor of every event, where packets do not.
+    /// Name of the field with the processor of every event, if packets do not have it.
     #[serde(default)]
     cpu: Option<String>,
     #[serde(rename = "event")]
     events: Vec<Entry>,
 }
 
-/// What the events of one name mean.
+/// Meaning of the events with one name.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 struct Entry {
@@ -92,12 +91,12 @@ struct Entry {
     irq_name: Option<String>,
     value: Option<String>,
     label: Option<String>,
-    /// Of spans: whether each processor has its own.
+    /// For spans: whether each processor has its own.
     #[serde(default)]
     per_cpu: bool,
 }
 
-/// What an event can mean.
+/// Possible meanings.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 enum Means {
@@ -116,49 +115,49 @@ enum Means {
     ThreadName,
 }
 
-/// Why a mapping cannot be used.
+/// Error in a mapping.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MappingError {
-    /// It is not written as it should be.
+    /// The syntax is invalid.
     #[error("{message}")]
     Syntax {
-        /// What is expected and what was found.
+        /// Expected and found text.
         message: String,
-        /// Where in the text, in bytes.
+        /// Offset in the text, in bytes.
         offset: u64,
     },
-    /// An entry lacks what its meaning needs, or has what its meaning has no use for.
+    /// An entry lacks a key that its meaning requires, or has one that its meaning does not support.
     #[error("event {event:?}: expected {expected}, found {found}")]
     Entry {
-        /// The name in the entry.
+        /// Name in the entry.
         event: String,
-        /// What its meaning needs.
+        /// Requirement of the meaning.
         expected: &'static str,
-        /// What is there.
+        /// Found text.
         found: String,
     },
-    /// An event of the trace has no such field.
+    /// An event of the trace lacks a field.
     #[error("event {event:?}: expected a field {field:?}, and the trace has none")]
     NoField {
-        /// The event's name in the trace.
+        /// Name of the event in the trace.
         event: String,
         /// The field.
         field: String,
     },
-    /// No event of the trace fits any entry.
+    /// No event of the trace matches any entry.
     #[error("expected one of the trace's events to fit, found {found}")]
     NoEvent {
-        /// The names of the trace's events, as many as a sentence holds.
+        /// Names of the trace's events, as many as fit into a message.
         found: String,
     },
 }
 
 impl Mapping {
-    /// Reads a mapping file.
+    /// Parses a mapping file.
     ///
     /// # Errors
-    /// [`MappingError`] if it is none, or an entry of it can mean nothing.
+    /// [`MappingError`] if the syntax is invalid, or if an entry has no possible meaning.
     pub fn parse(text: &str) -> Result<Self, MappingError> {
         let mapping: Self = toml::from_str(text).map_err(|error| MappingError::Syntax {
             message: error.message().to_owned(),
@@ -170,7 +169,7 @@ impl Mapping {
 }
 
 impl Entry {
-    /// Whether it has what its meaning needs, and nothing else.
+    /// Checks that the entry has exactly the keys that its meaning requires or supports.
     fn check(&self) -> Result<(), MappingError> {
         let fail = |expected, found: String| {
             Err(MappingError::Entry {
@@ -228,8 +227,8 @@ impl Entry {
         ]
     }
 
-    /// What the `*` in the name stands for in the name of an event, or nothing where there is no `*`;
-    /// `None` if the name does not fit.
+    /// Matches the name of an event. Returns the text that the `*` stands for, or an empty text without a `*`; `None`
+    /// if the name does not match.
     fn fits<'n>(&self, event: &'n str) -> Option<&'n str> {
         match self.name.split_once('*') {
             None => (self.name == event).then_some(""),

@@ -1,47 +1,47 @@
-//! Which function an exit leaves that does not say so, and which interrupt ends.
+//! Resolves exits that carry no function, and interrupt exits without a number.
 //!
-//! Targets name a function at its exit only where a reader cannot know it
-//! ([`kymo_wire::event`], "Exits without a function"). Here the reader's side is kept: in most
-//! packets one stack, forgotten wherever the target forgets; in packets whose exits are never named
-//! ([`FLAG_NESTED`](kymo_wire::packet::PacketHeader::FLAG_NESTED)) one for each thread and handler,
-//! as long as nothing is lost.
+//! Targets name the function of an exit only if a reader cannot know it ([`kymo_wire::event`], "Exits without a
+//! function"). This module keeps the reader's side. In most packets it is one stack, which is cleared whenever the
+//! target clears its own. In packets whose exits are never named
+//! ([`FLAG_NESTED`](kymo_wire::packet::PacketHeader::FLAG_NESTED)) it is one stack for each thread and handler, as long
+//! as nothing is lost.
 
 use std::collections::HashMap;
 
 use kymo_event::{Addr, FunctionId, InterruptId, ThreadId};
 
-/// Calls on a stack that are remembered; of deeper ones the exits stay without a name.
+/// Largest number of calls on a stack. Exits of deeper calls have no function.
 const DEEPEST: usize = 1 << 16;
 
-/// Threads whose stacks are kept, and environments of `setjmp` for each, where no exit is named.
-/// With more, all is forgotten: a hostile trace must not fill the memory.
+/// Largest number of threads with stacks, and of `setjmp` environments in each, for packets without named exits. Beyond
+/// it, all are cleared. It bounds memory for hostile traces.
 const MOST: usize = 1 << 12;
 
-/// Handlers that are remembered.
+/// Largest number of active handlers.
 const NESTED: usize = 256;
 
-/// What one stream's exits without a name are about.
+/// State for the unnamed exits of one stream.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nesting {
-    /// The calls of whatever is at work, but for handlers where no exit is named.
+    /// Calls of the running code. Without named exits, those of handlers are in `handlers`.
     calls: Stack,
-    /// Where no exit is named: the calls of the handlers active, and of the threads that
-    /// wait; `nested` tells whether it is so.
+    /// Calls of the active handlers and of waiting threads, for packets without named exits. `nested` tells whether the
+    /// current packet is one.
     nested: bool,
     handlers: Vec<Stack>,
     waiting: HashMap<Option<ThreadId>, Stack>,
     thread: Option<ThreadId>,
-    /// The interrupts active, as far as they are known.
+    /// Active interrupts, as far as they are known.
     interrupts: Vec<InterruptId>,
 }
 
-/// Calls that were entered and not left.
+/// Open calls.
 #[derive(Clone, Debug, Default)]
 struct Stack {
     calls: Vec<FunctionId>,
-    /// How many more there are that are too deep.
+    /// Number of further calls that are too deep.
     deeper: u64,
-    /// Where no exit is named: how many calls each environment of `setjmp` leaves.
+    /// Without named exits: the number of calls that remain after a `longjmp` to each environment.
     marks: HashMap<Addr, usize>,
 }
 
@@ -72,8 +72,8 @@ impl Stack {
 }
 
 impl Nesting {
-    /// A packet begins. `nested` tells whether its exits are never named, `lost` whether something
-    /// is missing in front of it, and `thread` who runs.
+    /// Begins a packet. `nested` tells whether its exits are never named, `lost` whether something is missing in front
+    /// of it, and `thread` which thread runs.
     pub(crate) fn packet(&mut self, nested: bool, lost: bool, thread: Option<ThreadId>) {
         if lost {
             self.interrupts.clear();
@@ -95,22 +95,22 @@ impl Nesting {
         self.handlers.last_mut().unwrap_or(&mut self.calls)
     }
 
-    /// A function is entered.
+    /// Enters a function.
     pub(crate) fn enter(&mut self, function: FunctionId) {
         self.stack().push(function);
     }
 
-    /// The innermost function is left: which, if that is known.
+    /// Leaves the innermost function, and returns it if it is known.
     pub(crate) fn exit(&mut self) -> Option<FunctionId> {
         self.stack().pop()
     }
 
-    /// A function is left that the target names: it knows of no call that could be left otherwise.
+    /// Leaves a function that the target names. Its stack is then empty on the target, too.
     pub(crate) fn exit_named(&mut self) {
         self.stack().clear();
     }
 
-    /// This thread runs from here on, or none.
+    /// Sets the running thread, or none.
     pub(crate) fn switch(&mut self, thread: Option<ThreadId>) {
         if thread == self.thread {
             return;
@@ -127,13 +127,13 @@ impl Nesting {
         self.waiting.insert(before, calls);
     }
 
-    /// Recording is turned on: what happened before is not known.
+    /// Recording starts: earlier events are unknown.
     pub(crate) fn turned_on(&mut self) {
         self.forget();
         self.interrupts.clear();
     }
 
-    /// `setjmp` is called with this environment.
+    /// Handles a call of `setjmp` with this environment.
     pub(crate) fn set_jump(&mut self, env: Addr) {
         if !self.nested {
             return;
@@ -149,7 +149,7 @@ impl Nesting {
         }
     }
 
-    /// `longjmp` is called with this environment.
+    /// Handles a call of `longjmp` with this environment.
     pub(crate) fn jump(&mut self, env: Addr) {
         let nested = self.nested;
         let stack = self.stack();
@@ -162,7 +162,7 @@ impl Nesting {
         }
     }
 
-    /// A handler begins.
+    /// Enters an interrupt handler.
     pub(crate) fn interrupt(&mut self, irq: InterruptId) {
         if self.interrupts.len() >= NESTED {
             self.interrupts.clear();
@@ -174,7 +174,7 @@ impl Nesting {
         }
     }
 
-    /// A handler ends; the innermost if it has no name. Which it is, if that is known.
+    /// Leaves a handler, the innermost if `irq` is `None`. Returns the interrupt, if it is known.
     pub(crate) fn interrupt_end(&mut self, irq: Option<InterruptId>) -> Option<InterruptId> {
         let Some(irq) = irq else {
             self.handlers.pop();
@@ -225,7 +225,7 @@ mod tests {
             forget(&mut nesting);
             assert_eq!(nesting.exit(), None);
         }
-        // The thread that runs anyway and handlers change nothing.
+        // A switch to the running thread, and handlers, change nothing.
         let mut nesting = nesting(false);
         nesting.enter(A);
         nesting.switch(ONE);

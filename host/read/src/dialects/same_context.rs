@@ -1,37 +1,37 @@
-//! Whether the events of a stream have the context of the event before.
+//! Cache of the last decoded context in a stream.
 //!
-//! Tracers that put a context into every event (its thread, its processor) write the same bytes thousands of times: equal
-//! bytes say the same, and nothing in them has to be looked at again.
+//! Tracers that write a context into every event (its thread, its processor) repeat the same bytes thousands of times.
+//! Equal bytes have equal meanings, so they need not be decoded again.
 
-/// What a context has said of the events of one stream.
+/// Decoded context of the last event in one stream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SameContext<T> {
-    /// The stream class, and the bytes.
+    /// Stream class, and the encoded bytes.
     class: usize,
     bytes: Vec<u8>,
-    /// What they say, once they have said something.
+    /// Decoded meaning, once there is one.
     says: Option<T>,
 }
 
-/// The largest context that is kept, in bytes.
+/// Largest cached context in bytes.
 const LARGEST: usize = 256;
 
 impl<T> SameContext<T> {
-    /// What the bytes of an event's context say, if they are those of the last one.
+    /// Returns the cached meaning, if the bytes are equal to the cached ones.
     #[inline]
     pub(super) fn get(&self, class: usize, bytes: Option<&[u8]>) -> Option<&T> {
         let (known, says) = self.last(class)?;
         bytes.is_some_and(|bytes| bytes == known).then_some(says)
     }
 
-    /// The bytes of the last context, if it was of this stream class, and what they say.
+    /// Returns the cached bytes and meaning, if they are of this stream class.
     #[inline]
     pub(super) fn last(&self, class: usize) -> Option<(&[u8], &T)> {
         let says = self.says.as_ref().filter(|_| self.class == class)?;
         Some((&self.bytes, says))
     }
 
-    /// Keeps what these bytes say.
+    /// Caches the meaning of these bytes.
     pub(super) fn set(&mut self, class: usize, bytes: Option<&[u8]>, says: T) {
         let bytes = bytes.filter(|bytes| bytes.len() <= LARGEST);
         self.bytes.clear();

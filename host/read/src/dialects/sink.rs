@@ -1,4 +1,4 @@
-//! Where a dialect puts what a record means: rows of a batch, with whole events only where a row can't say it or
+//! Output of dialects: rows of a batch. Whole events are created only for meanings that a row cannot represent, or if
 //! names and fields are wanted.
 
 use kymo_event::{
@@ -8,19 +8,19 @@ use kymo_event::{
 
 use crate::fields::{self, Pool};
 
-/// Direct-mapped cache of identities in front of [`Identities`], whose tables need a hash and a comparison of keys.
+/// Direct-mapped cache in front of [`Identities`], whose tables need a hash and a comparison of keys.
 #[derive(Debug)]
 struct Cache<Id> {
     /// Key, space and identity.
     entries: Box<[(u64, SpaceId, Id)]>,
-    /// What was asked for last.
+    /// Entry of the last lookup.
     last: (u64, SpaceId, Id),
 }
 
-/// Entries of a [`Cache`]: of 16 bytes each, 32 KiB.
+/// Number of entries of a [`Cache`]: 16 bytes each, 32 KiB.
 const ENTRIES: u32 = 2048;
 
-/// The space of an entry without an identity: there are not so many.
+/// Space of an empty entry. No trace has so many spaces.
 const NO_SPACE: SpaceId = SpaceId(u32::MAX);
 
 impl<Id: Copy> Cache<Id> {
@@ -31,7 +31,7 @@ impl<Id: Copy> Cache<Id> {
         }
     }
 
-    /// The same where most often the key is that of the call before.
+    /// Like [`get`](Self::get), for keys that are mostly the same as in the last call.
     #[inline(always)]
     fn get_again(
         &mut self,
@@ -45,16 +45,16 @@ impl<Id: Copy> Cache<Id> {
         Some(self.last.2)
     }
 
-    /// Where the identity of a key is, if it is there.
+    /// Returns the slot of a key.
     #[inline(always)]
     const fn place(space: SpaceId, key: u64) -> usize {
-        /// An odd number near 2^64 divided by the golden ratio (Fibonacci hashing).
+        /// Odd number near 2^64 divided by the golden ratio (Fibonacci hashing).
         const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
         let hash = (key ^ (space.0 as u64) << 48).wrapping_mul(SPREAD);
         (hash >> (u64::BITS - ENTRIES.ilog2())) as usize
     }
 
-    /// The identity of a key; `intern` finds it where it is not in the cache.
+    /// Returns the identity of a key. Calls `intern` if it is not in the cache.
     #[inline(always)]
     fn get(&mut self, space: SpaceId, key: u64, intern: impl FnOnce() -> Option<Id>) -> Option<Id> {
         let entry = self.entries.get_mut(Self::place(space, key))?;
@@ -65,7 +65,7 @@ impl<Id: Copy> Cache<Id> {
     }
 }
 
-/// The identities that were met last.
+/// Caches of recent identities.
 #[derive(Debug)]
 pub(crate) struct Caches {
     functions: Cache<FunctionId>,
@@ -84,14 +84,14 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// The functions of a space that were met last.
+    /// Returns the cached functions of a space.
     pub(crate) fn known_functions(&self, space: SpaceId) -> KnownFunctions<'_> {
         let entries = self.functions.entries.first_chunk();
         KnownFunctions { entries, space }
     }
 }
 
-/// The functions of a space that were met last.
+/// Cached functions of a space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KnownFunctions<'c> {
     entries: Option<&'c [(u64, SpaceId, FunctionId); ENTRIES as usize]>,
@@ -99,7 +99,7 @@ pub(crate) struct KnownFunctions<'c> {
 }
 
 impl KnownFunctions<'_> {
-    /// The function that a number stands for, if it was met lately.
+    /// Returns the function of a number, if it is cached.
     #[inline(always)]
     pub(crate) fn find(&self, number: u64) -> Option<FunctionId> {
         let place = Cache::<FunctionId>::place(self.space, number);
@@ -108,41 +108,41 @@ impl KnownFunctions<'_> {
     }
 }
 
-/// What holds for a stream, and what its next record does to it.
+/// Times of a stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Clock {
-    /// When time 0 was, in nanoseconds by the clock of the trace.
+    /// Time 0, in nanoseconds of the trace's clock.
     pub(crate) origin: i64,
-    /// The time of the last event.
+    /// Time of the last event.
     pub(crate) last: Option<Time>,
-    /// The first and the last of all times.
+    /// Earliest and latest time.
     pub(crate) start: Option<Time>,
     pub(crate) end: Option<Time>,
 }
 
-/// Takes what records mean.
+/// Receiver of records' meanings.
 pub(crate) struct Sink<'a> {
     pub(crate) identities: &'a mut Identities,
     pub(crate) caches: &'a mut Caches,
     pub(crate) batch: &'a mut Batch,
-    /// What is left of events that were given out and taken back.
+    /// Parts of earlier events, for reuse.
     pub(crate) pool: &'a mut Pool,
     pub(crate) wanted: Wanted,
     pub(crate) stream: StreamId,
-    /// The number of the stream among those of all traces.
+    /// Index of the stream among those of all traces.
     pub(crate) index: usize,
-    /// The CPU that the packet names.
+    /// CPU in the packet.
     pub(crate) cpu: Option<Cpu>,
     pub(crate) clock: Clock,
-    /// The time of the record at hand.
+    /// Time of the current record.
     pub(crate) time: Time,
-    /// How the dialect shows the fields of a record.
+    /// Function that converts the fields of a record.
     pub(crate) fields: fn(&kymo_ctf::Event<'_>, &mut Pool) -> Vec<Field>,
 }
 
 impl Sink<'_> {
-    /// A record follows, of this time in nanoseconds from the clock's origin; without a time it keeps the place that it
-    /// has in its stream.
+    /// Begins a record with this time, in nanoseconds from the clock's origin. A record without a time gets the time of
+    /// the stream's last event.
     #[inline]
     pub(crate) fn begin(&mut self, time: Option<i64>) {
         let clock = &mut self.clock;
@@ -160,7 +160,7 @@ impl Sink<'_> {
         }
     }
 
-    /// The first record of a stream, or one whose time goes back.
+    /// Handles the first record of a stream, or one whose time goes back.
     #[cold]
     fn step(&mut self, time: Time) {
         let last = self.clock.last.replace(time);
@@ -182,13 +182,13 @@ impl Sink<'_> {
         }
     }
 
-    /// A row of the record at hand.
+    /// Returns a row for the current record.
     #[inline]
     pub(crate) const fn row(&self, kind: RowKind) -> Row {
         Row::new(kind, self.time, self.stream)
     }
 
-    /// The record means what this row says.
+    /// Adds a record whose meaning is this row.
     #[inline]
     pub(crate) fn common(&mut self, record: &kymo_ctf::Event<'_>, row: Row) {
         if self.wanted >= Wanted::Everything {
@@ -198,7 +198,7 @@ impl Sink<'_> {
         }
     }
 
-    /// The record means nothing that is known.
+    /// Adds a record of unknown meaning.
     #[inline]
     pub(crate) fn other(
         &mut self,
@@ -228,7 +228,7 @@ impl Sink<'_> {
         self.batch.push_both(&row, event);
     }
 
-    /// The record means something that no row says. It is called `named`, or as its class is.
+    /// Adds a record whose meaning no row can represent. Its name is `named`, or that of its class.
     #[inline(never)]
     pub(crate) fn rare(
         &mut self,
@@ -246,7 +246,7 @@ impl Sink<'_> {
         self.batch.push_event(event);
     }
 
-    /// The record means something that a row may be able to say.
+    /// Adds a record whose meaning a row may be able to represent.
     pub(crate) fn whole(
         &mut self,
         record: &kymo_ctf::Event<'_>,
@@ -272,7 +272,7 @@ impl Sink<'_> {
         self.common(record, row.at(cpu, thread));
     }
 
-    /// Something besides that follows from the record.
+    /// Adds an additional event that follows from the record.
     #[inline(never)]
     pub(crate) fn besides(&mut self, kind: EventKind, cpu: Option<Cpu>, thread: Option<ThreadId>) {
         let event = Event {
@@ -298,7 +298,7 @@ impl Sink<'_> {
         }
     }
 
-    /// The function that begins at an address.
+    /// Returns the function at an address.
     #[inline]
     pub(crate) fn function_at(&mut self, space: SpaceId, address: Addr) -> Option<FunctionId> {
         self.function(space, address.0, |identities| {
@@ -306,7 +306,7 @@ impl Sink<'_> {
         })
     }
 
-    /// The function that a number stands for; `intern` knows it where it was not met lately.
+    /// Returns the function of a number. Calls `intern` if it is not cached.
     #[inline]
     pub(crate) fn function(
         &mut self,
@@ -319,13 +319,13 @@ impl Sink<'_> {
         functions.get(space, number, || intern(identities))
     }
 
-    /// Functions that were met are others from here on: something was mapped over them.
+    /// Clears the function cache, because something was mapped over known functions.
     pub(crate) fn forget_functions(&mut self) {
         let entries = self.caches.functions.entries.iter_mut();
         entries.for_each(|entry| entry.1 = NO_SPACE);
     }
 
-    /// The thread of this number.
+    /// Returns the thread of this number.
     #[inline]
     pub(crate) fn thread(&mut self, space: SpaceId, number: u64) -> Option<ThreadId> {
         let identities = &mut *self.identities;
@@ -335,7 +335,7 @@ impl Sink<'_> {
         })
     }
 
-    /// The interrupt of this kind and number, if there can be one.
+    /// Returns the interrupt of this kind and number, if the number is valid.
     #[inline]
     pub(crate) fn interrupt(
         &mut self,
@@ -351,7 +351,7 @@ impl Sink<'_> {
     }
 }
 
-/// The name of an event; one without a name (a record has to be called something) by its number.
+/// Returns the name of an event, or its number if it has no name.
 fn name(event: &kymo_ctf::Event<'_>, pool: &mut Pool) -> String {
     match event.name() {
         "" => format!("event {}", event.class().id),
@@ -359,7 +359,7 @@ fn name(event: &kymo_ctf::Event<'_>, pool: &mut Pool) -> String {
     }
 }
 
-/// The fields of a record of most dialects.
+/// Returns the fields of a record, for most dialects.
 pub(crate) fn all_fields(record: &kymo_ctf::Event<'_>, pool: &mut Pool) -> Vec<Field> {
     fields::all(record, pool)
 }
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn keys_that_share_an_entry_and_spaces_are_told_apart() {
         let mut cache = Cache::new(0u32);
-        // More keys than entries, in two spaces, several times: each finds its own.
+        // More keys than entries, in two spaces, several times: each lookup finds its own.
         for _ in 0..3 {
             for key in 0..u64::from(ENTRIES) * 2 {
                 for space in [SpaceId(0), SpaceId(1)] {

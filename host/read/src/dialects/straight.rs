@@ -1,15 +1,16 @@
-//! Entries and exits of functions that follow each other in one thread: nearly all records of a trace of functions.
+//! Fast path for consecutive function entries and exits of one thread, which are nearly all records of a function
+//! trace.
 //!
-//! What the dialects do for any record comes down to a few loads and stores for such: so they are taken in a loop that
-//! knows nothing else, with all that they share at hand. Whatever is unusual about a record ends it, and takes the general
-//! way; the rows are the same.
+//! The general code reduces to a few loads and stores for such records. So they are handled in a loop of their own that
+//! keeps all shared state in local variables. Any unusual record ends the loop and takes the general path. The rows are
+//! the same.
 
 use kymo_ctf::{ContextBytes, EventIter, Projected};
 use kymo_event::{Addr, Cpu, RowKind, SpaceId, ThreadId, Time, Wanted};
 
 use super::sink::Sink;
 
-/// What the records of a class are, if they are entries or exits.
+/// Kind of the records of a class, if they are entries or exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// The first number is the function, the second one the call site, if there is one.
@@ -18,19 +19,19 @@ pub(super) enum Call {
     Exit,
 }
 
-/// What the records have in common.
+/// Common properties of the records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Common<'c> {
-    /// Their stream's event context.
+    /// Event context of their stream.
     pub(super) context: &'c [u8],
     pub(super) cpu: Option<Cpu>,
     pub(super) thread: Option<ThreadId>,
-    /// Where the addresses of functions mean something.
+    /// Address space of the functions.
     pub(super) space: SpaceId,
 }
 
-/// Takes records at the front of `events`, as far as they are such calls of functions that were met lately, in the order of
-/// time. `calls` says what those of each class are.
+/// Takes records from the front of `events`, while they are entries or exits of cached functions in order of time.
+/// `calls` has the kind of each class.
 #[inline(never)]
 pub(super) fn take<'a>(
     events: &mut EventIter<'a>,

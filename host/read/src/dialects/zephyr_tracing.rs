@@ -1,19 +1,19 @@
-//! What the events of Zephyr's tracing subsystem mean (`subsys/tracing/ctf` in its tree), and those of its
-//! instrumentation subsystem where a dump was made a CTF trace with the metadata of its build.
+//! Meanings of the events of Zephyr's tracing subsystem (`subsys/tracing/ctf` in its tree), and of its instrumentation
+//! subsystem if a dump was converted to a CTF trace with the metadata of its build.
 //!
-//! Events are known by their names, which all generations share; how wide times and numbers of events are,
-//! and whether there are packets, is the metadata's to say. Which thread runs follows from the switches. An
-//! interrupt handler is `isr_enter` to `isr_exit`; which interrupt it serves is not recorded. What the
-//! kernel and the network do for a thread comes in pairs (`semaphore_take_enter`, `semaphore_take_exit`;
-//! the same of mutexes, queues, sockets and a dozen others): each pair is a call, named for what they have in
-//! common. `named_event`, by which the program speaks for itself, is a marker.
+//! Events are identified by their names, which all generations share. The metadata defines the widths of times and
+//! event numbers, and whether there are packets. The running thread follows from the switches. An interrupt handler
+//! lasts from `isr_enter` to `isr_exit`; the interrupt number is not recorded. Services of the kernel and the network
+//! are recorded in pairs (`semaphore_take_enter`, `semaphore_take_exit`; likewise for mutexes, queues, sockets and a
+//! dozen others). Each pair is a call, named by the common part. `named_event`, which the program itself records, is a
+//! marker.
 //!
 //! # Time
-//! Until 2026 times are nanoseconds in 32 bits: they go round every 4.29 s. On real targets they also
-//! step back a little, where the timer's interrupt and the announcement of its tick are read in between.
-//! A reader that takes every step back for a turn makes 45 s of 11 s. Here a step back of up to 2^30 ns
-//! (1.07 s; the timer of a Cortex-M, 24 bits wide, can't be off by more) is one; whatever is further back
-//! has gone round. (So after a pause of 3.2 s or more the time is a guess: the bits say no more.)
+//! Until 2026, times are nanoseconds in 32 bits, which wrap around every 4.29 s. On real targets they also step back a
+//! little when they are read between the timer's interrupt and the announcement of its tick. A reader that treats every
+//! step back as a wraparound turns 11 s into 45 s. Here a step back of up to 2^30 ns (1.07 s; the 24-bit timer of a
+//! Cortex-M cannot be off by more) is a step back, and a larger one is a wraparound. So the time after a pause of 3.2 s
+//! or more is ambiguous: the bits contain no more information.
 
 use std::collections::HashMap;
 
@@ -26,35 +26,35 @@ use kymo_event::{
 
 use super::{Meanings, Sink, Spaces, of_class};
 
-/// What is known of a trace by Zephyr.
+/// State of a Zephyr trace.
 pub(crate) struct Zephyr {
-    /// By stream class and place in it.
+    /// Rules by stream class and index in it.
     rules: Vec<Vec<OfClass>>,
     spaces: Spaces,
-    /// What pairs of events are calls of.
+    /// Functions of the paired events.
     functions: Vec<FunctionId>,
-    /// All interrupts are one: events don't tell which.
+    /// The one interrupt: events do not identify it.
     interrupt: InterruptId,
-    /// What the numbers of `timestamp` are.
+    /// Clock of `timestamp`.
     clock: Clock,
-    /// The bits of times in headers, if they have any.
+    /// Number of bits of the times in event headers, if there are any.
     time_bits: Option<u32>,
-    /// The numbers that rules need: [`TIME`] and those behind it.
+    /// Numbers that the rules need: [`TIME`] and following.
     numbers: Projection,
-    /// The texts that they need: [`NAME`], [`THREAD_NAME`].
+    /// Texts that the rules need: [`NAME`], [`THREAD_NAME`].
     texts: Projection,
-    /// Where the time of each stream is, in ticks.
+    /// Current time of each stream in ticks.
     ticks: HashMap<usize, i64>,
-    /// The thread that runs on each CPU.
+    /// Running thread of each CPU.
     running: HashMap<Cpu, ThreadId>,
-    /// Whether the name of interrupts has been reported.
+    /// Whether the name of the interrupt was passed on.
     interrupt_named: bool,
-    /// What the CPU's number is called in packets, and in events.
+    /// Names of the CPU number's field in packets, and in events.
     cpu_names: [Option<&'static str>; 2],
 }
 
-/// The places of fields in [`Zephyr::numbers`]: the time in the header, the time in the payload, the thread, what is
-/// called or a mark's value, the caller, the CPU.
+/// Indices of fields in [`Zephyr::numbers`]: the time in the header, the time in the payload, the thread, the callee or
+/// marker value, the caller, the CPU.
 const TIME: usize = 0;
 const OWN_TIME: usize = 1;
 const THREAD: usize = 2;
@@ -62,47 +62,47 @@ const ITEM: usize = 3;
 const CALLER: usize = 4;
 const CPU: usize = 5;
 
-/// The same in [`Zephyr::texts`].
+/// Indices of fields in [`Zephyr::texts`].
 const NAME: usize = 0;
 const THREAD_NAME: usize = 1;
 
-/// CPUs whose threads are known.
+/// Largest number of CPUs whose threads are tracked.
 const MOST_CPUS: usize = 1 << 10;
 
-/// The rule of a class, and whether any text of its events is looked at.
+/// Rule of a class, and whether it needs a text of its events.
 type OfClass = (Rule, bool);
 
-/// What the events of one class are.
+/// Meaning of the events of one class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Rule {
     SwitchedIn,
     SwitchedOut,
     Ready,
-    /// Something about a thread, which tells its name.
+    /// Event about a thread, which contains its name.
     Thread,
     IsrEnter,
     IsrExit,
-    /// A call of the function at this place among [`Zephyr::functions`].
+    /// Call of the function with this index in [`Zephyr::functions`].
     Begin(usize),
     End(usize),
     Marker,
-    /// Of the instrumentation subsystem.
+    /// Event of the instrumentation subsystem.
     FunctionEntry,
     FunctionExit,
     Other,
 }
 
-/// So far a step back is one, and no turn of the 32 bits.
+/// Largest step back that is not treated as a wraparound of the 32 bits.
 const STEP_BACK_NS: u64 = 1 << 30;
 
-/// What a CPU's number is called, in packets or events: by the several proposals for more than one.
+/// Names of the CPU number's field, in packets or events. There are several proposals for multiple CPUs.
 const CPU_NAMES: [&str; 3] = ["cpu", "cpu_id", "core_id"];
 
-/// What the kernel calls threads that have no name (yet).
+/// Name that the kernel uses for threads without a name.
 const NAMELESS: &str = "unknown";
 
 impl Zephyr {
-    /// What the events of this trace are; `None` if it is not Zephyr's.
+    /// Determines the rules of a trace; `None` if it is not from Zephyr.
     pub(crate) fn of(trace: &Trace, spaces: Spaces, identities: &mut Identities) -> Option<Self> {
         let metadata = trace.metadata();
         let mut calls = Vec::new();
@@ -121,7 +121,7 @@ impl Zephyr {
             })
             .collect();
         let known = |rule| rules.iter().flatten().any(|found| found.0 == rule);
-        // Switches alone others may have, too, by these names; not a program's entries.
+        // Other tracers may have switch events with these names, but not function entries with them.
         let tracing = known(Rule::SwitchedIn) && known(Rule::SwitchedOut);
         if !tracing || !(known(Rule::IsrEnter) || known(Rule::FunctionEntry)) {
             return None;
@@ -158,7 +158,7 @@ impl Zephyr {
             interrupt: identities.interrupt(spaces.machine, InterruptKind::Hard, Irq(0)),
             clock: match metadata.clocks.first() {
                 Some(clock) => clock.clone(),
-                // Without a clock the numbers are nanoseconds.
+                // Without a clock, the numbers are nanoseconds.
                 None => Clock::new("", 1_000_000_000),
             },
             time_bits: headers.max(),
@@ -172,8 +172,8 @@ impl Zephyr {
         })
     }
 
-    /// The CPU of a packet's events, where all are of one. The only one is CPU 0: a kernel for several has events or
-    /// packets that tell theirs.
+    /// Returns the CPU of a packet's events, if all have the same. A single CPU is CPU 0: kernels for several CPUs
+    /// record the CPU in events or packets.
     pub(crate) fn cpu(&self, packet: &Packet<'_>) -> Option<Cpu> {
         match self.cpu_names {
             [None, None] => Some(Cpu(0)),
@@ -184,7 +184,7 @@ impl Zephyr {
         }
     }
 
-    /// When a record of a stream happened, in nanoseconds from the clock's origin.
+    /// Returns the time of a record in nanoseconds from the clock's origin.
     fn time_ns(
         &mut self,
         record: &kymo_ctf::Event<'_>,
@@ -192,12 +192,12 @@ impl Zephyr {
         stream: usize,
     ) -> Option<i64> {
         let (Some(value), Some(bits)) = (numbers.unsigned(TIME), self.time_bits) else {
-            // The instrumentation's records have the time among their fields.
+            // Records of the instrumentation have the time among their fields.
             let time = numbers.unsigned(OWN_TIME);
             let time = time.and_then(|time| i64::try_from(time).ok());
             return time.or_else(|| record.time_ns());
         };
-        // Packets tell what is above the bits.
+        // Packets provide the bits above these.
         if bits >= 64 || record.packet().info().begin_ticks.is_some() {
             return record.time_ns();
         }
@@ -208,7 +208,7 @@ impl Zephyr {
         let back = turn - forward;
         let limit = u128::from(STEP_BACK_NS) * u128::from(self.clock.frequency) / 1_000_000_000;
         let now = if forward > 0 && u128::from(back.unsigned_abs()) <= limit {
-            // Time does not begin before 0.
+            // Times are not before 0.
             (last - back).max(0)
         } else {
             last.saturating_add(forward)
@@ -281,7 +281,7 @@ impl Meanings for Zephyr {
 }
 
 impl Zephyr {
-    /// What a record means that a row can say; `None` if it is something else, or lacks a field.
+    /// Returns the meaning of a record that a row can represent; `None` if it is something else or a field is missing.
     fn row(&self, rule: Rule, numbers: &Numbers<6>, sink: &mut Sink<'_>) -> Option<Row> {
         let code = |address: u64, thumb: bool| Addr(address & !u64::from(thumb));
         let space = self.spaces.code;
@@ -317,7 +317,7 @@ impl Zephyr {
     }
 }
 
-/// Tells a thread's name, if that is news.
+/// Records a thread's name, if it is new.
 fn name_thread(thread: ThreadId, name: &str, cpu: Option<Cpu>, sink: &mut Sink<'_>) {
     let known = sink.identities.thread_name(thread);
     let nameless = name.is_empty() || (name == NAMELESS && known.is_some());
@@ -329,7 +329,7 @@ fn name_thread(thread: ThreadId, name: &str, cpu: Option<Cpu>, sink: &mut Sink<'
     sink.besides(EventKind::ThreadName { thread, name }, cpu, None);
 }
 
-/// What the events of a class are, among all of their stream.
+/// Returns the rule of an event class, given all classes of its stream.
 fn rule<'m>(class: &'m EventClass, all: &[EventClass], calls: &mut Vec<&'m str>) -> Rule {
     let name = class.name.as_str();
     let has = |field| {
@@ -367,7 +367,7 @@ fn rule<'m>(class: &'m EventClass, all: &[EventClass], calls: &mut Vec<&'m str>)
     }
 }
 
-/// The place of what a pair of events is a call of, among all.
+/// Returns the index of the function of a pair of events.
 fn place<'m>(call: &'m str, calls: &mut Vec<&'m str>) -> usize {
     let known = calls.iter().position(|known| *known == call);
     known.unwrap_or_else(|| {
@@ -376,7 +376,7 @@ fn place<'m>(call: &'m str, calls: &mut Vec<&'m str>) -> usize {
     })
 }
 
-/// What the CPU's number is called in packets, and what in events; `None` where they have none.
+/// Returns the names of the CPU number's field in packets and in events; `None` if they have none.
 fn cpu_names(metadata: &Metadata) -> [Option<&'static str>; 2] {
     let named = |all: &[&StructClass]| {
         let mut names = CPU_NAMES.into_iter();
@@ -391,7 +391,7 @@ fn cpu_names(metadata: &Metadata) -> [Option<&'static str>; 2] {
     [named(&packets), named(&events)]
 }
 
-/// A text of the payload.
+/// Returns a text of the payload.
 fn text(record: &kymo_ctf::Event<'_>, name: &str) -> Option<String> {
     let value = record.field_of(Scope::EventFields, name)?;
     Some(value.text()?.into_owned())

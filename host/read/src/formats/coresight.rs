@@ -1,18 +1,18 @@
-//! Arm hardware trace (CoreSight): recordings of perf and simpleperf, OpenCSD's snapshot directories.
+//! Arm hardware trace (CoreSight): recordings of perf and simpleperf, and OpenCSD snapshot directories.
 //!
-//! The trace is decoded by `kymo-coresight`; here it becomes events:
+//! `kymo-coresight` decodes the trace. This module converts it to events:
 //!
 //! | trace | event |
 //! |---|---|
-//! | calls, returns, tail calls, jumps out of functions | a function is entered and left |
-//! | exceptions and returns from them | an interrupt handler begins and ends; of a thread, a function like `[IRQ]` |
+//! | calls, returns, tail calls, jumps out of functions | a function is entered and exited |
+//! | exceptions and returns from them | an interrupt handler begins and ends; within a thread, a function like `[IRQ]` |
 //! | context IDs | a thread gets its processor |
 //! | text and values of an STM or ITM | markers and named events |
 //! | interrupts, PC samples, counters of a DWT | interrupt handlers, named events |
 //! | overflow, code that no image has | a gap |
 //! | bad packets, code that does not fit | damage |
 //!
-//! Only the edges between functions become events: what happens within one costs an addition.
+//! Only transitions between functions become events. Instructions within a function only increment a count.
 
 mod follow;
 mod input;
@@ -34,7 +34,7 @@ use super::{Confidence, Opened};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions};
 
-/// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of these.
+/// [`TraceInfo::format`](kymo_event::TraceInfo::format) of these recordings.
 pub const FORMAT: &str = "coresight";
 
 pub(crate) fn probe(
@@ -51,7 +51,7 @@ pub(crate) fn probe(
     Ok(is_perf.then_some(Confidence::Certain))
 }
 
-/// Whether a directory is a recording of perf's, with its records in a file.
+/// Returns whether a directory is a perf recording with its records in a file.
 fn is_directory(path: &Path) -> bool {
     let mut magic = [0; perf::MAGIC.len()];
     let file = path.is_dir().then(|| File::open(perf::records(path)));

@@ -1,7 +1,7 @@
-//! CTF traces of any tracer: every record as it stands, with its name and fields.
+//! CTF traces of any tracer: records with their names and fields.
 //!
-//! What the events *mean* is a dialect's to say ([`Dialect`]). Without one they are
-//! [`EventKind::Other`], which is enough to list, count and export them.
+//! A dialect defines the *meanings* of events ([`Dialect`]). Without one, they are [`EventKind::Other`], which is
+//! sufficient to list, count and export them.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -24,43 +24,43 @@ use crate::formats::kymo::{self, Chosen};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
-/// The CTF traces below a directory, as one.
+/// Source of all CTF traces below a directory.
 struct CtfSource {
     info: TraceInfo,
     messages: Messages,
     streams: Vec<Stream>,
-    /// For each trace the number of its first stream.
+    /// Index of the first stream of each trace.
     first: Vec<usize>,
-    /// What the records of each trace mean.
+    /// Dialect of each trace.
     dialects: Vec<Dialect>,
-    /// The identities that were met last.
+    /// Caches of recent identities.
     caches: Caches,
-    /// For each stream where its oldest packet begins in its file, if it was written around a ring.
+    /// Offset of the oldest packet in each stream's file, if the file was written as a ring.
     oldest: Vec<Option<u64>>,
     wanted: Wanted,
-    /// What is left of events that were given out and taken back.
+    /// Parts of earlier events, for reuse.
     pool: Pool,
-    /// Why nothing more can be read, once that is so.
+    /// Error that ended reading.
     failed: Option<ReadError>,
     ended: bool,
 }
 
-/// Where a stream stands.
+/// State of a stream.
 #[derive(Default)]
 struct Stream {
     cpu: Option<Cpu>,
     clock: Clock,
-    /// Whether a packet was seen, after which a first sequence number is no beginning.
+    /// Whether there was a packet. A later sequence number does not mark the beginning.
     begun: bool,
-    /// Gaps before the first packet, which wait for its time.
+    /// Gaps in front of the first packet, which get its time.
     waiting: Vec<Gap>,
 }
 
-/// Finds the traces in a directory and below it: at least one. Where the options name the metadata, it is one trace, whose
-/// streams are the files in the directory.
+/// Finds the traces in a directory and below it: at least one. If the options name the metadata, the directory is one
+/// trace, and its files are the streams.
 ///
 /// # Errors
-/// [`OpenError`] if there is none, or the metadata of one cannot be used.
+/// [`OpenError`] if there is none, or if the metadata of one is invalid.
 pub(crate) fn find(directory: &Path, options: &OpenOptions) -> Result<Vec<Trace>, OpenError> {
     let traces = match &options.metadata {
         Some(metadata) => Trace::open_described(directory, metadata).map(|trace| vec![trace]),
@@ -70,7 +70,7 @@ pub(crate) fn find(directory: &Path, options: &OpenOptions) -> Result<Vec<Trace>
     Ok(traces.into_iter().map(Trace::in_order).collect())
 }
 
-/// Why a directory cannot be opened.
+/// Returns the error for a directory that cannot be opened.
 pub(crate) fn refusal(directory: &Path, error: kymo_ctf::OpenError) -> OpenError {
     match error {
         kymo_ctf::OpenError::Io { path, source } => OpenError::Io { path, source },
@@ -96,7 +96,7 @@ pub(crate) fn refusal(directory: &Path, error: kymo_ctf::OpenError) -> OpenError
     }
 }
 
-/// Whether a directory is one of uftrace's data, or has its default one (`uftrace.data`) in it.
+/// Returns whether a directory holds uftrace's data, or its default directory (`uftrace.data`).
 fn is_of_uftrace(directory: &Path) -> bool {
     ["info", "uftrace.data/info"].iter().any(|name| {
         let mut head = [0; 7];
@@ -105,10 +105,10 @@ fn is_of_uftrace(directory: &Path) -> bool {
     })
 }
 
-/// Opens one stream of a trace. A file is one that may have been written around a ring; a pipe is read as it comes.
+/// Opens one stream of a trace. A file may have been written as a ring; a pipe is read as its data arrives.
 ///
 /// # Errors
-/// [`OpenError`] if the metadata cannot be used.
+/// [`OpenError`] if the metadata is invalid.
 pub(crate) fn open_stream(
     peek: Peek,
     metadata: &Path,
@@ -137,14 +137,14 @@ pub(crate) fn open_stream(
     let Some(pipe) = peek.into_reader() else {
         return open_traces(&path, &[trace.in_order()], None, options);
     };
-    // Of what has not come yet nothing can be known beforehand.
+    // Data that has not arrived yet cannot be examined beforehand.
     let nothing: &[u8] = &[];
     let trace = Trace::from_plan(Arc::clone(trace.plan()), [(name, nothing)]);
     let messages = Messages::of_stream(&trace, pipe);
     open_traces(&path, &[trace], Some(messages), options)
 }
 
-/// Opens the traces that were found in a directory, as one. `messages` are theirs, if they come from elsewhere.
+/// Opens the traces that were found in a directory as one source. `messages` are theirs, if they come from elsewhere.
 ///
 /// # Errors
 /// [`OpenError`] if a file cannot be opened.
@@ -190,7 +190,7 @@ pub(crate) fn open_traces(
         }
         let mut absences = trace.absences();
         if export::is_export(trace.metadata()) {
-            // Its files have the numbers of processors, and there are those that had events.
+            // An export names its files by the numbers of processors, and has files only for those with events.
             absences.retain(|absence| !matches!(absence, Absence::Missing { .. }));
         }
         info.remarks.extend(remarks(trace.name(), &absences));
@@ -216,7 +216,7 @@ pub(crate) fn open_traces(
         dialect.describe(trace, &mut info);
         dialects.push(dialect);
     }
-    // Who has a processor may say another trace of the same machine.
+    // Another trace of the same machine may record the switches.
     let mut tell = HashSet::new();
     for ((trace, dialect), first) in traces.iter().zip(&dialects).zip(&first) {
         if dialect.tells_switches(trace) {
@@ -244,7 +244,7 @@ pub(crate) fn open_traces(
         .iter()
         .map(|trace| cut(trace.metadata(), origin))
         .collect();
-    // Of several, all is wanted that any of them says.
+    // With several traces, the cut is the union of theirs.
     let begins: Option<Vec<_>> = cuts.iter().map(|cut| cut.begin).collect();
     let ends: Option<Vec<_>> = cuts.iter().map(|cut| cut.end).collect();
     info.cut = Cut {
@@ -275,7 +275,7 @@ pub(crate) fn open_traces(
     }))
 }
 
-/// Refuses a trace with a clock whose times do not fit 64 bits of nanoseconds, a year from its offset on.
+/// Rejects a trace with a clock whose times do not fit into 64 bits of nanoseconds for a year from its offset.
 fn check_clocks(trace: &Trace, directory: &Path) -> Result<(), OpenError> {
     const YEAR_S: u64 = 366 * 86_400;
     let fits = |clock: &&metadata::Clock| {
@@ -296,9 +296,9 @@ fn check_clocks(trace: &Trace, directory: &Path) -> Result<(), OpenError> {
     })
 }
 
-/// The date, in nanoseconds since 1970, from which on times count: of an export when its target began, if it tells. Several
-/// traces have one time line, whose events are in the order of dates: it begins with the first one's target, or where
-/// another one counts dates, or tells none, with those.
+/// Returns the date of time 0 in nanoseconds since 1970. For an export it is the start of its target, if the export has
+/// it. Several traces share one timeline in order of dates: it begins with the first one's target, or in 1970 if any of
+/// them counts dates or has none.
 fn common_origin(origins: &[Option<i64>]) -> i64 {
     let is_date = |origin: &Option<i64>| origin.is_none_or(|origin| origin == 0);
     match origins.iter().any(is_date) {
@@ -307,7 +307,7 @@ fn common_origin(origins: &[Option<i64>]) -> i64 {
     }
 }
 
-/// Where a trace was cut from a longer one, by `kymo export`.
+/// Returns the part of a longer trace that `kymo export` has cut out.
 fn cut(metadata: &metadata::Metadata, origin: i64) -> Cut {
     let time = |name| {
         let ns: i64 = env_text(metadata, name)?.parse().ok()?;
@@ -321,8 +321,8 @@ fn cut(metadata: &metadata::Metadata, origin: i64) -> Cut {
     }
 }
 
-/// How many of so many threads decode, that which takes what they decode included: one is left for the thread that looks at the
-/// events meanwhile.
+/// Returns how many of these threads decode, including the one that takes the decoded events. One is reserved for the
+/// consumer of the events.
 const fn decoders(threads: usize) -> usize {
     match threads {
         0 | 1 => 1,
@@ -330,23 +330,22 @@ const fn decoders(threads: usize) -> usize {
     }
 }
 
-/// The machines of which there are traces, by the identity of their clock and of the session that recorded them: two
-/// sessions follow each other, and what one of them left open says nothing of the other.
+/// Machines of the traces, by the id of their clock and of the recording session. Two sessions follow each other, so
+/// calls that are open in one of them are not open in the other.
 #[derive(Default)]
 struct Machines(HashMap<(Uuid, Vec<String>), SpaceId>);
 
-/// What tells the sessions of LTTng apart, as far as a trace has it.
+/// Environment fields that distinguish LTTng's sessions.
 const OF_SESSION: [&str; 2] = ["trace_name", "trace_creation_datetime"];
 
 impl Machines {
-    /// Where the numbers of a trace mean something.
+    /// Returns the namespaces of a trace.
     fn spaces(&mut self, trace: &Trace, identities: &mut Identities) -> Spaces {
         let code = identities.add_space(Space {
             name: trace.name().to_owned(),
             ..Space::default()
         });
-        // A kernel and the processes on it record by one clock, which has the identity of the machine's
-        // boot (LTTng).
+        // A kernel and its processes use one clock, whose id is that of the machine's boot (LTTng).
         let mut clocks = trace.metadata().clocks.iter();
         let clock = clocks.find_map(|clock| clock.uuid);
         let machine = match clock {
@@ -361,10 +360,10 @@ impl Machines {
     }
 }
 
-/// Absent streams that are listed one by one.
+/// Largest number of absent streams that are listed individually.
 const ABSENCES_LISTED: usize = 8;
 
-/// What is said of streams that are empty or not there.
+/// Returns remarks about empty or missing streams.
 fn remarks(trace: &str, absences: &[Absence]) -> Vec<String> {
     let place = match trace {
         "" => String::new(),
@@ -379,8 +378,8 @@ fn remarks(trace: &str, absences: &[Absence]) -> Vec<String> {
     remarks
 }
 
-/// The processor that the first packet of a stream names. A printer of the trace has to know before its
-/// first event whether there are any.
+/// Returns the processor in the first packet of a stream. Printers of a trace need to know before the first event
+/// whether there are processors.
 fn first_cpu(trace: &Trace, stream: usize, dialect: &Dialect) -> Option<Cpu> {
     let mut reader = trace.reader(stream).ok()??;
     loop {
@@ -392,15 +391,15 @@ fn first_cpu(trace: &Trace, stream: usize, dialect: &Dialect) -> Option<Cpu> {
     }
 }
 
-/// Whether the times of a clock are dates: it says so, or counts from a moment later than any machine's
-/// start can be taken for (LTTng says nothing, and counts from 1970).
+/// Returns whether the times of a clock are dates: the clock declares it, or its offset is too large for the time since
+/// a machine's start (LTTng declares nothing and counts from 1970).
 fn is_date(clock: &metadata::Clock) -> bool {
     const TWENTY_YEARS_NS: i64 = 20 * 365 * 86_400 * 1_000_000_000;
     clock.absolute || clock.nanoseconds(0).is_some_and(|ns| ns > TWENTY_YEARS_NS)
 }
 
 impl CtfSource {
-    /// Takes the next run of a stream, which may be none of events.
+    /// Handles the next run of a stream, which may have no events.
     fn advance(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         let (origin, run) = match self.messages.next_run() {
             Ok(Some(next)) => next,
@@ -446,7 +445,7 @@ impl CtfSource {
                     },
                     GapKind::Events => Gap::Discarded { events: lost.count },
                 };
-                // It is met where its stream's last event was, before what other streams have behind that.
+                // The gap is at the last event of its stream, in front of later events of other streams.
                 match stream.begun {
                     true => batch.push_event(gap(id, stream.clock.last, stream.cpu, lost)),
                     false => stream.waiting.push(lost),
@@ -473,7 +472,7 @@ impl CtfSource {
         Ok(true)
     }
 
-    /// Where a stream cannot be decoded there is a gap, up to the next packet that can be found. The others go on.
+    /// Adds a gap for an undecodable part of a stream, up to the next packet that can be found. Other streams continue.
     fn fail(
         &mut self,
         StreamError { origin, error }: &StreamError,
@@ -490,7 +489,8 @@ impl CtfSource {
                 source: kind.into(),
             });
         }
-        // All before the damage has been given out; what can be found of the stream behind it follows.
+        // The events in front of the damage have been returned. The rest of the stream follows, as far as it can be
+        // found.
         let skipped = self.messages.skip(*origin).ok().flatten();
         let (offset, bytes) = match skipped {
             Some(skipped) => {
@@ -534,8 +534,9 @@ impl CtfSource {
     }
 }
 
-/// What is to be known of events that were given out before their packet was found to be damaged: a wrong byte is noticed
-/// only where something does not fit, some events behind it. Where the end of a packet is missing, its beginning is right.
+/// Returns a note about events that were returned before their packet turned out to be damaged. A wrong byte is
+/// detected only when something does not fit, some events later. If the end of a packet is missing, its beginning is
+/// valid.
 fn doubt(error: &DecodeError) -> Option<String> {
     if let (DecodeErrorKind::Truncated { .. }, _) | (_, 0) = (error.kind, error.event) {
         return None;
@@ -549,7 +550,7 @@ fn doubt(error: &DecodeError) -> Option<String> {
     })
 }
 
-/// A gap behind the last event of a stream.
+/// Returns a gap behind the last event of a stream.
 fn gap(stream: StreamId, last: Option<Time>, cpu: Option<Cpu>, gap: Gap) -> Event {
     Event {
         time: last.unwrap_or_default(),
@@ -596,7 +597,7 @@ impl Source for CtfSource {
     }
 }
 
-/// The number of a stream among those of all traces.
+/// Returns the index of a stream among those of all traces.
 fn number(first: &[usize], origin: Origin) -> Option<usize> {
     first.get(origin.trace)?.checked_add(origin.stream)
 }

@@ -1,19 +1,19 @@
 //! Linux ftrace: trace.dat files, directories of raw ring-buffer pages, and the kernel's text.
 //!
-//! `kymo-ftrace` knows bytes and fields; here is what they mean. Functions, threads and interrupts belong to one space,
-//! the kernel; a function's address and name are those of its symbol in the file's kallsyms.
+//! `kymo-ftrace` decodes bytes and fields. This module gives events their meanings. Functions, threads and interrupts
+//! belong to one space, the kernel. A function's address and name are those of its symbol in the file's kallsyms.
 //!
 //! | event | meaning |
 //! |---|---|
-//! | `funcgraph_entry`, `funcgraph_exit` | a function is entered and left |
-//! | `funcgraph_exit` alone (`tracing_thresh`) | a whole call, put in its place in time |
-//! | `function` | a call of no known duration |
-//! | `sched_switch`, `sched_wakeup` | a thread gets its CPU, loses it, can go on |
+//! | `funcgraph_entry`, `funcgraph_exit` | a function is entered and exited |
+//! | `funcgraph_exit` alone (`tracing_thresh`) | a whole call, sorted into the order of time |
+//! | `function` | a call of unknown duration |
+//! | `sched_switch`, `sched_wakeup` | a thread gets its CPU, loses it, becomes ready |
 //! | `irq_handler_*`, `softirq_*`, `irq_vectors` | an interrupt handler begins and ends |
-//! | `sys_enter*`, `sys_exit*` | a call of the system call's name, where no functions are traced, which would hold it |
+//! | `sys_enter*`, `sys_exit*` | a call with the system call's name, unless functions are traced, which contain it |
 //! | `print`, `bprint`, `bputs` with a text such as `B\|pid\|name` | a span or a counter of a program (`marks`) |
 //!
-//! All others are listed with their fields.
+//! All other events have their names and fields only.
 
 mod directory;
 mod fields;
@@ -37,17 +37,18 @@ use crate::bytes::Bytes;
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions};
 
-/// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of all of these.
+/// [`TraceInfo::format`](kymo_event::TraceInfo::format) of all of these.
 const FORMAT: &str = "ftrace";
 
-/// What a user should know of calls that the function tracer has recorded.
+/// Remark about calls recorded by the function tracer.
 const NO_ENDS: &str = "the function tracer records no ends: its calls are counted, and how long they took is not known";
 
-/// So many beginnings without any end show that ends were not recorded: fewer can be open where a trace ends.
+/// Number of beginnings without an end from which ends are assumed not to be recorded. Fewer can be open at the end of
+/// a trace.
 const BEGINNINGS: u64 = 3;
 
-/// Kinds of interrupts and calls of which a trace has the beginnings alone, because only those events were recorded. Their
-/// durations are unknown, so they are events and not interrupts or calls.
+/// Kinds of interrupts and calls of which a trace has only the beginnings, because only those events were recorded.
+/// Their durations are unknown, so they are events, not interrupts or calls.
 #[derive(Clone, Copy, Debug, Default)]
 struct Beginnings {
     interrupts: bool,
@@ -56,7 +57,7 @@ struct Beginnings {
 }
 
 impl Beginnings {
-    /// What a user should know of it.
+    /// Returns a remark about them.
     fn remark(self) -> Option<String> {
         let kinds = [
             (self.interrupts, "interrupts (irq_handler_entry)"),
@@ -74,19 +75,19 @@ impl Beginnings {
     }
 }
 
-/// A trace of ftrace whose records stand for themselves: for what goes by them and not by the event model.
+/// ftrace trace for direct access to its records, without the event model.
 #[derive(Debug)]
 pub struct FtraceTrace {
-    /// What the file or the directory says of its records.
+    /// Metadata of the records, from the file or the directory.
     pub trace: Trace,
     bytes: Bytes,
 }
 
 impl FtraceTrace {
-    /// Opens a trace.dat, from a file or a pipe, or a directory of raw pages; `None` if the input is neither.
+    /// Opens a trace.dat from a file or a pipe, or a directory of raw pages; `None` if the input is neither.
     ///
     /// # Errors
-    /// [`OpenError`] if it cannot be read at all.
+    /// [`OpenError`] if the input cannot be read at all.
     pub fn open(path: &Path) -> Result<Option<Self>, OpenError> {
         let options = OpenOptions::default();
         let mut peek = Peek::open(path)?;
@@ -100,7 +101,7 @@ impl FtraceTrace {
         Ok(Some(Self { trace, bytes }))
     }
 
-    /// The bytes that [`Records`](kymo_ftrace::Records) of the trace are read from.
+    /// Returns the bytes that [`Records`](kymo_ftrace::Records) of the trace are read from.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -122,19 +123,19 @@ pub(super) mod raw {
     }
 }
 
-/// The kernel's text, from a file or as it comes.
+/// The kernel's text, from a file or as it arrives.
 pub(super) mod lines {
     use super::text::{LOOKED_AT, Recognised};
     use super::*;
     use crate::formats::probes::described_by;
 
-    /// So much of a pipe is waited for at a time.
+    /// Number of bytes by which the examined part of a pipe grows.
     const STEP: usize = 64;
 
-    /// So much of a pipe is waited for.
+    /// Largest number of bytes of a pipe that are examined.
     const MOST: usize = 4096;
 
-    /// So many lines of a pipe without a header are looked at.
+    /// Number of lines that are examined in a pipe without a header.
     const LINES: usize = 4;
 
     fn lines_of(text: &[u8]) -> usize {
@@ -164,13 +165,13 @@ pub(super) mod lines {
         {
             return Ok(Some(Confidence::Certain));
         }
-        // A pipe may have no more than a line or two for a long time.
+        // A pipe may have only one or two lines for a long time.
         let is_file = peek.is_file();
         let mut wanted = if is_file { LOOKED_AT } else { STEP };
         loop {
             let head = peek.first(wanted)?;
             let ended = head.len() < wanted;
-            // The last line of them need not be whole.
+            // The last line may be incomplete.
             let whole = head
                 .iter()
                 .rposition(|byte| *byte == b'\n')
@@ -183,7 +184,7 @@ pub(super) mod lines {
             let is_all = ended || is_file || wanted >= MOST;
             match text::recognise(lines, is_all) {
                 Recognised::Certain => return Ok(Some(Confidence::Certain)),
-                // A single line of a pipe may be anything.
+                // A single line of a pipe proves nothing.
                 Recognised::Likely if !ended && !is_file && lines_of(lines) < LINES => {
                     wanted += STEP
                 }
@@ -210,7 +211,7 @@ pub(super) mod dat {
         Ok(Trace::is_dat(head).then_some(Confidence::Certain))
     }
 
-    /// What the file says of its records, and its bytes.
+    /// Reads the metadata of the file, and returns it with the file's bytes.
     pub(super) fn parse(peek: Peek) -> Result<(Trace, Bytes), OpenError> {
         let path = peek.path().to_owned();
         let bytes = peek.into_bytes()?;

@@ -28,6 +28,7 @@ mod interned;
 mod live;
 mod marker_names;
 mod memory;
+mod names;
 mod open_files;
 mod other;
 mod packets;

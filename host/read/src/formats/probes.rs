@@ -1,4 +1,4 @@
-//! How the formats of today recognise an input, and how they take it.
+//! Probes of the formats that recognize an input by neighbouring files, and their openers.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use super::{Confidence, Opened, ctf, kymo, zephyr_instrumentation};
 use crate::peek::{FOREIGN_HEAD, Peek, foreign};
 use crate::{OpenError, OpenOptions};
 
-/// The metadata file in a directory, if there is one.
+/// Returns the metadata file in a directory, if there is one.
 ///
 /// # Errors
-/// If something else is in its place: to read a FIFO would wait for ever.
+/// If it is neither a file nor a directory: reading a FIFO would block forever.
 pub(crate) fn metadata_in(directory: &Path) -> Result<Option<PathBuf>, OpenError> {
     let path = directory.join("metadata");
     match std::fs::metadata(&path) {
@@ -26,7 +26,7 @@ pub(crate) fn metadata_in(directory: &Path) -> Result<Option<PathBuf>, OpenError
     }
 }
 
-/// What something is that is neither a regular file nor a directory.
+/// Describes something that is neither a regular file nor a directory.
 fn special(found: std::fs::FileType) -> &'static str {
     #[cfg(unix)]
     {
@@ -45,7 +45,7 @@ fn special(found: std::fs::FileType) -> &'static str {
     "something else"
 }
 
-/// The metadata that describes a stream: that of the options, or what lies beside it.
+/// Returns the metadata of a stream: that of the options, or the file next to it.
 pub(crate) fn described_by(peek: &Peek, options: &OpenOptions) -> Option<PathBuf> {
     options.metadata.clone().or_else(|| {
         let beside = peek.path().parent()?.join("metadata");
@@ -53,16 +53,16 @@ pub(crate) fn described_by(peek: &Peek, options: &OpenOptions) -> Option<PathBuf
     })
 }
 
-/// Recordings of Kymo's: raw files and directories.
+/// Kymo recordings: raw files and directories.
 pub(super) mod recording {
     use super::*;
 
-    /// The metadata in a directory, if it is that of a recording.
+    /// Returns the metadata in a directory, if it is that of a recording.
     fn metadata(directory: &Path) -> Result<Option<Metadata>, OpenError> {
         let Some(path) = metadata_in(directory)? else {
             return Ok(None);
         };
-        // What is wrong with it the reader of CTF tells.
+        // The CTF reader reports errors in it.
         let parsed = std::fs::read(path).ok().map(|text| Metadata::parse(&text));
         let metadata = parsed.and_then(Result::ok).map(|parsed| parsed.metadata);
         Ok(metadata.filter(kymo::is_native))
@@ -75,7 +75,7 @@ pub(super) mod recording {
         let is_ours = if peek.is_directory() {
             metadata(peek.path())?.is_some()
         } else {
-            // What the options name metadata of is a stream.
+            // An input whose metadata the options name is a stream.
             options.metadata.is_none() && kymo::is_raw(peek.first(kymo::PREFIX_BYTES)?)
         };
         Ok(is_ours.then_some(Confidence::Certain))
@@ -95,12 +95,12 @@ pub(super) mod recording {
     }
 }
 
-/// Dumps of Zephyr's instrumentation. They have no magic number at their beginning: whatever a terminal captured may
-/// stand before the mark.
+/// Dumps of Zephyr's instrumentation. They have no magic number at the start: anything that a terminal captured may
+/// precede the mark.
 pub(super) mod dump {
     use super::*;
 
-    /// So far into a pipe the mark is looked for.
+    /// Number of bytes of a pipe in which the mark is searched.
     const MARK_WITHIN: usize = 1 << 20;
 
     pub(crate) fn probe(
@@ -121,6 +121,18 @@ pub(super) mod dump {
         }
         if peek.is_file() {
             return Ok(Some(Confidence::Possible));
+        }
+        // A mark is enough, and what comes behind it may come much later.
+        let mut length = kymo_zephyr_instrumentation::BEGIN.len();
+        while options.as_it_comes && length < MARK_WITHIN {
+            let head = peek.first(length)?;
+            if head.len() < length {
+                break;
+            }
+            if head.ends_with(kymo_zephyr_instrumentation::BEGIN) {
+                return Ok(Some(Confidence::Possible));
+            }
+            length += 1;
         }
         let head = peek.first(MARK_WITHIN)?;
         let is_dump =
@@ -143,6 +155,11 @@ pub(super) mod dump {
             let source = zephyr_instrumentation::open_shared(&path, bytes, None, options);
             return Ok(source.map_or(Opened::Other(peek), Opened::Source));
         }
+        if options.as_it_comes {
+            return Ok(Opened::Source(zephyr_instrumentation::open_piped(
+                peek, options,
+            )?));
+        }
         let bytes = peek.into_bytes()?;
         zephyr_instrumentation::open_shared(&path, &bytes, None, options)
             .map(Opened::Source)
@@ -158,7 +175,7 @@ pub(super) mod directory {
         peek: &mut Peek,
         options: &OpenOptions,
     ) -> Result<Option<Confidence>, OpenError> {
-        // What the options name metadata of is streams, whatever else lies there.
+        // Inputs whose metadata the options name are streams, whatever else the directory contains.
         let confidence = match options.metadata {
             Some(_) => Confidence::Certain,
             None => Confidence::Possible,
@@ -171,7 +188,7 @@ pub(super) mod directory {
     }
 }
 
-/// Single streams, whose metadata lies beside them or is named.
+/// Single streams whose metadata is next to them or named by the options.
 pub(super) mod stream {
     use super::*;
 

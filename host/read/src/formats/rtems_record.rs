@@ -1,19 +1,19 @@
-//! Recordings of RTEMS's event recording: streams and dumps of targets, from files, logs of consoles, and live.
+//! RTEMS event recordings: streams and dumps of targets, from files, console logs, or live.
 //!
-//! `kymo-rtems-record` knows items and their times; here is what they mean. Each processor is a stream. Every item is
-//! an event with RTEMS's own name; what it says beyond that:
+//! `kymo-rtems-record` decodes items and their times. This module gives them meanings. Each processor is a stream, and
+//! each item an event with RTEMS's own name. Some items have a further meaning:
 //!
 //! | items | meaning |
 //! |---|---|
 //! | `THREAD_SWITCH_OUT`, `THREAD_SWITCH_IN` | a thread loses its processor, another one gets it |
-//! | `INTERRUPT_ENTRY`, `INTERRUPT_EXIT` | an interrupt handler begins and ends, maybe in another one |
-//! | `WRITE_ENTRY`, `WRITE_EXIT`, and all other pairs of that kind | a call of `write`, with its arguments and results |
+//! | `INTERRUPT_ENTRY`, `INTERRUPT_EXIT` | an interrupt handler begins and ends, maybe nested in another one |
+//! | `WRITE_ENTRY`, `WRITE_EXIT`, and all other pairs of this form | a call of `write`, with its arguments and results |
 //! | `FUNCTION_ENTRY`, `FUNCTION_EXIT` | a call of the function at that address |
-//! | `ISR_LOCK_ACQUIRE_ENTRY`, `_EXIT`, `ISR_LOCK_RELEASE` | a call for the time of waiting, then one for that of holding |
-//! | `ISR_DISABLE`, `ISR_ENABLE`, `THREAD_DISPATCH_DISABLE`, `_ENABLE` | a call for the time in between |
-//! | `UMA_*`, `HEAP_*`, `WORKSPACE_*` | markers with the number of allocations, or the size |
+//! | `ISR_LOCK_ACQUIRE_ENTRY`, `_EXIT`, `ISR_LOCK_RELEASE` | a span of waiting, then one of holding |
+//! | `ISR_DISABLE`, `ISR_ENABLE`, `THREAD_DISPATCH_DISABLE`, `_ENABLE` | a span between them |
+//! | `UMA_*`, `HEAP_*`, `WORKSPACE_*` | counters of allocations, or of sizes |
 //! | `ADDRESS`, `LENGTH`, then `MEMORY`, `BUFFER` or `REGISTERS` | a block of memory, as one event behind its words |
-//! | `THREAD_START`, `THREAD_RESTART` | the thread can go on |
+//! | `THREAD_START`, `THREAD_RESTART` | the thread becomes ready |
 //! | `PER_CPU_OVERFLOW` | records were lost |
 //! | the header, names, processors | facts |
 
@@ -34,13 +34,13 @@ use crate::bytes::Bytes;
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, Source};
 
-/// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of these.
+/// [`TraceInfo::format`](kymo_event::TraceInfo::format) of these recordings.
 pub const FORMAT: &str = "rtems-record";
 
-/// Bytes of the beginning that show what is not a log.
+/// Number of bytes at the start that recognize an input other than a log.
 const HEAD: usize = 256;
 
-/// So far into a pipe the mark of a dump is looked for.
+/// Number of bytes of a pipe in which the mark of a dump is searched.
 const MARK_WITHIN: usize = 1 << 20;
 
 pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
@@ -58,7 +58,7 @@ pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidenc
             return Ok(Some(found));
         }
     }
-    // Of a file a look at all of it costs little; text only is a log.
+    // A search through a whole file is cheap. Only text can be a log.
     let head = peek.first(HEAD)?;
     let is_text = head.iter().filter(|byte| **byte < 7).count() == 0 && !head.is_empty();
     if !is_text {
@@ -70,7 +70,7 @@ pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidenc
     Ok(confidence(probe_bytes(peek.first(MARK_WITHIN)?)))
 }
 
-/// So many dumps of a file are read beside each other.
+/// Largest number of dumps of a file that are read together.
 const MOST_DUMPS: usize = 256;
 
 pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenError> {
@@ -88,7 +88,8 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
         path: path.clone(),
         message,
     };
-    // From the line of one mark to that of the next; what stands in front of the first one is none of them.
+    // A dump extends from the line of its mark to the line of the next mark. Text in front of the first mark belongs to
+    // none.
     let begin = |mark: &usize| {
         let before = bytes.get(..*mark).unwrap_or_default();
         memchr::memrchr2(b'\n', b'\r', before).map_or(0, |end| end + 1)
@@ -111,7 +112,7 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
                 "expected at most {MOST_DUMPS} dumps in the log, found {dumps}: --dump chooses one"
             )));
         }
-        // Also what stands in front of a single one is looked at.
+        // A single dump is searched from the start of the file.
         None if dumps < 2 => parts = vec![(0, bytes.len())],
         None => {}
     }
@@ -132,10 +133,10 @@ pub(crate) fn open(peek: Peek, options: &OpenOptions) -> Result<Opened, OpenErro
     Ok(Opened::Source(Box::new(source)))
 }
 
-/// Opens what comes from a live target, or through a pipe: events are given as they come. `path` is what errors call it.
+/// Opens the data of a live target or a pipe. Events are returned as they arrive. `path` is its name in errors.
 ///
 /// # Errors
-/// [`OpenError`] if it is no recording, or ends before it has said what the target is.
+/// [`OpenError`] if it is not a recording, or ends before it has described the target.
 pub fn open_stream(
     path: &Path,
     reader: Box<dyn Read + Send>,
@@ -147,7 +148,7 @@ pub fn open_stream(
     Ok(Box::new(source))
 }
 
-/// Reads what is in memory.
+/// Reader of bytes in memory.
 struct BytesReader {
     bytes: Bytes,
     at: usize,

@@ -1,24 +1,24 @@
-//! Recordings of SEGGER SystemView: `.SVDat` files with or without the text before them, streams as they come from a
-//! target, and what a target left in its memory (RTT).
+//! SEGGER SystemView recordings: `.SVDat` files with or without their text header, live streams of a target, and RTT
+//! buffers in a memory dump.
 //!
-//! The packets are read by `kymo-systemview`; here they become events:
+//! `kymo-systemview` reads the packets. This module converts them to events:
 //!
 //! | packet | event |
 //! |---|---|
 //! | a task starts, stops, idle | a thread gets or loses its processor |
-//! | a task is ready | a thread could go on |
-//! | an interrupt handler begins and ends | the same |
-//! | `ESP_FunctionTrace` (a module of ESP-IDF's), a software timer, a call of which the end is recorded | a function is entered and left |
-//! | print, markers, user events | the program says something |
+//! | a task is ready | a thread becomes ready |
+//! | an interrupt handler begins and ends | an interrupt handler begins and ends |
+//! | `ESP_FunctionTrace` (a module of ESP-IDF), a software timer, a call whose end is recorded | a function is entered and left |
+//! | print, markers, user events | a marker |
 //! | overflow | a gap, with the count since the overflow before |
-//! | everything else | itself, with name and fields |
+//! | everything else | an event with its name and fields |
 //!
-//! Calls of the operating system and events of modules have their names from files `SYSVIEW_*.txt` beside the input (of
-//! the operating system that the recording names) or in the [options](crate::OpenOptions::descriptions), and from the
-//! module's own description.
+//! Names of operating-system calls and of module events are in files `SYSVIEW_*.txt` next to the input (for the
+//! operating system in the recording) or in the [options](crate::OpenOptions::descriptions), and in the module's own
+//! description.
 //!
-//! Recordings of several cores are one trace: a directory with a file for each, or one file with the streams of all. What
-//! each core sends of the recording as a whole is taken once.
+//! Recordings of several cores are one trace: a directory with a file for each core, or one file with the streams of
+//! all. Packets about the whole recording, which each core sends, are handled once.
 
 mod counters;
 mod descriptions;
@@ -40,13 +40,13 @@ use crate::bytes::Bytes;
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, Source};
 
-/// What [`TraceInfo::format`](kymo_event::TraceInfo::format) says of these.
+/// [`TraceInfo::format`](kymo_event::TraceInfo::format) of these recordings.
 pub const FORMAT: &str = "systemview";
 
-/// So many bytes of a file a stream's beginning is looked for.
+/// Number of bytes of a file in which the start of a stream is searched.
 const LOOKED_AT: usize = 1 << 16;
 
-/// Whether bytes begin like a recording: with its text or with the synchronization of a stream.
+/// Returns whether bytes begin like a recording: with its text header or with the synchronization of a stream.
 fn begins(head: &[u8]) -> bool {
     let text = file::header(head).map_or(0, |header| header.text.len());
     stream::is_start(head.get(text..).unwrap_or_default())
@@ -62,7 +62,7 @@ pub(crate) fn probe(
     if options.metadata.is_some() {
         return Ok(None);
     }
-    // A pipe is not waited for longer than is needed.
+    // Waits for no more of a pipe than is needed.
     let is_file = peek.is_file();
     let first = peek.first(1)?.first().copied();
     let enough = match first {
@@ -87,13 +87,13 @@ pub(crate) fn probe(
     Ok((is_later || is_memory() || is_middle()).then_some(Confidence::Likely))
 }
 
-/// Whether a file has the extension of recordings, in any case.
+/// Returns whether a file has the extension of recordings, in any case.
 fn is_named(path: &Path) -> bool {
     let extension = path.extension().unwrap_or_default();
     extension.eq_ignore_ascii_case("SVDat")
 }
 
-/// Whether a file or directory holds a recording of SystemView; not if it can't be read twice, or at all.
+/// Returns whether a file or directory holds a SystemView recording. `false` if it cannot be read, or not twice.
 pub(crate) fn is_one(path: &Path) -> bool {
     if !path.is_file() && !path.is_dir() {
         return false;
@@ -102,7 +102,7 @@ pub(crate) fn is_one(path: &Path) -> bool {
     found.is_ok_and(|found| found.is_some())
 }
 
-/// Whether a text is one of those that recordings begin with.
+/// Returns whether a text header is one of recordings.
 fn is_ours(header: &file::Header<'_>) -> bool {
     let version = header.value("Version").unwrap_or_default();
     version.starts_with(b"SEGGER SystemView") || header.value("Offset Core0").is_some()
@@ -113,7 +113,7 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
         return files::open_directory(peek.path(), options).map(Opened::Source);
     }
     let path = peek.path().to_owned();
-    // Beside other cores all of it is needed: packets of several streams are put in order.
+    // With other cores, all of the input is needed, because packets of several streams are merged.
     if !peek.is_file() && options.beside.is_empty() {
         peek.first(1)?;
         return Ok(match peek.into_reader() {
@@ -132,9 +132,9 @@ pub(crate) fn open(mut peek: Peek, options: &OpenOptions) -> Result<Opened, Open
     files::open_file(&path, bytes, options).map(Opened::Source)
 }
 
-/// The recording that comes from a target or a pipe, event by event as it comes.
+/// Opens the recording from a target or a pipe. Events are returned as they arrive.
 ///
-/// `name` is what its stream is called. The text that files begin with may come first.
+/// `name` is the name of its stream. The text header of files may come first.
 pub fn open_reader(
     name: &str,
     reader: Box<dyn Read + Send>,
@@ -146,8 +146,8 @@ pub fn open_reader(
     Box::new(source)
 }
 
-/// What a target left in its memory, of which `bytes` are an image that begins at `base_address`, if that is known (of a
-/// core file it is not needed); `None` if it has no control block of RTT with packets of SystemView.
+/// Opens a memory image of a target, whose `bytes` begin at `base_address` if that is known (core files do not need
+/// it). Returns `None` if it has no RTT control block with SystemView packets.
 ///
 /// # Errors
 /// [`OpenError`] if a description cannot be read.

@@ -1,4 +1,4 @@
-//! How the times of one recording become those of another one.
+//! Conversion of times from one recording to another.
 
 use std::path::{Path, PathBuf};
 
@@ -8,35 +8,35 @@ use kymo_event::{
 
 use crate::{OpenError, Source};
 
-/// What the time of one recording is in the other.
+/// Relation between the times of two recordings.
 #[derive(Debug)]
 pub(super) enum Line {
-    /// It is the other.
+    /// They are the same recording.
     Itself,
-    /// Both record by this clock.
+    /// Both use this clock.
     Same(String),
-    /// Both tell dates: from the one's times to dates, and from those to the other's times.
+    /// Both have dates: conversion from the one's times to dates, and from dates to the other's times.
     Dates(WallClock, WallClock),
-    /// Both have events of a name, of which these are the first and the last.
+    /// Both have events with the same name, and the line goes through the first and the last of them.
     Through(Through),
 }
 
 /// Common events.
 #[derive(Debug)]
 pub(super) struct Through {
-    /// The times of the first and the last, by either clock.
+    /// Times of the first and the last one, by the recording's own clock and by the other.
     own: (Time, Time),
     other: (Time, Time),
     event: String,
     count: usize,
-    /// The most that one of them lies off the line, in the unit of the other.
+    /// Largest distance of a common event from the line, in the unit of the other recording.
     off: u64,
     unit: TimeUnit,
-    /// By how many millionths the two clocks differ, if both count time.
+    /// Difference between the two clocks' rates in millionths, if both count time.
     drift: Option<u64>,
 }
 
-/// Millionths by which the clocks of one run differ at most; those of chips' own oscillators do by 10,000.
+/// Largest plausible difference between two clocks' rates in millionths. On-chip oscillators differ by up to 10,000.
 const DRIFT: u64 = 20_000;
 
 impl Through {
@@ -52,7 +52,7 @@ impl Through {
         match (between(self.own), between(self.other)) {
             (own @ 1.., other @ 1..) => {
                 let whole = passed.div_euclid(own).saturating_mul(other);
-                // Both are less than 2^64, so that the product has room.
+                // Both are less than 2^64, so the product fits.
                 let (rest, own) = (passed.rem_euclid(own) as u128, own as u128);
                 let rest = (rest * other as u128 + own / 2) / own;
                 whole.saturating_add(rest as i128)
@@ -63,10 +63,10 @@ impl Through {
 }
 
 impl Line {
-    /// The time in the other recording.
+    /// Converts a time to the other recording's clock.
     pub fn time(&self, time: Time) -> Time {
         match self {
-            // Of some moments no time is known.
+            // Some events have no known time.
             _ if time == Time(i64::MIN) => time,
             Self::Itself | Self::Same(_) => time,
             Self::Dates(date, back) => Time(back.unix_ns(Time(date.unix_ns(time)))),
@@ -74,7 +74,7 @@ impl Line {
         }
     }
 
-    /// The same of a duration.
+    /// Converts a duration to the other recording's clock.
     pub fn duration(&self, duration: Duration) -> Duration {
         match self {
             Self::Through(line) => {
@@ -85,7 +85,7 @@ impl Line {
         }
     }
 
-    /// The same of the durations that an event states.
+    /// Converts the durations in an event to the other recording's clock.
     pub fn rescale(&self, kind: &mut EventKind) {
         let durations: &mut [&mut Duration] = match kind {
             EventKind::Call(call) => &mut [&mut call.duration, &mut call.self_time],
@@ -99,7 +99,7 @@ impl Line {
         }
     }
 
-    /// What makes it doubtful that both recordings are of one run.
+    /// Returns a remark if the two recordings may not be from the same run.
     pub fn remark(&self) -> Option<String> {
         let Self::Through(Through { event, drift, .. }) = self else {
             return None;
@@ -113,7 +113,7 @@ impl Line {
         ))
     }
 
-    /// How times were moved, for people.
+    /// Describes the conversion for the user.
     pub fn about(&self) -> Option<String> {
         match self {
             Self::Itself => None,
@@ -140,7 +140,7 @@ impl Line {
     }
 }
 
-/// Whose times stay as they are: the first that counts nanoseconds.
+/// Returns the index of the recording whose times do not change: the first that counts nanoseconds.
 pub(super) fn reference(sources: &[(PathBuf, Box<dyn Source>)]) -> usize {
     let is_time = |(_, source): &(PathBuf, Box<dyn Source>)| source.info().unit.is_time();
     sources.iter().position(is_time).unwrap_or(0)
@@ -153,7 +153,7 @@ fn refused(path: &Path, message: String) -> OpenError {
     }
 }
 
-/// The lines that the recordings themselves tell.
+/// Relates the recordings by their own properties.
 pub(super) fn known(sources: &[(PathBuf, Box<dyn Source>)]) -> Result<Vec<Line>, OpenError> {
     let number = reference(sources);
     let Some((to, other)) = sources.get(number) else {
@@ -176,7 +176,7 @@ pub(super) fn known(sources: &[(PathBuf, Box<dyn Source>)]) -> Result<Vec<Line>,
     lines.collect()
 }
 
-/// The line from the times of one recording to those of another.
+/// Relates the times of one recording to those of another.
 fn between(own: &TraceInfo, other: &TraceInfo) -> Result<Line, String> {
     for info in [own, other] {
         if !info.unit.is_time() {
@@ -188,7 +188,7 @@ fn between(own: &TraceInfo, other: &TraceInfo) -> Result<Line, String> {
         (Some(clock), Some(same)) if clock == same => return Ok(Line::Same(clock.clone())),
         _ => {}
     }
-    // A guest beside its host, or beside another guest of that.
+    // A guest and its host, or two guests of one host.
     if let (Some(moved), session) | (session, Some(moved)) =
         (own.moved_to_session, other.moved_to_session)
     {
@@ -222,7 +222,7 @@ fn between(own: &TraceInfo, other: &TraceInfo) -> Result<Line, String> {
     }
 }
 
-/// Refuses a recording without times.
+/// Rejects a recording without times.
 fn timed(path: &Path, info: &TraceInfo) -> Result<(), OpenError> {
     match info.untimed {
         true => Err(refused(path, "it has no times".to_owned())),
@@ -230,7 +230,8 @@ fn timed(path: &Path, info: &TraceInfo) -> Result<(), OpenError> {
     }
 }
 
-/// The lines through common events. `reopen` opens a recording once more, as its events are looked through beforehand.
+/// Relates the recordings by common events. `reopen` opens a recording again, because its events are searched
+/// beforehand.
 pub(super) fn through(
     sources: &[(PathBuf, Box<dyn Source>)],
     event: &str,
@@ -302,10 +303,10 @@ pub(super) fn through(
     lines.collect()
 }
 
-/// So many common events are looked at.
+/// Largest number of common events.
 const MOST: usize = 1 << 20;
 
-/// When the events are that are called so.
+/// Returns the times of the events with this name.
 fn times(source: &mut dyn Source, event: &str) -> Result<Vec<Time>, String> {
     let number = match event.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -327,7 +328,7 @@ fn times(source: &mut dyn Source, event: &str) -> Result<Vec<Time>, String> {
     Ok(times)
 }
 
-/// Whether an event is called so, is a marker of this name or text, or has this value.
+/// Returns whether an event has this name, is a marker with this name or text, or has this value.
 fn is_it(event: &EventRef<'_>, text: &str, number: Option<u64>) -> bool {
     let Some(event) = event.event else {
         return false;
@@ -403,7 +404,7 @@ mod tests {
             assert_eq!(line.time(Time(time)), Time(time));
         }
         assert_eq!(line.duration(Duration(12)), Duration(12));
-        // One moment alone says nothing of the rate.
+        // A single time does not determine the rate.
         let line = through((10, 10), (-5, -5));
         assert_eq!(line.time(Time(12)), Time(-3));
     }

@@ -1,16 +1,16 @@
-//! Recordings whose times have nothing in common, although they are said to be of one run.
+//! Detection of recordings whose time ranges do not overlap, although they should be of one run.
 
 use kymo_event::{Time, TimeUnit};
 
-/// From when to when the events of a recording are; none if it has none with a time.
+/// Time range of a recording's events; `None` without an event that has a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Span(Option<(Time, Time)>);
 
 impl Span {
-    /// Takes the time of the next event.
+    /// Extends the range to the time of the next event.
     #[inline]
     pub fn meet(&mut self, time: Time) {
-        // Of some events no time is known.
+        // Some events have no known time.
         if time != Time(i64::MIN) {
             let (begin, end) = self.0.unwrap_or((time, time));
             self.0 = Some((begin.min(time), end.max(time)));
@@ -18,7 +18,7 @@ impl Span {
     }
 }
 
-/// A remark for each recording behind the first whose span has nothing in common with that of the first.
+/// Returns a remark for each further recording whose range does not overlap with that of the first.
 pub(super) fn apart<'a>(
     mut all: impl Iterator<Item = (&'a str, Span)>,
     unit: TimeUnit,
@@ -41,7 +41,7 @@ pub(super) fn apart<'a>(
     apart.collect()
 }
 
-/// A time in seconds, with all its nanoseconds.
+/// Formats a time in seconds, with nanosecond digits.
 fn seconds(time: Time) -> String {
     let sign = if time.0 < 0 { "-" } else { "" };
     let time = time.0.unsigned_abs();

@@ -1,8 +1,9 @@
-//! Dumps in the log of a console.
+//! Dumps in a console log.
 //!
-//! RTEMS writes lines of 76 characters. In front of each a terminal program or a kernel's log may have put a time or a
-//! name, of any length, and other tasks may have written lines of their own in between: what counts is the run of
-//! base64 at the end of a line, put together again where a terminal wrapped it. A line that is shorter than the others can only be the last one.
+//! RTEMS writes lines of 76 characters. A terminal program or a kernel log may have put a time or a name of any length
+//! in front of each line, and other tasks may have written lines in between. So the data of a line is the run of base64
+//! at its end; lines that a terminal wrapped are joined first. A line that is shorter than the others can only be the
+//! last one.
 
 mod wrap;
 
@@ -14,31 +15,31 @@ use memchr::{memchr, memchr2, memmem};
 use super::{BEGIN, Container, END, Step, base64};
 use crate::error::{Error, Fault};
 
-/// The length of lines as RTEMS writes them.
+/// Length of the lines that RTEMS writes.
 const WIDTH: usize = 76;
 
-/// The character that begins a colour or another command to a terminal (ECMA-48).
+/// First character of a terminal escape sequence, such as a colour (ECMA-48).
 const ESCAPE: u8 = 0x1b;
 
-/// A line beyond this is taken in pieces.
+/// Largest length of a line. A longer one is read in pieces.
 const LONGEST: usize = 1 << 20;
 
-/// What is known of the lines of the dump that is open.
+/// State of the lines of the current dump.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// Dumps that have begun.
+    /// Number of dumps that have begun.
     pub dumps: u64,
-    /// Where in its line the mark stood.
+    /// Column of the start mark in its line.
     column: usize,
-    /// The length of its lines, once known.
+    /// Length of the dump's lines, once known.
     width: Option<usize>,
-    /// A line of that length began elsewhere than the mark: the prefix of lines has no fixed length.
+    /// Whether a line of that length began in another column than the mark: prefixes have different lengths.
     wanders: bool,
-    /// A line that is shorter than others: the last one, or none of the dump.
+    /// A line that is shorter than the others: the last one, or not a line of the dump.
     short: Option<Short>,
-    /// The mark of the next dump stood in the one before.
+    /// Whether the start mark of the next dump was found in this dump.
     begun_again: bool,
-    /// Its end mark was seen.
+    /// Whether the end mark was found.
     ending: bool,
     wrap: wrap::Wrap,
 }
@@ -47,12 +48,12 @@ pub(super) struct Lines {
 struct Short {
     offset: u64,
     text: Vec<u8>,
-    /// Whether there is nothing but base64 in it.
+    /// Whether it has nothing but base64.
     whole: bool,
 }
 
-/// The first character that is not base64 in a line that is otherwise: text of others has more of them, blanks to begin
-/// with.
+/// Returns the first character that is not base64 in a line that is otherwise base64. Text of other tasks has more such
+/// characters, above all blanks.
 fn wrong_character(line: &[u8]) -> Option<usize> {
     const MOST: usize = 4;
     let is_wrong = |byte: &u8| !base64::is_base64(*byte);
@@ -61,8 +62,8 @@ fn wrong_character(line: &[u8]) -> Option<usize> {
     first.filter(|_| wrong <= MOST && !line.contains(&b' '))
 }
 
-/// A line without its end, without the colours that a terminal program put into it, and without the quotes that GDB's
-/// machine interface puts around what a target says (`~"...\n"`).
+/// Removes the line end, escape sequences of a terminal, and the quotes that GDB's machine interface puts around the
+/// target's output (`~"...\n"`).
 fn cleaned(line: &[u8]) -> Vec<u8> {
     let mut line = match memchr(ESCAPE, line) {
         Some(_) => strip_bytes(line).into_vec(),
@@ -77,12 +78,12 @@ fn cleaned(line: &[u8]) -> Vec<u8> {
     line
 }
 
-/// The bytes of a line's end: both, or one of them alone.
+/// Returns the length of a line end: CR LF, or one of them alone.
 fn line_end(bytes: &[u8]) -> usize {
     if bytes.starts_with(b"\r\n") { 2 } else { 1 }
 }
 
-/// Where in a line its base64 begins.
+/// Returns the column at which the base64 of a line begins.
 fn base64_at(line: &[u8], column: usize) -> usize {
     let run = line
         .iter()
@@ -96,7 +97,7 @@ fn base64_at(line: &[u8], column: usize) -> usize {
 }
 
 impl<R: Read> Container<R> {
-    /// Goes on in a log: by a line, or by all lines up to the next dump.
+    /// Advances in a log: by one line, or by all lines up to the next dump.
     pub(super) fn advance_log(&mut self, out: &mut Vec<u8>) -> Result<Step, Error> {
         if std::mem::take(&mut self.log.begun_again) {
             return Ok(Step::Begin);
@@ -128,7 +129,7 @@ impl<R: Read> Container<R> {
             if let Some(step) = step {
                 return Ok(step);
             }
-            // Many lines at once, as long as they are not much.
+            // Reads many lines at once, up to a bounded size.
             if self.layer.has_more() || out.len() >= super::zlib::PIECE {
                 return Ok(Step::Bytes);
             }
@@ -138,7 +139,7 @@ impl<R: Read> Container<R> {
         }
     }
 
-    /// A line between dumps.
+    /// Handles a line outside dumps.
     fn outside(&mut self, line: &[u8]) -> Option<Step> {
         let column = memmem::find(line, BEGIN)?;
         self.log = Lines {
@@ -150,11 +151,12 @@ impl<R: Read> Container<R> {
         Some(Step::Begin)
     }
 
-    /// A line of a dump.
+    /// Handles a line of a dump.
     fn line(&mut self, line: &[u8], offset: u64, out: &mut Vec<u8>) -> Option<Step> {
         if memmem::find(line, END).is_some() {
             let last = self.log.short.take();
-            // The end of another's line, where all of the dump's begin below the mark, is not of the dump.
+            // The end of another task's line does not belong to the dump if all of the dump's lines begin below the
+            // mark.
             let is_foreign =
                 |last: &Short| !last.whole && self.log.width.is_some() && !self.log.wanders;
             if last.as_ref().is_some_and(is_foreign) {
@@ -178,7 +180,7 @@ impl<R: Read> Container<R> {
             self.log.short = None;
             let step = self.finish_before(fault, out);
             self.outside(line);
-            // Its beginning is reported with the next line.
+            // The start of the next dump is reported with the next call.
             self.log.begun_again = true;
             return Some(step);
         }
@@ -221,7 +223,7 @@ impl<R: Read> Container<R> {
                 text: text.to_vec(),
                 whole,
             };
-            // Behind what may be the last line, others may write.
+            // Other tasks may write behind a line that may be the last one.
             let is_foreign = !whole && self.log.short.as_ref().is_some_and(|it| it.whole);
             return if text.is_empty() || is_foreign {
                 self.foreign_lines += u64::from(!line.trim_ascii().is_empty());
@@ -240,7 +242,7 @@ impl<R: Read> Container<R> {
         self.text(text, offset + start as u64, out)
     }
 
-    /// A short line was not the last one.
+    /// Handles a short line that turned out not to be the last one.
     fn not_last(&mut self, short: Option<Short>, out: &mut Vec<u8>) -> Option<Step> {
         let short = short?;
         if !short.whole {
@@ -259,7 +261,7 @@ impl<R: Read> Container<R> {
         Some(self.finish_before(fault, out))
     }
 
-    /// Characters of a dump.
+    /// Decodes characters of a dump.
     fn text(&mut self, text: &[u8], offset: u64, out: &mut Vec<u8>) -> Option<Step> {
         let mut bytes = Vec::new();
         let pushed = self.text.push(text, &mut bytes);

@@ -1,11 +1,11 @@
-//! The layer of compression, which may not be there.
+//! Optional compression layer.
 
 use flate2::{Decompress, FlushDecompress, Status};
 
-/// Bytes that are inflated at once.
+/// Number of bytes that are inflated at once.
 pub(super) const PIECE: usize = 256 << 10;
 
-/// Whether bytes begin like a zlib stream (RFC 1950, section 2.2).
+/// Returns whether bytes begin like a zlib stream (RFC 1950, section 2.2).
 pub(super) fn is_zlib(head: &[u8]) -> bool {
     match head {
         [method, flags, ..] => method & 15 == 8 && u16::from_be_bytes([*method, *flags]) % 31 == 0,
@@ -13,7 +13,7 @@ pub(super) fn is_zlib(head: &[u8]) -> bool {
     }
 }
 
-/// What a zlib stream begins with, as far as it is there.
+/// Inflates the start of a zlib stream, as far as it is available.
 pub(super) fn first_bytes(head: &[u8]) -> Vec<u8> {
     let mut out = vec![0; 16];
     let mut inflate = Decompress::new(true);
@@ -22,14 +22,14 @@ pub(super) fn first_bytes(head: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Takes bytes as they are, or inflates them: the first two decide.
+/// Layer that passes bytes through or inflates them, depending on the first two bytes.
 #[derive(Default)]
 pub(super) struct Layer {
     state: State,
-    /// Bytes that wait to be inflated, and how many of them are done with.
+    /// Bytes that wait to be inflated, and how many of them are consumed.
     waiting: Vec<u8>,
     done: usize,
-    /// Bytes that were taken and are not waiting.
+    /// Number of consumed bytes.
     taken: u64,
 }
 
@@ -44,7 +44,7 @@ enum State {
 }
 
 impl Layer {
-    /// Takes bytes of the layer below. What is not compressed goes straight to `out`.
+    /// Adds bytes of the layer below. Bytes that are not compressed are appended to `out` at once.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         if matches!(self.state, State::Plain) {
             out.extend_from_slice(bytes);
@@ -69,7 +69,7 @@ impl Layer {
         out.append(&mut self.waiting);
     }
 
-    /// Whether there are bytes to be inflated.
+    /// Returns whether there are bytes to inflate.
     pub fn has_more(&self) -> bool {
         match self.state {
             State::Unknown | State::Plain => false,
@@ -77,15 +77,15 @@ impl Layer {
         }
     }
 
-    /// How many bytes were taken in so far.
+    /// Returns the number of consumed bytes.
     pub const fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Inflates a piece of what waits.
+    /// Inflates a piece of the waiting bytes.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// A message that describes the damage.
     pub fn advance(&mut self, out: &mut Vec<u8>) -> Result<(), String> {
         let waiting = self.waiting.get(self.done..).unwrap_or(&[]);
         let inflate = match &mut self.state {
@@ -115,7 +115,7 @@ impl Layer {
                 self.state = State::Ended;
                 Ok(())
             }
-            // It wants more than there is.
+            // The decoder needs more input.
             Ok(_) if taken == 0 && given == 0 => {
                 let left = self.waiting.len() - self.done;
                 if left == 0 {
@@ -128,7 +128,7 @@ impl Layer {
         }
     }
 
-    /// Why the end of the input is not the end of the stream, if so.
+    /// Returns a message if the stream is not complete at the end of the input.
     pub fn unfinished(&self) -> Option<String> {
         match &self.state {
             State::Zlib(inflate) => Some(format!(

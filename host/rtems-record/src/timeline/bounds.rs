@@ -1,13 +1,13 @@
-//! What the order of chunks says of times: a chunk was read from its ring after all in it was recorded, and before what
-//! the rings of others show in the next chunks.
+//! Bounds on times from the order of chunks. A chunk was read from its ring after everything in it was recorded, and
+//! before the newest records of other rings in the next chunks.
 
-/// The times of the last records that are known in chunks; the oldest are forgotten when nobody needs them. Chunks of one
-/// processor behind each other are one here.
+/// Time of the last known record in each chunk. Old chunks are dropped when no held record needs them. Consecutive
+/// chunks of one processor count as one.
 #[derive(Debug)]
 pub(super) struct Bounds {
-    /// The number of the first chunk that is kept.
+    /// Number of the first chunk that is kept.
     first: u64,
-    /// [`i64::MIN`] where no time is known.
+    /// [`i64::MIN`] if no time is known.
     latest: Vec<i64>,
 }
 
@@ -21,15 +21,15 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// The number of the chunk that is being read.
+    /// Returns the number of the current chunk.
     pub fn current(&self) -> u64 {
         (self.first + self.latest.len() as u64).saturating_sub(1)
     }
 
-    /// A chunk of another processor begins. Of those before `oldest` nobody asks.
+    /// Begins a chunk of another processor. Chunks before `oldest` are no longer needed.
     pub fn begin_chunk(&mut self, oldest: Option<u64>) {
         let keep = oldest.unwrap_or(self.current());
-        // Rarely, as it moves all others.
+        // Rarely, because it moves all others.
         if keep > self.first + (1 << 12) {
             let count = usize::try_from(keep - self.first).unwrap_or(0);
             self.latest.drain(..count.min(self.latest.len()));
@@ -38,7 +38,7 @@ impl Bounds {
         self.latest.push(i64::MIN);
     }
 
-    /// A chunk has a record of this time.
+    /// Notes that a chunk has a record of this time.
     pub fn raise(&mut self, chunk: u64, latest: i64) {
         let place = chunk.checked_sub(self.first);
         let place = place.and_then(|place| usize::try_from(place).ok());
@@ -47,8 +47,8 @@ impl Bounds {
         }
     }
 
-    /// About when a chunk was read: the last time that is known in the nearest one, at most `within` away. Older knowledge
-    /// says nothing.
+    /// Returns the approximate time at which a chunk was read: the last known time in the nearest chunk, at most
+    /// `within` chunks away. Times in chunks further away give no information.
     pub fn about(&self, chunk: u64, within: u64) -> Option<i64> {
         let at = |chunk: u64| {
             let place = usize::try_from(chunk.checked_sub(self.first)?).ok()?;

@@ -1,35 +1,35 @@
-//! Exact times: nanoseconds with 64 bits of a fraction.
+//! Exact times: nanoseconds with a 64-bit fraction.
 
 use super::TIME_MASK;
 
-/// Nanoseconds a tick.
+/// Nanoseconds per tick.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     whole: u64,
-    /// In units of 2^-64 ns.
+    /// Fraction in units of 2^-64 ns.
     fraction: u64,
 }
 
 const NS: u64 = 1_000_000_000;
 
 impl Scale {
-    /// That of a counter with so many ticks a second; at least one.
+    /// Creates the scale of a counter with this frequency in Hz; at least 1.
     pub fn new(frequency: u64) -> Self {
         let frequency = u128::from(frequency.max(1));
         let rest = u128::from(NS) % frequency;
         Self {
             whole: (u128::from(NS) / frequency) as u64,
-            // Less than 2^64, as the rest is less than the frequency.
+            // Less than 2^64, because the remainder is less than the frequency.
             fraction: ((rest << 64) / frequency) as u64,
         }
     }
 
-    /// So many ticks, rounded down.
+    /// Converts ticks to nanoseconds, rounded down.
     pub fn ns(&self, ticks: u64) -> i64 {
         self.span(ticks).floor()
     }
 
-    /// So many ticks.
+    /// Converts ticks to an exact span of time.
     pub fn span(&self, ticks: u64) -> Moment {
         let fraction = u128::from(ticks) * u128::from(self.fraction);
         let whole = u128::from(ticks) * u128::from(self.whole) + (fraction >> 64);
@@ -40,7 +40,7 @@ impl Scale {
     }
 }
 
-/// A time.
+/// Exact time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment {
     whole: i64,
@@ -48,7 +48,7 @@ pub(super) struct Moment {
 }
 
 impl Moment {
-    /// So many nanoseconds.
+    /// Creates a time from nanoseconds.
     pub const fn of_ns(ns: i64) -> Self {
         Self {
             whole: ns,
@@ -56,7 +56,7 @@ impl Moment {
         }
     }
 
-    /// An uptime as the target tells it: seconds, and their fraction in units of 2^-32.
+    /// Creates a time from an uptime of the target: seconds, and a fraction in units of 2^-32 s.
     pub fn of_uptime(seconds: u64, fraction: u64) -> Self {
         let bintime = u128::from(seconds & 0xFFFF_FFFF) << 32 | u128::from(fraction & 0xFFFF_FFFF);
         let ns = (bintime * u128::from(NS)) << 32;
@@ -66,17 +66,17 @@ impl Moment {
         }
     }
 
-    /// Rounded down.
+    /// Returns the nanoseconds, rounded down.
     pub const fn floor(self) -> i64 {
         self.whole
     }
 
-    /// Rounded to the next nanosecond.
+    /// Returns the nanoseconds, rounded to the nearest.
     pub const fn round(self) -> i64 {
         self.whole.saturating_add((self.fraction >> 63) as i64)
     }
 
-    /// So many ticks later, or earlier if they are fewer than none.
+    /// Returns the time this number of ticks later, or earlier if the number is negative.
     pub fn after(self, ticks: i64, scale: &Scale) -> Self {
         if ticks < 0 {
             return self.before(ticks.unsigned_abs(), scale);
@@ -101,21 +101,21 @@ impl Moment {
     }
 }
 
-/// A counter of which 22 bits are seen now and then.
+/// Clock for a counter of which items show 22 bits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     base: Moment,
     /// Ticks since the base.
     ticks: u64,
-    /// The 22 bits that were seen last.
+    /// Last 22-bit counter value.
     seen: u32,
 }
 
-/// The base is moved after so many ticks, long before products overflow.
+/// Number of ticks after which the base is moved, long before products overflow.
 const MOST_TICKS: u64 = 1 << 32;
 
 impl Clock {
-    /// It is this time, and the counter shows this.
+    /// Sets the time for a counter value.
     pub fn set(&mut self, base: Moment, seen: u32) {
         *self = Self {
             base,
@@ -124,7 +124,7 @@ impl Clock {
         };
     }
 
-    /// The counter shows this: the time, in nanoseconds.
+    /// Advances to a counter value, and returns the time in nanoseconds.
     #[inline]
     pub fn advance(&mut self, seen: u32, scale: &Scale) -> i64 {
         self.ticks += u64::from(seen.wrapping_sub(self.seen) & TIME_MASK);
@@ -141,7 +141,7 @@ impl Clock {
         self.ticks = 0;
     }
 
-    /// The counter went back by so many ticks.
+    /// Moves the counter back by a number of ticks.
     #[cold]
     pub fn go_back(&mut self, ticks: u32, scale: &Scale) {
         self.base = self.moment(scale).before(ticks.into(), scale);
@@ -149,10 +149,10 @@ impl Clock {
         self.seen = self.seen.wrapping_sub(ticks) & TIME_MASK;
     }
 
-    /// The time when the counter was seen last, in nanoseconds.
+    /// Returns the time of the last counter value, in nanoseconds.
     #[inline]
     pub fn now(&self, scale: &Scale) -> i64 {
-        // Rounded to the next: the uptime is in units of 2^-32 s, rounded down.
+        // Rounds to the nearest nanosecond: the uptime is in units of 2^-32 s, rounded down.
         const HALF: u128 = 1 << 63;
         let of_base = u128::from(self.base.fraction) + HALF;
         let fraction = u128::from(self.ticks) * u128::from(scale.fraction) + of_base;
@@ -161,18 +161,18 @@ impl Clock {
         self.base.whole.saturating_add_unsigned(whole)
     }
 
-    /// The same, exactly.
+    /// Returns the exact time of the last counter value.
     pub fn moment(&self, scale: &Scale) -> Moment {
-        // Fewer than 2^33.
+        // Fewer than 2^33 ticks.
         self.base.after(self.ticks.cast_signed(), scale)
     }
 
-    /// What it showed last.
+    /// Returns the last counter value.
     pub const fn seen(&self) -> u32 {
         self.seen
     }
 
-    /// So many ticks pass unseen.
+    /// Skips ticks that no item shows.
     pub fn skip(&mut self, ticks: u64) {
         self.ticks = self.ticks.saturating_add(ticks.min(MOST_TICKS / 2));
     }
@@ -205,7 +205,7 @@ mod tests {
                     7_500_000_000 + u128::from(ticks) * u128::from(NS) / u128::from(frequency);
                 let exact = i64::try_from(exact).unwrap_or(i64::MAX);
                 let found = clock.advance(seen, &scale);
-                // One is rounded down, the other to the next.
+                // One is rounded down, the other to the nearest.
                 assert!(
                     found.abs_diff(exact) <= 1,
                     "{frequency}: {found} of {exact}"

@@ -1,20 +1,19 @@
-//! Processors without a pair of uptime items: placed by what the others show.
+//! Placement of processors without an uptime pair, from the times of other processors.
 //!
-//! All processors read one counter, so the 22 bits of an item say its time but for whole wraparounds. What decides on
-//! those is the order of the stream: a chunk was taken from its ring after all records that were taken from others
-//! before had been made. So items are placed as late as that allows, from the last one backwards. Where a processor
-//! recorded nothing for longer than a wraparound that is too late, and nothing in the stream shows it; the records
-//! are marked.
+//! All processors read one counter, so the 22 bits of an item give its time up to whole wraparounds. The order of the
+//! stream resolves those: a chunk was read from its ring after all records in chunks before it had been recorded. Items
+//! are placed as late as that allows, from the last one backwards. This is too late for a processor that recorded
+//! nothing for longer than a wraparound, and nothing in the stream shows that; so the records are marked.
 
 use super::clock::Moment;
 use super::{Held, State, TIME_MASK, Timeline, passed};
 use crate::EventId;
 
-/// A wraparound of the counter, in ticks.
+/// Wraparound of the counter, in ticks.
 const WRAPAROUND: i64 = TIME_MASK as i64 + 1;
 
 impl Timeline {
-    /// Gives times to what a processor holds, without a pair of its own.
+    /// Gives times to the held records of a processor that has no pair.
     pub(super) fn place(&mut self, number: usize) {
         let Some(cpu) = self.cpus.get_mut(number) else {
             return;
@@ -29,7 +28,7 @@ impl Timeline {
         let last = held.iter().rposition(|item| item.event.has_time());
         match last {
             Some(last) => self.place_held(&held, &chunks, last),
-            // Nothing that has a time, and no state is known by it.
+            // No held record has a time, so none determines the state of the clock.
             None => self.place_untimed(&held),
         }
         self.current = before;
@@ -43,7 +42,7 @@ impl Timeline {
             && cpu.last.is_none()
             && !held.is_empty()
         {
-            // Of a live target what came before has been given.
+            // In live mode, earlier records have been output.
             let given = if is_live {
                 cpu.queue.fetched_at()
             } else {
@@ -59,11 +58,11 @@ impl Timeline {
     fn place_held(&mut self, held: &[Held], chunks: &[(usize, u64)], last: usize) {
         let scale = self.scale;
         let wraparound = scale.ns(WRAPAROUND.unsigned_abs()).max(1);
-        // A later fetch sees what happened since the one before.
+        // A later read of a ring has records of the time since the read before.
         let slack = wraparound / 8;
-        // The others' chunks of the same round, or the one before.
+        // Other processors' chunks of the same round, or the one before.
         let within = self.cpus.len() as u64;
-        // What its own records show from before a loss is no bound of what came behind it.
+        // The processor's own times from before a loss are no bound for the records behind it.
         let own = self.cpus.get(self.current).and_then(|cpu| cpu.last);
         let is_later = |time: i64| own.is_none_or(|own| time > own);
         let about = |chunk: u64| {
@@ -78,9 +77,9 @@ impl Timeline {
             .get(last)
             .map_or((0, EventId::UPTIME_LOW), |item| (item.time, item.event));
         let mut ends = chunks.iter().rev().peekable();
-        // When the chunk was read in which the item is, until its last one has a time.
+        // Time at which the item's chunk was read, until the chunk's last item has a time.
         let mut read_at = None;
-        // Backwards from the last item: how many ticks before it each one is.
+        // Backwards from the last item: the ticks between each item and the next.
         for (place, item) in held.iter().enumerate().rev() {
             while let Some((_, chunk)) = ends.next_if(|(end, _)| *end > place) {
                 read_at = about(*chunk);
@@ -110,14 +109,14 @@ impl Timeline {
         }
     }
 
-    /// The time of the last item that is held, which was recorded before `latest`, if that is known.
+    /// Returns the time of the last held item. It was recorded before `latest`, if that is known.
     fn time_of_last(&self, held: &[Held], last: usize, latest: Option<i64>, slack: i64) -> Moment {
         let scale = self.scale;
         let wraparound = scale.ns(WRAPAROUND.unsigned_abs()).max(1);
         let own = self.cpus.get(self.current);
         let own = own.and_then(|cpu| cpu.last.map(|last| (last, cpu.clock)));
         if let (None, Some((_, clock))) = (latest, own) {
-            // It is the only one that knows a time: on from there.
+            // Only this processor knows a time: continues from there.
             let (mut ticks, mut seen) = (0_i64, clock.seen());
             for item in held.iter().filter(|item| item.event.has_time()) {
                 ticks = ticks.saturating_add(passed(seen, item.time, item.event, self.most_ahead));
@@ -129,13 +128,13 @@ impl Timeline {
         let ahead = held.get(last).map_or(0, |item| {
             i64::from(item.time.wrapping_sub(shown) & TIME_MASK)
         });
-        // If nothing says which turn of the counter it is: the nearest.
+        // If nothing determines the wraparound, chooses the nearest.
         let nearest = || reference.floor().saturating_add(wraparound / 2);
         let latest = latest.map_or_else(nearest, |latest| latest.saturating_add(slack));
         at_most(reference.after(ahead, &scale), latest, wraparound, &scale)
     }
 
-    /// Queues held items with their times, marked.
+    /// Queues held items with their times, and marks them.
     fn give(&mut self, held: &[Held], times: &[i64], last: usize) {
         let Some(cpu) = self.cpus.get_mut(self.current) else {
             return;
@@ -162,11 +161,11 @@ impl Timeline {
         }
     }
 
-    /// A time that is known, and what the counter showed then.
+    /// Returns a known time and the counter value at that time.
     fn reference(&self, held: &[Held]) -> (Moment, u32) {
         let known = |state| {
             let cpus = self.cpus.iter().filter(move |cpu| cpu.state == state);
-            // Also one that lost records since knew the time before.
+            // A processor that has lost records since then qualifies, too: its time in front of the loss was known.
             cpus.max_by_key(|cpu| cpu.last)
         };
         let lost = || {
@@ -178,7 +177,7 @@ impl Timeline {
             .or_else(lost);
         match cpu {
             Some(cpu) => (cpu.clock.moment(&self.scale), cpu.clock.seen()),
-            // Nothing is known of any: time begins with the first item of this one.
+            // No processor has a time: time begins with this one's first item.
             None => {
                 let timed = held.iter().filter(|item| item.event.has_time());
                 let (mut ticks, mut last) = (0_i64, None);
@@ -198,14 +197,14 @@ impl Timeline {
     }
 }
 
-/// The latest time up to `latest` that is whole wraparounds away.
+/// Returns the latest time up to `latest` that is a whole number of wraparounds away from `time`.
 fn at_most(time: Moment, latest: i64, wraparound: i64, scale: &super::Scale) -> Moment {
     let distance = latest.saturating_sub(time.floor());
     let turns = distance.div_euclid(wraparound);
     time.after(turns.saturating_mul(WRAPAROUND), scale)
 }
 
-/// The same, but never later than it is.
+/// Like [`at_most`], but never later than `time`.
 fn not_behind(time: Moment, latest: i64, wraparound: i64, scale: &super::Scale) -> Moment {
     if time.floor() <= latest {
         return time;

@@ -1,6 +1,6 @@
 use kymo_rtems_record::{Fault, Header, Reader, Record, Statistics, ThreadName};
 
-/// All that an input gives.
+/// Everything that an input yields.
 #[derive(Debug)]
 pub struct Read {
     pub records: Vec<Record>,
@@ -25,7 +25,7 @@ pub fn read(input: &[u8]) -> Read {
     }
 }
 
-/// The records of events of the user: processor, time, data.
+/// Returns the user events: processor, time, data.
 pub fn user(read: &Read) -> Vec<(u8, i64, u64)> {
     let user = read.records.iter().filter(|record| record.event.0 >= 512);
     let user = user.filter(|record| record.event.0 < 1024);

@@ -1,4 +1,4 @@
-//! Damaged streams: a message with the offset, and everything before it.
+//! Damaged streams: a message with the offset, and everything in front of the damage.
 
 use std::fs;
 
@@ -101,14 +101,14 @@ fn a_line_of_text_that_is_missing_is_damage_and_nothing_is_invented() {
         let log = stream.log(false, "");
         let lines: Vec<_> = log.lines().collect();
         let item = if layout.wide { 12 } else { 8 };
-        // Those of the header, and the last ones: too little is behind them to be wrong.
+        // Items of the header, and the last ones: too few items are behind them to show an error.
         for missing in 12..lines.len() - 8 {
             let mut lines = lines.clone();
             lines.remove(missing);
             let read = read(lines.join("\n").as_bytes());
             assert_eq!(read.faults.len(), 1, "{layout:?} line {missing}");
             if layout.wide && layout.big {
-                // The number of a wrong item is made of the upper bits of a time, which can be that of an event for long.
+                // The number of a wrong item consists of the upper bits of a time, which can be a valid event for long.
                 continue;
             }
             let items = |read: &crate::common::Read| {
@@ -127,7 +127,7 @@ fn a_line_of_text_that_is_missing_is_damage_and_nothing_is_invented() {
                     "{layout:?} {version} line {missing} CPU {cpu}"
                 );
             }
-            // All but the few that may have been wrong.
+            // All but the few items that may have been wrong.
             let before = (missing - 1) * 57 / item;
             assert!(
                 found.len() + 66 > before && found.len() <= before + 1,

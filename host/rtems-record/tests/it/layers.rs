@@ -1,11 +1,11 @@
-//! What streams come in: base64, zlib, logs of consoles.
+//! Containers of streams: base64, zlib, console logs.
 
 use kymo_fixtures::rtems_record::{LAYOUTS, Stream, base64, zlib};
 use kymo_rtems_record::{Kind, probe};
 
 use crate::common::{read, user};
 
-/// What a log has behind a dump.
+/// Text behind a dump in a log.
 const END: &str = "*** END OF RECORDS BASE64";
 
 fn stream(first: u64) -> Stream {
@@ -46,18 +46,18 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
             assert_eq!(user(&read), expected, "{prefix}");
         }
     }
-    // A time before each line, of which the digits grow.
+    // A time in front of each line, with a growing number of digits.
     let log = stream.log(false, "");
     let lines = log.lines().enumerate();
     let log: String = lines
         .map(|(n, line)| format!("[{}] {line}\n", n * 37))
         .collect();
     assert_eq!(user(&read(log.as_bytes())), expected);
-    // Colours around each line, and around the times before them.
+    // Colours around each line, and around the times in front.
     let log = stream.log(true, "\u{1b}[32m[   1.23] \u{1b}[0m\u{1b}[33m");
     let log = log.replace("\r\n", "\u{1b}[0m\r\n");
     assert_eq!(user(&read(log.as_bytes())), expected);
-    // As GDB's machine interface shows what a target says.
+    // The form in which GDB's machine interface shows a target's output.
     let log = stream.log(true, "~\"").replace("\r\n", "\\r\\n\"\n");
     assert_eq!(user(&read(log.as_bytes())), expected);
     // Another task writes behind the last line.
@@ -75,10 +75,10 @@ fn a_log_may_have_any_prefix_and_lines_of_others() {
     assert_eq!(read.foreign_lines, 3);
 }
 
-/// The last line of a dump can be as long as the others: a line behind it is no part of the dump.
+/// The last line of a dump can be as long as the others. A line behind it does not belong to the dump.
 #[test]
 fn a_foreign_line_behind_a_full_last_one_is_no_damage() {
-    // 57 bytes are a line, and 8 an item.
+    // A line holds 57 bytes, and an item has 8.
     let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, 1_000_000);
     stream.processor(0).uptime(5);
     let missing = (1..57).find(|items| (stream.bytes.len() + 8 * items).is_multiple_of(57));
@@ -100,7 +100,7 @@ fn a_foreign_line_behind_a_full_last_one_is_no_damage() {
     }
 }
 
-/// A log as a terminal of so many columns shows it; `each`: a prefix stands in front of each part.
+/// Returns a log as a terminal with this number of columns shows it. With `each`, each part has a prefix.
 fn wrapped(log: &str, columns: usize, each: &str, end: &str) -> String {
     let mut wrapped = String::new();
     for line in log.lines() {
@@ -125,7 +125,7 @@ fn lines_that_a_terminal_wrapped_are_read() {
             ("", "board-3 | "),
         ] {
             let log = stream.log(compressed, prefix);
-            // (A mark that is wrapped itself is none.)
+            // A mark that is wrapped itself is not recognized.
             for columns in [50, 60, 75, 80, 91, 132] {
                 for end in ["\n", "\r\n", "\r"] {
                     let log = format!("boot\n{}bye\n", wrapped(&log, columns, each, end));
@@ -136,7 +136,7 @@ fn lines_that_a_terminal_wrapped_are_read() {
             }
         }
     }
-    // Others write between the lines, and where no line is whole.
+    // Other tasks write between the lines, also when no line is complete.
     let log = wrapped(&stream.log(false, ""), 60, "", "\n");
     let lines: Vec<_> = log.lines().collect();
     for (at, faults) in [(9, 0), (10, 1)] {
@@ -149,7 +149,7 @@ fn lines_that_a_terminal_wrapped_are_read() {
             None => assert_eq!(user(&read), expected),
         }
     }
-    // Lines that no terminal wraps so.
+    // Lines in a form that no terminal produces.
     let log = wrapped(&stream.log(false, ""), 60, "", "\n").replace('=', "");
     let log: String = log
         .lines()
@@ -176,7 +176,7 @@ fn a_terminal_may_become_wider_within_a_dump() {
     assert_eq!(user(&read), expected);
 }
 
-/// A line with one wrong character is no line of others that could be left out: what follows it would be out of step.
+/// A line with one wrong character is not another task's line: without it, the bytes behind it would be misaligned.
 #[test]
 fn a_line_with_a_wrong_character_is_damage() {
     let stream = stream(500);
@@ -223,7 +223,7 @@ fn all_dumps_of_a_log_are_read_also_behind_one_that_breaks_off() {
 
 #[test]
 fn a_bomb_costs_bounded_memory() {
-    // 60 MB of empty items in 60 KB. What waits for a pair of uptime is bounded too.
+    // 60 MB of empty items in 60 KB. The records that wait for an uptime pair are bounded, too.
     let mut stream = Stream::new(LAYOUTS[0], 10, 4, 64, 1_000_000);
     stream.processor(3);
     stream.bytes.resize(60 << 20, 0);

@@ -1,4 +1,4 @@
-//! Streams of RTEMS's event recording, against the lists of events that RTEMS's own client makes.
+//! Integration tests: streams are compared with the event lists of RTEMS's own client.
 
 mod common;
 mod damage;

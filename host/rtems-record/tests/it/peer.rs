@@ -1,4 +1,4 @@
-//! The same ids, order, data and times as `rtems-record-lttng` makes of the same inputs.
+//! Comparison of ids, order, data and times with the output of `rtems-record-lttng` for the same inputs.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,10 +10,10 @@ use kymo_rtems_record::EventId;
 
 use crate::common::{Read, read};
 
-/// Events that the peer's client makes itself.
+/// Events that the peer's client inserts.
 const MADE: [&str; 2] = ["TIME_ADJUSTMENT", "UNRELIABLE_TIME"];
 
-/// Items that it does not list.
+/// Items that the peer does not list.
 const OMITTED: [EventId; 6] = [
     EventId::VERSION,
     EventId::PROCESSOR,
@@ -23,7 +23,7 @@ const OMITTED: [EventId; 6] = [
     EventId::THREAD_CREATE,
 ];
 
-/// A row of the peer's list.
+/// Row of the peer's list.
 #[derive(Debug)]
 struct Row {
     ns: i64,
@@ -31,7 +31,7 @@ struct Row {
     fields: Vec<String>,
 }
 
-/// The peer's list, by processor. A processor's rows that are not synchronized come behind an `UNRELIABLE_TIME`.
+/// The peer's list, by processor. A processor's rows that are not synchronized follow an `UNRELIABLE_TIME`.
 fn rows(path: &Path) -> HashMap<u8, Vec<Row>> {
     let output = Command::new("gzip").arg("-dc").arg(path).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -48,7 +48,7 @@ fn rows(path: &Path) -> HashMap<u8, Vec<Row>> {
     all
 }
 
-/// What a row says of its item: name and data, as far as the peer keeps them.
+/// Returns the name and data of a row's item, as far as the peer keeps them.
 fn said(row: &Row) -> (String, Option<u64>) {
     let number = |place: usize| {
         let text = row.fields.get(place)?;
@@ -72,7 +72,7 @@ fn compare(case: &str, folder: &Path, found: &Read) {
         let items = found.records.iter().filter(|record| {
             record.is_item && record.cpu == cpu && !OMITTED.contains(&record.event)
         });
-        // A switch is one event of the peer's, if both of its items are there.
+        // A switch is one event in the peer's list, if both of its items exist.
         let items = items.filter(|record| match record.event {
             EventId::THREAD_SWITCH_OUT => {
                 out = Some(record.time);
@@ -82,7 +82,7 @@ fn compare(case: &str, folder: &Path, found: &Read) {
             _ => true,
         });
         let items: Vec<_> = items.collect();
-        // Held until a pair comes that never came: times are unreliable.
+        // Held for a pair that never arrived: the times are unreliable.
         let unreliable = rows.iter().position(|row| row.name == "UNRELIABLE_TIME");
         let mut adjusted = 0;
         let mut last = i64::MIN;
@@ -106,7 +106,7 @@ fn compare(case: &str, folder: &Path, found: &Read) {
             assert_eq!(own, name, "{case}: CPU {cpu}: item {listed}: {item:?}");
             if is_switch {
                 let next = row.fields.get(5).and_then(|tid| tid.parse::<i64>().ok());
-                // An idle thread is 0 there.
+                // The peer writes 0 for an idle thread.
                 assert!(
                     next == Some(item.data as u32 as i32 as i64) || next == Some(0),
                     "{case}: {row:?} {item:?}"
@@ -124,7 +124,7 @@ fn compare(case: &str, folder: &Path, found: &Read) {
                     "{case}: CPU {cpu}: item {listed}"
                 );
             }
-            // The peer holds its time where it adjusts it.
+            // The peer's time does not advance while it adjusts it.
             let before = place.checked_sub(1).and_then(|place| rows.get(place));
             let is_adjusted = before.is_some_and(|row| row.name == "TIME_ADJUSTMENT");
             if unreliable.is_none_or(|from| place < from) && !is_adjusted {

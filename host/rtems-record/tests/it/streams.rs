@@ -1,4 +1,4 @@
-//! Streams made by hand: every layout, both versions, losses, wraparounds, processors without uptime.
+//! Synthetic streams: every layout, both versions, losses, wraparounds, processors without uptime.
 
 use kymo_fixtures::rtems_record::{LAYOUTS, Stream};
 use kymo_rtems_record::{EventId, Reader, Record};
@@ -66,7 +66,7 @@ fn headers_and_names_are_those_that_were_written() {
 fn the_events_of_version_9_are_those_of_version_10() {
     let mut stream = Stream::new(LAYOUTS[0], 9, 1, 64, MHZ);
     stream.processor(0).uptime(10);
-    // THREAD_SWITCH_OUT and _IN, INTERRUPT_ENTRY, WRITE_ENTRY by their old numbers.
+    // THREAD_SWITCH_OUT and _IN, INTERRUPT_ENTRY, WRITE_ENTRY by their numbers of version 9.
     for (number, name) in [
         (303, "THREAD_SWITCH_OUT"),
         (302, "THREAD_SWITCH_IN"),
@@ -88,7 +88,7 @@ fn what_a_ring_of_version_9_lost_follows_from_its_counts() {
         .ring(3, 5)
         .item(12, USER, 2)
         .item(13, USER, 3);
-    // 40 were made, of which 15 are in the ring.
+    // 40 were recorded, of which 15 are in the ring.
     stream.processor(0).ring(5, 45);
     for counter in 30..43 {
         stream.item(counter, USER, counter);
@@ -110,10 +110,10 @@ fn what_a_ring_of_version_9_lost_follows_from_its_counts() {
     assert_eq!(last, (0, 42_000, 42));
 }
 
-/// SPARC's counter is put together from a timer and its interrupt, and goes back where one is ahead of the other.
+/// SPARC's counter is composed of a timer and its interrupt, and goes back when one is ahead of the other.
 #[test]
 fn a_counter_that_goes_back_a_little_has_not_gone_round() {
-    // Before the first pair, behind it, and behind a loss where none comes again.
+    // In front of the first pair, behind it, and behind a loss with no later pair.
     for (first, last) in [(true, false), (false, true), (false, false)] {
         let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, MHZ);
         stream.processor(0);
@@ -131,7 +131,7 @@ fn a_counter_that_goes_back_a_little_has_not_gone_round() {
         let read = read(&stream.bytes);
         let times: Vec<_> = user(&read).iter().map(|(_, time, _)| *time).collect();
         let since: Vec<_> = times.iter().map(|time| time - times[0]).collect();
-        // It stands where the one before stood.
+        // It has the time of the record before.
         assert_eq!(since, [0, 22_000, 22_000, 400_000], "{first} {last}");
         if first || last {
             assert_eq!(times[0], 1_600_000);
@@ -141,7 +141,7 @@ fn a_counter_that_goes_back_a_little_has_not_gone_round() {
             );
         }
     }
-    // A whole wraparound without records but the uptime.
+    // A whole wraparound without records other than the uptime.
     let mut stream = Stream::new(LAYOUTS[0], 10, 1, 64, MHZ);
     stream.processor(0).uptime(1_000).item(1_600, USER, 1);
     stream
@@ -152,8 +152,8 @@ fn a_counter_that_goes_back_a_little_has_not_gone_round() {
     assert_eq!(read.statistics.put_back, 0);
 }
 
-/// A target of version 9 with rings of 16 items. Item `n` of a ring is event `n % 64` of the user's at tick `10 * n`, but
-/// every eighth is a pair of uptime together with the one behind it.
+/// A target of version 9 with rings of 16 items. Item `n` of a ring is user event `n % 64` at tick `10 * n`. Every
+/// eighth item and the one behind it are a pair of uptime items.
 fn item_of_version_9(stream: &mut Stream, number: u64) {
     let counter = 10 * number;
     let (seconds, rest) = (counter / MHZ, counter % MHZ);
@@ -165,7 +165,8 @@ fn item_of_version_9(stream: &mut Stream, number: u64) {
     };
 }
 
-/// A chunk with the items `tail..head` of a ring, of which those that `overwritten` names were sent as what took their place.
+/// Returns a chunk with the items `tail..head` of a ring. Those in `overwritten` were sent as the items that replaced
+/// them.
 fn chunk_of_version_9(
     stream: &mut Stream,
     cpu: u64,
@@ -179,8 +180,8 @@ fn chunk_of_version_9(
     }
 }
 
-/// What is read of a stream of version 9: the data of the user's events of a processor, and the losses with how many of them
-/// come before.
+/// Returns the records of a stream of version 9: the data of a processor's user events, and the losses, each with the
+/// number of events in front of it.
 fn of_version_9(stream: &Stream, cpu: u8) -> (Vec<u64>, Vec<(usize, u64)>) {
     let read = read(&stream.bytes);
     assert!(read.faults.is_empty(), "{:?}", read.faults);
@@ -198,7 +199,7 @@ fn of_version_9(stream: &Stream, cpu: u8) -> (Vec<u64>, Vec<(usize, u64)>) {
     (data, lost)
 }
 
-/// The numbers of the user's events among the items.
+/// Returns the numbers of the user events among the items.
 fn users(items: impl Iterator<Item = u64>) -> Vec<u64> {
     items.filter(|number| number % 8 > 1).collect()
 }
@@ -221,13 +222,13 @@ fn items_of_version_9_that_were_overwritten_while_they_were_sent_are_lost() {
     let mut stream = Stream::new(LAYOUTS[3], 9, 2, 16, MHZ);
     chunk_of_version_9(&mut stream, 0, (0, 12), &[]);
     chunk_of_version_9(&mut stream, 1, (0, 4), &[]);
-    // Items 14 and 15 were sent as 30 and 31; 12 and 13 had gone before.
+    // Items 14 and 15 were sent as 30 and 31; 12 and 13 had been sent before.
     chunk_of_version_9(&mut stream, 0, (12, 24), &[14, 15]);
     chunk_of_version_9(&mut stream, 0, (24, 34), &[]);
     chunk_of_version_9(&mut stream, 1, (4, 5), &[]);
     chunk_of_version_9(&mut stream, 0, (34, 40), &[]);
     let kept = users((0..40).filter(|number| !(14..16).contains(number)));
-    // Behind the loss, times are known by the pair 16 and 17.
+    // Behind the loss, the pair 16 and 17 gives the times.
     assert_eq!(of_version_9(&stream, 0), (kept, vec![(10, 2)]));
     assert_eq!(of_version_9(&stream, 1), (users(0..5), Vec::new()));
 }
@@ -237,13 +238,14 @@ fn items_of_version_9_are_judged_by_their_times_if_what_took_their_place_is_lost
     for (overwritten, lost) in [
         (&[][..], &[(14, 25)][..]),
         (&[12, 13], &[(8, 2), (12, 25)]),
-        // What took their place is in order, and as good as they were.
+        // The replacing items are in order, and as valid as the others.
         (&[18, 19], &[(14, 25)]),
     ] {
         let mut stream = Stream::new(LAYOUTS[0], 9, 1, 16, MHZ);
         chunk_of_version_9(&mut stream, 0, (0, 8), &[]);
         chunk_of_version_9(&mut stream, 0, (8, 20), overwritten);
-        // 40 have come since, of which 15 were there; 3 of these could be overwritten while they were sent, and were not.
+        // 40 have been recorded since, of which 15 were in the ring. 3 of these could have been overwritten while they
+        // were sent, and were not.
         chunk_of_version_9(&mut stream, 0, (20, 60), &[]);
         chunk_of_version_9(&mut stream, 0, (60, 63), &[]);
         let newer = overwritten.iter().map(|it| it + 16).filter(|it| *it > 30);
@@ -304,7 +306,7 @@ fn hours_after_the_last_pair_nothing_overflows() {
 
 #[test]
 fn processors_without_uptime_are_placed_by_the_others() {
-    // 100 ticks after the wraparound of the counter's 22 bits, in rounds.
+    // 100 ticks behind a wraparound of the 22-bit counter, in rounds.
     let start: u64 = (5 << 22) + 100;
     let mut stream = Stream::new(LAYOUTS[1], 10, 3, 64, MHZ);
     for round in 0..4 {
@@ -313,7 +315,7 @@ fn processors_without_uptime_are_placed_by_the_others() {
             .processor(0)
             .uptime(now)
             .item(now + 9_000, USER, round);
-        // The second has none at all, the third one later.
+        // The second processor has no pair at all, the third has a later one.
         stream
             .processor(1)
             .item(now + 2_000, USER, 10 + round)
@@ -346,7 +348,7 @@ fn processors_without_uptime_are_placed_by_the_others() {
     assert_eq!(marked, [1]);
 }
 
-/// Of a fatal error all rings are sent once, one behind the other, and one that turned around in two parts.
+/// On a fatal error all rings are sent once, one behind the other, and a ring that wrapped around in two parts.
 #[test]
 fn a_ring_that_is_sent_in_two_parts_is_in_the_order_of_time() {
     let mut stream = Stream::new(LAYOUTS[0], 10, 2, 64, MHZ);
@@ -367,7 +369,7 @@ fn a_ring_that_is_sent_in_two_parts_is_in_the_order_of_time() {
     assert_eq!(user(&read).len(), 23);
 }
 
-/// The processors are sent in turn each 100 ms: one that is idle, and one that has records and no uptime, maybe until later.
+/// The processors are sent in rounds of 100 ms: an idle one, and one that has records and no uptime, or a late one.
 fn rounds(late: Option<u64>) -> Stream {
     let mut stream = Stream::new(LAYOUTS[0], 10, 3, 64, MHZ);
     for round in 0..100 {
@@ -394,14 +396,14 @@ fn a_live_processor_without_uptime_holds_the_others_back_for_a_while_only() {
         }
         let mut records = before_end.clone();
         while reader.read(&mut records).unwrap() {}
-        // Nine seconds (twice a wraparound of 4.2 s) have passed before the last records have come.
+        // Nine seconds (two wraparounds of 4.2 s) have passed before the last records arrive.
         let of_user = |record: &&Record| record.event.0 == 512;
         let count = before_end.iter().filter(of_user).count();
         assert!(count >= 30, "{late:?} {count}");
         assert!(records.is_sorted_by_key(|record| record.time), "{late:?}");
         let all: Vec<_> = records.iter().filter(of_user).collect();
         assert_eq!(all.len(), 200);
-        // They are the times that they have: the counter is the others'.
+        // The times are correct, because the processors share the counter.
         for record in all.iter().filter(|record| record.cpu == 1) {
             let expected = 5_000_020_000 + (record.data as i64 - 1_000) * 100_000_000;
             assert_eq!(record.time, expected, "{record:?}");
@@ -430,10 +432,10 @@ fn without_any_uptime_time_begins_with_the_first_record() {
     );
 }
 
-/// More ticks than that are fewer than none of a slow counter.
+/// Number of ticks above which the difference of a slow counter is negative.
 const LONGEST: u32 = (1 << 22) - (1 << 16);
 
-/// One record of a processor: ticks since the one before, event of the user, data.
+/// Record of a processor: ticks since the record before, user event, data.
 type Made = (u32, u16, u64);
 
 proptest! {

@@ -1,4 +1,4 @@
-//! Dumps of every layout there can be, and bytes that are none.
+//! Dumps of every possible layout, and arbitrary bytes.
 
 use kymo_fixtures::zephyr_records::CORTEX_M;
 use kymo_zephyr_instrumentation::{
@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-/// A record of a program: its code in one place, its threads in another.
+/// Record of a program whose code and threads are in separate address ranges.
 fn record(layout: &Layout, seed: u32, time: u64, threads: &[String]) -> Vec<u8> {
     let kinds = [
         RecordType::Entry,
@@ -50,10 +50,10 @@ prop_compose! {
     }
 }
 
-/// Records of some layout, as bytes each.
+/// Records of a random layout, as bytes.
 ///
-/// Threads can have any names. `marked` ones are such that where bytes were lost nobody could know them from
-/// the end of the dump.
+/// Threads can have any names. `marked` names contain the end mark, so that behind lost bytes they cannot be
+/// distinguished from the end of the dump.
 fn dumps(marked: bool) -> impl Strategy<Value = (Layout, Vec<Vec<u8>>)> {
     let names = vec(
         prop_oneof![
@@ -138,8 +138,8 @@ proptest! {
 }
 
 proptest! {
-    // Nothing in a dump says where a record begins, so where bytes were lost it is judged by what is likely: in
-    // about one dump of a thousand that is wrong, and a whole record is damage. These cases are always the same.
+    // Nothing in a dump states where a record begins, so the offset behind lost bytes is chosen by plausibility. About
+    // one dump of a thousand gets a wrong one, and a whole record becomes damage. The cases here are always the same.
     #![proptest_config(ProptestConfig { rng_seed: RngSeed::Fixed(57373), ..ProptestConfig::with_cases(100) })]
 
     #[test]
@@ -151,13 +151,13 @@ proptest! {
         prop_assume!(layout.name_bytes.is_some());
         let whole = records.concat();
         let size = layout.size();
-        // Not among the first, of which what is left may be records of another layout, and not among the
-        // last two, behind which nothing tells that they are some.
+        // Not among the first records, whose remains may be records of another layout, and not among the last two,
+        // behind which nothing shows that they are records.
         let from = 4 * size + place.index(whole.len() - 7 * size);
         let to = (from + lost).min(whole.len() - 2 * size);
         let mut dump = sent(&records);
         dump.drain(from..to);
-        // A thread's name with the mark in it can come to stand where a record ends: nobody could tell.
+        // A thread's name with the mark in it can end up where a record ends, which is ambiguous.
         let mut ends = (from / size..=to / size + 1).map(|record| record * size);
         prop_assume!(!ends.any(|at| at < dump.len() - 6 && dump[at..].starts_with(END)));
         prop_assert_eq!(detect(&dump, &Hints::default()), Some(layout));
@@ -166,9 +166,9 @@ proptest! {
         prop_assert!(matches!(last, Some(Piece::End(end)) if end.behind == dump.len()));
         let touched = to.div_ceil(size) - from / size;
         let kept = pieces.iter().filter(|piece| matches!(piece, Piece::Record { .. })).count();
-        // Two that lost bytes can look like one that is whole.
+        // Two records that lost bytes can look like one complete record.
         prop_assert!(kept + touched >= records.len());
-        // Those behind are the same, but for a few around the place.
+        // The records behind the loss are the same, except for a few around it.
         let behind = pieces.iter().rev().filter_map(|piece| match piece {
             Piece::Record { bytes, .. } => Some(*bytes),
             _ => None,
@@ -181,7 +181,7 @@ proptest! {
             Piece::End(end) => end.behind - end.at,
         }).sum();
         prop_assert_eq!(covered, dump.len());
-        // While they come, the same is found, or when nothing comes any more.
+        // The scanner finds the same end while bytes arrive, or after a timeout.
         let mut scanner = Scanner::default();
         let end = (0..=dump.len()).find_map(|length| scanner.advance(&dump[..length]));
         let end = end.or_else(|| scanner.silent(&dump)).unwrap();
@@ -189,8 +189,8 @@ proptest! {
     }
 }
 
-/// Whatever pieces a dump comes in, its end is where it is for who has all of it: here damage, a record and
-/// the mark stand there twice, and the second ones must not speak against the first.
+/// The end of a dump does not depend on the pieces in which it arrives. Here damage, a record and the mark occur twice,
+/// and the second occurrence must not be evidence against the first.
 #[test]
 fn an_end_that_comes_twice_is_the_first() {
     let layout = CORTEX_M;
@@ -200,7 +200,7 @@ fn an_end_that_comes_twice_is_the_first() {
         .collect();
     let mut dump = sent(&records);
     dump.extend(b"pong\r\n");
-    // The last record but one is of no type, and all behind it comes again.
+    // The last record but one has an invalid type, and everything behind it is repeated.
     let last = 10 * layout.size();
     let again = dump[last..].to_vec();
     dump.extend(again);
@@ -228,17 +228,17 @@ fn a_mark_in_a_sentence_begins_nothing() {
     assert_eq!(find_begin(b"text -*-# and -*-#\x00", 0), Some(18));
     assert_eq!(find_begin(b"-*-#-*-!\r\n-*-#\x02", 0), Some(4));
     assert_eq!(find_begin(b"-*-#-*-!\r\n-*-#\x02", 4), Some(14));
-    // What follows has not come yet.
+    // The following bytes have not arrived yet.
     assert_eq!(find_begin(b"-*-#", 0), Some(4));
     assert_eq!(find_begin(b"-*-#-*", 0), Some(4));
 }
 
-/// A thread's first record, whose name fills its field, right before damage: it is whole.
+/// A thread's first record, whose name fills its field, directly in front of damage: it is complete.
 #[test]
 fn a_name_that_fills_its_field_before_damage_is_one() {
     let layout = CORTEX_M;
     let threads = ["idle 00".to_owned(), "a_long_name_of_a_thread".to_owned()];
-    // (A seed's lowest bit says which thread it is.)
+    // The lowest bit of a seed selects the thread.
     let seeds = [10, 12, 14, 16, 17, 18, 19, 20, 21, 22, 24, 26];
     let records = (1..)
         .zip(seeds)

@@ -1,12 +1,11 @@
-//! Dumps as a device sent them.
+//! Dumps from a device.
 
 use kymo_fixtures::captures;
 use kymo_zephyr_instrumentation::{
     BEGIN, ByteOrder, Hints, Kind, Layout, Piece, PointerWidth, Scanner, Walk, detect, find_begin,
 };
 
-/// The dumps, with the length of names (0: a profile) and the number of records that the notes of the
-/// captures say.
+/// The dumps, with the name length (0 for a profile) and the number of records from the notes of the captures.
 const DUMPS: [(&str, usize, usize); 12] = [
     ("instr_default/cap1/10_dump_profile.bin", 0, 160),
     ("instr_default/cap1/11_dump_trace.bin", 32, 222),
@@ -48,7 +47,7 @@ fn dumps_have_the_layout_and_the_records_of_their_firmware() {
         assert_eq!(end.at, records * layout.size());
         assert_eq!(end.behind, body.len());
 
-        // What another build's files say doesn't matter.
+        // Hints from another build's files do not matter.
         let wrong = Hints {
             pointer: Some(PointerWidth::Bits64),
             order: Some(ByteOrder::Big),
@@ -71,7 +70,7 @@ fn their_end_is_found_whatever_pieces_they_come_in() {
                 (come.len(), scanner.advance(come))
             });
             let (length, end) = ends.find(|(_, end)| end.is_some()).unwrap();
-            // As soon as the mark has come; of a short dump, with the first byte of its line end.
+            // As soon as the mark has arrived; in a short dump, with the first byte of its line end.
             let end = end.unwrap();
             assert_eq!(end.at, body.len() - 6, "{file}");
             assert!(length - end.at < 5 + step, "{file}: {length}");
@@ -111,10 +110,10 @@ fn lost_bytes_cost_only_the_records_around_them() {
         let body = &bytes[BEGIN.len()..];
         let layout = detect(body, &Hints::default()).unwrap();
         let size = layout.size();
-        // Every fifth number is tried of each capture.
+        // Tries every fifth number for each capture.
         for lost in (1 + size % 5 + file.len() % 5..=100).step_by(5) {
-            // Places anywhere in a record, sometimes right behind the mark, but not in the last records,
-            // behind which nothing tells.
+            // Offsets anywhere in a record, sometimes directly behind the mark, but not in the last records, behind
+            // which nothing shows the loss.
             let places = body.len() - 6 - lost - 8 * size;
             let from = if lost % 10 == 3 {
                 0
@@ -150,7 +149,7 @@ fn lost_bytes_cost_only_the_records_around_them() {
                 behind + 2 >= left - to.div_ceil(size),
                 "{said}: {behind} behind"
             );
-            // What is left of two can look like one.
+            // The remains of two records can look like one.
             assert!(wrong <= 1, "{said}: {wrong} out of step");
         }
     }

@@ -1,4 +1,4 @@
-//! Dumps as devices sent them, and any others.
+//! Integration tests with dumps from devices and with synthetic ones.
 
 mod any;
 mod captures;

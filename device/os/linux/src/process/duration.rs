@@ -133,6 +133,13 @@ impl Process {
         }
         thread_buffer.call_in_duration(&self.port, gate, edge, function, caller);
         self.follow_stopper(thread_buffer, gate, edge, (function, caller));
+        self.stop_after_calls(thread_buffer, gate);
+    }
+
+    /// Turns recording off if the calls that just ended meet the condition for that.
+    #[inline(always)]
+    fn stop_after_calls(&self, thread_buffer: &ThreadBuffer<Linux>, gate: &Gate) {
+        let stops = &self.duration.stops;
         let (recorded, frozen) = thread_buffer.take_ended_calls();
         let mut is_over = false;
         for _ in 0..recorded {
@@ -164,6 +171,8 @@ impl Process {
         {
             self.set_recording(gate, false, Cause::Function);
         }
+        // A `longjmp` ends calls.
+        self.stop_after_calls(thread_buffer, gate);
     }
 
     /// Returns whether calls are recorded in duration mode.

@@ -129,7 +129,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
                 let function = function | CODE_BIT;
                 if !control.exit_if_any(function, low::<P>(now)) {
                     control.exit_slowly(function, now, |control, call| {
-                        self.record_if_long(control, call, now);
+                        self.end_call(control, call, now);
                     });
                 }
             }
@@ -138,7 +138,7 @@ impl<P: ThreadPort> ThreadBuffer<P> {
             Event::Longjmp(buffer) => {
                 let now = self.advance(now);
                 control.jump(buffer, now, |control, call| {
-                    self.record_if_long(control, call, now);
+                    self.end_call(control, call, now);
                 });
             }
             Event::SwitchedIn(_)
@@ -157,13 +157,22 @@ impl<P: ThreadPort> ThreadBuffer<P> {
         now
     }
 
-    fn record_if_long(&self, control: &Control, call: &Ended, ended: u64) {
-        if control.records(call) {
+    /// Records a call that ended at `ended`, if it lasted long enough; returns whether it did.
+    fn record_if_long(&self, control: &Control, call: &Ended, ended: u64) -> bool {
+        let records = control.records(call);
+        if records {
             let how = match call.exited {
                 true => EventId::Call,
                 false => EventId::CallLost,
             };
             self.record_call(call, how, ended);
+        }
+        records
+    }
+
+    /// The same, and counts the call for what stops recording.
+    fn end_call(&self, control: &Control, call: &Ended, ended: u64) {
+        if self.record_if_long(control, call, ended) {
             self.calls.recorded.set(self.calls.recorded.get() + 1);
         }
         let settings = &control.settings;
@@ -202,7 +211,8 @@ impl<P: ThreadPort> ThreadBuffer<P> {
     }
 
     /// Records the open calls as ended without an exit: the thread has exited, or recording was off meanwhile. They
-    /// took at least until the thread's last entry or exit.
+    /// took at least until the thread's last entry or exit. They don't count for what stops recording, which has been
+    /// turned on anew since.
     #[cold]
     #[inline(never)]
     pub(super) fn abandon_calls(&self) {

@@ -27,20 +27,23 @@ use crate::render::unit;
 const SAMPLE: &str = "pc_sample";
 const SLEEPING: &str = "sleeping";
 
+/// Events of samples that the core did not allow.
+const PROHIBITED: &str = "pc_sample_prohibited";
+
 /// So many addresses are distinguished. There are as many as a program has instructions.
 const MOST: usize = 1 << 22;
 
-/// Samples, by address; `None` of those while the processor slept.
+/// Samples, by what they say.
 #[derive(Debug, Default)]
 struct Samples {
-    counts: HashMap<Option<Addr>, u64>,
+    counts: HashMap<Sampled, u64>,
     /// Samples of further addresses.
     more: u64,
     span: Option<(Time, Time)>,
 }
 
 impl Samples {
-    fn add(&mut self, time: Time, address: Option<Addr>) {
+    fn add(&mut self, time: Time, address: Sampled) {
         let (first, last) = self.span.unwrap_or((time, time));
         self.span = Some((first.min(time), last.max(time)));
         if self.counts.len() < MOST || self.counts.contains_key(&address) {
@@ -55,8 +58,18 @@ impl Samples {
     }
 }
 
-/// The address of a sample; `None` if the event is none.
-fn sample(kind: &EventKind, name: &str, fields: &[Field]) -> Option<Option<Addr>> {
+/// What a sample says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Sampled {
+    /// The core was at an address.
+    At(Addr),
+    Sleeping,
+    /// The core ran what may not be sampled: secure code.
+    Prohibited,
+}
+
+/// What a sample says; `None` if the event is none.
+fn sample(kind: &EventKind, name: &str, fields: &[Field]) -> Option<Sampled> {
     if !matches!(kind, EventKind::Other) {
         return None;
     }
@@ -65,8 +78,9 @@ fn sample(kind: &EventKind, name: &str, fields: &[Field]) -> Option<Option<Addr>
         _ => None,
     };
     match (name, address) {
-        (SAMPLE, Some(address)) => Some(Some(address)),
-        (SLEEPING, None) if fields.is_empty() => Some(None),
+        (SAMPLE, Some(address)) => Some(Sampled::At(address)),
+        (SLEEPING, None) if fields.is_empty() => Some(Sampled::Sleeping),
+        (PROHIBITED, None) if fields.is_empty() => Some(Sampled::Prohibited),
         _ => None,
     }
 }
@@ -187,8 +201,9 @@ fn rows(samples: &Samples, symbols: &Symbols) -> Vec<Row> {
     let mut by_name: HashMap<String, u64> = HashMap::new();
     for (address, count) in &samples.counts {
         let name = match address {
-            None => "(sleeping)".to_owned(),
-            Some(address) => {
+            Sampled::Sleeping => "(sleeping)".to_owned(),
+            Sampled::Prohibited => "(prohibited)".to_owned(),
+            Sampled::At(address) => {
                 let function = symbols.function_at(*address);
                 function.map_or(format!("{:#x}", address.0), |it| it.name().to_owned())
             }

@@ -1,4 +1,4 @@
-//! Packets of trace information and of time.
+//! Trace info and timestamp packets.
 
 use super::Decoder;
 use crate::etmv4::packet::{Fields, Kind, Packet, TraceInfo};
@@ -7,7 +7,7 @@ impl Decoder<'_> {
     pub(super) fn trace_info(&mut self) -> Option<Packet> {
         let mut at = self.at + 1;
         let control = *self.bytes.get(at)?;
-        // Further control bytes say nothing yet.
+        // Further control bytes are reserved.
         while *self.bytes.get(at)? & 0x80 != 0 {
             at += 1;
         }
@@ -33,7 +33,7 @@ impl Decoder<'_> {
         Some(self.packet(Kind::TraceInfo, len, Fields::TraceInfo(info)))
     }
 
-    /// A section of trace info: of any length, though only five bytes of it have a meaning.
+    /// Reads a section of trace info. It may have any length, but only its first five bytes have a meaning.
     fn section(&self, at: usize) -> Option<(u32, usize)> {
         let len = 1 + self
             .bytes

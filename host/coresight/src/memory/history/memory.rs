@@ -1,5 +1,9 @@
 //! The memory that one trace source saw: the history, and what says where in it the source is.
 
+mod replaced;
+
+pub(crate) use replaced::Replaced;
+
 use std::sync::{Arc, OnceLock};
 
 use super::super::{Code, Image, Images, MemorySpace, Moment};

@@ -5,13 +5,13 @@ use std::io::Read as _;
 
 use lzma_rust2::Lzma2Reader;
 
-/// What an xz file begins with.
+/// Magic bytes of an xz file.
 pub(super) const MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
 
-/// Most memory of a decoder, in KiB: for a dictionary of 64 MiB, which is what `xz -9` takes.
+/// Memory limit of a decoder, in KiB: enough for the 64 MiB dictionary of `xz -9`.
 const MEMORY: u32 = 80 << 10;
 
-/// Bytes of a block's checksum, by the type that the header of the file names.
+/// Size of a block's checksum in bytes, by the type in the file header.
 const CHECK_SIZES: [usize; 16] = [0, 4, 4, 4, 8, 8, 8, 16, 16, 16, 32, 32, 32, 64, 64, 64];
 
 /// Unpacks a file of one stream; `None` if it is damaged, or would be more than `limit` bytes.
@@ -22,7 +22,7 @@ pub(super) fn unpack(file: &[u8], limit: usize) -> Option<Vec<u8>> {
     (number(take(&mut rest, 4)?) == u64::from(crc32fast::hash(flags))).then_some(())?;
     let mut unpacked = Vec::new();
     loop {
-        // The index of the file has a 0 there, and comes behind the last block.
+        // The file's index, which follows the last block, has a 0 there.
         let words = match *rest.first()? {
             0 => return Some(unpacked),
             words => usize::from(words) + 1,
@@ -52,7 +52,7 @@ pub(super) fn unpack(file: &[u8], limit: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// The size of the dictionary that the header of a block says; `None` if it is damaged, or has another filter than LZMA2.
+/// Returns the dictionary size from a block header; `None` if it is damaged, or has another filter than LZMA2.
 fn dictionary(header: &[u8]) -> Option<u32> {
     let (fields, crc) = header.split_at_checked(header.len().checked_sub(4)?)?;
     if number(crc) != u64::from(crc32fast::hash(fields)) {
@@ -60,7 +60,7 @@ fn dictionary(header: &[u8]) -> Option<u32> {
     }
     let mut rest = fields.get(1..)?;
     let flags = take(&mut rest, 1)?[0];
-    // Sizes of the block, packed and unpacked, which may be there.
+    // Optional sizes of the block, packed and unpacked.
     for _ in 0..(flags >> 6).count_ones() {
         while take(&mut rest, 1)?[0] & 0x80 != 0 {}
     }
@@ -79,7 +79,7 @@ fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(first)
 }
 
-/// A little-endian number of at most eight bytes.
+/// Reads a little-endian number of at most eight bytes.
 fn number(bytes: &[u8]) -> u64 {
     let bytes = bytes.iter().rev();
     bytes.fold(0, |number, byte| number << 8 | u64::from(*byte))

@@ -138,3 +138,41 @@ fn the_oldest_coroutine_makes_room() {
     assert_eq!(ends(6).as_deref(), Some("~16"));
     assert_eq!(ends(5).as_deref(), Some("?15"));
 }
+
+#[test]
+fn a_coroutine_that_ends_leaves_those_that_wait_for_it() {
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            run(0x200, 0x210, Leave::Call),
+            // 5 switches to the start of 6, which returns to what goes on with 2, by 8.
+            run(0x500, 0x510, Leave::Return),
+            run(0x600, 0x620, Leave::Return),
+            run(0x704, 0x710, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x210, 0x220, Leave::Return),
+            run(0x110, 0x120, Leave::Next),
+        ],
+        "?1 >2 >5 <5 =6 <6 ?7 >8 <7+1 <2",
+    );
+}
+
+#[test]
+fn a_coroutine_that_went_on_ends_alone() {
+    check(
+        &[
+            run(0x100, 0x110, Leave::Call),
+            // 5 switches to 6, which calls 5 to switch back, goes on, and ends.
+            run(0x500, 0x510, Leave::IndirectJump),
+            run(0x600, 0x610, Leave::Call),
+            run(0x500, 0x510, Leave::Return),
+            run(0x110, 0x120, Leave::Call),
+            run(0x500, 0x510, Leave::Return),
+            run(0x610, 0x620, Leave::Return),
+            run(0x704, 0x710, Leave::Call),
+            run(0x800, 0x810, Leave::Return),
+            run(0x120, 0x130, Leave::Next),
+        ],
+        "?1 >5 <5 =6 >5 <6+1 >5 ~6 <6 ?7 >8 <5+2",
+    );
+}

@@ -3,7 +3,7 @@
 use kymo_coresight::calls::{Edges, Place, Program, Stacks};
 use kymo_coresight::element::{Context, Element, Leave};
 
-use super::{Numbered, exception, run, word};
+use super::{Numbered, ON, exception, run, word};
 
 /// The made-up program, without threads.
 struct Unnamed;
@@ -15,6 +15,14 @@ impl Program for Unnamed {
 
     fn thread(&mut self, _: &Context) -> u32 {
         u32::MAX
+    }
+
+    fn is_exception_return(&mut self, address: u64) -> bool {
+        address == 0xffff_fffc
+    }
+
+    fn is_reset(&mut self, _: &Context, number: u32) -> bool {
+        number == 1
     }
 }
 
@@ -84,20 +92,105 @@ fn an_exception_that_returns_or_repairs_switches_nothing() {
 #[test]
 fn tasks_that_yield_at_one_address_are_known_by_where_they_return() {
     // 2 yields, at 0x208; 1 calls it in one task, 3 in the other one.
+    let begin = [
+        run(0x100, 0x110, Leave::Call),
+        run(0x200, 0x208, Leave::Next),
+        exception(14, 0x208),
+        handler(),
+        run(0x300, 0x310, Leave::Call),
+        run(0x200, 0x208, Leave::Next),
+    ];
+    let steps = "?1 >2 !14 >8 <8 .14 #1 ?3 >2";
+    let end = |number, address| {
+        [
+            exception(number, 0x208),
+            handler(),
+            run(0x208, 0x220, Leave::Return),
+            run(address, address + 8, Leave::Next),
+        ]
+    };
+    // A handler that switched before is taken to do so again; of another one nothing is known.
+    for (number, address, expected, doubtful) in [
+        (14, 0x110, "!14 >8 <8 .14 #0? <2", 1),
+        (14, 0x310, "!14 >8 <8 .14 #0? #1? <2", 2),
+        (15, 0x110, "!15 >8 <8 .15 #1? #0? <2", 2),
+        (15, 0x310, "!15 >8 <8 .15 #1? <2", 1),
+    ] {
+        let all = [&begin[..], &end(number, address)].concat();
+        check(&all, &format!("{steps} {expected}"), doubtful);
+    }
+}
+
+#[test]
+fn nothing_goes_on_behind_a_reset() {
     check(
         &[
+            // 1 calls 2, which is interrupted; the other task is reset within a handler.
             run(0x100, 0x110, Leave::Call),
             run(0x200, 0x208, Leave::Next),
             exception(14, 0x208),
             handler(),
-            run(0x300, 0x310, Leave::Call),
+            run(0x300, 0x308, Leave::Next),
+            exception(15, 0x308),
+            run(0x900, 0x908, Leave::Next),
+            exception(1, 0x908),
+            run(0x100, 0x110, Leave::Call),
             run(0x200, 0x208, Leave::Next),
+            // A return to where the first task was interrupted is one to where this one is.
             exception(14, 0x208),
             handler(),
             run(0x208, 0x220, Leave::Return),
             run(0x110, 0x118, Leave::Next),
         ],
-        "?1 >2 !14 >8 <8 .14 #1 ?3 >2 !14 >8 <8 .14 #1? #0? <2",
-        2,
+        "?1 >2 !14 >8 <8 .14 #1 ?3 !15 >9 reset <9 .15 <3 ?1 >2 !14 >8 <8 .14 <2",
+        0,
+    );
+    // Also where it is the first element, or tracing begins again behind it.
+    check(
+        &[
+            exception(1, 0),
+            ON,
+            run(0x100, 0x110, Leave::Next),
+            exception(1, 0x110),
+            ON,
+            run(0x100, 0x110, Leave::Next),
+        ],
+        "reset on ?1 reset <1 on ?1",
+        0,
+    );
+}
+
+#[test]
+fn an_exception_that_comes_as_a_handler_ends_takes_its_place() {
+    for ends in [Leave::ExceptionReturn, Leave::Return] {
+        check(
+            &[
+                run(0x100, 0x110, Leave::Call),
+                run(0x200, 0x208, Leave::Next),
+                exception(15, 0x208),
+                // Another one cuts into the first one's handler, before it ends.
+                run(0x900, 0x908, Leave::Next),
+                exception(21, 0x908),
+                run(0xa00, 0xa08, Leave::ExceptionReturn),
+                run(0x908, 0x910, ends),
+                exception(14, 0xffff_fffc),
+                handler(),
+                run(0x208, 0x220, Leave::Return),
+                run(0x110, 0x118, Leave::Next),
+            ],
+            "?1 >2 !15 >9 !21 >a <a .21 <9 .15 !14 >8 <8 .14 <2",
+            0,
+        );
+    }
+    // Of one that began before the trace, it is not known where it returns.
+    check(
+        &[
+            run(0x900, 0x910, Leave::ExceptionReturn),
+            exception(14, 0xffff_fffc),
+            handler(),
+            run(0x104, 0x110, Leave::Next),
+        ],
+        "?9 !14 >8 <8 .14 <9 ?1",
+        0,
     );
 }

@@ -1,9 +1,9 @@
-//! What is left of a file of version 7 whose end is missing.
+//! Recovery of a version 7 file whose end is missing.
 //!
-//! The options at the end of the file say where the pages of each CPU are. Without them, sections are walked from the front,
-//! one behind the other, and the data of CPUs are found by their form: each begins where a page could, and says how many
-//! compressed chunks it has; pages that are not compressed belong to the next CPU where their times step back. The CPUs are
-//! those that recorded something, in their order, as their statistics say.
+//! The options at the end of the file give the locations of each CPU's pages. Without them, the sections are walked
+//! from the start of the file, and each CPU's data is found by its form. Compressed data begins at a page boundary with
+//! its number of chunks. Uncompressed pages belong to the next CPU where their times step back. The CPUs are those that
+//! recorded something according to their statistics, in that order.
 
 use super::super::options::id;
 use super::super::{Buffer, Trace};
@@ -13,10 +13,11 @@ use crate::cursor::CpuData;
 use crate::decompress::Compression;
 use crate::order::Reader;
 
-/// The bytes of a section in front of its data.
+/// Size of a section's header in bytes.
 const HEADER: u64 = 16;
 
-/// Finds what options should have told: buffers, and what describes events if `all`. `first`: where sections begin.
+/// Finds the buffers, and with `all` also the sections that describe events. `first` is the offset of the first
+/// section.
 pub(super) fn recover(
     trace: &mut Trace,
     whole: &Reader<'_>,
@@ -46,7 +47,7 @@ pub(super) fn recover(
     }
 }
 
-/// A section's number, flags and size; `None` where there is none.
+/// Reads a section's number, flags and size; `None` if there is no section at the offset.
 fn header(whole: &Reader<'_>, offset: u64) -> Option<(u16, u16, u64)> {
     let mut reader = whole.seek(offset).ok()?;
     let section = reader.u16("the number of a section").ok()?;
@@ -56,7 +57,7 @@ fn header(whole: &Reader<'_>, offset: u64) -> Option<(u16, u16, u64)> {
     (section <= id::BUFFER_TEXT).then_some((section, flags, size))
 }
 
-/// A buffer whose data lie between two offsets.
+/// Adds a buffer whose data is between two offsets.
 fn buffer(
     trace: &mut Trace,
     whole: &Reader<'_>,
@@ -75,7 +76,7 @@ fn buffer(
         _ => data.packed(start),
     };
     if let Some(last) = cpus.last_mut() {
-        // What is missing of it is told when it is read.
+        // The reader of this CPU's data reports what is missing.
         last.size = end - last.offset;
     }
     let number = trace.buffers.len();
@@ -96,7 +97,7 @@ fn buffer(
     });
 }
 
-/// The data of a buffer's CPUs.
+/// Data of a buffer's CPUs.
 struct Data<'a> {
     file: &'a [u8],
     trace: &'a Trace,
@@ -105,7 +106,7 @@ struct Data<'a> {
 }
 
 impl Data<'_> {
-    /// The next place at which a page can begin, if that is within the data.
+    /// Returns the next page boundary at or behind `at`, if it is within the data.
     fn page(&self, at: u64) -> Option<u64> {
         let at = at.checked_next_multiple_of(self.page_size as u64)?;
         (at < self.end).then_some(at)
@@ -169,7 +170,7 @@ impl Data<'_> {
     }
 }
 
-/// The CPUs that have recorded something, as their statistics say; all if there are none.
+/// Returns the CPUs that recorded something according to their statistics; all CPUs if there are no statistics.
 fn numbers(trace: &Trace) -> Vec<u32> {
     let stats = trace.options.cpu_stats.iter().filter_map(|text| {
         let number = |name: &str| {

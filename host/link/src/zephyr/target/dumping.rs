@@ -66,7 +66,7 @@ impl Target {
         cancel: &Cancel,
     ) -> Result<(), LinkError> {
         let command = command(kind);
-        let started = Instant::now();
+        let started = self.clock.now();
         let mut alive = 0;
         for _ in 0..ATTEMPTS {
             self.print_text();
@@ -98,13 +98,13 @@ impl Target {
         }
         Err(LinkError::TimedOut {
             command: command.to_owned(),
-            waited: started.elapsed(),
+            waited: self.clock.since(started),
         })
     }
 
     /// Waits for a dump to begin; one that has come whole meanwhile has, too.
     fn dump_begins(&mut self, cancel: &Cancel) -> Result<bool, LinkError> {
-        let deadline = Instant::now() + self.timeouts.reply;
+        let deadline = self.clock.now() + self.timeouts.reply;
         loop {
             if self.sorter.coming().is_some() || self.sorter.has_asked() {
                 return Ok(true);
@@ -114,7 +114,7 @@ impl Target {
                 self.take_reply(range);
                 return Ok(false);
             }
-            if cancel.is_cancelled() || Instant::now() >= deadline {
+            if cancel.is_cancelled() || self.clock.now() >= deadline {
                 return Ok(false);
             }
             self.receive(deadline)?;
@@ -128,7 +128,7 @@ impl Target {
         cancel: &Cancel,
     ) -> Result<bool, LinkError> {
         self.send("ping")?;
-        let mut deadline = Instant::now() + self.timeouts.reply;
+        let mut deadline = self.clock.now() + self.timeouts.reply;
         let mut dumps = self.sorter.dumps();
         let most = dumps + MOST_UNASKED;
         loop {
@@ -141,8 +141,8 @@ impl Target {
             }
             if self.sorter.dumps() > dumps && dumps < most {
                 dumps = self.sorter.dumps();
-                deadline = Instant::now() + self.timeouts.reply;
-            } else if cancel.is_cancelled() || Instant::now() >= deadline {
+                deadline = self.clock.now() + self.timeouts.reply;
+            } else if cancel.is_cancelled() || self.clock.now() >= deadline {
                 return Ok(false);
             }
             self.receive(deadline)?;
@@ -151,7 +151,7 @@ impl Target {
 
     /// Waits until no dump is coming any more, however that ends.
     pub(super) fn wait_for_dump(&mut self, progress: &mut dyn FnMut(Progress), cancel: &Cancel) {
-        let mut watch = Watch::new();
+        let mut watch = Watch::new(self.clock.now());
         while let Some(coming) = self.sorter.coming() {
             progress(Progress {
                 bytes: coming.bytes() as u64,
@@ -161,7 +161,7 @@ impl Target {
                 self.sorter.end_dump(Ended::Cancelled);
                 break;
             }
-            let now = Instant::now();
+            let now = self.clock.now();
             if now >= watch.look {
                 watch.look = now + LOOK;
                 let quiet = now.saturating_duration_since(self.heard.max(watch.began));
@@ -224,8 +224,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn new() -> Self {
-        let now = Instant::now();
+    fn new(now: Instant) -> Self {
         Self {
             began: now,
             understood: 0,

@@ -6,9 +6,9 @@ use kymo_link::zephyr::{Dump, Ended};
 use kymo_link::{Cancel, LinkError};
 use kymo_zephyr_instrumentation::Kind;
 
-use super::{COMES, LACKS, all, one, recognise, text_of, unhurt};
+use super::{COMES, Fake, LACKS, all, one, recognise, text_of, unhurt};
 use kymo_fixtures::zephyr_target::recorded::{entries, record, records};
-use kymo_fixtures::zephyr_target::{BANNER, Cut, Fake, State};
+use kymo_fixtures::zephyr_target::{BANNER, Cut, State};
 
 #[test]
 fn data_that_contains_the_mark_is_not_cut() {

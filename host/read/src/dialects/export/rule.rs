@@ -1,52 +1,52 @@
-//! Which class of events means what.
+//! Rules: the meaning of each event class.
 
 use kymo_ctf::metadata::EventClass;
 
-/// The field with the time that a call took.
+/// Name of the field with the duration of a call.
 const DURATION: &str = "duration";
 
-/// What the events of one class are.
+/// Meaning of the events of one class.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Rule {
     Enter,
-    /// An enter of a call that was found open.
+    /// Entry of a call that was already open when it was found.
     EnterFound,
     Exit,
-    /// An exit of which the entry was not recorded, with the time that its call took.
+    /// Exit whose entry was not recorded, with the duration of the call.
     ExitStated,
-    /// A call of which the source does not tell when it ended.
+    /// Call whose end the source does not record.
     Called,
     SpanBegin,
     SpanEnd,
     SwitchedIn,
     SwitchedOut,
-    /// The thread may run elsewhere meanwhile, of which nothing gives the order.
+    /// The thread may run elsewhere meanwhile, and nothing determines the order.
     SwitchedOutUnseen,
-    /// The last time that the source tells.
+    /// Last time that the source records.
     LastTime,
-    /// A function is seen to run, behind a gap.
+    /// A function runs behind a gap.
     Runs,
     IsrEnter,
     IsrExit,
-    /// Of a kind that the event model has and a row can't say, or with a name of its own.
+    /// Event of a kind that a row cannot represent, or with its own name.
     Rare,
     Other,
 }
 
-/// The field that says that a call was found open.
+/// Name of the field that marks a call as found open.
 const FOUND: &str = "found";
 
-/// The field that says that a thread may run elsewhere.
+/// Name of the field that marks a thread as maybe running elsewhere.
 const UNSEEN: &str = "unseen";
 
-/// Whether a class of events has a field.
+/// Returns whether an event class has a field.
 fn has(class: &EventClass, field: &str) -> bool {
     let fields = class.fields.as_ref();
     fields.is_some_and(|fields| fields.member(field).is_some())
 }
 
 impl Rule {
-    /// What the events of a class are.
+    /// Returns the rule of an event class.
     pub(super) fn of(class: &EventClass) -> Self {
         match class.name.as_str() {
             "enter" if has(class, FOUND) => Self::EnterFound,
@@ -69,7 +69,7 @@ impl Rule {
         }
     }
 
-    /// The numbers that it needs of the payload.
+    /// Returns the names of the numbers that the rule needs from the payload.
     pub(super) const fn fields(self) -> [&'static str; 2] {
         match self {
             Self::Enter | Self::EnterFound => ["function", "call_site"],

@@ -1,9 +1,9 @@
-//! What the metadata and the texts of an export say of threads.
+//! Threads in the metadata and texts of an export.
 
 use kymo_ctf::metadata::{FieldClass, Metadata, Value64};
 use kymo_event::{Addr, Stack};
 
-/// The class of the numbers of threads.
+/// Returns the class of the thread number.
 pub(super) fn thread_class(metadata: &Metadata) -> Option<&FieldClass> {
     let mut contexts = metadata
         .streams
@@ -12,7 +12,7 @@ pub(super) fn thread_class(metadata: &Metadata) -> Option<&FieldClass> {
     Some(&contexts.find_map(|context| context.member("thread"))?.class)
 }
 
-/// The names of threads, by their numbers.
+/// Returns the names of threads with their numbers.
 pub(super) fn thread_labels(metadata: &Metadata) -> impl Iterator<Item = (u64, &str)> {
     let mappings = match thread_class(metadata) {
         Some(FieldClass::Enumeration(class)) => class.mappings.list(),
@@ -27,14 +27,14 @@ pub(super) fn thread_labels(metadata: &Metadata) -> impl Iterator<Item = (u64, &
     })
 }
 
-/// The address that a text is, if it is one.
+/// Parses an address.
 pub(super) fn address(text: &str) -> Option<Addr> {
     u64::from_str_radix(text.strip_prefix("0x")?, 16)
         .ok()
         .map(Addr)
 }
 
-/// A stack: its lowest address, its bytes, and how many were in use, if that is known.
+/// Parses a stack: its lowest address, its size in bytes, and the number of used bytes, if known.
 pub(super) fn stack(text: &str) -> Option<Stack> {
     let mut words = text.split(' ');
     Some(Stack {

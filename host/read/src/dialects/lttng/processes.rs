@@ -1,12 +1,12 @@
-//! The processes of a user-space trace, and which files they have loaded where.
+//! Processes of a user-space trace, and their loaded files.
 //!
-//! Each process has addresses of its own: which process an event is of says the context `vpid`, if the
-//! recording has it; else all of a trace are taken for one. When recording begins in a process it tells which
-//! files it has loaded by then (`lttng_ust_statedump:bin_info`, called `soinfo` before LTTng 2.8); later ones
-//! are recorded when they are loaded (`lttng_ust_dl:dlopen` and the like, `lttng_ust_lib:load`).
+//! Each process has its own address space. The context `vpid` identifies the process of an event, if the recording has
+//! it; otherwise the whole trace is treated as one process. When recording starts in a process, the process reports its
+//! loaded files (`lttng_ust_statedump:bin_info`, called `soinfo` before LTTng 2.8). Later ones are recorded when they
+//! are loaded (`lttng_ust_dl:dlopen` and similar events, `lttng_ust_lib:load`).
 //!
-//! Functions may have been entered before a process has recorded where they are. So the beginning of a trace is
-//! looked through beforehand for files that were there already.
+//! Functions may have been entered before a process has reported its files. So the beginning of a trace is searched
+//! beforehand for files that were already loaded.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -17,17 +17,17 @@ use kymo_event::{Addr, Identities, Mapping, Space, SpaceId, SpaceKind, Time};
 
 use super::{FIRST, Lttng, Means, NAME, PID, Rule, SECOND};
 
-/// What tells of a file that a process has loaded.
+/// Kind of event that reports a loaded file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Object {
-    /// It was there when recording began.
+    /// The file was already loaded when recording started.
     Known,
-    /// It is loaded now.
+    /// The file is loaded now.
     Loaded,
 }
 
 impl Object {
-    /// What events of this name tell.
+    /// Returns the kind of an event with this name.
     pub(super) fn of(event: &str) -> Option<Self> {
         match event {
             "lttng_ust_statedump:bin_info" | "lttng_ust_statedump:soinfo" => Some(Self::Known),
@@ -39,22 +39,21 @@ impl Object {
     }
 }
 
-/// So many processes have spaces of their own, and so many files each: of more, a damaged or hostile trace
-/// tells.
+/// Largest number of processes with their own space, and of files in each. Only damaged or hostile traces have more.
 const MOST: usize = 1 << 12;
 
-/// So many records are looked through beforehand.
+/// Number of records at the beginning that are searched.
 const BEGINNING: usize = 100_000;
 
-/// The processes of a trace.
+/// Processes of a trace.
 #[derive(Debug)]
 pub(super) struct Processes {
-    /// The space of those of which the trace does not tell which they are.
+    /// Space of processes that the trace does not identify.
     one: SpaceId,
     by_pid: HashMap<u64, SpaceId>,
-    /// The process of the last call, which most often is that of the next one.
+    /// Process of the last call, which most often is that of the next one.
     last: Option<(u64, SpaceId)>,
-    /// Whether the trace has calls of functions.
+    /// Whether the trace has function calls.
     has_calls: bool,
 }
 
@@ -68,7 +67,7 @@ impl Processes {
         }
     }
 
-    /// Where the addresses of a process mean something.
+    /// Returns the address space of a process.
     #[inline]
     pub(super) fn space(&mut self, process: Option<u64>, identities: &mut Identities) -> SpaceId {
         match (process, self.last) {
@@ -97,8 +96,8 @@ impl Processes {
         space
     }
 
-    /// Takes a file that a process has loaded, if it is not known already. Whether addresses mean something else from
-    /// here on.
+    /// Adds a file that a process has loaded, if it is not known already. Returns whether the meaning of addresses
+    /// changes from here on.
     pub(super) fn load(
         &mut self,
         object: Object,
@@ -116,7 +115,7 @@ impl Processes {
         };
         let mut latest = space.mappings.iter().rev();
         let is_known = match file.bytes {
-            // It holds no address (a vDSO, of which the tracer does not know the size).
+            // It contains no address (a vDSO, whose size the tracer does not know).
             0 => latest.any(is_it),
             _ => latest.find(|it| it.holds(file.start)).is_some_and(is_it),
         };
@@ -142,7 +141,7 @@ impl Processes {
         true
     }
 
-    /// Takes the build id of the file that a process has loaded at an address.
+    /// Sets the build id of the file that a process has loaded at an address.
     pub(super) fn build_id<'a>(
         &mut self,
         process: Option<u64>,
@@ -165,15 +164,15 @@ impl Processes {
     }
 }
 
-/// The elements of the field `build_id`.
+/// Collects the elements of the field `build_id`.
 struct BuildId(Vec<u8>);
 
-/// The longest build id, in bytes (GNU ld makes 20; `--build-id=0x...` takes any).
+/// Largest build id in bytes (GNU ld creates 20 bytes; `--build-id=0x...` accepts any number).
 const LONGEST_BUILD_ID: usize = 64;
 
 impl<'a> Visitor<'a> for BuildId {
     fn value(&mut self, name: &'a str, value: Value<'a>) {
-        // (The elements of an array have no names.)
+        // The elements of an array have no names.
         let byte = value.as_u64().and_then(|byte| u8::try_from(byte).ok());
         if let ("", Some(byte)) = (name, byte) {
             self.0.push(byte);
@@ -185,7 +184,7 @@ impl<'a> Visitor<'a> for BuildId {
     }
 }
 
-/// A file that a process has loaded.
+/// File that a process has loaded.
 pub(super) struct File<'a> {
     start: Addr,
     bytes: u64,
@@ -193,7 +192,7 @@ pub(super) struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// The file that a record tells of; `None` if it lacks a field.
+    /// Returns the file in a record; `None` if a field is missing.
     pub(super) fn of(
         record: &kymo_ctf::Event<'a>,
         [start, bytes]: [Option<u64>; 2],
@@ -209,7 +208,7 @@ impl<'a> File<'a> {
         })
     }
 
-    /// Whether it is a program and no library.
+    /// Returns whether it is a program, not a library.
     fn is_program(&self) -> bool {
         let file = self.path.rsplit('/').next().unwrap_or(&self.path);
         file.starts_with(|c: char| c != '[') && !file.contains(".so")
@@ -217,8 +216,7 @@ impl<'a> File<'a> {
 }
 
 impl Lttng {
-    /// Looks through the beginning of a trace for files that were loaded before. Gives the address of the
-    /// first program.
+    /// Searches the beginning of a trace for files that were already loaded. Returns the address of the first program.
     pub(super) fn look_ahead(
         &mut self,
         trace: &Trace,
@@ -232,7 +230,7 @@ impl Lttng {
         let mut base = None;
         let mut messages = trace.messages().ok()?;
         let mut records = 0;
-        // What cannot be read is reported when the events are read.
+        // Errors are reported when the events are read.
         while let Ok(Some((_, run))) = messages.next_run()
             && records < BEGINNING
         {

@@ -1,4 +1,4 @@
-//! What the events of each class are, by their names and fields: decided once, when a trace is opened.
+//! Rules: the meaning of each event class by its name and fields, determined once when a trace is opened.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,20 +9,21 @@ use kymo_event::InterruptKind;
 use super::processes::Object;
 use crate::linux::SPAWN;
 
-/// What the events of one class are.
+/// Rule for the events of one class.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule {
     pub(super) meaning: Means,
-    /// Which of the contexts has the name of the thread.
+    /// Context with the name of the thread.
     pub(super) own_name: Option<Scope>,
     /// Whether the payload has names.
     pub(super) has_names: bool,
-    /// Whether the stream's event context alone tells thread, process and name: as long as it stays the same, so do they.
+    /// Whether the stream's event context alone determines thread, process and name: they do not change while it is the
+    /// same.
     pub(super) by_context: bool,
 }
 
 impl Rule {
-    /// What cannot be found.
+    /// Rule for unknown classes.
     pub(super) const OTHER: Self = Self {
         meaning: Means::Other,
         own_name: None,
@@ -31,7 +32,7 @@ impl Rule {
     };
 }
 
-/// The rules of all event classes, by stream class and place in it, with the system calls that they name.
+/// Returns the rules of all event classes, by stream class and index in it, and the names of their system calls.
 pub(super) fn of(metadata: &Metadata) -> (Vec<Arc<[Rule]>>, Vec<String>) {
     let mut calls = HashMap::new();
     let streams = metadata.streams.iter().enumerate();
@@ -65,13 +66,13 @@ pub(super) fn of(metadata: &Metadata) -> (Vec<Arc<[Rule]>>, Vec<String>) {
     (rules, names)
 }
 
-/// Whether the events tell which thread has a processor.
+/// Returns whether the events record thread switches.
 pub(super) fn tell_switches(rules: &[Arc<[Rule]>]) -> bool {
     let mut rules = rules.iter().flat_map(|rules| rules.iter());
     rules.any(|rule| rule.meaning == Means::Switch)
 }
 
-/// What is said of functions whose threads the trace does not tell; `None` if it tells them, or has no functions.
+/// Returns a remark about functions whose threads are not recorded; `None` if they are, or if there are no functions.
 pub(super) fn without_threads(metadata: &Metadata, rules: &[Arc<[Rule]>]) -> Option<String> {
     let is_without = |(stream, rules): (usize, &Arc<[Rule]>), names: &[&str]| {
         let mut classes = rules.iter().enumerate();
@@ -94,51 +95,51 @@ pub(super) fn without_threads(metadata: &Metadata, rules: &[Arc<[Rule]>]) -> Opt
     ))
 }
 
-/// What an event says.
+/// Meaning of an event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Means {
     Switch,
     Wakeup,
-    /// A thread has this name.
+    /// Name of a thread.
     Name,
-    /// It executes the program of this path.
+    /// Execution of the program with this path.
     Exec,
     IrqEntry,
     IrqExit,
-    /// An interrupt of another kind begins; where its number does not tell its name, the event's name does.
+    /// Entry of an interrupt of another kind. If its number does not determine its name, the event's name does.
     KindEntry(InterruptKind),
     KindExit(InterruptKind),
-    /// The system call at this place among [`Lttng::functions`].
+    /// System call with this index in [`Lttng::functions`].
     SyscallEntry(usize),
-    /// The same of one that does not return: the thread goes on where a signal came.
+    /// A system call that does not return: the thread continues where the signal arrived.
     SignalReturn(usize),
     SyscallExit(Option<usize>),
-    /// The same of one that returns 0 in the thread that it makes, which has not called it.
+    /// Exit of a system call that also returns 0 in the new thread, which has not called it.
     SpawnExit(usize),
     /// The number of the system call is in the field `id`.
     NumberedEntry,
     NumberedExit,
     FunctionEntry,
     FunctionExit,
-    /// A process tells of a file that it has loaded.
+    /// A process reports a loaded file.
     Object(Object),
-    /// The build id of one of these.
+    /// Build id of a loaded file.
     BuildId,
     Other,
 }
 
-/// What the contexts call the number of a thread, its name, and its process.
+/// Names of the contexts with the thread number, the thread name and the process id.
 pub(super) const TIDS: [&str; 4] = ["vtid", "_vtid", "tid", "_tid"];
 pub(super) const NAMES: [&str; 2] = ["procname", "_procname"];
 pub(super) const PIDS: [&str; 2] = ["vpid", "_vpid"];
 
-/// The context of an event class that has one of these fields, and which.
+/// Returns the context of an event class that has one of these fields, and the field.
 pub(super) fn context<'n>(
     metadata: &Metadata,
     (stream, event): (usize, usize),
     names: &[&'n str],
 ) -> Option<(Scope, &'n str)> {
-    // Of both scopes that may have a field of this name the outer one counts.
+    // If both contexts have a field with this name, the outer one is used.
     let scopes = [Scope::StreamEventContext, Scope::EventContext];
     names.iter().find_map(|name| {
         scopes.into_iter().find_map(|scope| {
@@ -149,7 +150,7 @@ pub(super) fn context<'n>(
 }
 
 impl Means {
-    /// The numbers that it needs of the payload.
+    /// Returns the names of the numbers that the rule needs from the payload.
     pub(super) fn numbers(self, class: &EventClass) -> [&'static str; 2] {
         match self {
             Self::Switch => ["prev_tid", "next_tid"],
@@ -172,7 +173,7 @@ impl Means {
         }
     }
 
-    /// The texts that it needs of the payload.
+    /// Returns the names of the texts that the rule needs from the payload.
     pub(super) fn texts(self, class: &EventClass) -> [&'static str; 2] {
         match self {
             Self::Switch => ["prev_comm", "next_comm"],
@@ -189,7 +190,7 @@ impl Means {
     }
 }
 
-/// What the events of a class are; `old`: its system calls are called as before LTTng 2.3.
+/// Returns the meaning of an event class. `old` means that its system calls have the names from before LTTng 2.3.
 fn meaning(class: &EventClass, old: bool, calls: &mut HashMap<String, usize>) -> Means {
     let name = class.name.as_str();
     let has = |field| {
@@ -252,7 +253,7 @@ fn meaning(class: &EventClass, old: bool, calls: &mut HashMap<String, usize>) ->
     }
 }
 
-/// What the entry of a system call of this name is.
+/// Returns the meaning of the entry of a system call with this name.
 fn entry(name: &str, place: usize) -> Means {
     match name {
         "rt_sigreturn" | "sigreturn" => Means::SignalReturn(place),
@@ -260,20 +261,20 @@ fn entry(name: &str, place: usize) -> Means {
     }
 }
 
-/// What the vector is called of which events of this name tell the beginning.
+/// Returns the name of the vector whose entry events have this name.
 pub(super) fn vector(event: &str) -> Option<&str> {
     event
         .strip_prefix("x86_irq_vectors_")?
         .strip_suffix("_entry")
 }
 
-/// The place of a system call among all.
+/// Returns the index of a system call.
 fn place(name: String, calls: &mut HashMap<String, usize>) -> usize {
     let next = calls.len();
     *calls.entry(name).or_insert(next)
 }
 
-/// The first of these fields that the payload of a class has; the last one if it has none.
+/// Returns the first of these fields that the payload of a class has, or the last one if it has none.
 fn first_of(class: &EventClass, [first, other]: [&'static str; 2]) -> &'static str {
     let fields = class.fields.as_ref();
     match fields.is_some_and(|fields| fields.member(first).is_some()) {

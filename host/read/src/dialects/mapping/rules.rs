@@ -1,4 +1,4 @@
-//! A mapping, applied to a trace: its entries, put beside the classes of events that they fit.
+//! Application of a mapping to a trace: matches entries to event classes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use super::survey;
 use super::{Entry, Mapping, MappingError, Means};
 use crate::dialects::{Meanings, Sink, Spaces, of_class, quantity};
 
-/// What the records of a trace mean by a mapping.
+/// Meanings of a trace's records from a mapping.
 pub(crate) struct Mapped {
     mapping: Arc<Mapping>,
-    /// By stream class and place in it: the entry that fits, if one does.
+    /// Matching entries by stream class and index in it.
     rules: Vec<Vec<Option<Rule>>>,
     spaces: Spaces,
-    /// The functions that events name by text.
+    /// Functions that events name by text.
     by_text: HashMap<String, FunctionId>,
-    /// What the record at hand means.
+    /// Meanings of the current record.
     meanings: Vec<Meaning>,
 }
 
-/// One thing that a record means, and where it happened.
+/// One meaning of a record, with its CPU and thread.
 struct Meaning {
     kind: EventKind,
-    /// Whether it is the record itself, with its name and fields, or something besides that follows
-    /// from it: a switch of threads is one thread's end and another's beginning.
+    /// Whether it is the record itself, with its name and fields, or an additional event: a thread switch is the end of
+    /// one thread and the start of another.
     is_record: bool,
-    /// The CPU, where the packet does not name one.
+    /// CPU, if the packet does not have one.
     cpu: Option<Cpu>,
     thread: Option<ThreadId>,
 }
 
 impl Meaning {
-    /// The meaning of a record itself.
+    /// Returns the meaning of a record itself.
     const fn of(kind: EventKind) -> Self {
         Self {
             kind,
@@ -47,7 +47,7 @@ impl Meaning {
         }
     }
 
-    /// Something besides that follows from a record.
+    /// Returns an additional event that follows from a record.
     fn besides(kind: EventKind) -> Self {
         Self {
             is_record: false,
@@ -55,7 +55,7 @@ impl Meaning {
         }
     }
 
-    /// The same of a thread.
+    /// Sets the thread.
     fn in_thread(self, thread: impl Into<Option<ThreadId>>) -> Self {
         Self {
             thread: thread.into(),
@@ -81,12 +81,12 @@ impl Meanings for Mapped {
     }
 }
 
-/// What the events of one class mean.
+/// Meaning of the events of one class.
 #[derive(Clone, Debug)]
 struct Rule {
-    /// The number of the entry.
+    /// Index of the entry.
     entry: usize,
-    /// The function, where the event's name says which.
+    /// Function, if the event's name determines it.
     function: Option<FunctionId>,
 }
 
@@ -94,7 +94,7 @@ impl Mapped {
     /// Applies a mapping to a trace.
     ///
     /// # Errors
-    /// When it does not fit.
+    /// If the mapping does not match.
     pub(crate) fn new(
         mapping: &Arc<Mapping>,
         trace: &Trace,
@@ -173,18 +173,18 @@ impl Mapped {
         })
     }
 
-    /// The thread of this number; 0 is none.
+    /// Returns the thread of this number; `None` for 0.
     fn thread(&self, number: u64, identities: &mut Identities) -> Option<ThreadId> {
         (number != 0).then(|| identities.thread(self.spaces.machine, Tid(number)))
     }
 
-    /// The interrupt of this number, if there can be one.
+    /// Returns the interrupt of this number, if the number is valid.
     fn interrupt(&self, number: u64, identities: &mut Identities) -> Option<InterruptId> {
         let irq = Irq(u32::try_from(number).ok()?);
         Some(identities.interrupt(self.spaces.machine, InterruptKind::Hard, irq))
     }
 
-    /// What a record means.
+    /// Determines the meanings of a record.
     fn meanings(
         &mut self,
         record: &kymo_ctf::Event<'_>,
@@ -202,7 +202,7 @@ impl Mapped {
         let own = entry.and_then(|entry| number(record, entry.thread.as_deref()?));
         let everywhere = of_any(&mapping.thread);
         let from = out.len();
-        // Whose name a record tells, or who becomes ready, need not be who runs.
+        // The thread that a record names, or that becomes ready, need not be the running one.
         let is_other = |means| matches!(means, Means::ThreadName | Means::Ready);
         let thread = match entry {
             Some(entry) if is_other(entry.means) => everywhere,
@@ -297,7 +297,7 @@ impl Mapped {
         }))
     }
 
-    /// The function of an enter or exit, if the record tells.
+    /// Returns the function of an entry or exit, if the record has it.
     fn function(
         &self,
         rule: &Rule,
@@ -316,14 +316,14 @@ impl Mapped {
     }
 }
 
-/// What an entry has made of a record.
+/// Result of applying an entry to a record.
 enum Said {
     Kind(EventKind),
-    /// A switch, which has been reported.
+    /// A switch, which was already passed on.
     Switched,
 }
 
-/// A switch of threads: the record is the beginning of the next one, if there is one.
+/// Adds a thread switch. The record is the start of the next thread, if there is one.
 fn switch(previous: Option<ThreadId>, next: Option<ThreadId>, out: &mut Vec<Meaning>) {
     let left = Meaning::of(EventKind::SwitchedOut).in_thread(previous);
     let entered = Meaning::of(EventKind::SwitchedIn).in_thread(next);
@@ -341,7 +341,7 @@ fn switch(previous: Option<ThreadId>, next: Option<ThreadId>, out: &mut Vec<Mean
     }
 }
 
-/// The class of a field, wherever it stands.
+/// Finds the class of a field in any scope.
 fn find<'m>(
     metadata: &'m Metadata,
     stream: &'m StreamClass,
@@ -363,13 +363,13 @@ fn find<'m>(
     Some(&members.next()?.class)
 }
 
-/// Whether a field holds text, and not a number.
+/// Returns whether a field holds text, not a number.
 fn is_text(class: &FieldClass) -> bool {
     class.as_integer().is_none()
         && !matches!(class, FieldClass::Enumeration(_) | FieldClass::Float(_))
 }
 
-/// A field, wherever it stands.
+/// Returns the value of a field in any scope.
 fn value<'a>(record: &kymo_ctf::Event<'a>, name: &str) -> Option<kymo_ctf::Value<'a>> {
     let of_packet = || record.packet().field(name);
     record.field(name).or_else(of_packet)
@@ -382,13 +382,13 @@ fn number(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
         .or_else(|| value.as_i64().map(i64::cast_unsigned))
 }
 
-/// A floating point number as the nearest integer.
+/// Returns a floating-point number as the nearest integer.
 fn rounded(record: &kymo_ctf::Event<'_>, name: &str) -> Option<u64> {
     let value = value(record, name)?.as_f64()?;
     Some((value.round() as i64).cast_unsigned())
 }
 
-/// The text of a field, or the label of a number.
+/// Returns the text of a field, or the label of a number.
 fn text(record: &kymo_ctf::Event<'_>, name: Option<&str>) -> Option<String> {
     let value = value(record, name?)?;
     let label = value.label().map(str::to_owned);

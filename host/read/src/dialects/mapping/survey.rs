@@ -1,14 +1,14 @@
-//! The names of functions that events give as text, collected before the events are read: who shows a
-//! trace has to know its functions first.
+//! Names of functions that events contain as text. They are collected before the events are read, because consumers
+//! need the functions of a trace beforehand.
 
 use std::collections::BTreeSet;
 
 use kymo_ctf::{Message, Trace};
 
-/// The most names that are collected. A trace that has more has something else in that field than names.
+/// Largest number of collected names. A field with more values does not contain names.
 const MANY: usize = 1 << 16;
 
-/// The texts in these fields (of a stream class, a place in it, and a name), in alphabetical order.
+/// Returns the texts in these fields (stream class, index in it, and name), in alphabetical order.
 pub(super) fn names(trace: &Trace, fields: &[(usize, usize, &str)]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let Ok(mut messages) = trace.messages() else {
@@ -19,7 +19,7 @@ pub(super) fn names(trace: &Trace, fields: &[(usize, usize, &str)]) -> BTreeSet<
             Ok(Some((_, Message::Event(record)))) => record,
             Ok(Some(_)) => continue,
             Ok(None) => break,
-            // What is damaged is reported when the events are read.
+            // Damage is reported when the events are read.
             Err(_) => continue,
         };
         let class = record.packet().info().stream_class;

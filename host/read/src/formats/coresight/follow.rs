@@ -1,8 +1,8 @@
-//! Calls of threads, which move from one processor to another: the edges of all sources in the order of time.
+//! Call tracking of threads that migrate between processors, over the edges of all sources in order of time.
 //!
-//! A thread runs in one place at a time. Where times are not exact, what its next processor tells may come before the
-//! last that its processor before does: that one goes first, up to where the thread's run there ends, as far as the times
-//! of the trace allow it.
+//! A thread runs on one processor at a time. With inexact times, edges on its next processor may precede the last ones
+//! on the processor before. Those then go first, up to the end of the thread's run there, as far as the times of the
+//! trace allow it.
 
 use std::collections::HashMap;
 
@@ -13,29 +13,29 @@ use super::names::Names;
 use super::program::{Definition, NO_THREAD, Room, Unknown};
 use super::unit::What;
 
-/// Follows the threads of a recording.
+/// Call tracking for the threads of a recording.
 pub(super) struct Follow {
     stacks: Stacks,
-    /// Code without symbols, by what is the same for all sources.
+    /// Code without symbols, by the key that all sources share.
     unknown: HashMap<(Room, usize), u32>,
-    /// What its functions have but for their addresses.
+    /// Common properties of its functions, without their addresses.
     definitions: Vec<Definition>,
-    /// By source.
+    /// Running thread of each source.
     sources: Vec<Running>,
-    /// The source on which each thread ran last.
+    /// Source on which each thread ran last.
     last: HashMap<u32, usize>,
-    /// Where nothing gives the order of sources: the source on which each thread was seen first, and whether it was seen on
-    /// another one.
+    /// Without an order of sources: the source on which each thread was seen first, and whether it was seen on another
+    /// one.
     seen: Option<HashMap<u32, (usize, bool)>>,
-    /// By thread: when its number becomes that of a new one, the latest first.
+    /// Times at which a thread's number becomes that of a new thread, the latest first.
     begins: HashMap<u32, Vec<i64>>,
 }
 
-/// What a source runs.
+/// Running thread of a source.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     thread: u32,
-    /// It is the source on which the thread ran last.
+    /// Whether it is the source on which the thread ran last.
     is_last: bool,
 }
 
@@ -45,8 +45,9 @@ const NOTHING: Running = Running {
 };
 
 impl Follow {
-    /// Of so many sources. `moves`: their threads have the same numbers, and all have times of one clock. `begins`: when the
-    /// numbers of threads become those of new ones, in the order of time.
+    /// Creates the tracking for a number of sources. `moves` means that threads have the same numbers on all of them,
+    /// and that all times are of one clock. `begins` has the times at which thread numbers become those of new threads,
+    /// in order.
     pub fn new(sources: usize, moves: bool, begins: Vec<(u64, u32)>) -> Self {
         let mut of_threads: HashMap<u32, Vec<i64>> = HashMap::new();
         for (time, thread) in begins.into_iter().rev() {
@@ -64,35 +65,35 @@ impl Follow {
         }
     }
 
-    /// Notes on which sources each thread runs: threads have the same numbers in all of them, and there are no times.
+    /// Notes the sources on which each thread runs. For sources with common thread numbers and without times.
     pub fn without_order(mut self) -> Self {
         self.seen = Some(HashMap::new());
         self
     }
 
-    /// How many threads ran on several sources of which nothing gives the order.
+    /// Returns the number of threads that ran on several sources without a known order.
     pub fn unordered(&self) -> usize {
         let seen = self.seen.iter().flat_map(HashMap::values);
         seen.filter(|(_, is_on_several)| *is_on_several).count()
     }
 
-    /// Follows tasks that no context names: what runs is a machine's, without processes.
+    /// Tracks tasks that no context names. For a machine without processes.
     pub fn with_tasks(mut self) -> Self {
         self.stacks = self.stacks.with_tasks();
         self
     }
 
-    /// Exception returns after which any of several tasks may have gone on.
+    /// Returns the number of exception returns behind which any of several tasks may have continued.
     pub fn doubtful_switches(&self) -> u64 {
         self.stacks.doubtful_switches()
     }
 
-    /// Calls that were not followed because they were too deep.
+    /// Returns the number of calls that were too deep to be tracked.
     pub fn too_deep(&self) -> u64 {
         self.stacks.too_deep()
     }
 
-    /// The number of code without symbols that is the same for all sources.
+    /// Returns the number of code without symbols that all sources share.
     pub fn unknown(&mut self, unknown: Unknown) -> u32 {
         let next = u32::try_from(self.definitions.len()).unwrap_or(u32::MAX);
         let number = *self.unknown.entry(unknown.key).or_insert(next);
@@ -102,13 +103,13 @@ impl Follow {
         number
     }
 
-    /// The source on which the thread of a source's next edge ran last, if that is another one that has run nothing else
-    /// since. Its edges go first, up to the [end](Self::ends_run) of that run.
+    /// Returns the source on which the thread of a source's next edge ran last, if that is another one that has run
+    /// nothing else since. Its edges go first, up to the [end](Self::ends_run) of that run.
     pub fn before(&self, source: usize, next: &What) -> Option<usize> {
         let thread = match next {
             What::Edge(Edge::Thread { thread }) => *thread,
             What::Edge(Edge::Arrive(_) | Edge::Exception(_)) => self.sources.get(source)?.thread,
-            // Where tracing begins again, the thread is still that of before: the next packet may name another one.
+            // When tracing starts again, the thread is still that of before: the next packet may name another one.
             _ => return None,
         };
         let last = *self.last.get(&thread)?;
@@ -116,19 +117,20 @@ impl Follow {
         (last != source && is_there).then_some(last)
     }
 
-    /// Whether the run of a thread ends before this.
+    /// Returns whether a thread's run ends in front of this.
     pub fn ends_run(next: &What) -> bool {
         matches!(
             next,
-            What::Edge(Edge::Thread { .. } | Edge::TraceOn | Edge::Lost(_) | Edge::Replaced)
-                | What::Pause
+            What::Edge(
+                Edge::Thread { .. } | Edge::TraceOn | Edge::Lost(_) | Edge::Replaced | Edge::Reset
+            ) | What::Pause
                 | What::Restart
                 | What::End
         )
     }
 
-    /// Where the thread of a source may have begun by this time, with the number of one that has ended: the steps that end
-    /// what that had open.
+    /// Handles the time at which the thread of a source may have begun, with the number of an ended one: adds the steps
+    /// that end what was open in that.
     pub fn begins(&mut self, source: usize, time: i64, steps: &mut Vec<Step>) {
         if self.begins.is_empty() {
             return;
@@ -143,8 +145,8 @@ impl Follow {
         }
     }
 
-    /// The steps of an edge, of which the functions are numbered as events number them. `functions` and `unknown` are what
-    /// the source's own numbers stand for.
+    /// Adds the steps of an edge, with functions numbered as in events. `functions` and `unknown` map the source's own
+    /// numbers.
     pub fn steps(
         &mut self,
         source: usize,
@@ -168,7 +170,7 @@ impl Follow {
                         code.map(|code| Place::Unknown { code })
                     }
                 };
-                // A source's functions and code come no later than the edges that name them.
+                // The functions and code of a source arrive no later than the edges that name them.
                 let Some(place) = place else {
                     return;
                 };
@@ -192,7 +194,7 @@ impl Follow {
         self.stacks.edge(source, &edge, &mut functions, &mut out);
     }
 
-    /// A source runs this thread from here on.
+    /// Sets the running thread of a source.
     pub fn runs(&mut self, source: usize, thread: u32) {
         if let Some(running) = self.sources.get_mut(source) {
             *running = Running {
@@ -202,7 +204,7 @@ impl Follow {
         }
     }
 
-    /// The thread of a source does something there. Gives the source that it left for this one.
+    /// Notes activity of a source's thread. Returns the source that the thread left for this one.
     pub fn acts(&mut self, source: usize) -> Option<usize> {
         let running = self.sources.get_mut(source)?;
         if running.is_last {
@@ -240,10 +242,10 @@ mod tests {
         assert_eq!(follow.acts(1), Some(0));
         assert_eq!(follow.acts(1), None);
         assert_eq!(follow.acts(0), Some(1), "it comes back");
-        // Another one runs there when it goes on elsewhere.
+        // Another thread runs there when it continues elsewhere.
         follow.runs(0, 8);
         assert_eq!(follow.acts(1), None);
-        // What has nothing to do is not one thread.
+        // Idle is not one thread.
         let mut follow = Follow::new(2, true, Vec::new());
         follow.runs(0, 0);
         follow.runs(1, 0);

@@ -1,4 +1,4 @@
-//! Inputs with hardware trace, opened: what is to be decoded, by source.
+//! Opening of inputs with hardware trace: collects the parts to decode, by source.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
@@ -17,30 +17,30 @@ use super::software::is_software;
 use super::unit::{Part, ProcessOf, Work};
 use crate::{OpenError, OpenOptions};
 
-/// What an input has.
+/// Opened input.
 pub(super) struct Input {
     pub units: Vec<Unit>,
     pub measure: Measure,
-    /// What is taken off timestamps that are beyond the times of events.
+    /// Offset that is subtracted from timestamps beyond the range of event times.
     pub origin: u64,
     pub conversion: Option<perf::TimeConversion>,
-    /// Build IDs by paths of files, as far as they are recorded.
+    /// Build ids by file path, as far as they are recorded.
     pub build_ids: HashMap<String, Vec<u8>>,
-    /// Threads by their numbers.
+    /// Threads by number.
     pub threads: BTreeMap<u32, perf::Thread>,
-    /// From when on the number of a thread is that of a new one, where events have perf's times.
+    /// Times from which on a thread's number is that of a new thread, if events have perf's times.
     pub thread_begins: Vec<(u64, u32)>,
-    /// All names of processes that had several.
+    /// All names of processes with several names.
     pub names: HashMap<u32, Vec<String>>,
-    /// Threads that ran on several CPUs of which nothing gives the order.
+    /// Threads that ran on several CPUs without a known order.
     pub unordered: BTreeSet<u32>,
-    /// The process of a thread, where the trace is of processes and a kernel, and not of one machine.
+    /// Returns the process of a thread, if the trace is of processes and a kernel, not of one machine.
     pub process_of: Option<Arc<ProcessOf>>,
-    /// What is missing or damaged, of the input and its buffers.
+    /// Remarks on missing or damaged parts of the input and its buffers.
     pub remarks: Vec<Remark>,
 }
 
-/// A source of trace.
+/// Trace source.
 pub(super) struct Unit {
     pub name: String,
     pub cpu: Option<u32>,
@@ -49,7 +49,7 @@ pub(super) struct Unit {
     pub work: Work,
 }
 
-/// Refuses what is said of a recording of perf, where the input is none.
+/// Rejects options for perf recordings with other inputs.
 fn only_of_perf(path: &Path, options: &OpenOptions) -> Result<(), OpenError> {
     let given = [
         ("--symfs", &options.symfs),
@@ -85,7 +85,7 @@ pub(super) fn snapshot(path: &Path, options: &OpenOptions) -> Result<Input, Open
     Ok(input)
 }
 
-/// Opens a perf.data file, `bytes` of `path`.
+/// Opens a perf.data file. `bytes` is the contents of `path`.
 pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<Input, OpenError> {
     let of_threads = perf::of_threads(path);
     let recording = of_threads.and_then(|of_threads| perf::read_with(bytes, &of_threads));
@@ -143,9 +143,9 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
     Ok(input)
 }
 
-/// All names of the processes of these threads that had several.
+/// Returns all names of these threads' processes that have several names.
 fn names(buffers: &[Buffer], threads: &BTreeMap<u32, perf::Thread>) -> HashMap<u32, Vec<String>> {
-    // All sources share what is known of processes.
+    // All sources share the data about processes.
     let Some(code) = buffers.iter().flat_map(|buffer| &buffer.code).next() else {
         return HashMap::new();
     };
@@ -159,7 +159,7 @@ fn names(buffers: &[Buffer], threads: &BTreeMap<u32, perf::Thread>) -> HashMap<u
         .collect()
 }
 
-/// Threads that ran on several of these CPUs. All have the same numbers.
+/// Returns the threads that ran on several of these CPUs. All CPUs have the same thread numbers.
 fn unordered(units: &[Unit]) -> BTreeSet<u32> {
     let (mut seen, mut several) = (BTreeSet::new(), BTreeSet::new());
     if units.len() < 2 {
@@ -179,7 +179,7 @@ fn refused(path: &Path, error: Error) -> OpenError {
     match error {
         Error::Io { path, source } => OpenError::Io { path, source },
         error => {
-            // Of a file of TOML it begins with the path.
+            // Errors in TOML files begin with the path.
             let text = error.to_string();
             let place = format!("{}: ", path.display());
             let message = text.strip_prefix(&place).unwrap_or(&text);
@@ -192,7 +192,7 @@ fn refused(path: &Path, error: Error) -> OpenError {
 }
 
 impl Input {
-    /// The sources of buffers that follow each other. `absent` are files that the input has not.
+    /// Collects the sources of consecutive buffers. `absent` are files that the input lacks.
     fn of(
         buffers: Vec<Buffer>,
         binaries: Binaries,

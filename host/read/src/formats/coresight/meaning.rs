@@ -1,4 +1,4 @@
-//! What records and exceptions of hardware trace are called, and where remarks about a trace go.
+//! Names of records and exceptions in hardware trace, and remarks about a trace.
 
 use kymo_coresight::Protocol;
 use kymo_coresight::clock::Measure;
@@ -8,7 +8,7 @@ use kymo_event::{Damage, RowKind, TimeUnit, TraceInfo};
 
 use super::unit::End;
 
-/// What records of this meaning are called, which the trace has no names for.
+/// Returns the name of records with this meaning, for which the trace has no names.
 pub(super) fn name_of(kind: RowKind) -> &'static str {
     match kind {
         RowKind::Enter => "enter",
@@ -22,7 +22,7 @@ pub(super) fn name_of(kind: RowKind) -> &'static str {
     }
 }
 
-/// The name of an exception of Armv7-M and Armv8-M, by its number.
+/// Returns the name of an exception of Armv7-M and Armv8-M.
 pub(super) fn cortex_m(number: u32) -> String {
     match number {
         1 => "Reset".to_owned(),
@@ -41,7 +41,7 @@ pub(super) fn cortex_m(number: u32) -> String {
     }
 }
 
-/// Adds what is to be said of a trace.
+/// Adds a remark about a trace.
 pub(super) fn add(info: &mut TraceInfo, remark: Remark) {
     match remark.is_damage {
         true => info.add_damage(Damage {
@@ -54,11 +54,10 @@ pub(super) fn add(info: &mut TraceInfo, remark: Remark) {
     }
 }
 
-/// The share of a trace, in percent, from which on a remark says that times within it are spread.
+/// Share of a trace, in percent, from which on a remark mentions interpolated times.
 const COARSE: u128 = 10;
 
-/// What is to be said of durations where much of a trace lies between two of its times; `None` where little does. The share is
-/// rounded down.
+/// Returns a remark about durations if a large part of a trace is between two of its times. The share is rounded down.
 pub(super) fn coarse(total: &End, info: &TraceInfo) -> Option<String> {
     let begin = info
         .streams
@@ -78,7 +77,7 @@ pub(super) fn coarse(total: &End, info: &TraceInfo) -> Option<String> {
     ))
 }
 
-/// What is to be said of threads that ran on several CPUs of which nothing gives the order; `None` if there are none.
+/// Returns a remark about threads that ran on several CPUs without a known order; `None` if there are none.
 pub(super) fn unordered(threads: usize) -> Option<String> {
     let threads = match threads {
         0 => return None,
@@ -91,7 +90,7 @@ pub(super) fn unordered(threads: usize) -> Option<String> {
     ))
 }
 
-/// What is to be said of timestamps that went back; `None` if none did.
+/// Returns a remark about timestamps that went back; `None` if none did.
 pub(super) fn backward(times: u64) -> Option<String> {
     let times = match times {
         0 => return None,
@@ -99,12 +98,34 @@ pub(super) fn backward(times: u64) -> Option<String> {
         times => format!("{times} times"),
     };
     Some(format!(
-        "the timestamps went back {times} (a reset of the target, say), which is not followed: up to where they pass the latest one \
-         again, no time goes by, and durations are too short"
+        "the timestamps went back {times} (a reset of the target, say): what follows goes on at the rate before, and keeps its own distances; \
+         durations across such a step are uncertain, and times behind it are not those of the trace"
     ))
 }
 
-/// What is to be said of exception returns after which any of several tasks may have gone on; `None` if there are none.
+/// What is to be said of calls that were too deep to be followed; `None` if none were.
+pub(super) fn too_deep(calls: u64) -> Option<String> {
+    (calls > 0).then(|| {
+        format!(
+            "{calls} calls were more than 65,536 deep and are not followed: they are not counted, and their time is the caller's"
+        )
+    })
+}
+
+/// What is to be said of sources of messages without timestamps; `None` if there are none.
+pub(super) fn timeless(sources: u64) -> Option<String> {
+    let sources = match sources {
+        0 => return None,
+        1 => "an ITM sends no timestamps".to_owned(),
+        sources => format!("{sources} ITMs send no timestamps"),
+    };
+    Some(format!(
+        "{sources} (TSENA of ITM_TCR): all that it says is at one time, and durations of interrupts are not known"
+    ))
+}
+
+/// Returns a remark about exception returns behind which any of several tasks may have continued; `None` if there are
+/// none.
 pub(super) fn same_address(switches: u64) -> Option<String> {
     let times = match switches {
         0 => return None,
@@ -117,7 +138,7 @@ pub(super) fn same_address(switches: u64) -> Option<String> {
     ))
 }
 
-/// What times count.
+/// Returns the unit of times.
 pub(super) fn unit(measure: Measure, conversion: Option<TimeConversion>) -> TimeUnit {
     match (measure, conversion) {
         (Measure::Instructions, _) => TimeUnit::Instructions,
@@ -127,26 +148,28 @@ pub(super) fn unit(measure: Measure, conversion: Option<TimeConversion>) -> Time
     }
 }
 
-/// The clock of the kernel that times show: perf says how its counter becomes that one.
+/// Returns the kernel clock of the times, if any: perf records the conversion of its counter to that clock.
 pub(super) fn clock(measure: Measure, conversion: Option<TimeConversion>) -> Option<String> {
     let is_clock = measure == Measure::Timestamps && conversion.is_some();
     is_clock.then(|| "sched_clock".to_owned())
 }
 
-/// What was counted of what is not sure.
+/// Counts of uncertain conditions.
 #[derive(Default)]
 pub(super) struct Doubts {
-    /// Times that execution went where no image has the code.
+    /// Number of times that execution went to code that no image has.
     pub not_followed: u64,
-    /// Times that code and trace did not fit.
+    /// Number of times that code and trace did not match.
     pub not_fitting: u64,
-    /// Times that trace is missing.
+    /// Number of times that trace is missing.
     pub lost: u64,
-    /// Times that the trace unit was off in between.
+    /// Number of times that the trace unit was off.
     pub paused: u64,
+    /// Times that a processor started anew.
+    pub resets: u64,
 }
 
-/// What the trace units were set up for; those that are set up alike together.
+/// Describes the configuration of the trace units. Units with the same configuration are grouped.
 pub(super) fn about_units<'a>(units: impl Iterator<Item = (&'a str, &'a Protocol)>) -> String {
     let mut alike: Vec<(String, Vec<&str>)> = Vec::new();
     for (name, protocol) in units {
@@ -154,7 +177,7 @@ pub(super) fn about_units<'a>(units: impl Iterator<Item = (&'a str, &'a Protocol
             continue;
         };
         match alike.iter_mut().find(|(known, _)| *known == about) {
-            // The buffers of a recording have the same unit.
+            // Several buffers of a recording may have the same unit.
             Some((_, names)) if names.contains(&name) => {}
             Some((_, names)) => names.push(name),
             None => alike.push((about, vec![name])),

@@ -1,4 +1,4 @@
-//! Address spaces, threads and functions of a recording as the event model names them.
+//! Address spaces, threads and functions of a recording in the event model.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,20 +11,21 @@ use kymo_event::{
 use super::program::{Definition, NO_THREAD, Room};
 use super::unit::ProcessOf;
 
-/// What things of a recording are called.
+/// Identities of a recording.
 pub(super) struct Names {
     spaces: HashMap<Room, SpaceId>,
-    /// The first space of each process, to which its threads belong whatever they execute; and whether it has a program yet.
+    /// First space of each process, to which its threads belong whatever they execute, and whether it has a program
+    /// yet.
     processes: HashMap<u32, (SpaceId, bool)>,
     /// Functions of files, by the mapping in which they begin.
     mapped: HashMap<(SpaceId, u64, u32), FunctionId>,
     build_ids: HashMap<String, Vec<u8>>,
     threads: BTreeMap<u32, Thread>,
-    /// All names of processes that had several.
+    /// All names of processes with several names.
     other_names: HashMap<u32, Vec<String>>,
-    /// The idle task of each CPU. All have the number 0.
+    /// Idle task of each CPU. All have the number 0.
     idle: HashMap<Cpu, (ThreadId, SpaceId)>,
-    /// The process of a thread, where the trace is of processes.
+    /// Returns the process of a thread, if the trace is of processes.
     process_of: Option<Arc<ProcessOf>>,
 }
 
@@ -46,14 +47,14 @@ impl Names {
         }
     }
 
-    /// With all names of processes that had several.
+    /// Adds all names of processes with several names.
     #[must_use]
     pub fn with_names(mut self, names: HashMap<u32, Vec<String>>) -> Self {
         self.other_names = names;
         self
     }
 
-    /// The space of what belongs to no thread.
+    /// Returns the space of events without a thread.
     pub fn first_space(&mut self, info: &mut TraceInfo) -> SpaceId {
         let room = match self.process_of {
             Some(_) => Room::Kernel,
@@ -62,7 +63,7 @@ impl Names {
         self.space(room, None, info)
     }
 
-    /// The space of a program; `name` is what its process is called while it runs that.
+    /// Returns the space of a program. `name` is the name of its process while it runs the program.
     fn space(&mut self, room: Room, name: Option<&str>, info: &mut TraceInfo) -> SpaceId {
         if let Some(known) = self.spaces.get(&room) {
             return *known;
@@ -73,14 +74,14 @@ impl Names {
             Room::Process { process, .. } => {
                 let first = self.process_space(process, info);
                 let space = match self.processes.get_mut(&process) {
-                    // The space is its process's first program's.
+                    // A process's first program gets the process's space.
                     Some((_, has_program)) if !*has_program => {
                         *has_program = true;
                         first
                     }
                     _ => self.add_process(process, info),
                 };
-                // What it is called in the end is another program's.
+                // The final name of the process is that of a later program.
                 if let (Some(name), Some(space)) = (name, info.identities.space_mut(space)) {
                     name.clone_into(&mut space.name);
                 }
@@ -112,13 +113,13 @@ impl Names {
         Self::add_space(SpaceKind::Process, process, name, info)
     }
 
-    /// The space to which the threads of a process belong.
+    /// Returns the space of a process's threads.
     fn process_space(&mut self, process: u32, info: &mut TraceInfo) -> SpaceId {
         if let Some((known, _)) = self.processes.get(&process) {
             return *known;
         }
         let id = self.add_process(process, info);
-        // Threads are found by any of their process's names.
+        // Threads can be selected by any name of their process.
         if let (Some(names), Some(space)) = (
             self.other_names.get(&process),
             info.identities.space_mut(id),
@@ -129,7 +130,7 @@ impl Names {
         id
     }
 
-    /// The mapping of a space that has an address, by its index.
+    /// Returns the index of the mapping of a space that contains an address.
     fn mapping(
         &self,
         space: SpaceId,
@@ -157,7 +158,7 @@ impl Names {
         Some(index)
     }
 
-    /// The function of a definition.
+    /// Returns the function of a definition.
     pub fn function(&mut self, definition: &Definition, info: &mut TraceInfo) -> FunctionId {
         let name = definition.memory.process_name(definition.view);
         let space = self.space(definition.room, name, info);
@@ -165,7 +166,7 @@ impl Names {
             let name = definition.name.as_deref().unwrap_or_default();
             return info.identities.function_named(space, name);
         };
-        // What another file has at the address, before or afterwards, is another function.
+        // A function of another file that was at this address before or later is a separate one.
         let function = match self.mapping(space, definition, address, info) {
             None => info.identities.function_at(space, Addr(address)),
             Some(mapping) => match self.mapped.get(&(space, address, mapping)) {
@@ -187,12 +188,13 @@ impl Names {
         function
     }
 
-    /// What stands for an exception among the functions of a thread.
+    /// Returns the function that represents an exception within a thread.
     pub fn exception(&mut self, name: &str, space: SpaceId, info: &mut TraceInfo) -> FunctionId {
         info.identities.function_named(space, &format!("[{name}]"))
     }
 
-    /// The idle task of a CPU, and the space that it has of its own, as their numbers are the same.
+    /// Returns the idle task of a CPU and its space. Idle tasks need separate spaces because their numbers are the
+    /// same.
     fn idle(&mut self, cpu: Cpu, info: &mut TraceInfo) -> (ThreadId, SpaceId) {
         *self.idle.entry(cpu).or_insert_with(|| {
             let name = format!("swapper/{}", cpu.0);
@@ -203,7 +205,7 @@ impl Names {
         })
     }
 
-    /// A thread that runs on a CPU by its number, and the space of its process.
+    /// Returns a thread that runs on a CPU by its number, and the space of its process.
     pub fn thread(
         &mut self,
         number: u32,

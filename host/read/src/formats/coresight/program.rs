@@ -1,4 +1,4 @@
-//! The code that was traced: which function has an address, in which address space, and which thread runs.
+//! Traced code: maps addresses to functions and address spaces, and contexts to threads.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,77 +7,79 @@ use super::unit::ProcessOf;
 use kymo_coresight::Protocol;
 use kymo_coresight::calls::{Place, Program};
 use kymo_coresight::element::{Context, Range};
+use kymo_coresight::exception::Exceptions;
 use kymo_coresight::instruction::waits_for_interrupt;
+use kymo_coresight::isa::Isa;
 use kymo_coresight::memory::{Image, Layout, Memory, MemorySpace, View};
 use kymo_event::Addr;
 use kymo_symbols::Symbols;
 
-/// Where an address means something.
+/// Address space of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Room {
-    /// The machine has one program.
+    /// The only program of a machine.
     Machine,
     /// The kernel.
     Kernel,
-    /// A program that a process runs, up to its end or its next exec.
+    /// Program that a process runs, up to its end or its next exec.
     Process {
-        /// Its number.
+        /// Process id.
         process: u32,
-        /// The program, by its number in the memory of the recording.
+        /// Number of the program in the recording's memory.
         program: u32,
     },
 }
 
-/// A function that is new.
+/// New function.
 #[derive(Clone, Debug)]
 pub(super) struct Definition {
     pub room: Room,
-    /// Where it begins; `None` of what stands for code that is not there.
+    /// Start address; `None` for the function that represents missing code.
     pub address: Option<u64>,
-    /// Its size in bytes, if that is known.
+    /// Size in bytes, if known.
     pub bytes: Option<u64>,
     pub name: Option<Box<str>>,
-    /// The file that has it.
+    /// File that contains it.
     pub file: Option<Arc<str>>,
-    /// The memory that it is in.
+    /// Memory that contains it.
     pub memory: Memory,
-    /// The program as it was then.
+    /// View of the program at that time.
     pub view: View,
 }
 
-/// Code without symbols that is new: a file's in an address space.
+/// New code without symbols: of one file in one address space.
 #[derive(Debug)]
 pub(super) struct Unknown {
-    /// What is the same wherever this code is met: the space, and the contents of the file.
+    /// Key that is the same for all sources: the space, and the contents of the file.
     pub key: (Room, usize),
-    /// What its functions have, but for their addresses.
+    /// Common properties of its functions, without their addresses.
     pub functions: Definition,
 }
 
-/// The symbols of all files, read when they are first needed and shared by all sources.
+/// Symbols of all files, read on first use and shared by all sources.
 pub(super) struct Binaries {
-    /// By name and place in memory of a file's contents, which are kept as long as these are.
+    /// By name and memory address of a file's contents, which live as long as this cache.
     known: Mutex<Known>,
-    /// Symbols of the kernel at the addresses where it ran.
+    /// Symbols of the kernel at its run-time addresses.
     kernel: Option<Symbols>,
 }
 
 type Known = HashMap<(String, usize), Option<Arc<Binary>>>;
 
-/// An ELF file.
+/// ELF file.
 #[derive(Debug)]
 struct Binary {
     layout: Layout,
     symbols: Symbols,
 }
 
-/// The place in memory of the contents of an image's file: files of one name differ in it.
+/// Returns the memory address of an image's file contents, which distinguishes files of the same name.
 fn contents(image: &Image) -> usize {
     image.bytes.file().as_ptr().addr()
 }
 
 impl Binaries {
-    /// `kernel` are its symbols as it lists them itself.
+    /// Creates the cache. `kernel` are the kernel's symbols in its own format.
     pub fn new(kernel: Option<Vec<u8>>) -> Self {
         let kernel = kernel.and_then(|text| {
             let text = String::from_utf8_lossy(&text);
@@ -105,43 +107,43 @@ impl Binaries {
     }
 }
 
-/// How a source tells which thread runs.
+/// Determines the running thread of a source.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Threads {
     pub protocol: Protocol,
-    /// The thread that the whole buffer is of.
+    /// Thread of the whole buffer.
     pub always: Option<u32>,
-    /// The thread that runs by what the kernel says, where the trace does not say it.
+    /// Thread according to the kernel's schedule, if the trace does not have threads.
     pub scheduled: Option<Option<u32>>,
 }
 
-/// No thread is known.
+/// Unknown thread.
 pub(super) const NO_THREAD: u32 = u32::MAX;
 
-/// What one source's core ran.
+/// Code that one source's core ran.
 pub(super) struct Code<'a> {
     pub memory: &'a Memory,
     view: View,
     binaries: &'a Binaries,
     pub threads: Option<Threads>,
-    /// The process of each thread, where the trace is of processes.
+    /// Returns the process of each thread, if the trace is of processes.
     process_of: Option<&'a ProcessOf>,
-    /// The program that each process ran last.
+    /// Program that each process ran last.
     programs: HashMap<u32, u32>,
-    /// By start, and by the contents of the file.
+    /// Functions by start address and file contents.
     functions: HashMap<(Room, u64, usize), u32>,
-    /// Code without symbols, by the contents of the file.
+    /// Code without symbols, by file contents.
     unknown: HashMap<(Room, usize), u32>,
     missing: HashMap<(Room, Option<Box<str>>), u32>,
     files: HashMap<Box<str>, Arc<str>>,
-    /// Of each block, whether it waits for interrupts.
+    /// For each block, whether it waits for interrupts.
     waits: Vec<Option<bool>>,
     count: u32,
-    /// Functions that have not been reported yet.
+    /// Functions that were not reported yet.
     pub new: Vec<Definition>,
-    /// The same of code without symbols.
+    /// Code without symbols that was not reported yet.
     pub new_unknown: Vec<Unknown>,
-    /// How many processes have memory, if it was not known which of them ran.
+    /// Number of processes with memory, if the running one was not always known.
     pub of_any: usize,
 }
 
@@ -170,13 +172,13 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Goes on with the memory of another part, in which blocks have other numbers.
+    /// Switches to the memory of another part, in which blocks have other numbers.
     pub fn enter(&mut self, memory: &'a Memory, threads: Option<Threads>) {
         (self.memory, self.threads) = (memory, threads);
         self.waits.clear();
     }
 
-    /// Whether a range waits for interrupts: WFI.
+    /// Returns whether a range waits for interrupts (WFI).
     #[inline]
     pub fn waits(&mut self, range: &Range) -> bool {
         let Some(block) = range.block else {
@@ -208,7 +210,7 @@ impl<'a> Code<'a> {
         waits_for_interrupt(range.isa, &all[..length])
     }
 
-    /// Goes on with another view of memory. Whether the process that runs has been given another program.
+    /// Switches to another view of memory. Returns whether the running process has another program now.
     pub fn see(&mut self, view: View) -> bool {
         self.view = view;
         if view.is_any() && self.memory.processes() > 1 {
@@ -225,7 +227,7 @@ impl<'a> Code<'a> {
         let Some(process_of) = self.process_of else {
             return Room::Machine;
         };
-        // Linux has the kernel in the upper half of 64 bits, and above 3 GiB of 32.
+        // Linux has the kernel in the upper half of 64 bits, and above 3 GiB of 32 bits.
         let is_kernel = address >> 63 == 1 || address >> 32 == 0 && address >= 0xc000_0000;
         if is_kernel {
             return Room::Kernel;
@@ -241,7 +243,7 @@ impl<'a> Code<'a> {
 
     fn tid(&self, context: &Context) -> Option<u32> {
         let threads = self.threads.as_ref()?;
-        // Context IDs may be numbers of another namespace than the recording's.
+        // Context IDs may be of another PID namespace than the recording's.
         match threads.scheduled {
             Some(thread) => thread,
             None => threads
@@ -250,7 +252,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// What stands for all code of a file that is not there.
+    /// Returns the function that represents all code of a missing file.
     fn missing(&mut self, context: &Context, address: u64) -> Place {
         let room = self.room(context, address);
         let file = self.memory.name_at(self.view, address);
@@ -305,7 +307,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Code of which no functions are known.
+    /// Returns the place of code without known functions.
     fn unknown(&mut self, room: Room, image: &Image) -> Place {
         let key = (room, contents(image));
         let next = u32::try_from(self.unknown.len()).unwrap_or(u32::MAX);
@@ -318,7 +320,7 @@ impl<'a> Code<'a> {
         Place::Unknown { code }
     }
 
-    /// A file's name, kept once.
+    /// Interns a file's name.
     fn file(&mut self, name: &str) -> Arc<str> {
         if let Some(known) = self.files.get(name) {
             return Arc::clone(known);
@@ -344,7 +346,7 @@ impl Program for Code<'_> {
         let own = binary.as_deref().and_then(|binary| {
             let linked = binary.layout.address_of(offset)?;
             let mut function = binary.symbols.function_at(Addr(linked))?;
-            // What a compiler moves out of a function is still of it.
+            // Code that a compiler moved out of a function belongs to it.
             if let Some(parent) = function.raw_name().strip_suffix(".cold")
                 && let [only] = binary.symbols.by_name(parent).as_slice()
             {
@@ -384,5 +386,78 @@ impl Program for Code<'_> {
 
     fn thread(&mut self, context: &Context) -> u32 {
         self.tid(context).unwrap_or(NO_THREAD)
+    }
+
+    /// Before Armv5T a call through a pointer is `mov lr, pc` and a branch behind it.
+    fn is_call(&mut self, range: &Range) -> bool {
+        if range.isa != Isa::A32 || range.count < 2 {
+            return false;
+        }
+        let memory = self.memory.seen(self.view);
+        let before = memory.at(MemorySpace::ANY, range.end.wrapping_sub(8));
+        let before = before.and_then(|bytes| bytes.first_chunk());
+        before.is_some_and(|word| u32::from_le_bytes(*word) & 0x0fff_ffff == 0x01a0_e00f)
+    }
+
+    fn is_exception_return(&mut self, address: u64) -> bool {
+        let threads = self.threads.as_ref();
+        let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));
+        // EXC_RETURN (Arm DDI 0553, B3.22).
+        (0xffff_ff80..=0xffff_ffff).contains(&address)
+            && exceptions.is_some_and(Exceptions::is_m_profile)
+    }
+
+    /// Of a core of a system with threads, a reset is a way to wake up: what it ran goes on.
+    fn is_reset(&mut self, context: &Context, number: u32) -> bool {
+        let threads = self.threads.as_ref();
+        let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));
+        exceptions.is_some_and(|it| it.is_reset(number)) && self.tid(context).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_coresight::element::Last;
+    use kymo_coresight::instruction::{Class, Purpose};
+
+    use super::*;
+
+    #[test]
+    fn a_branch_behind_a_copy_of_the_program_counter_to_lr_is_a_call() {
+        // mov lr, pc; ldr pc, [r3]; ldr pc, [r3]
+        let words = [0xe1a0_e00fu32, 0xe593_f000, 0xe593_f000];
+        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut memory = Memory::default();
+        memory.add(Image {
+            name: "code".to_owned(),
+            address: 0x8000,
+            file_offset: 0,
+            bytes: code.into(),
+            space: MemorySpace::ANY,
+        });
+        let binaries = Binaries::new(None);
+        let mut code = Code::new(&memory, &binaries, None);
+        let range = |start, end: u64, isa| Range {
+            start,
+            end,
+            count: ((end - start) / 4) as u32,
+            isa,
+            is_taken: true,
+            last: Last {
+                size: 4,
+                class: Class::Indirect,
+                purpose: Purpose::None,
+                is_conditional: false,
+                may_be_skipped: false,
+            },
+            block: None,
+            cycles: None,
+            has_no_opcode: false,
+        };
+        assert!(code.is_call(&range(0x8000, 0x8008, Isa::A32)));
+        assert!(!code.is_call(&range(0x8000, 0x800c, Isa::A32)));
+        assert!(!code.is_call(&range(0x8000, 0x8008, Isa::A64)));
+        // The copy is not of the run.
+        assert!(!code.is_call(&range(0x8004, 0x8008, Isa::A32)));
     }
 }

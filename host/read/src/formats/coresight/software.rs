@@ -1,8 +1,8 @@
-//! What software and hardware say through an STM or ITM: text, values, interrupts, samples, counters.
+//! Messages of software and hardware through an STM or ITM: text, values, interrupts, samples, counters.
 //!
-//! Times are the source's own: an ITM tells how many ticks passed since its last timestamp, for the packets before it; an
-//! STM gives packets whole timestamps. Bytes that are text (UTF-8) are joined to lines, which have the time of their last byte:
-//! what follows that byte waits until the line ends. All other data are values.
+//! Times are the source's own. An ITM sends the ticks since its last timestamp, for the packets before it. An STM gives
+//! packets absolute timestamps. Bytes that are UTF-8 text are joined to lines, which have the time of their last byte,
+//! so later elements wait until the line ends. All other data are values.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,52 +16,101 @@ use kymo_event::TraceCounts;
 
 use super::unit::{Output, What};
 
-/// What a packet says.
+/// Message of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// A line of text through a stimulus port, or a channel of a master.
+    /// Line of text from a stimulus port, or from a channel of a master.
     Text { from: From, text: String },
-    /// A value.
+    /// Value.
     Value {
         from: From,
         value: u64,
         bits: u8,
         is_marker: bool,
     },
-    /// An interrupt handler begins (DWT).
+    /// Start of an interrupt handler (DWT).
     InterruptEnter(u32),
-    /// An interrupt handler ends (DWT).
+    /// End of an interrupt handler (DWT).
     InterruptExit(u32),
-    /// Anything else, with its numbers. The first may be an address of code.
+    /// Other message with its numbers. The first may be a code address.
     Named(&'static str, Vec<(&'static str, u64)>),
     /// The source could not send everything.
     Overflow,
+    /// Nothing says how much time passes up to the next message.
+    Timeless,
     /// Bytes that are no packet: where they begin in the stream, and how many.
     Damage { bytes: u64, message: &'static str },
 }
 
-/// Through what a message came.
+/// Origin of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum From {
-    /// A stimulus port of an ITM.
+    /// Stimulus port of an ITM.
     Port(u32),
-    /// A channel of a master of an STM.
+    /// Channel of a master of an STM.
     Channel { master: u8, channel: u16 },
 }
 
-/// Whether a source traces no instructions.
+/// Returns whether a source traces no instructions.
 pub(super) fn is_software(protocol: &Protocol) -> bool {
     matches!(protocol, Protocol::Stm(_) | Protocol::Itm(_))
 }
 
-/// Bytes of a line; longer ones are cut.
+/// Largest length of a line in bytes. Longer ones are split.
 const LONGEST: usize = 4096;
 
-/// Channels whose lines are kept. There are 16 million.
+/// Largest number of channels with open lines. There are 16 million channels.
 const CHANNELS: usize = 4096;
 
-/// Messages and timestamps that wait for lines to end; behind so many, all lines end.
+/// Largest number of messages and timestamps that wait for lines to end. Beyond it, all lines are ended.
 const WAITING: usize = 1 << 16;
+
+/// What the times of a stream of messages are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Times {
+    /// Each follows what it is of: those of an STM, and local ones of an ITM.
+    Own,
+    /// Global timestamps of an ITM alone, which come now and then.
+    Global {
+        /// Whether their upper bits are known: they come by themselves.
+        is_known: bool,
+    },
+    /// There are none.
+    None,
+}
+
+impl Times {
+    fn of(protocol: &Protocol, stream: &Stream<'_>) -> Self {
+        if !matches!(protocol, Protocol::Itm(_)) {
+            return Times::Own;
+        }
+        let (mut is_global, mut has_upper, mut has_messages) = (false, false, false);
+        for segment in stream.segments() {
+            let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
+            for packet in PacketDecoder::new(protocol, bytes, segment.start) {
+                match packet {
+                    Packet::Itm(it) if it.kind == itm::Kind::LocalTimestamp => return Times::Own,
+                    Packet::Itm(it) if it.kind == itm::Kind::GlobalTimestamp1 => {
+                        is_global = true;
+                    }
+                    Packet::Itm(it) => {
+                        has_upper |= it.kind == itm::Kind::GlobalTimestamp2;
+                        has_messages |= it.kind == itm::Kind::Hardware;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        // Of text alone no duration follows.
+        match (has_messages, is_global) {
+            (false, _) => Times::Own,
+            (true, true) => Times::Global {
+                is_known: !has_upper,
+            },
+            (true, false) => Times::None,
+        }
+    }
+}
 
 /// Reads a stream of messages, and counts its packets and elements.
 pub(super) fn read(
@@ -69,9 +118,11 @@ pub(super) fn read(
     stream: &Stream<'_>,
     output: &mut Output<'_>,
     counts: &mut TraceCounts,
-) {
+) -> Times {
+    let times = Times::of(protocol, stream);
     let mut reader = Reader {
         output,
+        times,
         group: 0,
         ticks: 0,
         lines: BTreeMap::new(),
@@ -79,9 +130,11 @@ pub(super) fn read(
         given: 0,
         page: 0,
         global: 0,
+        seems_back: false,
+        has_lower: false,
         is_unsynced: false,
     };
-    // Messages are joined to lines and values; the elements are those that `kymo ranges` lists.
+    // Messages are joined to lines and values. The counted elements are those that `kymo ranges` lists.
     let mut flow = Flow::new(protocol, EtmV4Options::default(), Memory::default());
     let mut elements = Elements::default();
     for segment in stream.segments() {
@@ -89,9 +142,11 @@ pub(super) fn read(
         let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
         flow.begin(&segment, &mut elements);
         let decoder = PacketDecoder::new(protocol, bytes, start);
-        if matches!(protocol, Protocol::Itm(_)) && start == 0 {
+        let is_counted =
+            matches!(protocol, Protocol::Itm(_)) && !matches!(times, Times::Global { .. });
+        if is_counted && start == 0 {
             // Its times count from here.
-            reader.output.timestamp(0, 0);
+            reader.output.timestamp(0, 0, 0);
         }
         for packet in decoder {
             counts.packets += 1;
@@ -106,9 +161,10 @@ pub(super) fn read(
     reader.end_lines();
     flow.finish_stream(stream, &mut elements);
     counts.elements += elements.0;
+    times
 }
 
-/// How many elements there are.
+/// Counter of elements.
 #[derive(Default)]
 struct Elements(u64);
 
@@ -118,43 +174,48 @@ impl Sink for Elements {
     }
 }
 
-/// A line that has not ended.
+/// Open line.
 #[derive(Default)]
 struct Line {
     text: Vec<u8>,
-    /// The number of its last byte's place among all that has waited.
+    /// Number of its last byte, counted over everything that has waited.
     place: usize,
 }
 
-/// What waits for a line to end.
+/// Element that waits for a line to end.
 enum Waiting {
-    /// A message and the position of its packet in the stream.
+    /// Message, and the position of its packet in the stream.
     Message(usize, Message),
-    /// What has become of a line, and the position of its last byte.
+    /// Messages of an ended line, and the position of its last byte.
     Messages(usize, Vec<Message>),
-    /// A timestamp.
-    Ticks(u64),
+    /// A timestamp, and the position of its packet in the stream.
+    Ticks(usize, u64),
     /// The last byte of an open line, at this position.
     Line(usize),
-    /// A byte of a line that is not the last.
+    /// Byte of a line that is not its last.
     Nothing,
 }
 
 struct Reader<'o, 'a> {
     output: &'o mut Output<'a>,
+    times: Times,
     /// Timestamps so far: what comes between two has the time of the second.
     group: u64,
     ticks: u64,
-    /// Lines that have not ended, by where they come from.
+    /// Open lines, by origin.
     lines: BTreeMap<From, Line>,
     /// Messages and timestamps from the earliest open line on.
     waiting: VecDeque<Waiting>,
-    /// How many of those have left.
+    /// Number of elements that have left `waiting`.
     given: usize,
-    /// Stimulus ports are recorded in pages of 32.
+    /// Page of stimulus ports: packets have ports in pages of 32.
     page: u32,
-    /// The upper bits of the global timestamp.
+    /// Upper bits of the global timestamp.
     global: u64,
+    /// The lower bits of the last one alone went back.
+    seems_back: bool,
+    /// The lower bits of the global timestamp are known.
+    has_lower: bool,
     /// The packets before could not be read for lack of a synchronization.
     is_unsynced: bool,
 }
@@ -164,8 +225,8 @@ impl Reader<'_, '_> {
         self.wait(Waiting::Message(at, message));
     }
 
-    fn timestamp(&mut self, ticks: u64) {
-        self.wait(Waiting::Ticks(ticks));
+    fn timestamp(&mut self, at: usize, ticks: u64) {
+        self.wait(Waiting::Ticks(at, ticks));
     }
 
     fn wait(&mut self, what: Waiting) {
@@ -176,7 +237,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Gives out what waits for no line.
+    /// Outputs elements that wait for no line.
     fn give(&mut self) {
         while !matches!(self.waiting.front(), Some(Waiting::Line(_)))
             && let Some(first) = self.waiting.pop_front()
@@ -189,9 +250,9 @@ impl Reader<'_, '_> {
                         self.out(at, message);
                     }
                 }
-                Waiting::Ticks(ticks) => {
+                Waiting::Ticks(at, ticks) => {
                     self.group += 1;
-                    self.output.timestamp(self.group, ticks);
+                    self.output.timestamp(self.group, at, ticks);
                 }
                 Waiting::Line(_) | Waiting::Nothing => {}
             }
@@ -203,7 +264,7 @@ impl Reader<'_, '_> {
         self.output.flush(None);
     }
 
-    /// The place where the last byte of a line waits.
+    /// Returns the element of a line's last byte.
     fn place(&mut self, line: &Line) -> Option<&mut Waiting> {
         self.waiting.get_mut(line.place.checked_sub(self.given)?)
     }
@@ -228,17 +289,17 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Data of a port or channel: of a line, or a value for itself.
+    /// Handles data of a port or channel: a part of a line, or a separate value.
     fn data(&mut self, at: usize, from: From, (value, bits): (u64, u8), is_marker: bool) {
         let bytes = value.to_le_bytes();
         let bytes = bytes.get(..usize::from(bits / 8)).unwrap_or_default();
         if is_marker || !self.goes_on(from, bytes) {
             self.end_line(from);
         }
-        // What is open now goes on.
+        // A line that is open now continues.
         let goes_on = self.lines.contains_key(&from);
         let may_be_text = match from {
-            // By convention it is for text, of which a library sends as much at once as a write has room for.
+            // By convention it is for text. Libraries send as many bytes at once as fit into a write.
             From::Port(0) => bits == 8 || goes_on || is_whole_text(bytes),
             From::Port(_) => bits == 8,
             From::Channel { .. } => bits == 8 || goes_on,
@@ -261,12 +322,12 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Whether the line that is open goes on with these bytes: then it is text with them, too.
+    /// Returns whether the open line continues with these bytes: it is text together with them.
     fn goes_on(&self, from: From, bytes: &[u8]) -> bool {
         let Some(line) = self.lines.get(&from) else {
             return true;
         };
-        // The last character may have bytes to come.
+        // The last character may be incomplete.
         let tail = line.text.get(line.text.len().saturating_sub(4)..);
         let tail = tail.unwrap_or_default();
         let begin = tail.iter().rposition(|byte| !matches!(byte, 0x80..=0xbf));
@@ -287,7 +348,7 @@ impl Reader<'_, '_> {
         let text = String::from_utf8_lossy(text);
         let text = text.trim_end_matches('\r').to_owned();
         let text = (!text.is_empty()).then_some(Message::Text { from, text });
-        // A character that has not ended was none.
+        // An incomplete character is not text.
         let rest = rest.iter().map(|byte| Message::Value {
             from,
             value: (*byte).into(),
@@ -324,18 +385,31 @@ impl Reader<'_, '_> {
             itm::Kind::Hardware => self.hardware(at, source, value, size),
             itm::Kind::LocalTimestamp => {
                 self.ticks = self.ticks.saturating_add(value);
-                self.timestamp(self.ticks);
+                self.timestamp(at, self.ticks);
             }
             itm::Kind::GlobalTimestamp1 => {
-                // Low bits replace those that the packet has.
+                // The low bits replace those that the packet has.
                 let bits = [7, 14, 21, 26][usize::from(size.clamp(1, 4) - 1)];
                 let mask = (1u64 << bits) - 1;
                 self.global = self.global & !mask | value & mask;
                 let numbers = vec![("value", self.global)];
                 self.push(at, Message::Named("global_timestamp", numbers));
+                // Where its upper bits have changed, they follow: it seems to go back up to then.
+                let is_back = self.global < self.ticks && !self.seems_back;
+                if self.times == (Times::Global { is_known: true }) && !is_back {
+                    self.global_time(at);
+                }
+                (self.seems_back, self.has_lower) = (is_back, true);
             }
             itm::Kind::GlobalTimestamp2 => {
                 self.global = value << 26 | self.global & ((1 << 26) - 1);
+                self.seems_back = false;
+                if let Times::Global { .. } = self.times {
+                    self.times = Times::Global { is_known: true };
+                    if self.has_lower {
+                        self.global_time(at);
+                    }
+                }
             }
             itm::Kind::Extension if size == 2 && source == 0 => self.page = value as u32,
             itm::Kind::Extension => {
@@ -348,7 +422,7 @@ impl Reader<'_, '_> {
             }
             itm::Kind::Async => self.is_unsynced = false,
             itm::Kind::NotSync => self.unsynced(at),
-            // It ends with the trace, which no event says.
+            // It ends with the trace, which no event reports.
             itm::Kind::IncompleteEot => {}
             itm::Kind::BadSequence | itm::Kind::Reserved => {
                 self.damage(at, packet.len, "expected a packet of an ITM");
@@ -356,8 +430,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Packets before a synchronization cannot be read: those of a ring buffer whose oldest was overwritten in part, or
-    /// behind damage.
+    /// Handles packets before a synchronization, which cannot be read: in a ring buffer whose oldest packet was partly
+    /// overwritten, or behind damage.
     fn unsynced(&mut self, at: usize) {
         if !std::mem::replace(&mut self.is_unsynced, true) && at > 0 {
             self.end_lines();
@@ -365,12 +439,17 @@ impl Reader<'_, '_> {
         }
     }
 
+    fn global_time(&mut self, at: usize) {
+        self.ticks = self.global;
+        self.timestamp(at, self.ticks);
+    }
+
     fn damage(&mut self, at: usize, bytes: usize, message: &'static str) {
         let bytes = bytes as u64;
         self.push(at, Message::Damage { bytes, message });
     }
 
-    /// What the DWT says (Armv7-M architecture, appendix D4.3).
+    /// Handles a DWT packet (Armv7-M architecture, appendix D4.3).
     fn hardware(&mut self, at: usize, source: u8, value: u64, size: u8) {
         let number = (value & 0x1ff) as u32;
         let message = match (source, size) {
@@ -382,7 +461,16 @@ impl Reader<'_, '_> {
                 _ => Message::Named("exception", vec![("number", number.into())]),
             },
             (2, 4) => Message::Named("pc_sample", vec![(crate::code::FIELD, value)]),
+            // Armv8-M: code is running that may not be sampled, as secure code (Arm DDI 0553, periodic PC sample packet).
+            (2, _) if value == 0xff => Message::Named("pc_sample_prohibited", Vec::new()),
             (2, _) => Message::Named("sleeping", Vec::new()),
+            // Armv8.1-M: a bit for each counter of the performance monitors.
+            (3, _) => Message::Named("pmu_overflow", vec![("counters", value)]),
+            // Armv8-M sends that a comparator matched in the place of its PC (data trace match packet).
+            (8..=15, 1) if source & 1 == 0 => Message::Named(
+                "data_match",
+                vec![("comparator", u64::from(source >> 1 & 3))],
+            ),
             (8..=23, _) => {
                 let comparator = ("comparator", u64::from(source >> 1 & 3));
                 let (name, numbers) = match (source >> 3, source & 1) {
@@ -398,7 +486,12 @@ impl Reader<'_, '_> {
                 Message::Named("hardware", vec![source, ("value", value)])
             }
         };
+        let begins = matches!(message, Message::InterruptEnter(_));
         self.push(at, message);
+        // Global timestamps do not follow each message.
+        if begins && self.times != Times::Own {
+            self.push(at, Message::Timeless);
+        }
     }
 
     fn stm(&mut self, packet: &stm::Packet) {
@@ -443,12 +536,12 @@ impl Reader<'_, '_> {
             Kind::Version | Kind::Null | Kind::Master8 | Kind::Channel8 | Kind::Channel16 => {}
         }
         if let Some((ticks, _)) = packet.timestamp {
-            self.timestamp(ticks);
+            self.timestamp(at, ticks);
         }
     }
 }
 
-/// Whether bytes are text, the last character of which may have bytes to come.
+/// Returns whether bytes are text, whose last character may be incomplete.
 fn is_text(bytes: &[u8]) -> bool {
     let printable = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
     let is_utf8 = match std::str::from_utf8(bytes) {
@@ -458,12 +551,12 @@ fn is_text(bytes: &[u8]) -> bool {
     is_utf8 && bytes.iter().all(printable)
 }
 
-/// Whether bytes that were written at once are text for themselves: printable, and without a character that has bytes to come.
+/// Returns whether bytes that were written at once are complete text: printable, and without an incomplete character.
 fn is_whole_text(bytes: &[u8]) -> bool {
     is_text(bytes) && std::str::from_utf8(bytes).is_ok()
 }
 
-/// The counters of the DWT that wrapped around, each with 1.
+/// Returns the DWT counters that wrapped around, each with 1.
 fn counters(flags: u64) -> Vec<(&'static str, u64)> {
     ["cpi", "exception", "sleep", "lsu", "fold", "cycle"]
         .into_iter()

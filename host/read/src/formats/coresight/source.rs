@@ -1,8 +1,8 @@
-//! What the sources of a recording tell, as events in the order of time.
+//! Source of a recording's events, in order of time.
 //!
-//! Where all sources have timestamps, they are merged by those. Where they have none, nothing tells what happened on one
-//! core while another one did something else: the sources come one after the other, and time goes on through all of them.
-//! Functions that are still open where one ends are closed, as where recording is switched off.
+//! If all sources have timestamps, they are merged by those. Without timestamps, the order of events on different cores
+//! is unknown. The sources then follow one another, and time continues through all of them. Functions that are open at
+//! the end of a source are closed, as when recording is switched off.
 
 mod cores;
 mod message;
@@ -17,35 +17,35 @@ use kymo_coresight::clock::{Measure, UNKNOWN};
 use kymo_coresight::element::Unsynced;
 use kymo_coresight::exception::Exceptions;
 use kymo_event::{
-    Addr, Batch, Cpu, Event, EventKind, EventRef, Field, FunctionId, Gap, InterruptId, Irq,
-    RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time, TraceInfo, Value,
-    Wanted,
+    Addr, Batch, ClockGap, Cpu, Duration, Event, EventKind, EventRef, Field, FunctionId, Gap,
+    InterruptId, Irq, RecordingCause, Row, RowKind, SpaceId, StreamId, StreamInfo, ThreadId, Time,
+    TraceInfo, Value, Wanted,
 };
-
-use cores::mark_cores_twice;
 
 use super::follow::Follow;
 use super::input::Input;
 use super::meaning::{
-    Doubts, about_units, add, backward, clock, coarse, name_of, same_address, unit, unordered,
+    Doubts, about_units, add, backward, clock, coarse, name_of, same_address, timeless, too_deep,
+    unit, unordered,
 };
 use super::names::Names;
 use super::software::is_software;
 use super::unit::{Chunk, End, Item, What, Work};
 use crate::{ReadError, Source};
+use cores::mark_cores_twice;
 
-/// A recording.
+/// Hardware-trace recording.
 pub(super) struct CoreSightSource {
     info: TraceInfo,
     readers: Vec<Reader>,
     names: Names,
     follow: Follow,
     steps: Vec<Step>,
-    /// Whether sources come one after the other.
+    /// Whether sources follow one another.
     is_serial: bool,
-    /// Threads that ran on several sources of which nothing gives the order.
+    /// Threads that ran on several sources without a known order.
     unordered: BTreeSet<u32>,
-    /// Where the time of the source at hand begins, if they come one after the other.
+    /// Start time of the current source, if they follow one another.
     base: i64,
     latest: Option<i64>,
     total: End,
@@ -55,37 +55,38 @@ pub(super) struct CoreSightSource {
     has_names: bool,
 }
 
-/// One source, as far as it is read.
+/// Reading state of one source.
 struct Reader {
     stream: StreamId,
     cpu: Option<Cpu>,
     exceptions: Option<Exceptions>,
     state: State,
     items: VecDeque<Item>,
-    /// Things of other sources that went before the next one, which waits for them.
+    /// Number of elements of other sources that preceded the next one, which waits for them.
     ahead: usize,
     /// Functions by the source's numbers.
     functions: Vec<FunctionId>,
-    /// Numbers of code without symbols by the source's numbers.
+    /// Shared numbers of code without symbols, by the source's numbers.
     unknown: Vec<u32>,
     thread: Option<ThreadId>,
-    /// The thread stands for a task that no context names.
+    /// Whether the thread represents a task that no context names.
     is_task: bool,
-    /// The last time of the source is behind it: others are extrapolated.
+    /// Whether the last time of the source was passed, so that later ones are extrapolated.
     is_extrapolated: bool,
-    /// It may run elsewhere before and behind what runs here: nothing gives the order.
+    /// Whether the thread may run elsewhere before and after this run: the order is unknown.
     is_unordered: bool,
-    /// Its thread runs on another core by now.
+    /// Whether its thread runs on another core now.
     is_left: bool,
-    /// Where names of exceptions mean something.
+    /// Namespace of exception names.
     space: SpaceId,
-    /// Interrupts that are being served, where no thread is known.
+    /// Active interrupts, if no thread is known.
     interrupts: Vec<InterruptId>,
-    /// Which function runs is to be said: something is missing before.
+    /// Whether the running function has to be reported, because something is missing before.
     is_behind_gap: bool,
-    /// Instructions of the same core are traced, which have its exceptions: those of the DWT are only markers.
+    /// Whether instructions of the same core are traced, which have its exceptions. Those of the DWT are then only
+    /// markers.
     has_exceptions: bool,
-    /// It has times of its own although the others have none: all of it stands at one place.
+    /// Whether it has its own times although the others have none. All of its events get the same time.
     is_timeless: bool,
 }
 
@@ -122,7 +123,7 @@ impl CoreSightSource {
                 space,
                 cpu,
                 trace_id: Some(unit.id),
-                // Calls that a loss may have ended are followed: each has its exit.
+                // Calls that a loss may have ended are tracked: each has its exit.
                 tells_missing: true,
                 ..StreamInfo::default()
             });
@@ -187,7 +188,7 @@ impl CoreSightSource {
         }
     }
 
-    /// The time of the next thing of a source, for which chunks are read if need be.
+    /// Returns the time of a source's next element. Reads chunks if necessary.
     fn peek(&mut self, index: usize) -> Option<i64> {
         let reader = self.readers.get_mut(index)?;
         loop {
@@ -232,7 +233,7 @@ impl CoreSightSource {
             true => self.base,
             false => self.base.saturating_add(item.time),
         };
-        // Nothing is known of the time of what comes before the first one.
+        // The time in front of the first timestamp is unknown.
         let time = match self.latest {
             _ if item.time != UNKNOWN => time.max(self.latest.unwrap_or(i64::MIN)),
             Some(latest) => latest,
@@ -255,6 +256,7 @@ impl CoreSightSource {
         if let What::Edge(edge) = &item.what {
             self.threads_move(index, edge, time, batch);
         }
+        let is_only = self.is_only_core();
         let Some(reader) = self.readers.get_mut(index) else {
             return;
         };
@@ -287,9 +289,11 @@ impl CoreSightSource {
                     self.follow.begins(index, time.0, &mut steps);
                 }
                 let is_start = matches!(runs, Some(Place::Function { is_start: true, .. }));
-                for step in steps.drain(..) {
-                    at.step(step, is_start);
+                match steps.first() {
+                    Some(Step::Reset) => at.reset(&steps, is_only),
+                    _ => steps.iter().for_each(|step| at.step(*step, is_start)),
                 }
+                steps.clear();
                 self.steps = steps;
                 if let Some(place) = runs {
                     at.runs(place);
@@ -326,6 +330,7 @@ impl CoreSightSource {
             What::Pause => at.lost(Lost::Paused),
             What::Restart => at.restart(),
             What::LastTime => at.last_time(),
+            What::StepBack => at.uncertain_clock(),
             What::End if self.is_serial => {
                 let kind = EventKind::Recording {
                     on: false,
@@ -335,11 +340,14 @@ impl CoreSightSource {
                 at.reader.interrupts.clear();
                 self.base = time.0;
             }
-            What::End => at.push_made(EventKind::Other),
+            What::End => at.batch.push_event(Event {
+                name: "end".into(),
+                ..at.reader.event(at.time, EventKind::Other, false)
+            }),
         }
     }
 
-    /// What is known once all is read.
+    /// Adds the totals and remarks at the end.
     fn tell(&mut self) {
         if std::mem::replace(&mut self.is_told, true) {
             return;
@@ -354,6 +362,8 @@ impl CoreSightSource {
         self.info.remarks.extend(unordered(self.follow.unordered()));
         let tasks = same_address(self.follow.doubtful_switches());
         self.info.remarks.extend(tasks);
+        let deep = too_deep(self.follow.too_deep());
+        self.info.remarks.extend(deep);
         let mut tell = |what: &str, value: String| self.info.about.push((what.to_owned(), value));
         if self.total.counts.instructions > 0 {
             tell("instructions", self.total.counts.instructions.to_string());
@@ -366,10 +376,11 @@ impl CoreSightSource {
         }
         if self.total.backward > 0 {
             let times = self.total.backward;
-            let about = format!("went back {times} times, which was not followed");
+            let about = format!("went back {times} times, and goes on from where it was");
             tell("clock", about);
             self.info.remarks.extend(backward(times));
         }
+        self.info.remarks.extend(timeless(self.total.timeless));
         if self.total.of_any > 0 {
             let processes = self.total.of_any;
             tell(
@@ -387,15 +398,11 @@ impl CoreSightSource {
             ),
             ("lost", self.doubts.lost, "trace is missing or damaged"),
             ("off", self.doubts.paused, "nothing was traced for a while"),
+            ("resets", self.doubts.resets, "the processor started anew"),
             (
                 "not fitting",
                 self.doubts.not_fitting,
                 "the code is not what ran",
-            ),
-            (
-                "too deep",
-                self.follow.too_deep(),
-                "calls were not followed",
             ),
         ] {
             if times > 0 {
@@ -405,7 +412,7 @@ impl CoreSightSource {
     }
 }
 
-/// A thing at its place.
+/// Context for adding the events of an element.
 struct At<'a> {
     reader: &'a mut Reader,
     info: &'a mut TraceInfo,
@@ -460,7 +467,7 @@ impl At<'_> {
         self.batch.push_both(&row, event);
     }
 
-    /// Execution comes to a place. Behind a gap it is said which function that is, if the trace does not enter it there.
+    /// Reports the running function behind a gap, unless the trace enters it there.
     fn runs(&mut self, place: Place) {
         if std::mem::take(&mut self.reader.is_behind_gap)
             && let Place::Function { function, .. } = place
@@ -480,6 +487,12 @@ impl At<'_> {
             .push_event(self.reader.event(self.time, kind, true));
     }
 
+    /// Durations of what is open are uncertain.
+    fn uncertain_clock(&mut self) {
+        let at_least = Duration(0);
+        self.push_made(EventKind::Gap(Gap::Clock(ClockGap { at_least })));
+    }
+
     /// Something that no record tells by itself.
     fn push_made(&mut self, kind: EventKind) {
         self.batch
@@ -494,7 +507,7 @@ impl At<'_> {
         });
     }
 
-    /// `is_start`: execution is at the start of a function.
+    /// Adds the events of a step. `is_start` means that execution is at the start of a function.
     fn step(&mut self, step: Step, is_start: bool) {
         match step {
             Step::Enter {
@@ -523,8 +536,10 @@ impl At<'_> {
             Step::Stack { number, is_certain } => self.task(number, is_certain),
             Step::TraceOn => self.named("trace_on", Vec::new()),
             Step::Lost(why) => self.lost(why),
-            // It comes with its file.
+            // It arrives with its file.
             Step::Mismatch { .. } => {}
+            // It is the first of its edge.
+            Step::Reset => {}
         }
     }
 
@@ -550,7 +565,7 @@ impl At<'_> {
                 self.doubts.not_fitting += 1;
                 return self.damage(0, "the code does not fit the trace".to_owned());
             }
-            // It is known where execution was, and what stands for that is entered and left.
+            // Execution is at a known address, and the function that represents missing code is entered and exited.
             Lost::NoCode(address) => {
                 self.doubts.not_followed += 1;
                 let address = vec![Field::new("address", Value::Hex(address))];
@@ -569,7 +584,7 @@ impl At<'_> {
         self.push_made(EventKind::Gap(gap));
     }
 
-    /// A damaged place. What is said of all of them follows at the end.
+    /// Adds a gap for damage. Remarks about all damage follow at the end.
     fn damage(&mut self, bytes: u64, message: String) {
         self.reader.is_behind_gap = true;
         self.push_made(EventKind::Gap(Gap::Damage {

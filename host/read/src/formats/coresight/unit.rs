@@ -1,7 +1,7 @@
-//! One source of trace, decoded on a thread of its own.
+//! Decoding of one trace source on a separate thread.
 //!
-//! Sources are independent: each is decoded ahead, as far as a few chunks go, and the merge takes chunks in the
-//! order of time. What a chunk names for the first time comes with it.
+//! Sources are independent. Each is decoded ahead by a few chunks, and the merge takes chunks in order of time. A chunk
+//! carries the definitions of everything that it names for the first time.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -22,46 +22,48 @@ use kymo_event::TraceCounts;
 use super::program::{Binaries, Code, Definition, NO_THREAD, Threads, Unknown};
 use super::software::{self, Message};
 
-/// Chunks that are decoded ahead.
+/// Number of chunks that are decoded ahead.
 const AHEAD: usize = 4;
 
-/// Things of one chunk.
+/// Number of elements in a chunk.
 const CHUNK: usize = 4096;
 
-/// Something that happened.
+/// Element of a source.
 #[derive(Debug)]
 pub(super) enum What {
-    /// Execution may be in another function.
+    /// Execution may have reached another function.
     Edge(Edge),
-    /// The code at an address, of this file, is not what ran.
+    /// The code of this file at an address is not the code that ran.
     Mismatch(u64, Option<String>),
-    /// The trace unit saw an event of its configuration; `None` is the trigger.
+    /// The trace unit detected a configured event; `None` is the trigger.
     Event(Option<u8>),
     /// Software wrote a value into the trace, at this exception level.
     Value(u8, u64),
-    /// A transaction.
+    /// Event of a transaction.
     Transaction(Transaction),
     /// A load or store: its address and its value, as far as they are traced.
     Data(Option<u32>, Option<u32>),
-    /// The trace unit left out loads and stores.
+    /// The trace unit omitted loads and stores.
     DataSuppressed,
-    /// Of an STM or ITM.
+    /// Message of an STM or ITM.
     Message(Message),
-    /// The trace unit is off from here on, up to the next element.
+    /// The trace unit is off from here to the next element.
     Pause,
-    /// The same, and nothing else is missing: it was off while its trace was read, or the thread did not run.
+    /// Like `Pause`, but nothing else is missing: the unit was off while its trace was read, or the thread did not run.
     Restart,
-    /// The last time that the source tells: those of what follows are extrapolated.
+    /// Last time that the source has. Later times are extrapolated.
     LastTime,
+    /// The timestamps went back: times go on at the rate before.
+    StepBack,
     /// The source ends.
     End,
 }
 
-/// Something that happened, and where the trace says so.
+/// Element with its time and offset.
 #[derive(Debug)]
 pub(super) struct Item {
     pub time: i64,
-    /// The times of the trace before and behind it: it is no earlier and no later.
+    /// Times of the trace before and behind it. It is no earlier and no later.
     pub bounds: (i64, i64),
     /// Offset in the buffer.
     pub offset: u64,
@@ -69,79 +71,82 @@ pub(super) struct Item {
 }
 
 impl End {
-    /// Adds what is known of another source.
+    /// Adds the totals of another source.
     pub fn add(&mut self, other: End) {
         self.counts.add(&other.counts);
         self.remarks.extend(other.remarks);
         self.widest = self.widest.max(other.widest);
         self.backward += other.backward;
         self.of_any = self.of_any.max(other.of_any);
+        self.timeless += other.timeless;
     }
 }
 
-/// Some of what a source tells.
+/// Part of a source's elements.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
-    /// Functions that are new, in the order of their numbers.
+    /// New functions, in order of their numbers.
     pub functions: Vec<Definition>,
-    /// The same of code without symbols.
+    /// New code without symbols, likewise.
     pub unknown: Vec<Unknown>,
     pub items: Vec<Item>,
-    /// What is known of the source as a whole, with its last chunk.
+    /// Totals of the source, in its last chunk.
     pub end: Option<End>,
 }
 
-/// What is known of a source once it is read.
+/// Totals of a source.
 #[derive(Clone, Debug, Default)]
 pub(super) struct End {
-    /// What its trace has.
+    /// Counts of its trace.
     pub counts: TraceCounts,
-    /// What was not followed and what does not fit, with the number of the buffer.
+    /// Remarks on untracked and mismatching code, with the buffer's number.
     pub remarks: Vec<(usize, Remark)>,
-    /// The longest time between two times of the trace.
+    /// Longest interval between two times of the trace.
     pub widest: u64,
     pub backward: u64,
-    /// How many processes have memory, if it was not known which of them ran.
+    /// Number of processes with memory, if the running one was not always known.
     pub of_any: usize,
+    /// Streams of messages without timestamps.
+    pub timeless: u64,
 }
 
-/// A stream of a buffer, and its source.
+/// Stream of a buffer, and its source.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub buffer: Arc<Buffer>,
-    /// The buffer's number in the input.
+    /// Number of the buffer in the input.
     pub number: usize,
-    /// The stream of the buffer.
+    /// Index of the stream in the buffer.
     pub stream: usize,
-    /// Its source among those of the buffer.
+    /// Index of its source in the buffer.
     pub source: usize,
 }
 
-/// Gives the process of a thread.
+/// Returns the process of a thread.
 pub(super) type ProcessOf = dyn Fn(u32) -> u32 + Send + Sync;
 
-/// What a thread needs to decode a source.
+/// Input of a decoding thread.
 pub(super) struct Work {
-    /// In the order of time.
+    /// Parts in order of time.
     pub parts: Vec<Part>,
     pub measure: Measure,
-    /// What is taken off timestamps.
+    /// Offset that is subtracted from timestamps.
     pub origin: u64,
     pub conversion: Option<TimeConversion>,
     pub binaries: Arc<Binaries>,
-    /// The thread that all of it is of.
+    /// Thread of the whole trace.
     pub thread: Option<u32>,
-    /// Whether numbers of threads in the trace are such; of a kernel that does not write them, all are 0.
+    /// Whether the trace has thread numbers. They are all 0 if the kernel does not write them.
     pub tells_threads: bool,
-    /// The process of each thread, where the trace is of processes.
+    /// Returns the process of each thread, if the trace is of processes.
     pub process_of: Option<Arc<ProcessOf>>,
-    /// Files that the input has not.
+    /// Files that the input lacks.
     pub absent: Arc<Vec<Missing>>,
     pub options: EtmV4Options,
 }
 
 impl Work {
-    /// Decodes on a thread of its own. Chunks come until the source ends.
+    /// Decodes on a separate thread. Chunks arrive until the source ends.
     pub fn start(self) -> Receiver<Chunk> {
         let (sender, receiver) = sync_channel(AHEAD);
         thread::spawn(move || self.run(sender));
@@ -170,12 +175,13 @@ impl Work {
         code.threads = self.parts.first().and_then(|part| self.threads(part));
         let mut edges = Edges::new(&mut code);
         if edges.thread() != NO_THREAD {
-            // The whole trace is of one thread, which no packet says.
+            // The whole trace is of one thread, which no packet names.
             let thread = edges.thread();
             let began = What::Edge(Edge::Thread { thread });
             state.clock.push(0, (0, began), &mut state.placed);
         }
         let (mut counts, mut remarks) = (TraceCounts::default(), Vec::new());
+        let mut timeless = 0;
         for (index, part) in self.parts.iter().enumerate() {
             let (Some(stream), Some(source), Some(memory)) = (
                 part.buffer.frames.streams.get(part.stream),
@@ -198,7 +204,8 @@ impl Work {
             }
             let mut doubts = Doubts::default();
             if software::is_software(&source.protocol) {
-                software::read(&source.protocol, stream, &mut output, &mut counts);
+                let times = software::read(&source.protocol, stream, &mut output, &mut counts);
+                timeless = timeless.max(u64::from(times == software::Times::None));
             } else {
                 code.enter(memory, self.threads(part));
                 // Blocks have other numbers in each part.
@@ -230,19 +237,20 @@ impl Work {
                 counts,
                 remarks,
                 of_any: code.of_any,
+                timeless,
                 ..End::default()
             },
         );
     }
 }
 
-/// Things on their way out: they get a time, then they leave in chunks.
+/// Elements in progress: they get a time, then they are sent in chunks.
 struct State {
     clock: Clock<(u64, What)>,
     placed: Vec<Placed<(u64, What)>>,
     chunk: Chunk,
     sender: SyncSender<Chunk>,
-    /// Nobody takes any more.
+    /// Whether the receiver is gone.
     is_closed: bool,
 }
 
@@ -279,7 +287,7 @@ impl State {
     }
 }
 
-/// Where the things of a part go.
+/// Output for the elements of a part.
 pub(super) struct Output<'a> {
     state: State,
     measure: Measure,
@@ -289,24 +297,28 @@ pub(super) struct Output<'a> {
 }
 
 impl Output<'_> {
-    /// The file that has an address.
+    /// Returns the file that contains an address.
     fn file_at(&self, address: u64) -> Option<String> {
         self.memory?.name_at(self.view, address).map(str::to_owned)
     }
 
-    /// Something happened behind so many instructions, as the packet at a position of the stream says.
+    /// Adds an element behind this number of instructions, from the packet at a position of the stream.
     pub fn push(&mut self, instructions: u64, at: usize, what: What) {
         let offset = self.offsets.of(at);
         let State { clock, placed, .. } = &mut self.state;
         clock.push(instructions, (offset, what), placed);
     }
 
-    pub fn timestamp(&mut self, instructions: u64, ticks: u64) {
+    pub fn timestamp(&mut self, instructions: u64, at: usize, ticks: u64) {
         let State { clock, placed, .. } = &mut self.state;
+        let before = clock.backward;
         clock.timestamp(instructions, ticks, placed);
+        if clock.backward > before {
+            self.push(instructions, at, What::StepBack);
+        }
     }
 
-    /// Nothing is traced from here on, up to the next element; what is to be said of that.
+    /// Notes that nothing is traced from here to the next element. With timestamps, adds `why` as an element.
     fn pause(&mut self, instructions: u64, at: usize, why: Option<What>) {
         if self.measure == Measure::Timestamps {
             if let Some(why) = why {
@@ -324,7 +336,7 @@ impl Output<'_> {
         }
     }
 
-    /// Hands on what has its time, if that is worth it.
+    /// Sends the elements that have their time, once there are enough.
     pub fn flush(&mut self, code: Option<&mut Code<'_>>) {
         if self.state.placed.len() >= CHUNK {
             if let Some(code) = code {
@@ -337,14 +349,14 @@ impl Output<'_> {
     }
 }
 
-/// Follows the elements of a source.
+/// Handler of a source's decoded elements.
 struct Follower<'f, 'a, 'c> {
     edges: &'f mut Edges,
     code: &'f mut Code<'c>,
     output: &'f mut Output<'a>,
     doubts: &'f mut Doubts,
     counts: &'f mut TraceCounts,
-    /// Whether the stream goes on with what the part before it ended with.
+    /// Whether the stream continues the part before it.
     goes_on: bool,
 }
 
@@ -371,6 +383,9 @@ impl Sink for Follower<'_, '_, '_> {
         }
         let before = edges.instructions();
         if let Element::TraceOn { .. } = element {
+            edges.pause(&element, &mut |edge| {
+                output.push(before, at, What::Edge(edge))
+            });
             output.state.clock.gap();
         }
         let scheduled = match element {
@@ -395,7 +410,7 @@ impl Sink for Follower<'_, '_, '_> {
             Element::Range(range) => {
                 output.cycles(now, range.cycles);
                 if output.measure == Measure::Timestamps && code.waits(&range) {
-                    // Of the time up to the next one, instructions take what they do elsewhere.
+                    // The time up to the next timestamp is spent waiting, so instructions do not take all of it.
                     output.state.clock.gap();
                 }
             }
@@ -403,7 +418,7 @@ impl Sink for Follower<'_, '_, '_> {
             Element::TraceOn { cycles, .. } => output.cycles(now, cycles),
             Element::Context(context) => output.cycles(now, context.cycles),
             Element::Timestamp { value, cycles } => {
-                output.timestamp(now, value);
+                output.timestamp(now, at, value);
                 output.cycles(now, cycles);
             }
             Element::Event(number) => output.push(now, at, What::Event(number)),

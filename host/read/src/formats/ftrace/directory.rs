@@ -1,8 +1,8 @@
-//! A directory with what tracefs has of a trace: raw pages of each CPU, event formats, and the names that go with them.
+//! Directories with a trace in tracefs's layout: raw pages of each CPU, event formats, and names.
 //!
-//! Raw pages are `per_cpu/cpu0/trace_pipe_raw` or `cpu0.raw`; the formats are in `events/SYSTEM/NAME/format`, the layout
-//! of pages in `events/header_page` or `header_page`. `kallsyms`, `printk_formats`, `saved_cmdlines` and `trace_clock` may
-//! lie beside them.
+//! Raw pages are `per_cpu/cpu0/trace_pipe_raw` or `cpu0.raw`. The formats are in `events/SYSTEM/NAME/format`, the
+//! layout of pages in `events/header_page` or `header_page`. `kallsyms`, `printk_formats`, `saved_cmdlines` and
+//! `trace_clock` are optional.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -15,16 +15,16 @@ use kymo_ftrace::{
 use crate::OpenError;
 use crate::bytes::Bytes;
 
-/// No text of tracefs is larger.
+/// Largest size of a text of tracefs, in bytes.
 const LARGEST_TEXT: u64 = 1 << 28;
 
-/// The file that describes pages, if the directory has one.
+/// Returns the file that describes the pages, if the directory has one.
 pub(super) fn header_page(directory: &Path) -> Option<PathBuf> {
     let places = ["events/header_page", "header_page"].map(|name| directory.join(name));
     places.into_iter().find(|path| path.is_file())
 }
 
-/// The raw pages of each CPU, by its number.
+/// Returns the raw pages of each CPU, by its number.
 fn raw_files(directory: &Path) -> Vec<(u32, PathBuf)> {
     let mut files = Vec::new();
     let number = |name: &str| name.strip_prefix("cpu")?.parse().ok();
@@ -53,12 +53,12 @@ fn raw_files(directory: &Path) -> Vec<(u32, PathBuf)> {
     files
 }
 
-/// Whether a directory is one of these.
+/// Returns whether a directory has such a trace.
 pub(super) fn is_one(directory: &Path) -> bool {
     header_page(directory).is_some() && !raw_files(directory).is_empty()
 }
 
-/// The text of a file, if it is there.
+/// Returns the text of a file, if it exists.
 fn text(path: &Path) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let file = File::open(path).ok().filter(|_| path.is_file())?;
@@ -66,7 +66,7 @@ fn text(path: &Path) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// The traces of all systems below `events`.
+/// Reads the event formats of all systems below `events`.
 fn add_formats(trace: &mut Trace, directory: &Path) -> io::Result<()> {
     for system in fs::read_dir(directory.join("events"))? {
         let system = system?;
@@ -86,7 +86,7 @@ fn add_formats(trace: &mut Trace, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The byte order in which the number of bytes on the first page is one that fits.
+/// Returns the byte order in which the number of bytes on the first page is valid.
 fn order(page: &[u8], layout: &PageLayout, page_size: usize) -> Order {
     let end = layout.commit + layout.commit_size;
     let commit = page.get(layout.commit..end).unwrap_or_default();
@@ -98,13 +98,13 @@ fn order(page: &[u8], layout: &PageLayout, page_size: usize) -> Order {
     orders.into_iter().find(fits).unwrap_or_default()
 }
 
-/// Whether a directory is tracefs itself: its files have no size.
+/// Returns whether a directory is tracefs itself: its files have size 0.
 fn is_live(directory: &Path, raw: &[(u32, PathBuf)]) -> bool {
     let is_empty = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() == 0);
     is_empty(&directory.join("tracing_on")) && raw.iter().all(|(_, path)| is_empty(path))
 }
 
-/// Reads all but the pages, which are given as one piece.
+/// Reads everything but the pages, and returns it with the concatenated pages.
 ///
 /// # Errors
 /// [`OpenError::Io`] if a file cannot be read, [`OpenError::LiveTracefs`] if reading would wait for events.
@@ -120,7 +120,7 @@ pub(super) fn open(directory: &Path) -> Result<(Trace, Bytes), OpenError> {
     };
     let header = header_page(directory).and_then(|path| text(&path));
     let header = String::from_utf8_lossy(&header.unwrap_or_default()).into_owned();
-    // What the header says of sizes is the same in both orders.
+    // The sizes in the header are the same in both orders.
     let guess = PageLayout::parse(Order::Little, 8, &header);
     let page_size = PageLayout::page_size(&header).unwrap_or(4096);
     let (mut cpus, mut offset) = (Vec::new(), 0);
@@ -143,7 +143,7 @@ pub(super) fn open(directory: &Path) -> Result<(Trace, Bytes), OpenError> {
         offset += size;
         pages = Box::new(pages.chain(file.take(size)));
     }
-    let bytes = Bytes::spool(&mut pages).map_err(io(directory))?;
+    let bytes = Bytes::spool(&mut pages, u64::MAX).map_err(io(directory))?;
     let order = order(&first, &guess, page_size);
     let mut trace = Trace::new(order, guess.commit_size);
     trace.layout = PageLayout { order, ..guess };

@@ -1,13 +1,14 @@
-//! Fields of ftrace's events as fields of the event model.
+//! Conversion of ftrace fields to fields of the event model.
 
 use kymo_event::{Field, Value};
 use kymo_ftrace::{EventFormat, FieldFormat, Scope};
 
-/// The event's own fields, then under `context` what every event has: its flags as `trace` shows them, and its task.
+/// Returns the event's own fields, then in `context` those that all events have: its flags as `trace` shows them, and
+/// its task.
 pub(super) fn all(event: &EventFormat, scope: &Scope<'_>, data: &[u8], pid: i32) -> Vec<Field> {
     let mut printed = scope.printed(event, data);
     let own = event.fields.iter().map(|field| {
-        // The arguments alone say nothing.
+        // The arguments alone are not useful.
         let text = printed.take_if(|_| field.name == "buf").map(Value::Text);
         let value = text.unwrap_or_else(|| value(field, scope, data));
         Field::new(field.name.clone(), value)
@@ -27,7 +28,7 @@ pub(super) fn all(event: &EventFormat, scope: &Scope<'_>, data: &[u8], pid: i32)
 }
 
 fn value(field: &FieldFormat, scope: &Scope<'_>, data: &[u8]) -> Value {
-    // A pointer to a function of the kernel's, which is gone from its memory after the boot.
+    // A pointer to a kernel function, which the kernel frees after the boot.
     if field.type_name == "initcall_t"
         && let Some(symbol) = scope.symbols.find(scope.field(field, data))
     {

@@ -1,8 +1,8 @@
-//! Rows of function graphs that wait until the exits of calls before them tell when those calls began.
+//! Queue of function-graph rows that wait for the exits of earlier calls, which contain the start times of these calls.
 //!
-//! The kernel takes the time of a call (`calltime`) before it writes the record of its entry, and the time of its end
-//! (`rettime`) before it writes that of its exit; the record of the exit has both. A call lasts from one to the other, so
-//! the row of its entry waits here for its exit, and all rows behind it with it.
+//! The kernel reads a call's start time (`calltime`) before it writes the record of the entry, and the end time
+//! (`rettime`) before it writes the record of the exit. Only the exit's record has both times. A call lasts from one to
+//! the other, so the row of its entry waits for its exit, and all rows behind it wait, too.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,12 @@ use kymo_event::{StreamId, Time};
 
 use super::output::Out;
 
-/// So many rows wait at most, which a ring of 2^15 has room for. A call that lasts longer begins at the time of its record.
+/// Largest number of waiting rows; they fit into a ring of 2^15. A longer call begins at the time of its entry's
+/// record.
 const MOST: usize = 32_000;
 
-/// So many rows are looked at, on average over all that came, for the places of those that happened before their records
-/// were written: nearly none has another place, but thousands of rows of other CPUs may lie between.
+/// Average number of rows that are examined per row to find the place of a row that happened before its record was
+/// written. Hardly any row moves, but thousands of rows of other CPUs may be in between.
 const LOOKED_AT: u64 = 64;
 
 /// So many nanoseconds are no matter between the beginning of a call and its entry.
@@ -24,28 +25,28 @@ const NEAR: i64 = 20_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number(u64);
 
-/// Rows in the order in which they are given out.
+/// Rows in output order.
 #[derive(Debug)]
 pub(super) struct Held {
     rows: VecDeque<Out>,
-    /// Whether rows stay in the order of their records, as lists of these have them.
+    /// Whether rows stay in the order of their records, as lists of records need them.
     stay: bool,
-    /// The number of the first of them.
+    /// Number of the first row.
     first: u64,
-    /// The time of the last row of each CPU buffer.
+    /// Time of the last row of each CPU buffer.
     last: Vec<Time>,
-    /// Calls whose entries were given out before their exits came.
+    /// Number of calls whose entries were output before their exits arrived.
     early: u64,
     /// Calls whose entries could not go back as far as they began.
     late: u64,
     /// How many rows have been [looked at](LOOKED_AT).
     looked_at: u64,
-    /// Entries that wait and have changed places: their numbers before, and since. For the caller to take.
+    /// Waiting entries that moved: their old and new numbers. The caller takes them.
     pub(super) moved: Vec<(Number, Number)>,
 }
 
 impl Held {
-    /// Without rows. `stay`: they keep the order of their records, so that some begin or end a little late.
+    /// Creates an empty queue. With `stay`, rows keep the order of their records, so some begin or end slightly late.
     pub(super) const fn new(stay: bool) -> Self {
         Self {
             rows: VecDeque::new(),
@@ -59,14 +60,14 @@ impl Held {
         }
     }
 
-    /// Takes the next row.
+    /// Adds a row.
     #[inline]
     pub(super) fn add(&mut self, mut out: Out) {
         out.before = std::mem::replace(self.last(out.row.stream), out.time());
         self.rows.push_back(out);
     }
 
-    /// Takes an entry whose exit will tell when the call began.
+    /// Adds an entry whose exit will contain the start of the call.
     #[inline]
     pub(super) fn add_entry(&mut self, mut out: Out) -> Number {
         let number = self.next_number();
@@ -75,13 +76,13 @@ impl Held {
         number
     }
 
-    /// The number of the row that comes next.
+    /// Returns the number of the next added row.
     #[inline]
     pub(super) fn next_number(&self) -> Number {
         Number(self.first + self.rows.len() as u64)
     }
 
-    /// Lets a row be void, if it has not been given out.
+    /// Cancels a row, if it was not output yet.
     pub(super) fn take_back(&mut self, number: Number) {
         let index = number.0.checked_sub(self.first);
         let row = index.and_then(|index| self.rows.get_mut(usize::try_from(index).ok()?));
@@ -90,11 +91,11 @@ impl Held {
         }
     }
 
-    /// Takes an exit of a call that ended at `end`, before its record was written. Its entry is `entry`: the call
-    /// began at that time.
+    /// Adds an exit of a call that ended at `end`, before its record was written. `entry` is its entry, and the start
+    /// of the call.
     #[inline]
     pub(super) fn add_exit(&mut self, mut out: Out, end: Time, entry: Option<(Number, Time)>) {
-        // Where begin and end cannot be put where they were, the row says how long the call was.
+        // If the start or end cannot be moved to its time, the row states the duration.
         let stated = entry.and_then(|(_, begin)| end.since(begin));
         let stated = stated.filter(|stated| stated.0 > 0);
         let mut end = end;
@@ -125,7 +126,7 @@ impl Held {
         self.rows.push_back(out);
     }
 
-    /// An entry waits no longer: no exit will tell of it. Its place, if it has not been given out.
+    /// Lets an entry stop waiting, because no exit will arrive for it. Returns its index, if it was not output yet.
     #[inline]
     pub(super) fn release(&mut self, number: Number) -> Option<usize> {
         let index = usize::try_from(number.0.checked_sub(self.first)?).ok()?;
@@ -133,7 +134,8 @@ impl Held {
         Some(index)
     }
 
-    /// The next row that waits for none, or for which too many wait; any if no more come. To be [taken](Self::pop).
+    /// Returns the next row if it does not wait, or if too many rows wait for it; with `is_over`, any row.
+    /// [`pop`](Self::pop) removes it.
     #[inline]
     pub(super) fn next(&mut self, is_over: bool) -> Option<&mut Out> {
         let count = self.rows.len();
@@ -147,18 +149,18 @@ impl Held {
         Some(out)
     }
 
-    /// Takes away what [`next`](Self::next) gave.
+    /// Removes the row that [`next`](Self::next) returned.
     #[inline]
     pub(super) fn pop(&mut self) {
         self.first += u64::from(self.rows.pop_front().is_some());
     }
 
-    /// Whether no row is left.
+    /// Returns whether there are no rows.
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// How many calls were so long that their entries were given out before their exits came.
+    /// Returns the number of calls so long that their entries were output before their exits arrived.
     pub(super) const fn early(&self) -> u64 {
         self.early
     }
@@ -183,8 +185,8 @@ impl Held {
         self.last.resize(cpu_buffer + 1, Time(i64::MIN));
     }
 
-    /// Gives an entry an earlier time, and the place that it has by that among the rows of its CPU buffer. When it begins then, if
-    /// it has kept its place.
+    /// Sets an earlier time for an entry, and moves it to its place among the rows of its CPU buffer. Returns its time,
+    /// if it did not move.
     #[inline]
     fn put_back(&mut self, index: usize, time: Time) -> Option<Time> {
         let is_last = index + 1 == self.rows.len();
@@ -204,8 +206,8 @@ impl Held {
         Some(time)
     }
 
-    /// Moves a row in front of rows of its CPU buffer that were recorded before it, as far as its task had the CPU there:
-    /// something happened between the call and the writing of its record, an interrupt or a switch to another task.
+    /// Moves a row in front of rows of its CPU buffer that were recorded earlier, as long as its task had the CPU then.
+    /// Such rows come from an interrupt, or a switch to another task, between the call and the writing of its record.
     #[cold]
     fn move_back(&mut self, index: usize, time: Time) {
         let Some(row) = self.rows.get(index) else {
@@ -225,11 +227,11 @@ impl Held {
             if other.row.stream != cpu_buffer {
                 continue;
             }
-            // Behind a loss or a missing exit, or within a call that is still open, nothing goes back further.
+            // Losses, missing exits and open calls of the same task are limits.
             let is_open = other.waits && other.pid == task;
             let is_end = other.pid.is_none() || is_open || other.is_gap();
             if is_end || other.pid == task || passed.is_empty() {
-                // It may stand behind this one.
+                // The row may follow this one.
                 (wanted, place) = (passed.len(), other.time());
             }
             if is_end || other.time() <= time {
@@ -238,7 +240,7 @@ impl Held {
             }
             passed.push(at);
         }
-        // All that the CPU buffer has before these has been given out.
+        // All earlier rows of the CPU buffer have been output.
         let oldest = passed.last().and_then(|at| self.rows.get(*at));
         if let Some(oldest) = oldest.filter(|oldest| is_first && oldest.pid == task) {
             (wanted, place) = (passed.len(), oldest.before);
@@ -271,7 +273,7 @@ mod tests {
     use super::super::output::gap;
     use super::*;
 
-    /// A row of a task on a CPU.
+    /// Returns a row of a task on a CPU.
     fn out(time: i64, cpu: u32, pid: i32) -> Out {
         let row = kymo_event::Row::new(kymo_event::RowKind::Other, Time(time), StreamId(cpu));
         Out::new(row.at(Some(Cpu(cpu)), None), Some(pid), None)
@@ -313,7 +315,7 @@ mod tests {
         for stay in [false, true] {
             let mut held = Held::new(stay);
             held.add(out(5, 0, 1));
-            // Switched to task 2, which calls something and is switched away.
+            // A switch to task 2, which calls a function and is switched away.
             held.add(out(12, 0, 2));
             let other = held.add_entry(out(14, 0, 2));
             held.add(out(20, 0, 1));
@@ -343,7 +345,7 @@ mod tests {
         held.add(out(5, 0, 1));
         assert_eq!(held.next(false).map(|out| out.row.time), Some(Time(5)));
         held.pop();
-        // An interrupt, before the call that it cut into is recorded.
+        // An interrupt, recorded before the call that it interrupted.
         let handler = held.add_entry(out(12, 0, 1));
         held.add_exit(out(14, 0, 1), Time(14), Some((handler, Time(11))));
         let entry = held.add_entry(out(25, 0, 1));

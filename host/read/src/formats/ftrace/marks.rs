@@ -1,46 +1,46 @@
-//! Marks that programs write into the kernel's trace by the convention of Android's `atrace`: spans and counters.
+//! Marks that programs write into the kernel's trace, in the format of Android's `atrace`: spans and counters.
 //!
-//! | text | what it is |
+//! | text | meaning |
 //! |---|---|
-//! | `B\|pid\|name` | a span of the writing thread begins |
-//! | `E\|pid`, `E` | its innermost span ends |
-//! | `C\|pid\|name\|value` | a counter of that process (0: of none) has a new value, an integer or a real number |
+//! | `B\|pid\|name` | start of a span in the writing thread |
+//! | `E\|pid`, `E` | end of its innermost span |
+//! | `C\|pid\|name\|value` | new value of a counter of that process (0: of none), an integer or a real number |
 //!
-//! Others (`S`, `F`: spans that may begin in one thread and end in another; `I`: instants) stay text.
+//! Other marks (`S`, `F`: spans that may begin in one thread and end in another; `I`: instants) remain text.
 //!
-//! A mark is written within a system call. Where the trace has that call, or the functions in it, a span would begin within one
-//! call and end within another one, and not nest: the marks stay text there.
+//! A mark is written within a system call. If the trace has that call, or the functions in it, a span would begin
+//! within one call and end within another, and would not nest. The marks then remain text.
 
 use std::collections::HashMap;
 
 use kymo_event::{EventKind, FunctionId, Quantity, ThreadId};
 
-/// What a user should know of spans that stay text.
+/// Remark about spans that remain text.
 pub(super) const BESIDE_CALLS: &str = "marks of programs (B|pid|name, E|pid) are shown as text: each is written within a system call, which the \
      trace has, and would not nest with it";
 
-/// Spans of a thread that may be open.
+/// Largest number of open spans in a thread.
 const DEEPEST: usize = 1 << 12;
 
-/// Threads with open spans.
+/// Largest number of threads with open spans.
 const MOST_THREADS: usize = 1 << 20;
 
-/// What a program says by a mark.
+/// Meaning of a mark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Mark<'t> {
-    /// A span of this name begins.
+    /// Start of a span with this name.
     Begin(&'t str),
-    /// The innermost span ends.
+    /// End of the innermost span.
     End,
-    /// A counter has a new value.
+    /// New value of a counter.
     Counter(Counter<'t>),
 }
 
-/// A counter's new value.
+/// New value of a counter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Counter<'t> {
     name: &'t str,
-    /// The process that it is of.
+    /// Process of the counter.
     process: Option<u64>,
     value: Quantity,
 }
@@ -55,7 +55,7 @@ impl From<Counter<'_>> for EventKind {
     }
 }
 
-/// Reads the text of a mark; `None` if it is another text.
+/// Parses the text of a mark; `None` for other texts.
 pub(super) fn mark(text: &str) -> Option<Mark<'_>> {
     let text = text.trim_end_matches(['\n', '\r', '\0', ' ']);
     let (kind, rest) = text.split_once('|').unwrap_or((text, ""));
@@ -84,9 +84,9 @@ pub(super) fn mark(text: &str) -> Option<Mark<'_>> {
     }
 }
 
-/// The counter that an event of the kernel's power management has a new value of: the frequency or the idle state of a CPU
-/// ([`STATE`], [`CPU`]). All ones (of 32 bits, or of 64 in texts of other writers) is no idle state but the end of one: -1, as
-/// Perfetto's viewer shows it, whose trace processor keeps 4294967295.
+/// Returns the counter in an event of the kernel's power management: the frequency or the idle state of a CPU
+/// ([`STATE`], [`CPU`]). All ones (of 32 bits, or of 64 bits in texts of other writers) is the end of an idle state,
+/// shown as -1 as in Perfetto's viewer; Perfetto's trace processor keeps 4294967295.
 pub(super) fn power(event: &str, state: u64, cpu: u32) -> EventKind {
     const NO_STATE: u64 = u32::MAX as u64;
     EventKind::Counter {
@@ -99,27 +99,27 @@ pub(super) fn power(event: &str, state: u64, cpu: u32) -> EventKind {
     }
 }
 
-/// Whether an event is of that kind.
+/// Returns whether an event is one of power management.
 pub(super) fn is_power(event: &str) -> bool {
     matches!(event, "cpu_frequency" | "cpu_idle")
 }
 
-/// The fields of such an event.
+/// Fields of such an event.
 pub(super) const STATE: &str = "state";
 pub(super) const CPU: &str = "cpu_id";
 
-/// The open spans of all threads.
+/// Open spans of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Marks {
     open: HashMap<ThreadId, Vec<FunctionId>>,
-    /// Whether the trace has calls of the kernel's, so that spans stay text.
+    /// Whether the trace has kernel calls, so that spans remain text.
     pub(super) has_kernel_calls: bool,
-    /// Whether a span was taken for a call.
+    /// Whether a span was converted to a call.
     pub(super) are_calls: bool,
 }
 
 impl Marks {
-    /// Those of a trace that has calls of the kernel's, or none.
+    /// Creates the state for a trace with or without kernel calls.
     pub(super) fn beside(has_kernel_calls: bool) -> Self {
         Self {
             has_kernel_calls,
@@ -127,7 +127,7 @@ impl Marks {
         }
     }
 
-    /// A span begins; `false` if it has to stay text.
+    /// Begins a span. Returns `false` if it has to remain text.
     pub(super) fn begin(&mut self, thread: ThreadId, span: FunctionId) -> bool {
         if self.has_kernel_calls && !self.are_calls {
             return false;
@@ -144,7 +144,7 @@ impl Marks {
         fits
     }
 
-    /// The innermost span of a thread ends; `None` if none is known to be open.
+    /// Ends the innermost span of a thread; `None` if no span is open.
     pub(super) fn end(&mut self, thread: ThreadId) -> Option<FunctionId> {
         self.open.get_mut(&thread)?.pop()
     }
@@ -154,7 +154,7 @@ impl Marks {
 mod tests {
     use super::*;
 
-    /// The name, process and value of a mark, if it is one of a counter.
+    /// Returns the name, process and value of a counter mark.
     fn counted(text: &str) -> Option<(String, Option<u64>, String)> {
         match mark(text)? {
             Mark::Counter(it) => Some((it.name.to_owned(), it.process, it.value.to_string())),

@@ -1,4 +1,4 @@
-//! What the events of a kernel mean, found once for each event format.
+//! Meanings of a kernel's events, determined once for each event format.
 
 use kymo_event::InterruptKind;
 use kymo_ftrace::{EventFormat, FieldFormat, Formats};
@@ -6,33 +6,33 @@ use kymo_ftrace::{EventFormat, FieldFormat, Formats};
 use super::marks;
 use crate::linux::SPAWN;
 
-/// What an event means, with the fields that say what of.
+/// Meaning of an event, with the fields that it needs.
 #[derive(Clone, Debug)]
 pub(super) enum Meaning {
-    /// A function is entered.
+    /// Entry of a function.
     Entry {
         func: FieldFormat,
         depth: FieldFormat,
     },
-    /// A function is left.
+    /// Exit of a function.
     Exit(Box<Exit>),
-    /// A function is called; nothing tells of its end.
+    /// Call of a function whose end is not recorded.
     Function {
         ip: FieldFormat,
         parent: Option<FieldFormat>,
     },
     Switch(Box<Switch>),
-    /// A thread can go on.
+    /// A thread becomes ready.
     Wakeup {
         pid: FieldFormat,
         comm: Option<FieldFormat>,
     },
-    /// A new thread has its parent's name.
+    /// A new thread gets its parent's name.
     Fork {
         pid: FieldFormat,
         comm: FieldFormat,
     },
-    /// A thread gets another name: the running one where no field says which.
+    /// A thread gets another name: the running one if no field names it.
     Rename {
         pid: Option<FieldFormat>,
         comm: FieldFormat,
@@ -57,35 +57,35 @@ pub(super) enum Meaning {
         kind: InterruptKind,
         number: FieldFormat,
     },
-    /// A system call of this name begins.
+    /// Entry of the system call with this name.
     CallEntry {
         name: String,
     },
     CallExit {
         name: String,
-        /// What it returns, if that may be 0 in a thread that did not call: in a new one ([`SPAWN`]).
+        /// Return value, if it may be 0 in a thread that did not make the call: in a new one ([`SPAWN`]).
         child: Option<FieldFormat>,
     },
-    /// A system call of which the number alone is known begins.
+    /// Entry of a system call of which only the number is known.
     NumberedEntry {
         id: FieldFormat,
     },
     NumberedExit {
         id: FieldFormat,
     },
-    /// A program says something.
+    /// Text of a program.
     Print,
-    /// A CPU has another frequency or idle state.
+    /// New frequency or idle state of a CPU.
     Power {
         event: String,
         state: FieldFormat,
         cpu: FieldFormat,
     },
-    /// No more than its name and fields say.
+    /// Event without a further meaning.
     Other,
 }
 
-/// The fields of an exit.
+/// Fields of an exit.
 #[derive(Clone, Debug)]
 pub(super) struct Exit {
     pub(super) func: FieldFormat,
@@ -94,7 +94,7 @@ pub(super) struct Exit {
     pub(super) rettime: FieldFormat,
 }
 
-/// The fields of a switch.
+/// Fields of a switch.
 #[derive(Clone, Debug)]
 pub(super) struct Switch {
     pub(super) previous: FieldFormat,
@@ -105,7 +105,7 @@ pub(super) struct Switch {
     pub(super) next_priority: Option<FieldFormat>,
 }
 
-/// The meanings of a trace's events, by their numbers.
+/// Returns the meanings of a trace's events, by id.
 pub(super) fn meanings(formats: &Formats) -> Vec<Option<Meaning>> {
     let named_calls = formats
         .iter()
@@ -123,7 +123,7 @@ pub(super) fn meanings(formats: &Formats) -> Vec<Option<Meaning>> {
     all
 }
 
-/// What an event means; `None` if nothing more is known, or if it lacks a field.
+/// Returns the meaning of an event; `None` if it has none, or if a field is missing.
 fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
     let field = |name| event.field(name).cloned();
     let name = event.name.as_str();
@@ -148,7 +148,7 @@ fn meaning(event: &EventFormat, named_calls: bool) -> Option<Meaning> {
             }
         }
         ("ftrace", "print" | "bprint" | "bputs") => Meaning::Print,
-        // Those of the kernel's latency tracers.
+        // Events of the kernel's latency tracers.
         ("ftrace", "context_switch") => Meaning::Switch(Box::new(Switch {
             previous: field("prev_pid")?,
             next: field("next_pid")?,

@@ -1,4 +1,4 @@
-//! Where ftrace's events go: rows of a batch, put in order where whole calls come at their ends.
+//! Output of ftrace events: rows of a batch, sorted if whole calls arrive at their ends.
 
 use std::collections::HashMap;
 
@@ -11,22 +11,22 @@ use kymo_event::{
     SpaceId, SpaceKind, StreamId, ThreadId, Tid, Time, TraceInfo,
 };
 
-/// So many rows wait at most for calls that began before them and end later.
+/// Largest number of rows that wait for calls that began before them and end later.
 const WAITING: usize = 1 << 19;
 
-/// A row on its way to a batch, with what does not fit into it.
+/// Row to be output, with the data that does not fit into it.
 #[derive(Debug)]
 pub(super) struct Out {
     pub(super) row: Row,
-    /// The task that runs, if it is known; 0 is the idle task of the CPU. Of a switch, the task after it.
+    /// Running task, if it is known; 0 is the idle task of the CPU. For a switch, the task after it.
     pub(super) pid: Option<i32>,
-    /// What only an event says.
+    /// Data that only an event has.
     pub(super) event: Option<Box<Told>>,
-    /// Of a row that [waits](Held): the time of the row before it in its CPU buffer.
+    /// For a row that [waits](Held): the time of the row before it in its CPU buffer.
     pub(super) before: Time,
-    /// Whether it is an entry of which the exit has not come.
+    /// Whether it is an entry whose exit has not arrived.
     pub(super) waits: bool,
-    /// Whether it is not to be given out.
+    /// Whether it is cancelled.
     pub(super) is_void: bool,
 }
 
@@ -48,32 +48,32 @@ impl Out {
         self.row.time
     }
 
-    /// Whether it tells that something is missing.
+    /// Returns whether it is a gap.
     pub(super) fn is_gap(&self) -> bool {
         let kind = self.event.as_ref().map(|event| &event.kind);
         matches!(kind, Some(EventKind::Gap(_))) && !self.is_void
     }
 }
 
-/// What an event says and a row does not.
+/// Data of an event that a row does not have.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) kind: EventKind,
     pub(super) name: std::borrow::Cow<'static, str>,
     pub(super) fields: Vec<Field>,
-    /// The timestamp of its record.
+    /// Timestamp of its record.
     pub(super) stamp: Time,
 }
 
-/// Puts rows into batches.
+/// Output of rows into batches.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) space: SpaceId,
     functions: HashMap<u64, FunctionId>,
-    /// The functions that were met last, by their addresses.
+    /// Cache of recent functions, by address.
     recent: Vec<(u64, FunctionId)>,
     tasks: Tasks,
-    /// What tasks are called that have not been met yet.
+    /// Names of tasks that have not occurred yet.
     comms: HashMap<i32, String>,
     pub(super) processes: Processes,
     last_thread: (i32, Option<ThreadId>),
@@ -82,32 +82,32 @@ pub(super) struct Output {
     /// Whether each entry that could not wait for its exit begins late: not in text, where nearly none does.
     early_is_late: bool,
     ready: Vec<Out>,
-    /// Rows whose times lie ahead of those that come next; at most one of a stream.
+    /// Rows with later times than the next ones; at most one per stream.
     ahead: Vec<Out>,
 }
 
-/// The tasks of a kernel.
+/// Tasks of a kernel.
 #[derive(Debug, Default)]
 struct Tasks {
     threads: HashMap<i32, ThreadId>,
-    /// The one that each CPU runs, as far as records say: those of idle ones name no thread.
+    /// Task that runs on each CPU, as far as it is known from records: those of idle tasks name no thread.
     running: Vec<Option<i32>>,
-    /// Switches that are not done yet, and what is behind them.
+    /// Incomplete switches, and the rows behind them.
     tails: Tails,
     /// Whether rows keep the order of their records, so that no switch waits.
     stay: bool,
-    /// Whether another task in the records of a CPU is no sign of a switch.
+    /// Whether a different task in the records of a CPU does not imply a switch.
     without_switches: bool,
 }
 
-/// Entries of [`Output::recent`].
+/// Number of entries of [`Output::recent`].
 const RECENT: usize = 4096;
 
-/// CPUs whose running task is remembered.
+/// Largest number of CPUs whose running task is tracked.
 const MOST_CPUS: usize = 1 << 16;
 
 impl Output {
-    /// With a kernel's space, and with the names of tasks.
+    /// Creates the output with a kernel's space and the names of tasks.
     pub(super) fn new(
         identities: &mut Identities,
         name: &str,
@@ -135,22 +135,22 @@ impl Output {
         }
     }
 
-    /// Rows keep the order of their records, as a list of all records has them.
+    /// Keeps rows in the order of their records, as a list of all records needs them.
     pub(super) const fn stay(&mut self) {
         self.tasks.stay = true;
     }
 
-    /// Whole calls come with the CPU where they returned, and may have been anywhere before: no switch follows from that.
+    /// Stops inferring switches. Whole calls have the CPU on which they returned, and may have run on others before.
     pub(super) const fn infer_no_switches(&mut self) {
         self.tasks.without_switches = true;
     }
 
-    /// Puts whole calls in order from here on.
+    /// Sorts whole calls from here on.
     pub(super) fn sort(&mut self) {
         self.sorter.get_or_insert_default();
     }
 
-    /// Lets entries wait for the exits that tell when their calls began.
+    /// Makes entries wait for the exits with the start times of their calls.
     pub(super) fn hold(&mut self) {
         self.held = Some(Held::new(self.tasks.stay));
     }
@@ -183,7 +183,7 @@ impl Output {
         }
     }
 
-    /// The function at an address; `find` gives the address and the name of its symbol.
+    /// Returns the function at an address. `find` returns the address and the name of its symbol.
     #[inline]
     pub(super) fn function_at<'n>(
         &mut self,
@@ -227,7 +227,7 @@ impl Output {
             })
     }
 
-    /// The thread of a task; the idle tasks, of which each CPU has one, are none.
+    /// Returns the thread of a task; `None` for the idle tasks, of which each CPU has one.
     #[inline]
     pub(super) fn thread(&mut self, pid: i32, identities: &mut Identities) -> Option<ThreadId> {
         if self.last_thread.0 != pid {
@@ -253,7 +253,7 @@ impl Output {
         Some(thread)
     }
 
-    /// Takes a row. Those of one CPU come in their order.
+    /// Adds a row. Rows of one CPU arrive in order.
     #[inline]
     pub(super) fn put(&mut self, out: Out, batch: &mut Batch) {
         if !self.ahead.is_empty() {
@@ -276,8 +276,8 @@ impl Output {
         }
     }
 
-    /// Takes the end of a call whose line stands at its beginning. Other CPUs' lines of the time between follow, so the row
-    /// waits until its time has come: rows are in the order of time.
+    /// Adds the end of a call whose line is at its start. Lines of other CPUs with earlier times follow, so the row
+    /// waits until its time: rows are in order of time.
     pub(super) fn put_ahead(&mut self, out: Out, batch: &mut Batch) {
         if self.sorter.is_some() {
             return self.put(out, batch);
@@ -316,20 +316,20 @@ impl Output {
         }
     }
 
-    /// Takes a row that says all.
+    /// Adds a row without further data.
     #[inline]
     pub(super) fn put_row(&mut self, row: Row, pid: i32, batch: &mut Batch) {
         self.put(Out::new(row, Some(pid), None), batch);
     }
 
-    /// Takes an entry, whose exit will tell when the call began. Its number, if it waits for that.
+    /// Adds an entry whose exit will contain the start of the call. Returns its number, if it waits.
     #[inline]
     pub(super) fn put_entry(&mut self, out: Out, batch: &mut Batch) -> Option<Number> {
         if !self.ahead.is_empty() {
             self.give_ahead(Some(&out.row), batch);
         }
         match &mut self.held {
-            // It waits itself: nothing is given out by it.
+            // Only this entry was added, so no row can be output.
             Some(held) => Some(held.add_entry(out)),
             None => {
                 self.put(out, batch);
@@ -338,21 +338,21 @@ impl Output {
         }
     }
 
-    /// Takes a row that tells that something is missing. Its number, if it waits.
+    /// Adds a gap. Returns its number, if it waits.
     pub(super) fn put_gap(&mut self, out: Out, batch: &mut Batch) -> Option<Number> {
         let number = self.held.as_ref().map(Held::next_number);
         self.put(out, batch);
         number
     }
 
-    /// What the row of this number tells is not so: it is not given out, if it has not been.
+    /// Cancels the row with this number, if it was not output yet.
     pub(super) fn take_back(&mut self, row: Number) {
         if let Some(held) = &mut self.held {
             held.take_back(row);
         }
     }
 
-    /// Takes an exit of a call that ended at `end`; `entry` began at that time.
+    /// Adds an exit of a call that ended at `end`, and whose `entry` happened at the given time.
     #[inline]
     pub(super) fn put_exit(
         &mut self,
@@ -384,13 +384,13 @@ impl Output {
         self.held.as_ref().map_or(0, Held::late)
     }
 
-    /// Entries that have changed places: their numbers before and since.
+    /// Returns the old and new numbers of entries that moved.
     pub(super) fn moved(&mut self) -> Option<Vec<(Number, Number)>> {
         let moved = &mut self.held.as_mut()?.moved;
         (!moved.is_empty()).then(|| std::mem::take(moved))
     }
 
-    /// Gives out held rows as far as none waits, and as a batch has room; all if no more come.
+    /// Outputs held rows up to the first waiting one, and as many as fit into the batch. With `is_over`, none waits.
     #[inline]
     pub(super) fn give_held(&mut self, is_over: bool, batch: &mut Batch) {
         let Self { held, tasks, .. } = self;
@@ -405,8 +405,8 @@ impl Output {
         }
     }
 
-    /// Takes a whole call, when its end is known: `enter` and `exit`, with the depth of the call among those of its
-    /// task, and whether its times are exactly those of its beginning and end.
+    /// Adds a whole call when its end is known: `enter` and `exit`, the depth of the call among those of its task, and
+    /// whether its times are exact.
     pub(super) fn put_call(
         &mut self,
         mut enter: Out,
@@ -424,7 +424,7 @@ impl Output {
         self.settle(WAITING, batch);
     }
 
-    /// Gives out what waits, until no more than so many rows do.
+    /// Outputs rows until no more than `most` wait.
     pub(super) fn settle(&mut self, most: usize, batch: &mut Batch) {
         let Some(sorter) = &mut self.sorter else {
             return;
@@ -433,7 +433,7 @@ impl Output {
             return;
         }
         let mut ready = std::mem::take(&mut self.ready);
-        // Some at a time: a batch is not to become much too large.
+        // The number is limited, so that a batch does not become much too large.
         while sorter.len() > most && ready.len() < Batch::ROWS {
             let Some(out) = sorter.pop() else { break };
             ready.push(out);
@@ -444,7 +444,7 @@ impl Output {
         self.ready = ready;
     }
 
-    /// No more rows come: if none is held, gives out what waits for the end of a switch.
+    /// Ends the output. If no row is held, outputs those that wait for the end of a switch.
     pub(super) fn end(&mut self, batch: &mut Batch) {
         self.give_ahead(None, batch);
         self.give_held(true, batch);
@@ -454,7 +454,7 @@ impl Output {
         }
     }
 
-    /// Whether something waits for calls.
+    /// Returns whether rows wait for calls.
     fn is_waiting(&self) -> bool {
         let sorter = self.sorter.as_ref();
         sorter.is_some_and(|sorter| sorter.len() > 0)
@@ -463,7 +463,8 @@ impl Output {
 }
 
 impl Tasks {
-    /// An idle task is no thread, so that its first record takes the CPU from the thread before.
+    /// Notes the running task of a CPU. The first record of an idle task, which has no thread, switches the thread
+    /// before out.
     #[inline]
     fn run(&mut self, row: &Row, pid: i32, batch: &mut Batch) {
         let Some(cpu) = row.cpu() else { return };
@@ -488,7 +489,7 @@ impl Tasks {
             return;
         };
         let before = running.replace(pid);
-        // The trace itself tells of a switch.
+        // The trace itself records the switch.
         if matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut) {
             return;
         }
@@ -501,7 +502,7 @@ impl Tasks {
         }
     }
 
-    /// Gives a row out, or lets it wait for the end of a switch. What stands beside it is taken.
+    /// Outputs a row, or makes it wait for the end of a switch. Takes its event data.
     #[inline]
     fn emit(&mut self, out: &mut Out, batch: &mut Batch) {
         match self.tails.is_empty() && (!tails::is_switch(out.row.kind) || self.stay) {
@@ -561,12 +562,12 @@ impl Tasks {
 }
 
 impl Told {
-    /// What is no record of the trace.
+    /// Creates the data of an event that is not a record of the trace.
     pub(super) fn unnamed(kind: EventKind, time: Time) -> Box<Self> {
         Self::record(kind, "".into(), Vec::new(), time)
     }
 
-    /// A record with its timestamp.
+    /// Creates the data of a record with its timestamp.
     pub(super) fn record(
         kind: EventKind,
         name: std::borrow::Cow<'static, str>,
@@ -582,7 +583,7 @@ impl Told {
     }
 }
 
-/// A gap in a stream.
+/// Returns a gap in a stream.
 pub(super) fn gap(gap: Gap, time: Time, stream: StreamId, cpu: Option<Cpu>) -> Out {
     let mut row = Row::new(RowKind::Rare, time, stream).at(cpu, None);
     row.record = false;

@@ -1,30 +1,30 @@
-//! Which process a task is of, where the trace tells its thread group.
+//! Processes of tasks, from the thread groups in a trace.
 
 use std::collections::HashMap;
 
 use kymo_event::{Identities, Space, SpaceId, SpaceKind};
 
-/// Of so many tasks it is kept; Linux has no higher numbers (`PID_MAX_LIMIT`).
+/// Largest number of tasks. Linux has no higher pids (`PID_MAX_LIMIT`).
 const MOST: usize = 1 << 22;
 
-/// The processes of tasks.
+/// Processes of tasks.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    /// The thread groups of tasks.
+    /// Thread groups by task.
     groups: HashMap<i32, i32>,
-    /// The spaces of thread groups.
+    /// Spaces by thread group.
     spaces: HashMap<i32, SpaceId>,
 }
 
 impl Processes {
-    /// A task is of a thread group. That comes too late for one that has a thread already, which stays the kernel's.
+    /// Sets the thread group of a task. If the task has a thread already, that stays in the kernel's space.
     pub(super) fn add(&mut self, pid: i32, group: i32) {
         if pid > 0 && group > 0 && self.groups.len() < MOST {
             self.groups.insert(pid, group);
         }
     }
 
-    /// The space of a task's process, or the kernel's if the process is not known.
+    /// Returns the space of a task's process, or the kernel's if the process is unknown.
     pub(super) fn space(
         &mut self,
         pid: i32,
@@ -37,7 +37,7 @@ impl Processes {
         if self.spaces.is_empty()
             && let Some(space) = identities.space_mut(kernel).filter(|it| it.name.is_empty())
         {
-            // Now it stands beside others.
+            // There are other spaces now.
             space.name = "kernel".to_owned();
         }
         let space = self.spaces.entry(group).or_insert_with(|| {
@@ -50,7 +50,7 @@ impl Processes {
         *space
     }
 
-    /// A task has a name, which is also that of its process if it is the first thread of it.
+    /// Sets the name of a task, which is also that of its process if it is the first thread.
     pub(super) fn name(&self, pid: i32, comm: &str, identities: &mut Identities) {
         if let Some(space) = self.spaces.get(&pid)
             && let Some(space) = identities.space_mut(*space)
@@ -65,5 +65,5 @@ impl Processes {
     }
 }
 
-/// So many names of a process are kept.
+/// Largest number of names of a process.
 const MOST_NAMES: usize = 16;

@@ -1,4 +1,4 @@
-//! Puts whole calls, which come in the order of their ends, into the order of their beginnings.
+//! Sorts whole calls, which arrive in order of their ends, into the order of their beginnings.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, HashMap};
@@ -7,8 +7,8 @@ use kymo_event::{Cpu, RowKind, StreamId, Time};
 
 use super::output::Out;
 
-/// When a row is to be given out: by time; at one time exits before entries, the exits of deeper calls first and the
-/// entries of deeper calls last.
+/// Sort key of a row: by time. At equal times exits precede entries, exits of deeper calls come first, and entries of
+/// deeper calls come last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     time: Time,
@@ -17,40 +17,40 @@ struct Key {
     number: u64,
 }
 
-/// A call that has ended: its depth, its beginning and its end.
+/// Completed call: its depth, start and end.
 type Span = (u32, Time, Time);
 
-/// Rows of whole calls, and of what comes between them.
+/// Queue of the rows of whole calls, and of the rows between them.
 #[derive(Debug, Default)]
 pub(super) struct Sorter {
     waiting: BinaryHeap<Reverse<(Key, usize)>>,
-    /// What waits, by the places in `waiting`.
+    /// Waiting rows, by their indices in `waiting`.
     outs: Vec<Option<Out>>,
     free: Vec<usize>,
     number: u64,
-    /// What has been given out goes up to this time, by stream.
+    /// Time up to which rows were output, by stream.
     given: HashMap<StreamId, Time>,
-    /// How many calls began before that, and were cut.
+    /// Number of calls that began before that time, and were truncated.
     pub(super) cut_calls: u64,
-    /// The calls of each task (of each CPU, for idle ones) that ended since the last one further out.
+    /// Calls of each task (of each CPU, for idle tasks) that ended since the last one further out.
     inner: HashMap<(Option<i32>, Option<Cpu>), Vec<Span>>,
 }
 
-/// Tasks whose last calls are remembered.
+/// Largest number of tasks whose last calls are kept.
 const MOST_TASKS: usize = 1 << 16;
 
-/// So many calls of a task are remembered, and at most twice as many: those of a call whose end never comes.
+/// Number of calls of a task that are kept, and half of the maximum. It bounds the calls within a call that never ends.
 const MOST_CALLS: usize = 1 << 8;
 
-/// Times of calls that are computed from the record's time and a duration may be wrong by so much: whatever came between
-/// the end of the call and the writing of its record.
+/// Largest error, in ns, of times that are computed from the record's time and a duration: the time between the end of
+/// the call and the writing of its record.
 const JITTER: i64 = 10_000_000;
 
-/// Text has microseconds, and durations more digits.
+/// Largest rounding error in ns. Text has microseconds, and durations have more digits.
 const ROUNDING: i64 = 1_000;
 
 impl Sorter {
-    /// Takes a row; of a call, with its depth among those of its task.
+    /// Adds a row. `depth` is the depth of a call among those of its task.
     pub(super) fn add(&mut self, out: Out, depth: u32) {
         let (phase, depth) = match out.row.kind {
             RowKind::Exit => (0, u32::MAX - depth),
@@ -77,12 +77,12 @@ impl Sorter {
         self.waiting.push(Reverse((key, place)));
     }
 
-    /// How many rows wait.
+    /// Returns the number of waiting rows.
     pub(super) fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Gives out the first of them.
+    /// Outputs the first row.
     pub(super) fn pop(&mut self) -> Option<Out> {
         let Reverse((key, place)) = self.waiting.pop()?;
         self.free.push(place);
@@ -91,8 +91,8 @@ impl Sorter {
         Some(out)
     }
 
-    /// Makes a call enclose those that it made, and begin behind the one before it, where times are not exact; and no
-    /// earlier than what has been given out.
+    /// Adjusts inexact times of a call: it must enclose the calls that it made, begin behind the call before it, and
+    /// not begin before the last output.
     pub(super) fn nest(&mut self, enter: &mut Out, exit: &mut Out, depth: u32) {
         if self.inner.len() > MOST_TASKS {
             self.inner.clear();
@@ -106,7 +106,7 @@ impl Sorter {
         let recorded = exit.row.time;
         let duration = recorded.0.saturating_sub(begin.0);
         let is_near = |one: Time, other: Time| one.0.saturating_sub(other.0) <= JITTER;
-        // An interrupt between a return and the reading of the clock for it is as deep as the call that it cuts into.
+        // An interrupt between a return and the reading of the clock for it has the depth of the interrupted call.
         let cuts_in = |from: Time| from.0.saturating_sub(begin.0) > ROUNDING;
         let is_further_out = |(inner, from, _): &Span| match inner.cmp(&depth) {
             Ordering::Less => true,
@@ -117,7 +117,7 @@ impl Sorter {
         let behind = further_out.map_or(0, |place| place + 1);
         let before = further_out.and_then(|place| inner.get(place));
         let before = before.map_or(begin, |(_, _, end)| *end);
-        // What ended before it began was called by another one, whose end is missing.
+        // A call that ended before this one began was made by another one, whose end is missing.
         let (mut first, mut last) = (Time(i64::MAX), Time(i64::MIN));
         for span in inner.split_off(behind) {
             let (_, from, to) = span;
@@ -131,7 +131,7 @@ impl Sorter {
             begin = before.min(recorded);
         }
         begin = begin.min(first);
-        // It has ended when its record is written. (The exit says how long it took.)
+        // It has ended when its record is written. The exit states the duration.
         let mut end = Time(begin.0.saturating_add(duration)).min(recorded);
         if end < last && is_near(last, end) {
             end = last;
@@ -145,7 +145,7 @@ impl Sorter {
         self.cut(enter, exit);
     }
 
-    /// Lets a call begin no earlier than what has been given out, and end behind its beginning.
+    /// Truncates a call at the last output, and makes it end behind its start.
     pub(super) fn cut(&mut self, enter: &mut Out, exit: &mut Out) {
         if let Some(given) = self.given.get(&enter.row.stream)
             && enter.row.time < *given

@@ -1,4 +1,4 @@
-//! The records of a trace.dat, or of raw pages, as events.
+//! Conversion of records of a trace.dat, or of raw pages, to events.
 
 mod calls;
 mod marks;
@@ -26,7 +26,7 @@ use crate::bytes::Bytes;
 use crate::linux::SOFTIRQS;
 use crate::{OpenOptions, ReadError, Source};
 
-/// A trace whose records are read one after the other.
+/// Source of a trace's records.
 pub(super) struct DatSource {
     info: TraceInfo,
     reader: Reader,
@@ -34,30 +34,30 @@ pub(super) struct DatSource {
     bytes: Bytes,
 }
 
-/// All but the records.
+/// All state but the records.
 struct Reader {
     trace: Arc<Trace>,
     meanings: Arc<[Option<Meaning>]>,
     output: Output,
     wanted: Wanted,
-    /// Whether system calls are calls: not where functions are traced, of which some hold a system call's beginning
-    /// and others its end.
+    /// Whether system calls are converted to calls. They are not if functions are traced, because some functions
+    /// contain the start of a system call and others its end.
     calls: bool,
-    /// The time of the last record of each CPU buffer.
+    /// Time of the last record of each CPU buffer.
     last: Vec<Option<Time>>,
-    /// The time of the last record of all.
+    /// Time of the last record of all.
     before: Time,
-    /// The latest time of each CPU buffer before its time stepped back.
+    /// Latest time of each CPU buffer before its time stepped back.
     latest: Vec<Option<Time>>,
-    /// What has beginnings alone.
+    /// Kinds that have only beginnings.
     alone: Beginnings,
-    /// Whether calls come as their exits alone.
+    /// Whether calls are recorded as exits only.
     exits_alone: bool,
-    /// Whether records are stamped by the clock by which the kernel takes the times of calls.
+    /// Whether records have timestamps of the clock that the kernel uses for the times of calls.
     is_local: bool,
-    /// The calls that are open, by their depths as recorded.
+    /// Open calls with their recorded depths.
     stacks: Stacks,
-    /// What programs say of their spans.
+    /// Spans of programs.
     marks: Marks,
     ended: bool,
 }
@@ -155,7 +155,7 @@ impl DatSource {
     }
 }
 
-/// A nanosecond as the event model has it.
+/// Converts nanoseconds to a time of the event model.
 fn time(nanoseconds: u64) -> Time {
     Time(i64::try_from(nanoseconds).unwrap_or(i64::MAX))
 }
@@ -257,7 +257,7 @@ impl Reader {
         self.gap(place, gap, batch);
     }
 
-    /// A record before which something else was, which is not worth to be inlined.
+    /// Not inlined, because it is called rarely.
     #[inline(never)]
     fn one_record(
         &mut self,
@@ -308,7 +308,7 @@ impl Reader {
         }
     }
 
-    /// The first record of a CPU buffer, or one whose time is before that of the one before.
+    /// Handles the first record of a CPU buffer, or one whose time is before that of the last one.
     #[inline(never)]
     fn began_or_stepped_back(
         &mut self,
@@ -366,7 +366,7 @@ impl Reader {
             Meaning::Function { ip, parent } => {
                 let function = self.function(self.field(ip, at.data), info);
                 let site = parent.as_ref().map_or(0, |it| self.field(it, at.data));
-                // A place without a symbol is in no function that could be named.
+                // An address without a symbol is in no known function.
                 let symbol = self.trace.symbols.find(site);
                 let offset = symbol.map(|symbol| site - symbol.address);
                 let caller = offset.map(|offset| Caller {
@@ -381,7 +381,7 @@ impl Reader {
         }
     }
 
-    /// What happens less often than a function call.
+    /// Handles records that are rarer than function calls.
     #[inline(never)]
     fn rare(&mut self, meaning: &Meaning, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
         match meaning {
@@ -398,7 +398,7 @@ impl Reader {
                 self.name(pid, Some(comm), at, info, batch);
                 self.other(at, batch);
                 if let Some(thread) = self.output.thread(pid, &mut info.identities) {
-                    // Its number may have been that of a thread that has ended.
+                    // Its pid may have been that of an ended thread.
                     self.stacks.end(Task::new(pid, at.place.cpu));
                     let of_child = At {
                         pid,
@@ -420,7 +420,7 @@ impl Reader {
             }
             Meaning::Exec { filename } => {
                 let name = self.trace.scope().text(filename, at.data);
-                // The kernel calls the thread by the last part of the path, cut to 15 bytes.
+                // The kernel names the thread by the last part of the path, truncated to 15 bytes.
                 let name = name.rsplit('/').next().unwrap_or_default();
                 let name: String = name.chars().take(15).collect();
                 self.rename(at.pid, &name, at, info, batch);
@@ -481,7 +481,7 @@ impl Reader {
         }
     }
 
-    /// A number with a sign.
+    /// Returns a signed 32-bit field.
     fn pid(&self, field: &kymo_ftrace::FieldFormat, data: &[u8]) -> i32 {
         (self.field(field, data) as u32).cast_signed()
     }
@@ -520,14 +520,14 @@ impl Reader {
         }
     }
 
-    /// A CPU goes over to the task `next`.
+    /// Adds the row of a switch to the task `next`.
     fn switched(&mut self, row: Row, next: i32, at: &At<'_>, batch: &mut Batch) {
         let mut out = self.out(row, at);
         out.pid = Some(next);
         self.output.put(out, batch);
     }
 
-    /// The event's name and fields.
+    /// Returns the event's name and fields.
     fn details(&self, at: &At<'_>) -> (Cow<'static, str>, Vec<Field>) {
         let event: Option<&EventFormat> =
             event_id(&self.trace, at.data).and_then(|id| self.trace.formats.get(id as u16));
@@ -547,14 +547,14 @@ impl Reader {
         }
     }
 
-    /// The record means what this row says.
+    /// Adds a record whose meaning is this row.
     #[inline]
     fn row(&mut self, row: Row, at: &At<'_>, batch: &mut Batch) {
         let out = self.out(row, at);
         self.output.put(out, batch);
     }
 
-    /// The row with the record's name and fields, if those of all records are wanted.
+    /// Returns the row, with the record's name and fields if those of all records are wanted.
     #[inline]
     fn out(&self, row: Row, at: &At<'_>) -> Out {
         let event = match self.wanted {
@@ -571,7 +571,7 @@ impl Reader {
         Told::record(event.kind(), name, fields, at.time)
     }
 
-    /// The record means something that no row says.
+    /// Adds a record whose meaning no row can represent.
     fn event(&mut self, kind: EventKind, at: &At<'_>, batch: &mut Batch) {
         let (name, fields) = match self.wanted {
             Wanted::Meaning => ("".into(), Vec::new()),
@@ -582,7 +582,7 @@ impl Reader {
         self.output.put(out, batch);
     }
 
-    /// The record means nothing that is known.
+    /// Adds a record without a known meaning.
     #[inline(never)]
     fn other(&mut self, at: &At<'_>, batch: &mut Batch) {
         match self.wanted {
@@ -592,11 +592,11 @@ impl Reader {
     }
 }
 
-/// Where and when a record is, and what every record says.
+/// Time, origin and common fields of a record.
 struct At<'a> {
     place: Place,
     time: Time,
-    /// The time of the record before it, on whichever CPU.
+    /// Time of the record before it, on any CPU.
     before: Time,
     ticks: u64,
     data: &'a [u8],
@@ -605,7 +605,7 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// Whose calls these are.
+    /// Returns the task that the record's calls belong to.
     #[inline]
     fn task(&self) -> Task {
         Task::new(self.pid, self.place.cpu)

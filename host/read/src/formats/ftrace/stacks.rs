@@ -1,4 +1,4 @@
-//! The calls that are open in each task, by the depths that the kernel recorded: they show which exits are missing.
+//! Open calls of each task with their recorded depths, which show missing exits.
 
 use std::collections::HashMap;
 
@@ -6,12 +6,12 @@ use kymo_event::{FunctionId, Time};
 
 use super::held::Number;
 
-/// A thread, or the idle task of a CPU.
+/// Thread, or idle task of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Task(u64);
 
 impl Task {
-    /// The task with this number, on this CPU.
+    /// Returns the task with this pid on this CPU.
     #[inline]
     pub(super) const fn new(pid: i32, cpu: u32) -> Self {
         match pid {
@@ -21,67 +21,68 @@ impl Task {
     }
 }
 
-/// An open call.
+/// Open call.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     function: FunctionId,
     depth: u64,
     entered: Time,
-    /// The number of its entry, if that waits for the exit.
+    /// Number of its entry, if that waits for the exit.
     entry: Option<Number>,
-    /// How many losses there had been.
+    /// Number of losses before its entry.
     losses: usize,
 }
 
-/// The open calls of a task.
+/// Open calls of a task.
 #[derive(Debug, Default)]
 struct Stack {
     open: Vec<Open>,
-    /// The last call whose exit was found to be missing, and the number of the row that tells of it: an interrupt between
-    /// the end of a call and the writing of its exit is as deep as the call was.
+    /// The last call whose exit was found to be missing, and the number of its gap row. Its exit may still arrive: an
+    /// interrupt between the end of a call and the writing of its exit has the depth of the call.
     missing: Option<(Open, Option<Number>)>,
 }
 
-/// The call that an exit ends.
+/// Call that an exit ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// The number of its entry, if that waits.
+    /// Number of its entry, if that waits.
     pub(super) entry: Option<Number>,
-    /// The number of the row that said that this exit is missing.
+    /// Number of the gap row that reported this exit as missing.
     pub(super) told: Option<Number>,
-    /// Whether records are missing between its entry and this.
+    /// Whether records are missing between its entry and its exit.
     pub(super) over_loss: bool,
 }
 
-/// The open calls of all tasks.
+/// Open calls of all tasks.
 ///
-/// An entry or exit at some depth shows that what is open there or deeper has ended (but the call that the exit is of).
+/// An entry or exit at some depth shows that all open calls at this depth or deeper have ended, except for the call
+/// that the exit ends.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     places: HashMap<Task, usize>,
     stacks: Vec<Stack>,
-    /// The task that was met last, and its stack.
+    /// Last task, and the index of its stack.
     recent: Option<(Task, usize)>,
-    /// The times of the last records before each loss, of the latest ones.
+    /// Times of the last records in front of the latest losses.
     losses: Vec<Time>,
-    /// How many there were before these.
+    /// Number of losses before these.
     forgotten: usize,
-    /// When the calls were entered whose exits have been found to be missing, the innermost first, and the numbers of
-    /// their entries. For the caller to take.
+    /// Start times of the calls whose exits were found to be missing, the innermost first, and the numbers of their
+    /// entries. The caller takes them.
     pub(super) missing: Vec<(Time, Option<Number>)>,
 }
 
-/// Of so many losses it is remembered when they were, at most twice as many.
+/// Number of losses whose times are kept, and half of the maximum.
 const MOST_LOSSES: usize = 1 << 12;
 
-/// So many calls of a task are remembered, as long as each is deeper than the one before.
+/// Largest number of open calls in a task.
 const DEEPEST: usize = 1 << 16;
 
-/// Tasks whose calls are remembered.
+/// Largest number of tasks whose calls are kept.
 const MOST_TASKS: usize = 1 << 20;
 
 impl Stacks {
-    /// Records are missing behind one of this time, on some CPU.
+    /// Notes that records are missing on some CPU behind one with this time.
     pub(super) fn lost(&mut self, last: Option<Time>) {
         if self.losses.len() >= 2 * MOST_LOSSES {
             self.losses.drain(..MOST_LOSSES);
@@ -113,14 +114,14 @@ impl Stacks {
         place
     }
 
-    /// The function of the innermost call that is open.
+    /// Returns the function of the innermost open call.
     pub(super) fn innermost(&mut self, task: Task) -> Option<FunctionId> {
         let place = self.place(task);
         let open = self.stacks.get(place)?.open.last()?;
         Some(open.function)
     }
 
-    /// What is open at this depth or deeper has ended.
+    /// Ends all open calls at this depth or deeper.
     #[inline]
     pub(super) fn leave(&mut self, task: Task, depth: u64) {
         let place = self.place(task);
@@ -140,7 +141,7 @@ impl Stacks {
         }
     }
 
-    /// The row of this number tells that the exit of the call that was entered at that time is missing.
+    /// Notes the number of the gap row for the missing exit of the call that began at `entered`.
     pub(super) fn told(&mut self, task: Task, entered: Time, row: Number) {
         let place = self.place(task);
         let missing = self
@@ -152,7 +153,7 @@ impl Stacks {
         }
     }
 
-    /// A function is entered at this depth, which all others have [left](Self::leave).
+    /// Enters a function at this depth. The caller has [ended](Self::leave) the calls at this depth.
     #[inline]
     pub(super) fn enter(
         &mut self,
@@ -176,8 +177,8 @@ impl Stacks {
         }
     }
 
-    /// A function is left at this depth. Its call began and ended at these times, if they are known. `None` if its entry was
-    /// not met.
+    /// Exits a function at this depth. `times` are the start and end of its call, if known. Returns `None` if its entry
+    /// was not recorded.
     #[inline]
     pub(super) fn exit(
         &mut self,
@@ -188,7 +189,7 @@ impl Stacks {
     ) -> Option<Found> {
         let place = self.place(task);
         let stack = self.stacks.get_mut(place)?;
-        // Nearly always it is the innermost call's.
+        // Nearly always it is the innermost call.
         let losses = self.forgotten + self.losses.len();
         let is_it = |open: &mut Open| {
             open.depth == depth && open.function == function && open.losses == losses
@@ -213,7 +214,7 @@ impl Stacks {
     ) -> Option<Found> {
         let stack = self.stacks.get_mut(place)?;
         while let Some(open) = stack.open.pop_if(|open| open.depth >= depth) {
-            // Of two calls of one function, the end of the first and the beginning of the second may be lost.
+            // Of two calls of one function, the end of the first and the start of the second may be lost.
             let first = open.losses.saturating_sub(self.forgotten);
             let losses = self.losses.get(first..).unwrap_or_default();
             if open.depth == depth && open.function == function {
@@ -231,7 +232,7 @@ impl Stacks {
             }
             self.missing.push((open.entered, open.entry));
         }
-        // No other call of the task can be as deep between the two times.
+        // No other call of the task can have this depth between the two times.
         let is_it = |open: &Open| {
             let within = times.is_some_and(|(begin, end)| (begin..=end).contains(&open.entered));
             within && (open.depth, open.function) == (depth, function)
@@ -244,7 +245,7 @@ impl Stacks {
         })
     }
 
-    /// Entries that wait have other numbers.
+    /// Updates the numbers of entries that moved.
     #[cold]
     pub(super) fn renumber(&mut self, moved: &[(Number, Number)]) {
         let open = self.stacks.iter_mut().flat_map(|stack| {
@@ -259,7 +260,7 @@ impl Stacks {
         }
     }
 
-    /// A task has ended with all that is open in it.
+    /// Ends a task with all of its open calls.
     pub(super) fn end(&mut self, task: Task) {
         let place = self.place(task);
         if let Some(stack) = self.stacks.get_mut(place) {

@@ -1,11 +1,12 @@
-//! Switches that wait for the last records of the task that leaves.
+//! Queue of switches that wait for the last records of the outgoing task.
 //!
-//! The kernel records `sched_switch` before it switches. What follows on that CPU until it has switched (functions of the
-//! scheduler, a `kernel_stack`, a `tlb_flush`) is still recorded by the task that leaves, and would be a switch back to it if it
-//! were taken as it stands. So the rows of a switch wait here, and all rows behind them (those of other CPUs, too: times stay in
-//! order), until the CPU has a record of another task. The switch is given out behind the last row of this tail, at its time.
+//! The kernel records `sched_switch` before it switches. Until it has switched, the outgoing task records further
+//! events on that CPU (functions of the scheduler, a `kernel_stack`, a `tlb_flush`), which would look like a switch
+//! back to it. So the rows of a switch wait here until the CPU has a record of another task. All rows behind them wait,
+//! too, including those of other CPUs, because times stay in order. The switch is output behind the last row of this
+//! tail, at its time.
 //!
-//! Lists of all records keep their order, and do without.
+//! Lists of all records keep their order and do not use this queue.
 
 use std::collections::VecDeque;
 
@@ -13,55 +14,55 @@ use kymo_event::{Cpu, Duration, RowKind, ThreadId, Time};
 
 use super::output::Out;
 
-/// Behind so much time no row is taken for one of a tail, which lasts some microseconds. But where a call has begun in the tail
-/// and not ended, it goes on: a machine that emulates another one may stop anywhere, for as long as it likes.
+/// Time after which a row does not belong to a tail, which usually lasts a few microseconds. The tail continues,
+/// however, while a call that began in it is open: a virtual machine may pause anywhere for any time.
 const LONGEST: Duration = Duration(1_000_000);
 
-/// So many rows wait at most.
+/// Largest number of waiting rows.
 const MOST: usize = 1 << 16;
 
-/// Rows that wait, in the order in which they came.
+/// Waiting rows in order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Tails {
     rows: VecDeque<Out>,
-    /// The number of the first of them, of all rows that came.
+    /// Number of the first row, counted over all rows.
     first: u64,
-    /// At most one of each CPU.
+    /// At most one switch for each CPU.
     switches: Vec<Switch>,
 }
 
-/// A switch whose tail may go on.
+/// Switch whose tail may continue.
 #[derive(Debug)]
 struct Switch {
     cpu: Cpu,
     time: Time,
-    /// The time of the last row of its tail.
+    /// Time of the last row of its tail.
     latest: Time,
-    /// Calls that began in the tail and have not ended.
+    /// Number of calls that began in the tail and have not ended.
     calls: u32,
-    /// The thread that leaves; the idle task is none.
+    /// Outgoing thread; `None` for the idle task.
     left: Option<ThreadId>,
-    /// The number of its first row, and how many it has: one for each thread.
+    /// Number of its first row, and number of its rows: one for each thread.
     begin: u64,
     count: u64,
-    /// The number of the last row of its tail.
+    /// Number of the last row of its tail.
     last: Option<u64>,
 }
 
-/// Whether a row is of a switch.
+/// Returns whether a row is part of a switch.
 #[inline]
 pub(super) const fn is_switch(kind: RowKind) -> bool {
     matches!(kind, RowKind::SwitchedIn | RowKind::SwitchedOut)
 }
 
 impl Tails {
-    /// Whether rows that are of no switch need not wait.
+    /// Returns whether rows other than switches need not wait.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Takes the next row.
+    /// Adds a row.
     pub(super) fn add(&mut self, out: Out) {
         let number = self.first + self.rows.len() as u64;
         self.end_long(out.time());
@@ -76,7 +77,7 @@ impl Tails {
         }
     }
 
-    /// Takes note of a row of a CPU.
+    /// Updates the switch of a row's CPU.
     fn take(&mut self, out: &Out, cpu: Cpu, number: u64) {
         let kind = out.row.kind;
         if let Some(place) = self.switches.iter().position(|it| it.cpu == cpu)
@@ -120,7 +121,7 @@ impl Tails {
         }
     }
 
-    /// Ends those that wait for too long by now.
+    /// Ends the switches that have waited too long.
     fn end_long(&mut self, now: Time) {
         let is_late = |it: &Switch| now.since(it.latest).is_some_and(|it| it > LONGEST);
         let is_long = |it: &Switch| it.calls == 0 && is_late(it);
@@ -129,14 +130,14 @@ impl Tails {
         }
     }
 
-    /// No more rows of tails come.
+    /// Ends all switches.
     pub(super) fn end(&mut self) {
         while !self.switches.is_empty() {
             self.end_one(0);
         }
     }
 
-    /// A switch is done: its rows go behind the last of its tail.
+    /// Ends a switch: its rows move behind the last row of its tail.
     fn end_one(&mut self, place: usize) {
         let Switch {
             begin, count, last, ..
@@ -165,7 +166,7 @@ impl Tails {
         }
     }
 
-    /// The next row that needs not wait.
+    /// Returns the next row that does not wait.
     pub(super) fn pop(&mut self) -> Option<Out> {
         let waits = self.switches.iter().map(|it| it.begin).min();
         if waits.is_some_and(|waits| waits <= self.first) {
@@ -184,7 +185,7 @@ mod tests {
     use super::super::output::gap;
     use super::*;
 
-    /// A row of a thread, whose number is that of its task; 0 is the idle one.
+    /// Returns a row of a thread, whose number is that of its task; 0 is the idle task.
     fn out(kind: RowKind, time: i64, cpu: u32, pid: u32) -> Out {
         let thread = (pid > 0).then_some(ThreadId(pid));
         let row = Row::new(kind, Time(time), StreamId(cpu));
@@ -206,7 +207,7 @@ mod tests {
         rows
     }
 
-    /// What is given out: kind, time, CPU and thread.
+    /// Kind, time, CPU and thread of the output rows.
     fn given(rows: impl IntoIterator<Item = Out>) -> Vec<(char, i64, u32, u32)> {
         let mut tails = Tails::default();
         let mut given = Vec::new();
@@ -272,7 +273,7 @@ mod tests {
         rows.push(out(RowKind::Enter, 12, 0, 1));
         rows.push(record(13, 1, 9));
         rows.push(out(RowKind::Exit, 9_000_012, 0, 1));
-        // What follows is as near as ever.
+        // The next row is as near as ever.
         rows.extend([record(9_000_013, 0, 1), record(9_000_014, 0, 2)]);
         let expected = [
             ('-', 11, 0, 1),

@@ -1,4 +1,4 @@
-//! The kernel's text as events, a line at a time: from a file, or from a pipe as it comes.
+//! Conversion of the kernel's text to events, line by line: from a file, or from a pipe as it arrives.
 
 mod ahead;
 mod calls;
@@ -35,7 +35,7 @@ use super::marks::Marks;
 use super::output::{self, Out, Output, Told};
 use crate::{ReadError, Source};
 
-/// What a user should know of a text without times.
+/// Remark about a text without times.
 const UNTIMED: &str = "the text has no times: they are made of the durations that it states, for each thread by itself, \
      and are no more than an order; durations are those by the wall that the text states, and unknown where it states none";
 
@@ -46,14 +46,14 @@ const BY_WALL: &str = "calls are recorded at their exits alone, and no event rep
 /// The events that hold texts of the user's.
 const PRINTS: [&str; 4] = ["print", "bprint", "bputs", "tracing_mark_write"];
 
-/// What a user should know of a text of several lines.
+/// Remark about a text with several lines.
 const LINES_OF_PRINT: &str =
     "a text of trace_printk has more than one line: the others are left out";
 
 /// Tracers whose records have no name in the text.
 const UNNAMED: [&str; 4] = ["osnoise", "timerlat", "hwlat", "blk"];
 
-/// A text that is read line by line.
+/// Source that reads a text line by line.
 pub(super) struct TextSource {
     info: TraceInfo,
     name: String,
@@ -61,28 +61,28 @@ pub(super) struct TextSource {
     output: Output,
     wanted: Wanted,
     functions: HashMap<String, FunctionId>,
-    /// The places of the streams of CPUs, and where the text has no times, of threads.
+    /// Indices of the streams of CPUs and, if the text has no times, of threads.
     streams: HashMap<u32, usize>,
     of_threads: HashMap<i32, usize>,
-    /// What is known of each stream.
+    /// State of each stream.
     states: Vec<State>,
-    /// The tasks of CPUs before the first that the text tells, as the first switch tells.
+    /// First task of each CPU, from its first switch.
     first_tasks: HashMap<u32, i32>,
-    /// The open calls of each task.
+    /// Open calls of each task.
     stacks: HashMap<Caller, Stack>,
     system_calls: SystemCalls,
-    /// The latest time of all, where the text has none.
+    /// Latest time of all, for a text without times.
     latest: Time,
-    /// The stream and the CPU of the last event.
+    /// Stream and CPU of the last event.
     last_place: (usize, Option<u32>),
-    /// Whether calls come as their exits alone: known, or as long as no entry was met.
+    /// Whether calls are recorded as exits only; `None` until it is known.
     exits_alone: Option<bool>,
-    /// Lines of a pipe that wait until that is known, and what tells it.
+    /// Lines of a pipe that wait until that is known, and the state that determines it.
     waiting: VecDeque<(String, Spot)>,
     exits: Exits,
-    /// Whether depths tell of missing exits.
+    /// Whether depths show missing exits.
     tells_missing: bool,
-    /// Whether nothing tells of switches.
+    /// Whether switches are not recorded.
     without_switches: bool,
     /// Whether [`BY_WALL`] has been reported.
     says_by_wall: bool,
@@ -92,23 +92,23 @@ pub(super) struct TextSource {
     says_late: bool,
     /// What has beginnings alone.
     alone: Beginnings,
-    /// What programs say of their spans.
+    /// Spans of programs.
     marks: Marks,
-    /// Whether system calls are calls: not where functions are traced.
+    /// Whether the text has a function graph, so that system calls are not converted to calls.
     has_graph: bool,
-    /// Whether the header says that this is a function graph, and no line with columns has been met.
+    /// Whether the header names the function-graph tracer, and no line with columns has occurred.
     is_graph: bool,
-    /// What records without a name are called that the tracer of the header writes.
+    /// Event name for records without a name, which the tracer in the header writes.
     unnamed: Option<&'static str>,
-    /// Whether the header says that functions are traced, of which nothing tells the ends.
+    /// Whether the header names the function tracer, which records no ends.
     is_function: bool,
     has_functions: bool,
-    /// Losses so far.
+    /// Number of losses so far.
     losses: u64,
     is_untimed: bool,
-    /// Whether the line at hand has no end: it is the last one, and may be cut.
+    /// Whether the current line has no line end: it is the last one, and may be truncated.
     is_cut: bool,
-    /// Whether the last record was a text of the user's, which may have more lines.
+    /// Whether the last record was a text of a program, which may have more lines.
     is_print: bool,
     ended: bool,
 }
@@ -126,7 +126,7 @@ impl TextSource {
     fn line(&mut self, text: &str, spot: Spot, batch: &mut Batch) {
         match text::line(text) {
             Line::Event(event) => {
-                // Other lines without columns are not of the graph.
+                // Other lines without columns do not belong to the graph.
                 self.is_graph = false;
                 self.event(&event, text, batch);
             }
@@ -151,7 +151,7 @@ impl TextSource {
                     let last = state.last;
                     self.lose(events, last, place, Some(cpu), batch);
                 } else if events.is_some() {
-                    // What was before the first event of a CPU is not missing in the text, unless it says how much.
+                    // Earlier events of a CPU are not missing in the text, unless it states their number.
                     state.early_losses.push(events);
                 }
             }
@@ -194,7 +194,7 @@ impl TextSource {
         }
     }
 
-    /// Puts the gap of events that were lost on a CPU.
+    /// Adds a gap for lost events on a CPU.
     fn lose(
         &mut self,
         events: Option<u64>,
@@ -208,7 +208,7 @@ impl TextSource {
         self.output.put(gap, batch);
     }
 
-    /// Puts the losses that were reported before the first event of a stream, whose time this is.
+    /// Adds gaps for losses reported before the first event of a stream, whose time is `time`.
     fn lose_early(
         &mut self,
         time: Option<Time>,
@@ -225,7 +225,7 @@ impl TextSource {
         }
     }
 
-    /// Puts the losses of CPUs without any event, at the end of the trace.
+    /// Adds gaps for losses of CPUs without events, at the end of the trace.
     fn lose_rest(&mut self, batch: &mut Batch) {
         let last = self.states.iter().map(|state| state.last).max();
         for place in 0..self.states.len() {
@@ -235,7 +235,7 @@ impl TextSource {
         }
     }
 
-    /// A task has this name from here on.
+    /// Sets the name of a task.
     fn name(&mut self, pid: i32, comm: &str) {
         let identities = &mut self.info.identities;
         if let Some(thread) = self.output.thread(pid, identities) {
@@ -244,7 +244,7 @@ impl TextSource {
         }
     }
 
-    /// A task stands in the text with its name, which some columns cut.
+    /// Handles a task in the text with its name, which some columns truncate.
     fn met(&mut self, task: Task<'_>) -> Option<ThreadId> {
         let thread = self.output.thread(task.pid, &mut self.info.identities)?;
         let known = self.info.identities.thread_name(thread);
@@ -301,7 +301,7 @@ impl TextSource {
         let at = At {
             place,
             cpu: event.cpu,
-            // Without times no thread takes a CPU from another one.
+            // Without times, no switch is inferred from a different task.
             pid: pid.filter(|_| !self.is_untimed),
             task: Caller::new(pid, event.cpu),
             thread,
@@ -372,12 +372,12 @@ impl TextSource {
         }
     }
 
-    /// Whether exits come alone.
+    /// Returns whether calls are recorded as exits only.
     fn are_alone(&self) -> bool {
         self.exits_alone == Some(true)
     }
 
-    /// The time of an event: that of its line, or that of the CPU's clock; never before the one before.
+    /// Returns the time of an event: that of its line, or of the CPU's clock; never before the last one.
     fn now(&mut self, at: &At<'_>) -> Time {
         let Some(state) = self.states.get_mut(at.place) else {
             return Time(0);
@@ -386,7 +386,7 @@ impl TextSource {
         state.last
     }
 
-    /// Puts a row, with name and fields if they are wanted.
+    /// Adds a row, with name and fields if they are wanted.
     fn put(
         &mut self,
         row: Row,
@@ -425,12 +425,12 @@ impl TextSource {
     }
 }
 
-/// The stream at a place.
+/// Returns the id of the stream with this index.
 fn id(place: usize) -> StreamId {
     StreamId(u32::try_from(place).unwrap_or(u32::MAX))
 }
 
-/// Where an event is.
+/// Time and origin of an event.
 #[derive(Clone, Copy, Debug)]
 struct At<'a> {
     place: usize,
@@ -439,16 +439,16 @@ struct At<'a> {
     task: Caller,
     thread: Option<ThreadId>,
     flags: &'a str,
-    /// What is known of a call besides.
+    /// Further values of a call.
     values: Values<'a>,
-    /// Whether it is an exit without a name by trace-cmd, which leaves them all out. (The kernel does so where it is that of
-    /// the function that the CPU entered last at this depth.)
+    /// Whether it is an exit without a name from trace-cmd, which omits all of them. (The kernel omits the name if it
+    /// is that of the function that the CPU entered last at this depth.)
     is_nameless: bool,
     time: Option<Time>,
 }
 
 impl At<'_> {
-    /// The columns of flags as a field, if they are there.
+    /// Returns the flag columns as a field, if there are any.
     fn context(&self) -> Option<Field> {
         let flags = vec![Field::new("flags", self.flags)];
         (!self.flags.is_empty()).then(|| Field::new("context", Value::Struct(flags)))
@@ -472,7 +472,7 @@ impl Source for TextSource {
         batch.clear();
         self.output.give_held(false, batch);
         while !batch.is_full() && !self.ended {
-            // What has come is handed out before more is waited for.
+            // Returns available events before it waits for more.
             if !batch.is_empty() && self.waiting.is_empty() && !self.input.has_line() {
                 return Ok(true);
             }

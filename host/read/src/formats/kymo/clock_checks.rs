@@ -69,14 +69,16 @@ impl CheckFacts {
             None => "the program has no periodic tick (kymo_config.tick_hz)".to_owned(),
             Some(tick) => format!("its periodic tick ({} Hz) comes too seldom", tick.hz),
         };
+        // Packets that come later may say more of the tick.
+        info.remarks.retain(|other| {
+            !other.contains(" may be shown too short: the target's clock goes round")
+        });
         let remark = format!(
             "pauses of {} and more between two events may be shown too short: the target's clock goes round in \
              that time, and {tick}",
             seconds(turn as f64 / hz as f64)
         );
-        if !info.remarks.contains(&remark) {
-            info.remarks.push(remark);
-        }
+        info.remarks.push(remark);
     }
 
     /// What they come to, for a clock of so many ticks a second. The trace goes over `span` of its ticks.
@@ -125,15 +127,16 @@ pub fn add_host_check(info: &mut TraceInfo, host: Option<HostCheck>) {
 
 /// Keeps what a trace's clock was compared with, and remarks on what is wrong.
 pub(super) fn keep(info: &mut TraceInfo, checks: Vec<ClockCheck>) {
+    // They are compared anew when more is known.
+    info.remarks
+        .retain(|other| !other.starts_with("times may be wrong: the target's clock ("));
     for check in &checks {
         if check.verdict() == ClockVerdict::Differs {
             let hz = info.clock_hz.unwrap_or(0);
             let remark = format!(
                 "times may be wrong: the target's clock ({hz} Hz as it is configured) {check}"
             );
-            if !info.remarks.contains(&remark) {
-                info.remarks.push(remark);
-            }
+            info.remarks.push(remark);
         }
     }
     info.clock_checks = Some(checks);

@@ -4,7 +4,7 @@
 //! later library are moved to where no process has memory: by a multiple of 2^48, which symbols of that
 //! library are moved by too ([`Mapping::start`]).
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kymo_event::{Addr, Mapping, Time};
@@ -21,17 +21,23 @@ const LONGEST_PATH: usize = 4096;
 /// Collects what the facts of a recording say of its images.
 #[derive(Debug, Default)]
 pub(super) struct ImageFacts {
-    images: Vec<Image>,
     paths: HashMap<u64, Vec<u8>>,
+    /// Those that are known, by their numbers: a fact may come again.
+    numbers: HashSet<u64>,
+    /// The files, in the order in which they were met.
+    mappings: Vec<Mapping>,
+    moved: Vec<Moved>,
+    /// There are more than were asked for last.
+    has_changed: bool,
 }
 
 /// An image, as one fact tells it.
-#[derive(Debug)]
-struct Image {
+#[derive(Clone, Copy)]
+struct Image<'a> {
     number: u64,
     start: u64,
     bytes: u64,
-    build_id: Vec<u8>,
+    build_id: &'a [u8],
     since: Time,
 }
 
@@ -77,67 +83,78 @@ impl ImageFacts {
                 return;
             }
             let path = self.paths.entry(image).or_default();
+            if value.get(word) == Some(&0) {
+                path.clear();
+            }
             let part = value.get(word + 1..).unwrap_or(&[]);
             if path.len() + part.len() <= LONGEST_PATH {
                 path.extend_from_slice(part);
             }
         } else if kind == MetadataType::Image as u64
-            && self.images.len() < MOST
+            && self.numbers.len() < MOST
             && let (Some(start), Some(bytes)) = (word_at(1), word_at(2))
+            && self.numbers.insert(image)
         {
-            self.images.push(Image {
+            self.add_image(Image {
                 number: image,
                 start,
                 bytes,
-                build_id: value.get(3 * word..).unwrap_or(&[]).to_vec(),
+                build_id: value.get(3 * word..).unwrap_or(&[]),
                 since: time,
             });
         }
     }
 
-    /// The files, in the order in which they were met, and what they share.
-    pub(super) fn finish(self) -> (Vec<Mapping>, MovedImages) {
-        let mut mappings: Vec<Mapping> = Vec::new();
-        let mut moved: Vec<Moved> = Vec::new();
-        for (index, image) in self.images.iter().enumerate() {
-            let path = self.paths.get(&image.number).map_or(&[][..], Vec::as_slice);
-            let path = String::from_utf8_lossy(path).into_owned();
-            let build_id = (!image.build_id.is_empty()).then(|| image.build_id.clone());
-            // Of those at this place so far: the same file, or so many others.
-            let known = mappings.iter().position(|it| {
-                run_time(it.start) == image.start
-                    && (&it.path, &it.build_id, it.bytes) == (&path, &build_id, image.bytes)
-            });
-            let others = mappings.iter().filter(|it| {
-                let start = run_time(it.start);
-                start < image.start.saturating_add(image.bytes)
-                    && image.start < start.saturating_add(it.bytes)
-            });
-            let by = match known.and_then(|known| mappings.get(known)) {
-                Some(known) => known.start.0.wrapping_sub(image.start),
-                None => (others.count() as u64) << MOVE_BITS,
-            };
-            moved.push(Moved {
-                start: image.start,
+    /// Takes an image, whose path came before it.
+    fn add_image(&mut self, image: Image<'_>) {
+        let path = self.paths.get(&image.number).map_or(&[][..], Vec::as_slice);
+        let path = String::from_utf8_lossy(path).into_owned();
+        let build_id = (!image.build_id.is_empty()).then(|| image.build_id.to_vec());
+        // Of those at this place so far: the same file, or so many others.
+        let known = self.mappings.iter().find(|it| {
+            run_time(it.start) == image.start
+                && (&it.path, &it.build_id, it.bytes) == (&path, &build_id, image.bytes)
+        });
+        let others = self.mappings.iter().filter(|it| {
+            let start = run_time(it.start);
+            start < image.start.saturating_add(image.bytes)
+                && image.start < start.saturating_add(it.bytes)
+        });
+        let by = match known {
+            Some(known) => known.start.0.wrapping_sub(image.start),
+            None => (others.count() as u64) << MOVE_BITS,
+        };
+        let is_known = known.is_some();
+        let is_first = self.moved.is_empty();
+        self.moved.push(Moved {
+            start: image.start,
+            bytes: image.bytes,
+            since: image.since,
+            by,
+        });
+        if !is_known {
+            self.mappings.push(Mapping {
+                start: Addr(image.start.wrapping_add(by)),
                 bytes: image.bytes,
-                since: image.since,
-                by,
+                offset: 0,
+                path,
+                build_id,
+                since: (!is_first).then_some(image.since),
             });
-            if known.is_none() {
-                mappings.push(Mapping {
-                    start: Addr(image.start.wrapping_add(by)),
-                    bytes: image.bytes,
-                    offset: 0,
-                    path,
-                    build_id,
-                    since: (index > 0).then_some(image.since),
-                });
-            }
         }
-        if moved.iter().all(|it| it.by == 0) {
-            moved.clear();
+        self.has_changed = true;
+    }
+
+    /// The files, in the order in which they were met, and what they share; `None` if that is what was given last.
+    pub(super) fn changed(&mut self) -> Option<(Vec<Mapping>, MovedImages)> {
+        if !std::mem::take(&mut self.has_changed) {
+            return None;
         }
-        (mappings, MovedImages(moved.into()))
+        let moved = match self.moved.iter().all(|it| it.by == 0) {
+            true => MovedImages::default(),
+            false => MovedImages(self.moved.as_slice().into()),
+        };
+        Some((self.mappings.clone(), moved))
     }
 }
 
@@ -181,7 +198,7 @@ mod tests {
         facts.load(2, (0x9000, 0x1000), "/lib/first.so", 10);
         facts.load(3, (0x8800, 0x1000), "/lib/another.so", 20);
         facts.load(4, (0x9000, 0x1000), "/lib/first.so", 30);
-        let (mappings, moved) = facts.finish();
+        let (mappings, moved) = facts.changed().unwrap();
         let found: Vec<_> = mappings
             .iter()
             .map(|it| (it.start.0, it.path.as_str(), it.since.map(|time| time.0)))
@@ -212,7 +229,7 @@ mod tests {
         facts.load(1, (0x5000, 0x1000), "a", 1);
         facts.load(2, (0x6000, 0x1000), "b", 2);
         facts.load(3, (0x5000, 0x1000), "a", 3);
-        let (mappings, moved) = facts.finish();
+        let (mappings, moved) = facts.changed().unwrap();
         assert_eq!((mappings.len(), moved), (2, MovedImages::default()));
     }
 
@@ -226,6 +243,6 @@ mod tests {
         }
         facts.load(1, (u64::MAX - 5, u64::MAX), "", 1);
         facts.load(2, (u64::MAX, u64::MAX), "", 1);
-        assert_eq!(facts.finish().0.len(), 2);
+        assert_eq!(facts.changed().unwrap().0.len(), 2);
     }
 }

@@ -11,8 +11,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::io::{self, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use kymo_ctf::Plan;
 use kymo_ctf::metadata::Metadata;
@@ -24,20 +23,23 @@ use super::Identity;
 use super::clock_checks::keep;
 use super::clocks::{Clocks, Correction, Moments};
 use super::describe::{Description, Unusable, check_version};
-use super::feed::{Input, Notes, PacketNote};
+use super::feed::{Notes, PacketNote};
 use super::marker_names::MarkerNames;
+use super::names::Facts;
 use super::packets::{Damaged, Packet, Piece, Pieces};
 use super::quick_check::QuickCheck;
 use super::record::Newest;
-use super::source::{First, read_names, stream_info, take_origin};
+use super::source::{First, stream_info, take_origin};
 use super::stream::{RINGS, Stream};
 use super::streams::{StreamKind, StreamNumber};
 use super::whole_calls::Splitter;
 use super::write::{Program, metadata_text};
-use crate::bytes::Bytes;
 use crate::dialects::kymo::Dialect;
 use crate::source::add_damage;
 use crate::{Declarations, OpenError, OpenOptions};
+use queue::{Feed, Queue};
+
+mod queue;
 
 /// How far a stream may be behind the newest packet of all, in nanoseconds, before it is no longer
 /// waited for: several times as long as a target waits before it sends a packet that is not full.
@@ -64,16 +66,33 @@ pub struct Live {
     names_stream: Option<StreamId>,
     /// How many events of that packet have been given out: it comes again when it has grown.
     names_given: usize,
+    /// Reads packets of names that come once each.
+    names_reader: Option<NamesReader>,
     /// The end of the newest packet of all.
     newest: Time,
     /// Takes calls apart, once there are packets in which a call is one record.
     calls: Option<Splitter>,
     /// Where it puts what comes next.
     split: Batch,
+    /// No more will come.
+    is_over: bool,
     /// Whether packets can come again, because a connection was made anew.
     may_repeat: bool,
     /// The stream of the last packet.
     current: Option<usize>,
+    /// How long streams wait for each other, where not for [a time](PATIENCE).
+    bounds: Option<Bounds>,
+    /// Where the newest packet of all begins in the input.
+    newest_offset: usize,
+}
+
+/// How far streams that come through a pipe wait for each other.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// So many streams may come.
+    pub(super) streams: usize,
+    /// An event is held back until so many bytes have come behind the packet that has it.
+    pub(super) bytes: usize,
 }
 
 /// A stream.
@@ -95,6 +114,26 @@ struct Part {
     fed: bool,
     /// How many of them there were.
     packets: u64,
+}
+
+/// The packets of names, and what they have said.
+#[derive(Debug)]
+struct NamesReader {
+    queue: Queue,
+    stream: Stream,
+    facts: Facts,
+}
+
+impl NamesReader {
+    fn new(plan: &Arc<Plan>, id: StreamId) -> Self {
+        let (queue, notes) = (Queue::default(), Notes::default());
+        let feed = Feed::new(&queue, &notes);
+        Self {
+            queue,
+            stream: Stream::over(plan, id, StreamKind::Metadata, feed, notes),
+            facts: Facts::default(),
+        }
+    }
 }
 
 impl Live {
@@ -144,11 +183,15 @@ impl Live {
             names: VecDeque::new(),
             names_stream: None,
             names_given: 0,
+            names_reader: None,
             newest: Time(0),
             calls: None,
+            is_over: false,
             split: Batch::default(),
             may_repeat: true,
             current: None,
+            bounds: None,
+            newest_offset: 0,
         })
     }
 
@@ -156,6 +199,14 @@ impl Live {
     pub(super) fn once(self) -> Self {
         Self {
             may_repeat: false,
+            ..self
+        }
+    }
+
+    /// The same where streams wait for each other as far as these bounds say.
+    pub(super) fn within(self, bounds: Bounds) -> Self {
+        Self {
+            bounds: Some(bounds),
             ..self
         }
     }
@@ -231,6 +282,9 @@ impl Live {
         let end = correction.map_or(end, |correction| correction.apply(end));
         self.newest = self.newest.max(end);
         self.current = Some(index);
+        if let Some(note) = &note {
+            self.newest_offset = self.newest_offset.max(note.offset);
+        }
         if let Some(part) = self.parts.get_mut(index)
             && !(self.may_repeat && part.newest.has(&header))
         {
@@ -248,10 +302,16 @@ impl Live {
 
     /// No more will come: the input has so many bytes, and these could not be read behind the last packet.
     pub(super) fn end(&mut self, damaged: Vec<Damaged>, bytes: usize) {
+        self.finish();
         for part in &mut self.parts {
             part.stream.end_at(bytes);
         }
         self.left_out(damaged);
+    }
+
+    /// No more packets will come.
+    pub fn finish(&mut self) {
+        self.is_over = true;
     }
 
     /// Takes what could not be read behind the last packet.
@@ -341,13 +401,7 @@ impl Live {
         };
         let id = self.add_stream(name, kind, &first);
         let (queue, notes) = (Queue::default(), Notes::default());
-        let feed = Feed {
-            queue: queue.clone(),
-            notes: notes.clone(),
-            packet: Vec::new(),
-            at: 0,
-            offset: 0,
-        };
+        let feed = Feed::new(&queue, &notes);
         self.parts.push(Part {
             kind,
             key,
@@ -380,48 +434,57 @@ impl Live {
         StreamId(u32::try_from(last).unwrap_or(u32::MAX))
     }
 
-    /// Takes the packet of names, in which those that are known stand before those that are new.
-    fn take_names(&mut self, packet: Vec<u8>) {
-        let input = Input {
-            layout: self.dialect.layout,
-            range: 0..packet.len(),
-            bytes: Bytes::from(packet),
-            missing: Arc::default(),
-            number: None,
-            suspect: Arc::default(),
-        };
+    /// The stream of names.
+    fn names_stream(&mut self) -> StreamId {
+        if let Some(id) = self.names_stream {
+            return id;
+        }
         let kind = StreamKind::Metadata;
-        let id = match self.names_stream {
-            Some(id) => id,
-            None => {
-                let name = kind.file_name(METADATA_STREAM);
-                let first = First {
-                    number: StreamNumber {
-                        cpu: METADATA_STREAM,
-                        stream: EVENT_STREAM,
-                    },
-                    flags: 0,
-                    thread: 0,
-                };
-                self.add_stream(name, kind, &first)
+        let first = First {
+            number: StreamNumber {
+                cpu: METADATA_STREAM,
+                stream: EVENT_STREAM,
+            },
+            flags: 0,
+            thread: 0,
+        };
+        let id = self.add_stream(kind.file_name(METADATA_STREAM), kind, &first);
+        self.names_stream = Some(id);
+        id
+    }
+
+    /// Takes a packet of names. One of a target has those that are known before those that are new.
+    fn take_names(&mut self, packet: Vec<u8>) {
+        let id = self.names_stream();
+        let mut reader = match self.names_reader.take() {
+            Some(reader) => reader,
+            None => NamesReader::new(&self.plan, id),
+        };
+        reader.queue.push((packet, None));
+        reader.stream.go_on();
+        let (names, mut count) = (&mut self.names, 0);
+        let given = match self.may_repeat {
+            true => self.names_given,
+            false => 0,
+        };
+        let each = |event| {
+            count += 1;
+            if count > given {
+                names.push_back(event);
             }
         };
-        self.names_stream = Some(id);
-        let stream = || Stream::new(&self.plan, id, kind, input.clone());
-        let (moved, checks) = read_names(&mut self.info, stream(), &self.dialect);
+        let NamesReader { stream, facts, .. } = &mut reader;
+        let moved = facts.read(&mut self.info, stream, &self.dialect, each);
+        self.names_given = self.names_given.max(count);
+        let checks = facts.checks();
         keep(&mut self.info, checks.checks(self.dialect.clock_hz, 0));
         checks.remark(&mut self.info);
-        self.dialect.moved = moved;
-        let mut stream = Stream::new(&self.plan, id, kind, input.clone());
-        let mut count = 0;
-        let identities = &mut self.info.identities;
-        while let Some(event) = stream.next(&self.dialect, identities, &mut |_, _| {}) {
-            count += 1;
-            if count > self.names_given {
-                self.names.push_back(event);
-            }
+        if let Some(moved) = moved {
+            self.dialect.moved = moved;
         }
-        self.names_given = self.names_given.max(count);
+        if !self.may_repeat {
+            self.names_reader = Some(reader);
+        }
     }
 
     /// The next event; `None` if there is none that can be given now. With `all`, what is held back
@@ -452,6 +515,9 @@ impl Live {
         }
         // A caller's record comes behind those of its callees, and is not waited for any longer than a stream.
         let calls = self.calls.as_mut()?;
+        if self.is_over && all {
+            calls.end();
+        }
         let Some(next) = calls.next_time() else {
             calls.remark(&mut self.info);
             return None;
@@ -490,8 +556,18 @@ impl Live {
             }
         }
         let Reverse((time, index)) = *self.order.peek()?;
-        let waits = self.order.len() < self.parts.len();
-        if waits && !all && self.newest.0.saturating_sub(time.0) < PATIENCE {
+        let (streams, is_due) = match self.bounds {
+            None => {
+                let behind = self.newest.0.saturating_sub(time.0);
+                (self.parts.len(), behind >= PATIENCE)
+            }
+            Some(Bounds { streams, bytes }) => {
+                let packet = self.parts.get(index).map_or(0, |part| part.stream.offset());
+                let behind = self.newest_offset.saturating_sub(packet);
+                (self.parts.len().max(streams), behind > bytes)
+            }
+        };
+        if self.order.len() < streams && !all && !is_due {
             return None;
         }
         self.order.pop();
@@ -500,55 +576,5 @@ impl Live {
             self.hungry.push(index);
         }
         part.head.take()
-    }
-}
-
-/// Packets of a stream that its reader has not taken yet.
-#[derive(Clone, Debug, Default)]
-struct Queue(Arc<Mutex<VecDeque<Queued>>>);
-
-/// A packet, and what is to be known of it, if that is more than where it is among the others.
-type Queued = (Vec<u8>, Option<PacketNote>);
-
-impl Queue {
-    fn packets(&self) -> MutexGuard<'_, VecDeque<Queued>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn push(&self, packet: Queued) {
-        self.packets().push_back(packet);
-    }
-}
-
-/// Gives the bytes of a stream's packets, as far as there are any.
-#[derive(Debug)]
-struct Feed {
-    queue: Queue,
-    notes: Notes,
-    /// The packet at hand, and how much of it has been given.
-    packet: Vec<u8>,
-    at: usize,
-    /// Where in the stream the packet begins.
-    offset: usize,
-}
-
-impl Read for Feed {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.at == self.packet.len() {
-            let Some((next, note)) = self.queue.packets().pop_front() else {
-                return Ok(0);
-            };
-            self.offset += self.packet.len();
-            (self.packet, self.at) = (next, 0);
-            self.notes.packet(note.unwrap_or(PacketNote {
-                offset: self.offset,
-                cut: false,
-                last: false,
-            }));
-        }
-        let mut rest = self.packet.get(self.at..).unwrap_or(&[]);
-        let count = rest.read(out)?;
-        self.at += count;
-        Ok(count)
     }
 }

@@ -338,6 +338,12 @@ impl<'a> Pieces<'a> {
                 .is_some_and(|missing| missing.start <= at)
     }
 
+    /// Whether a packet begins behind the first one's head.
+    pub(super) fn has_later_head(&self) -> bool {
+        let from = self.at.saturating_add(self.layout.header_bytes());
+        self.find_header(from, self.bytes.len()).is_some()
+    }
+
     /// Where the next packet begins in `from..to`.
     fn find_header(&self, from: usize, to: usize) -> Option<usize> {
         let magic = magic(self.layout);

@@ -1,7 +1,8 @@
 //! A recording that comes through a pipe, read as it comes.
 //!
-//! Only one with a single stream: the streams of a dump stand one behind the other, so that events of several cannot be
-//! put in order before the last of them has come.
+//! Where it has several streams, an event is held back until each of them has a later one. The streams of a dump stand one
+//! behind the other, and none of them is longer than the target's buffers: when so many bytes have come behind an event's
+//! packet, it is given out, and what comes behind it all the same is counted.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,7 +12,7 @@ use kymo_event::{Batch, Event, Time, TraceInfo};
 use kymo_wire::event::METADATA_STREAM;
 
 use super::feed::PacketNote;
-use super::live::Live;
+use super::live::{Bounds, Live};
 use super::packets::{Damaged, Packet, Piece, Pieces, checked_header};
 use super::raw::{LINE_MAX, PREFIX_BYTES, RawFile, split_identity};
 use super::source::{Chosen, open_directory};
@@ -25,6 +26,9 @@ const CHUNK: usize = 1 << 16;
 /// More than any packet is long: what says that it is longer is no packet's head.
 const PACKET_MAX: usize = 1 << 24;
 
+/// So many bytes are held back at least, and at most, for streams that may be behind.
+const HELD: (usize, usize) = (1 << 16, 1 << 26);
+
 /// The events of a recording that comes through a pipe.
 pub(super) struct Piped {
     name: String,
@@ -35,9 +39,6 @@ pub(super) struct Piped {
     offset: usize,
     /// What could not be read behind the last packet.
     damaged: Vec<Damaged>,
-    /// The packets of names, and the last one of them if they have not been read since it came.
-    names: Vec<u8>,
-    unread_names: Option<(Packet, Vec<Damaged>)>,
     /// A packet that tells of discarded events. If it is the last of all, they were behind it.
     held: Option<Held>,
     /// The counter of discarded events.
@@ -73,10 +74,12 @@ pub(crate) fn open_raw(
         while length < LINE_MAX && !peek.first(length)?.contains(&b'\n') {
             length += 1;
         }
-        if let Ok((identity, start)) = split_identity(peek.first(length)?)
-            && identity.streams == 1
-        {
+        if let Ok((identity, start)) = split_identity(peek.first(length)?) {
             let live = Live::of_target(&identity, &path.to_string_lossy(), None, options)?;
+            let live = match identity.streams {
+                1 => live,
+                streams => live.within(bounds(streams, identity.buffer_bytes)),
+            };
             return Ok(Box::new(Piped::new(peek, live, start)?));
         }
     }
@@ -117,6 +120,16 @@ pub(crate) fn open_described(
     Ok(Box::new(Piped::new(peek, live, 0)?))
 }
 
+/// How far so many streams of buffers of this size wait for each other.
+fn bounds(streams: u32, buffer_bytes: u32) -> Bounds {
+    let all = u64::from(streams.max(1)).saturating_mul(buffer_bytes.into());
+    let all = usize::try_from(all).unwrap_or(usize::MAX);
+    Bounds {
+        streams: streams as usize,
+        bytes: all.clamp(HELD.0, HELD.1),
+    }
+}
+
 impl Piped {
     /// The packets that come through a pipe, behind so many bytes.
     fn new(peek: Peek, live: Live, start: usize) -> Result<Self, OpenError> {
@@ -138,8 +151,6 @@ impl Piped {
             waiting: Vec::new(),
             offset: start,
             damaged: Vec::new(),
-            names: Vec::new(),
-            unread_names: None,
             held: None,
             discarded: 0,
             newest: Time(i64::MIN),
@@ -182,7 +193,9 @@ impl Piped {
                 Ok(header) => (header.packet_bits / 8) as usize,
                 Err(_) => layout.header_bytes(),
             };
-            if !self.is_at_end && rest.len() < least.min(PACKET_MAX) {
+            // One wrong bit makes a packet longer than all that is to come. The head of the next one shows that.
+            let is_short = rest.len() < least.min(PACKET_MAX);
+            if !self.is_at_end && is_short && !Pieces::new(layout, rest, &[]).has_later_head() {
                 break;
             }
             // Where the head of the next packet has come, it says whether this one has all its bytes.
@@ -210,10 +223,8 @@ impl Piped {
         }
         self.offset += at;
         self.waiting = waiting.get(at..).unwrap_or(&[]).to_vec();
-        self.read_names();
         if self.is_at_end {
             self.release(true);
-            self.read_names();
             let damaged = std::mem::take(&mut self.damaged);
             self.live.end(damaged, self.offset);
         }
@@ -242,15 +253,16 @@ impl Piped {
         let content = content.to_vec();
         let cut = packet.cut.take().map(|cut| self.placed(cut, at));
         let header = packet.header;
+        // Before the damage in front of this packet is taken: how the other one was cut comes first.
+        if header.cpu != METADATA_STREAM {
+            self.release(false);
+        }
         let damaged = std::mem::take(&mut self.damaged);
         let note = PacketNote {
             offset: self.offset + at,
             cut: cut.is_some(),
             last: false,
         };
-        if header.cpu != METADATA_STREAM {
-            self.release(false);
-        }
         packet.bytes = 0..content.len();
         let held = Held {
             packet,
@@ -285,26 +297,11 @@ impl Piped {
             damaged,
             cut,
         } = held;
-        if packet.header.cpu == METADATA_STREAM {
-            self.names.extend(content);
-            let mut before = self.unread_names.take().map_or_else(Vec::new, |it| it.1);
-            before.extend(damaged);
-            self.unread_names = Some((packet, before));
-        } else {
-            self.read_names();
-            self.live.push_whole(packet, content, Some(note), damaged);
-        }
+        let note = (packet.header.cpu != METADATA_STREAM).then_some(note);
+        self.live.push_whole(packet, content, note, damaged);
         if let Some(cut) = cut {
             // In front of what is known to be damaged behind it.
             self.damaged.insert(0, cut);
-        }
-    }
-
-    /// Reads names anew from all packets that have come of them: once for packets that follow each other.
-    fn read_names(&mut self) {
-        if let Some((packet, damaged)) = self.unread_names.take() {
-            self.live
-                .push_whole(packet, self.names.clone(), None, damaged);
         }
     }
 

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kymo_wire::link::Identity;
 use kymo_wire::link::identity::PREFIX;
+use memchr::memmem;
 
 use super::Dump;
 use super::memory::{Fault, Unfinished, add_faults, is_unfinished, read_unfinished};
@@ -74,13 +75,21 @@ impl RawFile {
             path: path.to_owned(),
             message: message.to_owned(),
         })?;
+        let next = next_recording(&bytes, start);
+        let damage = next.map(|next| Fault {
+            at: next as u64,
+            message: format!(
+                "another recording begins here: only the first is read; `tail -c +{}` of the file gives the other",
+                next + 1
+            ),
+        });
         Ok(Self {
             path: path.to_owned(),
             identity,
-            bytes,
+            bytes: bytes.first(next.unwrap_or(usize::MAX)),
             start,
             remarks: Vec::new(),
-            damage: Vec::new(),
+            damage: damage.into_iter().collect(),
         })
     }
 
@@ -121,6 +130,18 @@ pub(crate) fn is_raw(bytes: &[u8]) -> bool {
     bytes.starts_with(PREFIX.as_bytes()) || is_unfinished(bytes)
 }
 
+/// Offset of the identity line of another recording behind this offset. Its checksum tells it from other text.
+fn next_recording(bytes: &[u8], from: usize) -> Option<usize> {
+    let rest = bytes.get(from..)?;
+    let lines = memmem::find_iter(rest, PREFIX.as_bytes());
+    let mut lines = lines.map(|at| from + at);
+    lines.find(|at| {
+        bytes
+            .get(*at..)
+            .is_some_and(|line| split_identity(line).is_ok())
+    })
+}
+
 /// Takes a raw file apart into the identity and the offset at which its packets begin.
 pub(super) fn split_identity(bytes: &[u8]) -> Result<(Identity, usize), &'static str> {
     let head = bytes.get(..LINE_MAX).unwrap_or(bytes);
@@ -134,4 +155,36 @@ pub(super) fn split_identity(bytes: &[u8]) -> Result<(Identity, usize), &'static
         "expected the words of an identity and their checksum, found some that do not match it",
     )?;
     Ok((identity, end + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use kymo_event::Batch;
+
+    use super::*;
+
+    #[test]
+    fn of_recordings_one_behind_the_other_the_first_is_read() {
+        let one = include_bytes!("../../../../cli/tests/data/demo.kymo");
+        let read = |bytes: Vec<u8>| {
+            let file = RawFile::from_bytes("x.kymo", bytes).unwrap();
+            let mut source = file.into_source(&OpenOptions::default()).unwrap();
+            let (mut batch, mut count) = (Batch::default(), 0);
+            while source.fill(&mut batch).unwrap() {
+                count += batch.rows().len();
+            }
+            let damage = source.info().damage.iter();
+            let offsets: Vec<u64> = damage.map(|damage| damage.offset).collect();
+            (count, offsets)
+        };
+        let (alone, nothing) = read(one.to_vec());
+        assert_eq!(nothing, [0; 0]);
+        let twice = read([&one[..], one].concat());
+        assert_eq!(twice, (alone, vec![one.len() as u64]));
+        // Text that only looks like it is damage like any other.
+        let mut other = one.to_vec();
+        other.extend(b"kymo identify: protocol=3");
+        let (count, offsets) = read(other);
+        assert_eq!((count, offsets.len()), (alone + 1, 1), "a gap besides");
+    }
 }

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use kymo_ctf::Plan;
 use kymo_ctf::metadata::Metadata;
 use kymo_event::{
-    Batch, Cpu, Event, EventKind, Identities, Moment, RecordingCost, SpaceKind, StreamId,
-    StreamInfo, Time, TraceInfo, Value, WallClock, Wanted,
+    Batch, Cpu, Event, Identities, Moment, SpaceKind, StreamId, StreamInfo, Time, TraceInfo,
+    WallClock, Wanted,
 };
-use kymo_wire::event::{MetadataType, PacketHeader};
+use kymo_wire::event::PacketHeader;
 use kymo_wire::link::Identity;
 
 use super::clock_checks::{CheckFacts, keep};
@@ -22,8 +22,8 @@ use super::clocks::{Clocks, Moments};
 use super::describe::{Description, Unusable, check_version};
 use super::feed::Input;
 use super::heads::Heads;
-use super::images::{ImageFacts, MovedImages};
 use super::marker_names::MarkerNames;
+use super::names::Facts;
 use super::packets::{Piece, Pieces};
 use super::row_stream::{Decoder, RowStream, Shared};
 use super::stream::{RINGS, Stream};
@@ -153,7 +153,7 @@ impl NativeSource {
             let id = StreamId(index);
             if kind == StreamKind::Metadata {
                 let names = Stream::new(plan, id, kind, input.clone());
-                (dialect.moved, facts) = read_names(&mut info, names, &dialect);
+                (dialect.moved, facts) = Facts::default().read_all(&mut info, names, &dialect);
             }
             let is_usual = matches!(kind, StreamKind::Cpu | StreamKind::Thread);
             let heads = Heads::of(&input);
@@ -312,57 +312,6 @@ fn clocks(plan: &Plan, parts: &mut [Part]) -> Clocks {
         _ => None,
     }));
     clocks
-}
-
-/// Reads the names of threads and interrupts into the identities, the files that were in memory, what recording
-/// costs, and the build id if nothing else has it. Gives what those files share, and what the clock was compared
-/// with.
-pub(super) fn read_names(
-    info: &mut TraceInfo,
-    mut stream: Stream,
-    dialect: &Dialect,
-) -> (MovedImages, CheckFacts) {
-    let mut images = ImageFacts::default();
-    let mut checks = CheckFacts::default();
-    while let Some(event) = stream.next(dialect, &mut info.identities, &mut |_, _| {}) {
-        match event.kind {
-            // A later one of the same kind takes the place of an earlier one.
-            EventKind::Costs(costs) => {
-                for cost in costs {
-                    let same = |other: &RecordingCost| {
-                        (other.recorded, other.from) == (cost.recorded, cost.from)
-                    };
-                    info.costs.retain(|other| !same(other));
-                    info.costs.push(cost);
-                }
-            }
-            EventKind::Fact => {
-                let field = |name| event.fields.iter().find(|field| field.name == name);
-                if let Some(Value::Unsigned(kind)) = field("type").map(|field| &field.value)
-                    && let Some(Value::Bytes(value)) = field("value").map(|field| &field.value)
-                {
-                    if *kind != MetadataType::BuildId as u64 {
-                        images.add(dialect.layout, *kind, value, event.time);
-                        checks.add(dialect.layout, *kind, value);
-                    } else if info.build_id.is_none() && !value.is_empty() {
-                        info.build_id = Some(value.clone());
-                        if let Some(space) = info.identities.space_mut(dialect.space) {
-                            space.build_id = Some(value.clone());
-                        }
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-    checks.lost = stream.facts_lost;
-    let (mappings, moved) = images.finish();
-    if let Some(space) = info.identities.space_mut(dialect.space)
-        && !mappings.is_empty()
-    {
-        space.mappings = mappings;
-    }
-    (moved, checks)
 }
 
 /// Opens a dump that is in memory, as it came from a target: `missing` are the parts of `bytes`

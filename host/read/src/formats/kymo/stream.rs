@@ -88,6 +88,11 @@ impl Stream {
         self.end = bytes;
     }
 
+    /// Where the packet of the last event begins in the input.
+    pub(super) fn offset(&self) -> usize {
+        self.packet.map_or(0, |(_, offset)| offset)
+    }
+
     /// More packets may have come since the stream seemed to end.
     pub(super) fn go_on(&mut self) {
         self.reader.go_on();

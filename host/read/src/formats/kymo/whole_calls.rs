@@ -9,7 +9,8 @@
 //! other threads did meanwhile.
 //!
 //! A call that was open when the recording was read has an entry alone. Each reading reports it anew, and by its
-//! record proper when it has ended: of these only the first makes an entry.
+//! record proper when it has ended: of these only the first makes an entry. One whose entry would come too late is one event,
+//! of its record proper; if there is none, of the last reading.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -27,8 +28,8 @@ mod early;
 /// So many events wait at most.
 pub(super) const WAITING: usize = 1 << 19;
 
-/// So many open calls are remembered.
-const OPEN: usize = 1 << 12;
+/// Maximum number of open calls that are remembered. Others have no entries before their records.
+pub(super) const OPEN: usize = 1 << 16;
 
 /// Threads whose last calls are remembered.
 const THREADS: usize = 1 << 12;
@@ -95,13 +96,26 @@ struct Inner {
 }
 
 /// A call whose entry was recorded by a reading.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 struct OpenCall {
     begin: Time,
     /// The time of the last reading that reported it: at one time each record is of a call of its own.
     reported: Time,
-    /// It has been given out as one event.
-    is_late: bool,
+    /// The last such record, if the entry would have come too late.
+    late: Option<Box<Event>>,
+}
+
+/// What readings have reported of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// Nothing.
+    No,
+    /// It has an entry.
+    Entered,
+    /// Its entry would have come too late.
+    Late,
+    /// It is open, and too many are.
+    Excess,
 }
 
 /// The events of another source with all calls taken apart.
@@ -136,6 +150,10 @@ pub(super) struct Splitter {
     has_switches: bool,
     /// Calls whose entries were recorded by readings, the outermost first.
     open: HashMap<(Track, FunctionId), Vec<OpenCall>>,
+    /// Number of all calls in `open`.
+    open_calls: usize,
+    /// Records of open calls that were not remembered.
+    excess: u64,
     begun: LastBegun,
     /// How many records of calls came.
     records: u64,
@@ -152,14 +170,16 @@ struct LastBegun {
 impl LastBegun {
     /// Takes a call that has ended; whether calls of the same function were made within it, or may have been.
     ///
-    /// Calls of a track end in order, so if the one before began earlier, all that ended before did.
+    /// Calls of a track end in order, so if the one before began earlier, all that ended before did. Of a call and one within it
+    /// that began in the same tick, the outer one may seem to begin a nanosecond later. (Two calls one behind the other begin
+    /// as near only if the first of them took no more than that.)
     fn add(&mut self, track: Track, function: FunctionId, begin: Time) -> bool {
         if self.times.len() >= WAITING {
             self.times.clear();
             self.forgot = true;
         }
         let before = self.times.insert((track, function), begin);
-        self.forgot || before.is_some_and(|before| before >= begin)
+        self.forgot || before.is_some_and(|before| before.0.saturating_add(1) >= begin.0)
     }
 }
 
@@ -221,6 +241,8 @@ impl Splitter {
             streams: HashMap::new(),
             has_switches: false,
             open: HashMap::new(),
+            open_calls: 0,
+            excess: 0,
             begun: LastBegun::default(),
             records: 0,
             early: Early::default(),
@@ -283,21 +305,18 @@ impl Splitter {
             true => Key::new(end, (0, number), 0),
             false => Key::new(begin, (2, end.0.saturating_neg()), number.saturating_neg()),
         };
-        let is_late = known.is_none() && begin < self.given;
+        let is_late = known == Known::No && begin < self.given;
         let is_early = self.early.take(self.records, is_late, key, enter);
         self.records += 1;
-        match known {
-            // It has been given out with as much as was known of it then.
-            Some(OpenCall { is_late: true, .. }) if !is_open => return,
-            None if is_late && !is_early => {
-                self.cut += 1;
-                if is_open {
-                    self.remember_late(track, call.function, began);
-                }
-                let late = Item::Late(Box::new(event.clone()), is_recursive);
-                return self.add(Key::new(end, (0, number), 1), late);
+        let is_cut = is_late && !is_early;
+        self.cut += u64::from(is_cut);
+        if is_open {
+            if is_cut || known == Known::Late {
+                self.remember_late(track, call.function, began, event);
             }
-            _ => {}
+        } else if is_cut || known == Known::Late {
+            let late = Item::Late(Box::new(event.clone()), is_recursive);
+            return self.add(Key::new(end, (0, number), 1), late);
         }
         let mut rest = Event {
             kind: EventKind::Other,
@@ -307,7 +326,7 @@ impl Splitter {
             rest.name = "".into();
             rest.fields.clear();
         }
-        if known.is_none() && !is_early {
+        if known == Known::No && !is_early && !is_cut {
             self.add(key, Item::Enter(enter));
         }
         match call.end {
@@ -370,53 +389,74 @@ impl Splitter {
     }
 
     /// What a reading before has recorded of this call; and one that is open now is remembered.
-    fn known(
-        &mut self,
-        track: Track,
-        call: WholeCall,
-        (begin, end): (Time, Time),
-    ) -> Option<OpenCall> {
+    fn known(&mut self, track: Track, call: WholeCall, (begin, end): (Time, Time)) -> Known {
         let is_open = call.end == CallEnd::Open;
         // Times in nanoseconds that are computed of ticks may be one off, and recursion makes calls within one.
         let is_it = |other: &OpenCall| {
             other.begin.0.abs_diff(begin.0) <= 1 && !(is_open && other.reported == end)
         };
+        let how = |call: &OpenCall| match call.late {
+            Some(_) => Known::Late,
+            None => Known::Entered,
+        };
         let place = (track, call.function);
-        let known = self.open.get_mut(&place);
         // A reading reports the outermost first, and the innermost returns first.
-        let found = known.and_then(|known| {
-            let mut calls = known.iter();
-            if !is_open {
-                let index = calls.rposition(is_it)?;
-                return Some(known.remove(index));
-            }
-            let index = calls.position(is_it)?;
-            let call = known.get_mut(index)?;
-            call.reported = end;
-            Some(*call)
-        });
-        if found.is_none() && is_open {
-            if self.open.len() >= OPEN {
-                self.open.clear();
-            }
-            let known = self.open.entry(place).or_default();
-            if known.len() < OPEN {
-                known.push(OpenCall {
-                    begin,
-                    reported: end,
-                    is_late: false,
-                });
+        if let Some(known) = self.open.get_mut(&place) {
+            let found = match is_open {
+                true => known.iter().position(is_it),
+                false => known.iter().rposition(is_it),
+            };
+            if let Some(index) = found {
+                if is_open && let Some(call) = known.get_mut(index) {
+                    call.reported = end;
+                    return how(call);
+                }
+                let call = known.remove(index);
+                self.open_calls -= 1;
+                if known.is_empty() {
+                    self.open.remove(&place);
+                }
+                return how(&call);
             }
         }
-        found
+        if !is_open {
+            return Known::No;
+        }
+        if self.open_calls >= OPEN {
+            self.excess += 1;
+            return Known::Excess;
+        }
+        self.open_calls += 1;
+        self.open.entry(place).or_default().push(OpenCall {
+            begin,
+            reported: end,
+            late: None,
+        });
+        Known::No
     }
 
-    /// The open call that was remembered last has been given out as one event.
-    fn remember_late(&mut self, track: Track, function: FunctionId, begin: Time) {
+    /// Remembers the record of an open call whose entry would come too late.
+    fn remember_late(&mut self, track: Track, function: FunctionId, begin: Time, event: &Event) {
         let known = self.open.get_mut(&(track, function));
-        let last = known.and_then(|known| known.last_mut());
-        if let Some(call) = last.filter(|call| call.begin == begin) {
-            call.is_late = true;
+        let mut calls = known.into_iter().flatten().rev();
+        let is_it = |call: &&mut OpenCall| call.begin.0.abs_diff(begin.0) <= 1;
+        if let Some(call) = calls.find(|call| is_it(call) && call.reported == event.time) {
+            call.late = Some(Box::new(event.clone()));
+        }
+    }
+
+    /// Handles the end of all records: of open calls that have neither entries nor records proper, what the last reading
+    /// reported is all there is.
+    pub(super) fn end(&mut self) {
+        let open = std::mem::take(&mut self.open);
+        self.open_calls = 0;
+        let calls = open.into_values().flatten();
+        let mut late: Vec<Box<Event>> = calls.filter_map(|call| call.late).collect();
+        late.sort_by_key(|event| (event.time, event.stream, event.thread));
+        for event in late {
+            self.number += 1;
+            let key = Key::new(event.time, (0, self.number), 1);
+            self.add(key, Item::Late(event, true));
         }
     }
 
@@ -490,7 +530,7 @@ impl Splitter {
         }
     }
 
-    /// Says how many calls were cut since it was asked last.
+    /// Reports how many calls were cut since the last report.
     pub(super) fn remark(&mut self, info: &mut TraceInfo) {
         if self.cut > 0 {
             let remark = format!(
@@ -500,6 +540,13 @@ impl Splitter {
             );
             info.remarks.push(remark);
             self.cut = 0;
+        }
+        if self.excess > 0 {
+            info.remarks.push(format!(
+                "more than {OPEN} calls were open at once: {} records of others, made while they were open, are events alone",
+                self.excess
+            ));
+            self.excess = 0;
         }
     }
 }
@@ -527,6 +574,9 @@ impl<S: Source> Source for WholeCalls<S> {
                         self.is_over = true;
                         self.failure = Some(error);
                     }
+                }
+                if self.is_over {
+                    self.calls.end();
                 }
             }
             let most = if self.is_over { 0 } else { WAITING };

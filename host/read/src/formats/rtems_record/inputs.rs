@@ -1,13 +1,13 @@
-//! The dumps of an input: one after the other as they come, or of a file with several each for itself.
+//! Dumps of an input: one after the other as they arrive, or each with a reader of its own for a file with several.
 //!
-//! A log of a console has a dump for each time that the target died. Uptimes begin anew each time, so dumps are machines of
-//! their own, and what is known of all of them is read in the order of time.
+//! A console log has one dump for each time that the target died. The uptime restarts each time, so each dump is
+//! treated as a separate machine, and their records are merged in order of time.
 
 use std::io::Read;
 
 use kymo_rtems_record::{Error, Fault, Header, Reader, Record, Statistics, ThreadName};
 
-/// Where bytes come from.
+/// Source of bytes.
 pub(super) type Bytes = Box<dyn Read + Send>;
 
 /// Readers of one input.
@@ -15,9 +15,9 @@ pub(super) struct Inputs(Vec<Input>);
 
 struct Input {
     reader: Reader<Bytes>,
-    /// Where it begins in the input.
+    /// Offset of its start in the input.
     offset: u64,
-    /// Records that were read before it was their turn.
+    /// Records that were read before they were needed.
     waiting: Vec<Record>,
     next: usize,
     ended: bool,
@@ -30,7 +30,7 @@ impl Input {
 }
 
 impl Inputs {
-    /// Readers with the offsets at which they begin. Several have one dump each.
+    /// Creates the set from readers and their offsets. Several readers have one dump each.
     pub fn new(readers: impl IntoIterator<Item = (Reader<Bytes>, u64)>) -> Self {
         let input = |(reader, offset)| Input {
             reader,
@@ -42,12 +42,12 @@ impl Inputs {
         Self(readers.into_iter().map(input).collect())
     }
 
-    /// Whether each dump has a reader of its own.
+    /// Returns whether each dump has its own reader.
     pub fn several(&self) -> bool {
         self.0.len() > 1
     }
 
-    /// How many dumps there are, as far as that is known.
+    /// Returns the number of dumps, as far as it is known.
     pub fn dumps(&self) -> u16 {
         match self.several() {
             true => u16::try_from(self.0.len()).unwrap_or(u16::MAX),
@@ -55,10 +55,10 @@ impl Inputs {
         }
     }
 
-    /// Reads so much that the targets are known.
+    /// Reads until the targets are described.
     ///
     /// # Errors
-    /// When the operating system refuses.
+    /// Errors of the operating system.
     pub fn begin(&mut self) -> Result<(), Error> {
         for input in &mut self.0 {
             while !input.reader.has_started() && !input.reader.has_faults() {
@@ -70,10 +70,10 @@ impl Inputs {
         Ok(())
     }
 
-    /// Adds the next records to `out`; `false` after the last ones.
+    /// Appends the next records to `out`. Returns `false` behind the last ones.
     ///
     /// # Errors
-    /// When the operating system refuses.
+    /// Errors of the operating system.
     pub fn read(&mut self, out: &mut Vec<Record>) -> Result<bool, Error> {
         if let [input] = &mut self.0[..] {
             out.append(&mut input.waiting);
@@ -86,7 +86,7 @@ impl Inputs {
                 input.ended = !input.reader.read(&mut input.waiting)?;
             }
         }
-        // Until more of one of them has to be read.
+        // Merges until one of the readers needs more data.
         while let Some((place, until)) = self.first() {
             let Some(input) = self.0.get_mut(place) else {
                 break;
@@ -104,7 +104,7 @@ impl Inputs {
         Ok(self.0.iter().any(|input| !input.ended))
     }
 
-    /// The reader whose record is next, and up to when no other's is.
+    /// Returns the reader with the next record, and the time up to which no other's is next.
     fn first(&self) -> Option<(usize, i64)> {
         let times = self.0.iter().enumerate();
         let times = times.filter_map(|(place, input)| Some((input.next_time()?, place)));
@@ -114,18 +114,18 @@ impl Inputs {
         Some((*first, times.get(1).map_or(i64::MAX, |(time, _)| *time)))
     }
 
-    /// What a dump says of its target so far.
+    /// Returns a dump's description of its target so far.
     pub fn header(&self, dump: u16) -> Option<&Header> {
         let place = if self.several() { usize::from(dump) } else { 0 };
         Some(self.0.get(place)?.reader.header())
     }
 
-    /// Whether any dump says what its times need.
+    /// Returns whether any dump has what its times need.
     pub fn is_described(&self) -> bool {
         self.0.iter().any(|input| input.reader.is_described())
     }
 
-    /// The dump that a reader is in.
+    /// Returns the number of the dump that a reader is in.
     fn number(several: bool, place: usize, reader: &Reader<Bytes>) -> u16 {
         match several {
             true => u16::try_from(place).unwrap_or(u16::MAX),
@@ -133,7 +133,7 @@ impl Inputs {
         }
     }
 
-    /// The names of threads that have become known, with their dumps.
+    /// Takes the thread names found since the last call, with their dumps.
     pub fn take_names(&mut self) -> Vec<(u16, ThreadName)> {
         let several = self.several();
         let mut all = Vec::new();
@@ -145,17 +145,17 @@ impl Inputs {
         all
     }
 
-    /// Whether records are shown as they come, so that none waits for later ones.
+    /// Returns whether any reader is in live mode.
     pub fn is_live(&self) -> bool {
         self.0.iter().any(|input| input.reader.is_live())
     }
 
-    /// Whether something was found to be wrong that was not taken.
+    /// Returns whether there are faults that were not taken.
     pub fn has_faults(&self) -> bool {
         self.0.iter().any(|input| input.reader.has_faults())
     }
 
-    /// What was found to be wrong, with the dump and the offset in the whole input.
+    /// Takes the faults, with the dump and the offset in the whole input.
     pub fn take_faults(&mut self) -> Vec<(u16, Fault)> {
         let several = self.several();
         let mut all = Vec::new();
@@ -171,7 +171,7 @@ impl Inputs {
         all
     }
 
-    /// What was met so far.
+    /// Returns the counts so far.
     pub fn statistics(&self) -> Statistics {
         let mut all = Statistics::default();
         for input in &self.0 {
@@ -180,7 +180,7 @@ impl Inputs {
         all
     }
 
-    /// Lines of a log that stood among those of dumps.
+    /// Returns the number of log lines between those of dumps that do not belong to them.
     pub fn foreign_lines(&self) -> u64 {
         self.0
             .iter()

@@ -1,24 +1,24 @@
-//! What each event is, decided once for all numbers.
+//! Meaning of each event, in a table by event number.
 
 use kymo_event::{FunctionId, Identities, SpaceId};
 use kymo_rtems_record::EventId;
 
-/// What an event means.
+/// Meaning of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Means {
-    /// It is listed with its data.
+    /// Shown with its data only.
     Other,
-    /// It says something of the target, once.
+    /// One-time fact about the target.
     Fact,
-    /// It tells the time.
+    /// Time.
     Time,
-    /// The same, of which the data is an address of code.
+    /// Shown like `Other`; its data is a code address.
     Code,
     SwitchOut,
     SwitchIn,
     IrqEntry,
     IrqExit,
-    /// Something begins; its data is where it was called from.
+    /// Start of a call; its data is the call site.
     Begin(FunctionId),
     End(FunctionId),
     FunctionEntry,
@@ -26,14 +26,14 @@ pub(super) enum Means {
     LockWait,
     LockHold,
     LockRelease,
-    /// From here on interrupts, or thread switches, wait on the processor.
+    /// Interrupts, or thread switches, are disabled on the processor from here on.
     Mask(FunctionId),
     Unmask(FunctionId),
     Argument,
     Return,
-    /// Memory is taken (1) or given back (-1).
+    /// Memory is allocated (1) or freed (-1).
     Uma(i8),
-    /// The data is the size of something.
+    /// The data is a size.
     Size,
     Ready,
     Priority,
@@ -42,7 +42,7 @@ pub(super) enum Means {
     BlockWord,
 }
 
-/// The names of the spans that have no function.
+/// Names of the spans that have no function.
 const MASKED: [(EventId, EventId, &str); 2] = [
     (
         EventId::ISR_DISABLE,
@@ -56,7 +56,7 @@ const MASKED: [(EventId, EventId, &str); 2] = [
     ),
 ];
 
-/// What the events mean, by [`EventId`].
+/// Returns the meanings of events, by [`EventId`].
 pub(super) fn table(identities: &mut Identities, space: SpaceId) -> Vec<Means> {
     let mut table: Vec<Means> = (0..=EventId::PER_CPU_TAIL.0)
         .map(|number| match EventId(number) {
@@ -94,7 +94,7 @@ pub(super) fn table(identities: &mut Identities, space: SpaceId) -> Vec<Means> {
     table
 }
 
-/// What an event means by itself.
+/// Returns the meaning of an event that does not depend on other events.
 fn single(event: EventId) -> Means {
     match event {
         EventId::UPTIME_LOW | EventId::UPTIME_HIGH => Means::Time,

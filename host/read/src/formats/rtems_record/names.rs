@@ -1,14 +1,14 @@
-//! What threads are called.
+//! Thread names.
 
 use kymo_event::{Identities, SpaceId, ThreadId, Tid};
 
-/// The name of the threads that run when no other does.
+/// Name of the idle threads.
 const IDLE: &str = "IDLE";
 
-/// The thread of an object id, which has a name if it is a processor's idle thread.
+/// Returns the thread of an object id, and names it if it is a processor's idle thread.
 ///
-/// The API of an object is in bits 24 to 26 of its id, its place among those of its kind in the lower 16: the threads of
-/// the internal API are the idle ones, the first of processor 0 (`cpukit/include/rtems/score/object.h`).
+/// Bits 24 to 26 of an object id are the API, the lower 16 bits the index among objects of its class. The threads of
+/// the internal API are the idle threads, the first of processor 0 (`cpukit/include/rtems/score/object.h`).
 pub(super) fn thread(identities: &mut Identities, space: SpaceId, id: u64) -> ThreadId {
     let thread = identities.thread(space, Tid(id));
     if is_internal(id) && identities.thread_name(thread).is_none() {
@@ -17,7 +17,7 @@ pub(super) fn thread(identities: &mut Identities, space: SpaceId, id: u64) -> Th
     thread
 }
 
-/// Names a thread. Idle threads, which all have one name, are distinguished.
+/// Names a thread. Idle threads, which all have the same name, get the processor's number.
 pub(super) fn name(identities: &mut Identities, space: SpaceId, id: u64, name: &str) {
     let thread = identities.thread(space, Tid(id));
     match is_internal(id) && name == IDLE {

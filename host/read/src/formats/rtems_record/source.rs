@@ -1,4 +1,4 @@
-//! Records as events.
+//! Conversion of records to events.
 
 mod about;
 mod ahead;
@@ -22,65 +22,66 @@ use super::meaning::{self, Means};
 use super::names;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
-/// A step back of the target's uptime that is reported: less is how exactly a processor reads its clock.
+/// Smallest step back of the target's uptime that is reported, in nanoseconds. Smaller ones are within the accuracy of
+/// a processor's clock reads.
 const STEP_BACK_NS: u64 = 1_000;
 
-/// A recording.
+/// RTEMS recording.
 pub(super) struct RecordSource {
     info: TraceInfo,
     name: String,
     inputs: Inputs,
     records: Vec<Record>,
-    /// The next of them.
+    /// Index of the next record.
     next: usize,
     ended: bool,
-    /// What events mean, by number.
+    /// Meanings by event number.
     means: Vec<Means>,
     names: Option<Arc<EventNames>>,
-    /// The dump that is being read, and the others that have begun.
+    /// Current dump, and the others that have begun.
     dump: Dump,
     others: Vec<Dump>,
-    /// Where functions have their names: in all dumps alike.
+    /// Namespace of functions, which all dumps share.
     space: SpaceId,
-    /// Addresses of code without this: Thumb's bit.
+    /// Mask for code addresses, without the Thumb bit.
     code_mask: u64,
     wanted: Wanted,
-    /// Events that come before the next record: damage.
+    /// Damage events, which precede the next record.
     ready: VecDeque<Event>,
     latest: Time,
-    /// Locks that have a name of their own.
+    /// Number of locks with their own name.
     locks: usize,
     /// Processors whose records have begun.
     begun: ahead::Begun,
-    /// Gaps of a live target behind which the thread is not known yet.
+    /// Number of gaps in a live recording behind which the thread is unknown.
     unseen: u64,
     failure: Option<ReadError>,
 }
 
-/// A dump: what a target recorded from one start to the next.
+/// Dump: the recording of a target from one start to the next.
 #[derive(Debug)]
 struct Dump {
     number: u16,
     version: u32,
     format: Format,
-    /// Where its threads, its interrupts and its processors are.
+    /// Namespace of its threads, interrupts and processors.
     machine: SpaceId,
     cpus: Vec<Processor>,
-    /// How much memory of the network stack is in use, as far as the trace tells, and when that changed last.
+    /// Allocated memory of the network stack, as far as the trace records it.
     uma: blocks::Uma,
 }
 
-/// What is known of a processor at a point of the trace.
+/// State of a processor at one time.
 #[derive(Debug)]
 struct Processor {
     stream: StreamId,
     thread: Option<ThreadId>,
-    /// The thread that runs behind a gap, from the first record on that has a time of its own.
+    /// Thread behind a gap. It counts from the first record that has its own time.
     behind: Option<ThreadId>,
     block: Option<Block>,
 }
 
-/// A block of memory that is being told.
+/// Incomplete block of memory.
 #[derive(Debug, Default)]
 struct Block {
     address: Option<u64>,
@@ -91,10 +92,10 @@ struct Block {
 }
 
 impl RecordSource {
-    /// Reads so much that the target is known.
+    /// Reads until the target is described.
     ///
     /// # Errors
-    /// [`OpenError`] if it does not say who it is.
+    /// [`OpenError`] if the input does not describe it.
     pub fn new(path: &Path, mut inputs: Inputs, options: &OpenOptions) -> Result<Self, OpenError> {
         inputs.begin().map_err(|error| OpenError::Io {
             path: path.to_owned(),
@@ -121,7 +122,7 @@ impl RecordSource {
             clock_hz: Some(header.frequency),
             ..TraceInfo::default()
         };
-        // Where each dump is a machine, its functions are of one program nevertheless.
+        // Each dump is a machine of its own, but all have the same program.
         let name = match inputs.dumps() {
             0 | 1 => String::new(),
             _ => "program".to_owned(),
@@ -175,7 +176,7 @@ impl RecordSource {
         Ok(source)
     }
 
-    /// Takes over what the reader knows besides records.
+    /// Takes over the thread names from the readers.
     fn learn(&mut self) {
         for (dump, name) in self.inputs.take_names() {
             self.turn_to(dump);
@@ -199,9 +200,9 @@ impl RecordSource {
         }
     }
 
-    /// Reads more records; whether there may be any.
+    /// Reads more records. Returns whether there may be any.
     fn read_more(&mut self) -> bool {
-        // What waits for items behind it stays.
+        // Keeps records that wait for items behind them.
         self.records.drain(..self.next.min(self.records.len()));
         self.next = 0;
         if self.ended {
@@ -226,7 +227,7 @@ impl RecordSource {
         true
     }
 
-    /// Gives the next record, and what it means besides.
+    /// Adds the events of the next record.
     fn record(&mut self, batch: &mut Batch) {
         let Some(record) = self.records.get(self.next).copied() else {
             return;
@@ -256,7 +257,7 @@ impl RecordSource {
         }
         let means = self.means.get(usize::from(record.event.0)).copied();
         let means = means.unwrap_or(Means::Other);
-        // The end of a block is known by what follows.
+        // What follows a block determines its end.
         let in_block = self
             .dump
             .cpus
@@ -279,7 +280,7 @@ impl RecordSource {
         self.next += 1;
     }
 
-    /// What the reader says of records.
+    /// Handles an event that the reader inserted.
     fn made(&mut self, record: &Record, stream: StreamId, batch: &mut Batch) {
         let gap = match record.event {
             EventId::UNRELIABLE_TIME => Gap::Clock(ClockGap {
@@ -294,7 +295,7 @@ impl RecordSource {
                     (cpu.thread, cpu.behind) = (None, thread);
                     cpu.block = None;
                 }
-                // A target counts in 32 bits: more is what damage has left.
+                // A target counts in 32 bits: larger numbers come from damage.
                 let is_count = u32::try_from(record.data).is_ok();
                 Gap::Discarded {
                     events: is_count.then_some(record.data),
@@ -312,7 +313,7 @@ impl RecordSource {
         batch.push_event(event);
     }
 
-    /// An item of the stream.
+    /// Handles an item of the stream.
     fn item(
         &mut self,
         record: &Record,
@@ -452,7 +453,7 @@ impl RecordSource {
         }
     }
 
-    /// A record that a row says.
+    /// Adds a record whose meaning is a row.
     fn common(&mut self, record: &Record, row: Row, batch: &mut Batch) {
         if self.wanted < Wanted::Everything {
             return batch.push(row);
@@ -468,7 +469,7 @@ impl RecordSource {
         batch.push_event(event);
     }
 
-    /// A record that no row says, or one of no meaning.
+    /// Adds a record whose meaning no row can represent, or that has no meaning.
     fn rare(
         &mut self,
         record: &Record,
@@ -507,7 +508,7 @@ impl RecordSource {
         }
     }
 
-    /// The data of an item. What is an address of code is called so, for symbols to be found.
+    /// Returns the data of an item as a field. A code address gets the field name that symbols are resolved for.
     fn fields(&self, record: &Record) -> Vec<Field> {
         let means = self.means.get(usize::from(record.event.0));
         let name = match means {
@@ -524,13 +525,13 @@ impl RecordSource {
     }
 }
 
-/// An exit whose record names what it leaves.
+/// Marks an exit whose record names its function.
 const fn named(mut row: Row) -> Row {
     row.named = true;
     row
 }
 
-/// A counter's new value.
+/// Returns a new value of a counter.
 fn counter(name: &str, value: u64) -> EventKind {
     EventKind::Counter {
         name: name.to_owned(),
@@ -558,7 +559,7 @@ impl Source for RecordSource {
             if batch.is_full() {
                 return Ok(true);
             }
-            // What is wrong with the bytes stands behind what was read before them.
+            // Faults follow the records that were read before them.
             for (dump, fault) in self.inputs.take_faults() {
                 self.damage(dump, &fault);
             }

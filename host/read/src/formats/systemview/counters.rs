@@ -1,4 +1,4 @@
-//! Quantities over time: samples of registered values, and the bytes that heaps have given out.
+//! Counters: samples of registered values, and the allocated bytes of heaps.
 
 use std::collections::HashMap;
 
@@ -8,36 +8,36 @@ use kymo_systemview::Packet;
 use super::fields::sample;
 use super::meaning::Meaning;
 
-/// What a user should know of samples of unknown values.
+/// Remark about samples of unregistered values.
 pub(super) const UNREGISTERED: &str = "samples of values whose registration is not in the recording are shown as unsigned numbers: only the \
      registration tells their name and type (call SEGGER_SYSVIEW_RegisterData when the recording starts)";
 
-/// Blocks that are known at a time; a hostile stream must not fill the memory.
+/// Largest number of known blocks. It bounds memory for hostile streams.
 const BLOCKS: usize = 1 << 20;
 
-/// The bytes that heaps have given out since the recording began.
+/// Allocated bytes of heaps since the recording began.
 #[derive(Default)]
 pub(super) struct Heaps {
-    /// By the heap's id; `None` is the only one of a target that numbers none.
+    /// Allocated bytes by heap id. `None` is the only heap of a target that has no ids.
     used: HashMap<Option<u32>, u64>,
-    /// Sizes of blocks, by heap and block.
+    /// Block sizes, by heap and block.
     blocks: HashMap<(Option<u32>, u32), u64>,
 }
 
 impl Heaps {
-    /// A block is given out: the bytes of its heap that are.
+    /// Adds a block. Returns the allocated bytes of its heap.
     fn allocate(&mut self, heap: Option<u32>, block: u32, size: u64) -> Option<u64> {
         if self.blocks.len() >= BLOCKS && !self.blocks.contains_key(&(heap, block)) {
             return None;
         }
-        // The same block twice: that it was freed was lost.
+        // The same block twice: the record of its release was lost.
         let before = self.blocks.insert((heap, block), size).unwrap_or(0);
         let used = self.used.entry(heap).or_default();
         *used = used.saturating_sub(before).saturating_add(size);
         Some(*used)
     }
 
-    /// A block is given back; `None` if it was given out before the recording began.
+    /// Removes a block. Returns `None` if it was allocated before the recording began.
     fn free(&mut self, heap: Option<u32>, block: u32) -> Option<u64> {
         let size = self.blocks.remove(&(heap, block))?;
         let used = self.used.entry(heap).or_default();
@@ -47,7 +47,7 @@ impl Heaps {
 }
 
 impl Meaning {
-    /// The quantity that has a new value with a packet, if one has.
+    /// Returns the counter that a packet changes, if any.
     pub(super) fn counter(&mut self, packet: &Packet<'_>) -> Option<EventKind> {
         let (heap, used) = match *packet {
             Packet::DataSample { id, value } => {

@@ -1,4 +1,4 @@
-//! What ids of events mean: descriptions of modules, and files `SYSVIEW_*.txt`.
+//! Descriptions of event ids: from modules, and from files `SYSVIEW_*.txt`.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,50 +6,50 @@ use std::path::{Path, PathBuf};
 use kymo_systemview::Payload;
 use kymo_systemview::describe::{self, Line, ModulePart};
 
-/// The name and parameters of an event.
+/// Name and parameters of an event.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Described {
     pub(super) name: String,
     /// Name and format of each parameter.
     pub(super) parameters: Vec<(String, String)>,
-    /// The format of what it returns.
+    /// Format of the return value.
     pub(super) returns: Option<String>,
 }
 
-/// Names of the values of a type; that of `None` stands for all others.
+/// Names of a type's values. `None` stands for all other values.
 type Values = HashMap<Option<u32>, String>;
 
-/// All that is described.
+/// All descriptions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Descriptions {
-    /// The call of an operating system by its id.
+    /// Operating-system calls by id.
     calls: HashMap<u32, Described>,
-    /// The events of modules by their ids.
+    /// Module events by id.
     modules: HashMap<u32, Described>,
     types: HashMap<String, Values>,
     causes: Option<(u32, Values)>,
-    /// The ids at which functions are entered and left, if a module traces them.
+    /// Event ids for function entries and exits, if a module traces them.
     pub(super) enter: Option<u32>,
     pub(super) exit: Option<u32>,
-    /// The ids at which ESP-IDF's heap gives out and takes back a block.
+    /// Event ids for allocations and releases in ESP-IDF's heap.
     pub(super) heap_alloc: Option<u32>,
     pub(super) heap_free: Option<u32>,
 }
 
-/// The format of a parameter that is a text: its length and its bytes.
+/// Format of a text parameter: its length and its bytes.
 pub(super) const TEXT: &str = "s";
 
-/// Events that are described at most; a hostile stream must not fill the memory.
+/// Largest number of described events. It bounds memory for hostile streams.
 const EVENTS: usize = 1 << 14;
 
-/// Modules of ESP-IDF's that describe no events, and theirs.
+/// ESP-IDF modules that do not describe their events, with descriptions.
 const UNDESCRIBED: [(&str, &str); 1] = [(
     "ESP32 SystemView Heap Tracing Module",
     "0 heap_alloc block=%p size=%u caller=%p caller=%p, 1 heap_free block=%p caller=%p caller=%p",
 )];
 
 impl Descriptions {
-    /// Takes in a file.
+    /// Adds a description file.
     pub(super) fn add_file(&mut self, text: &str) {
         for line in text.lines() {
             match describe::line(line) {
@@ -71,7 +71,7 @@ impl Descriptions {
         }
     }
 
-    /// Takes in a module's description. Long ones come in several parts.
+    /// Adds a module's description. Long ones are sent in several parts.
     pub(super) fn add_module(&mut self, offset: u32, text: &str) {
         let mut traces_functions = false;
         for part in describe::module(text) {
@@ -99,12 +99,12 @@ impl Descriptions {
         }
     }
 
-    /// What is known of an event.
+    /// Returns the description of an event.
     pub(super) fn event(&self, id: u32) -> Option<&Described> {
         self.modules.get(&id).or_else(|| self.calls.get(&id))
     }
 
-    /// What an event has as its parameters.
+    /// Returns the layout of an event's payload.
     pub(super) fn payload(&self, id: u32) -> Option<Payload> {
         let parameters = &self.event(id)?.parameters;
         let mut texts = 0u32;
@@ -115,13 +115,13 @@ impl Descriptions {
         Some(Payload::Parameters { count, texts })
     }
 
-    /// Why a task cannot run.
+    /// Returns the name of a reason why a task is blocked.
     pub(super) fn cause(&self, cause: u32) -> Option<&str> {
         let (mask, values) = self.causes.as_ref()?;
         name_of(values, cause & mask)
     }
 
-    /// The name of a value of a type.
+    /// Returns the name of a type's value.
     pub(super) fn value(&self, of: &str, value: u32) -> Option<&str> {
         name_of(self.types.get(of)?, value)
     }
@@ -149,7 +149,7 @@ fn described(event: describe::Event<'_>) -> Described {
     }
 }
 
-/// The description files beside an input, of an operating system: those with its name in theirs.
+/// Returns the description files of an operating system next to an input: those with its name in their file name.
 pub(super) fn beside(input: &Path, system: &str) -> Vec<PathBuf> {
     let folder = match input.is_dir() {
         true => Some(input),
@@ -173,7 +173,7 @@ pub(super) fn beside(input: &Path, system: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Whether a file of this name describes an operating system.
+/// Returns whether a file with this name describes an operating system.
 fn is_for(name: &str, system: &str) -> bool {
     let (name, system) = (name.to_ascii_lowercase(), system.to_ascii_lowercase());
     let stem = name

@@ -1,4 +1,4 @@
-//! The name and fields of a packet, as a listing shows them.
+//! Names and fields of packets for display.
 
 use kymo_event::{Field, Quantity, Value};
 use kymo_systemview::{Packet, Text, Varints};
@@ -6,7 +6,7 @@ use kymo_systemview::{Packet, Text, Varints};
 use super::descriptions::TEXT;
 use super::meaning::{Meaning, text};
 
-/// What a packet is called.
+/// Returns the name of a packet.
 pub(super) fn name(meaning: &Meaning, packet: &Packet<'_>) -> String {
     match packet {
         Packet::Event { id, .. } => event_name(meaning, *id),
@@ -14,7 +14,7 @@ pub(super) fn name(meaning: &Meaning, packet: &Packet<'_>) -> String {
     }
 }
 
-/// What an event is called that descriptions name.
+/// Returns the name of an event from its description.
 pub(super) fn event_name(meaning: &Meaning, id: u32) -> String {
     match meaning.descriptions.event(id) {
         Some(event) => event.name.clone(),
@@ -22,7 +22,7 @@ pub(super) fn event_name(meaning: &Meaning, id: u32) -> String {
     }
 }
 
-/// The fields of a packet; `task` shows a task.
+/// Returns the fields of a packet. `task` converts a task id.
 pub(super) fn of(
     meaning: &Meaning,
     packet: &Packet<'_>,
@@ -180,11 +180,11 @@ pub(super) fn of(
     }
 }
 
-/// Types of registered values (`SEGGER_SYSVIEW_DATA_TYPE`); others are unsigned.
+/// Types of registered values (`SEGGER_SYSVIEW_DATA_TYPE`). Others are unsigned.
 const SIGNED: u32 = 1;
 const FLOAT: u32 = 2;
 
-/// The value of a sample, as its registration types it; the bits as they are if there is none. It is not scaled: whether
+/// Converts a sample to its registered type, or to its raw bits without a registration. Does not scale it: whether
 /// SystemView adds the registered offset before or after it multiplies is not documented.
 pub(super) fn sample(kind: Option<u32>, value: u32) -> Quantity {
     match kind {
@@ -194,7 +194,7 @@ pub(super) fn sample(kind: Option<u32>, value: u32) -> Quantity {
     }
 }
 
-/// What a registration says of its value behind the name, as far as it goes.
+/// Returns the fields of a registration behind the name, as far as they exist.
 fn registered(rest: &[u8]) -> Vec<Field> {
     let mut numbers = Varints::new(rest);
     let signed = |value: u32| Value::Signed(value.cast_signed().into());
@@ -234,7 +234,7 @@ fn heap_name(meaning: &Meaning, heap: u32) -> Value {
     }
 }
 
-/// The fields of an event that descriptions name, as far as they do.
+/// Returns the fields of a described event, as far as they are described.
 fn arguments(
     meaning: &Meaning,
     id: u32,
@@ -245,7 +245,7 @@ fn arguments(
     let parameters = described.map_or(&[][..], |event| &event.parameters);
     let mut rest = Varints::new(payload);
     let mut fields: Vec<Field> = Vec::new();
-    // ESP-IDF describes each caller of an allocation as `caller`: members of an object, and columns, have names of their own.
+    // ESP-IDF names all callers of an allocation `caller`. JSON members and table columns need distinct names.
     let named = |name: &str, fields: &[Field]| {
         let first = match name {
             "" => format!("arg{}", fields.len()),
@@ -287,7 +287,7 @@ fn arguments(
     fields
 }
 
-/// A value in the format of a description.
+/// Converts a value in the format of a description.
 fn shown(meaning: &Meaning, format: &str, value: u32, task: &dyn Fn(u32) -> Value) -> Value {
     match format {
         "t" | "T" => task(value),

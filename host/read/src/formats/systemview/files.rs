@@ -1,4 +1,4 @@
-//! Files of recordings: one stream, several in one file, or a file for each core.
+//! Recording files: one stream, several streams in one file, or one file for each core.
 
 use std::fs;
 use std::io::Read;
@@ -13,21 +13,21 @@ use super::stream::Stream;
 use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
 
-/// What to call an input.
+/// Returns the name of an input.
 pub(super) fn name(path: &Path) -> String {
     let name = path.file_name().unwrap_or(path.as_os_str());
     name.to_string_lossy().into_owned()
 }
 
-/// Files that are looked at in a directory.
+/// Largest number of files that are examined in a directory.
 const FILES: usize = 256;
 
-/// Whether a directory holds recordings, and no trace of another format.
+/// Returns whether a directory holds recordings, and no trace of another format.
 pub(super) fn in_directory(path: &Path) -> bool {
     !path.join("metadata").exists() && !recordings(path).is_empty()
 }
 
-/// The recordings in a directory, by name.
+/// Returns the recordings in a directory, by name.
 fn recordings(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten();
     let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -42,7 +42,7 @@ fn recordings(path: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Opens the recording in a directory: the file of each core.
+/// Opens the recording in a directory, with the file of each core.
 pub(super) fn open_directory(
     path: &Path,
     options: &OpenOptions,
@@ -50,7 +50,7 @@ pub(super) fn open_directory(
     open_files(path, read(&recordings(path))?, options)
 }
 
-/// Files with their bytes.
+/// Reads files.
 fn read(files: &[PathBuf]) -> Result<Vec<(PathBuf, Bytes)>, OpenError> {
     let read = |file: &PathBuf| Ok((file.clone(), crate::open::file_bytes(file)?));
     files.iter().map(read).collect()
@@ -111,19 +111,19 @@ fn open_files(
     )))
 }
 
-/// What orders the files of cores: ESP32's cores are called `pro` (0) and `app` (1), others have a number.
+/// Returns the sort key for the files of cores. ESP32's cores are named `pro` (0) and `app` (1), others have numbers.
 fn core_of(name: &str, files: usize) -> (u32, String) {
     let lower = name.to_ascii_lowercase();
     let rank = match files {
         2 if lower.contains("pro") => 0,
         2 if lower.contains("app") => 2,
-        // Standard input has no name: the other file tells which it is.
+        // Standard input has no name: the other file determines which core it is.
         _ => 1,
     };
     (rank, lower)
 }
 
-/// The streams of a file.
+/// Returns the streams of a file.
 fn streams_of(name: &str, bytes: &Bytes) -> Vec<Stream> {
     let all = bytes.len() as u64;
     let Some(header) = file::header(bytes) else {
@@ -143,9 +143,9 @@ fn streams_of(name: &str, bytes: &Bytes) -> Vec<Stream> {
     streams.collect()
 }
 
-/// The packets that a recording begins with, up to the first that belongs to one core.
+/// Returns the first packets of a recording, up to the first one that belongs to a single core.
 fn start(bytes: &[u8]) -> Vec<&[u8]> {
-    /// Enough to tell two recordings apart.
+    /// Enough packets to distinguish two recordings.
     const PACKETS: usize = 256;
     let header = file::header(bytes);
     let start = header.map_or(0, |header| header.text.len());
@@ -166,14 +166,14 @@ fn start(bytes: &[u8]) -> Vec<&[u8]> {
     packets
 }
 
-/// Whether two recordings begin with the same packets at the same times.
+/// Returns whether two recordings begin with the same packets at the same times.
 fn belong(one: &[&[u8]], other: &[&[u8]]) -> bool {
     let shared = one.len().min(other.len());
-    // Start, frequency, and what the system is.
+    // Start, frequency and description of the system.
     shared >= 3 && one.get(..shared) == other.get(..shared)
 }
 
-/// Whether a packet may be that of another core, too.
+/// Returns whether another core may send the same packet.
 pub(super) const fn is_shared(packet: &Packet<'_>) -> bool {
     packet.is_common()
 }

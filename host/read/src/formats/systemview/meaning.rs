@@ -1,4 +1,4 @@
-//! What packets mean.
+//! Meanings of packets.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -16,58 +16,58 @@ use super::descriptions::{self, Descriptions};
 use super::{fields, print};
 use crate::OpenOptions;
 
-/// Where and when a packet is.
+/// Time and stream of a packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At {
     pub(super) time: Time,
     pub(super) stream: StreamId,
-    /// The place among the streams.
+    /// Index of the core's state.
     pub(super) core: usize,
     pub(super) cpu: Cpu,
-    /// The other core of its stream, which losses concern as well.
+    /// Second core of its stream, which losses affect as well.
     pub(super) other: Option<usize>,
 }
 
-/// What a core does.
+/// State of a core.
 #[derive(Clone, Debug, Default)]
 struct Core {
     running: Option<ThreadId>,
-    /// It is known that none runs.
+    /// Whether no thread runs, if that is known.
     is_idle: bool,
-    /// The thread that has the processor is no longer ready: it gives it up.
+    /// Whether the running thread is no longer ready, and will give up the processor.
     gives_up: bool,
-    /// Interrupt handlers that have begun.
+    /// Active interrupt handlers.
     interrupts: Vec<u32>,
-    /// Functions of software timers that have begun.
+    /// Active functions of software timers.
     timers: Vec<FunctionId>,
     recording: bool,
     last: Time,
 }
 
-/// Interrupt handlers and timers in each other, at most.
+/// Largest nesting depth of interrupt handlers, and of timers.
 const NESTED: usize = 64;
 
-/// What the packets so far say, and what follows from it.
+/// State from the packets so far.
 pub(super) struct Meaning {
     wanted: Wanted,
     space: SpaceId,
     pub(super) descriptions: Descriptions,
-    /// Where description files are looked for.
+    /// Path next to which description files are searched.
     path: Option<PathBuf>,
     pub(super) names: Names,
-    /// The code is Thumb's: bit 0 of an address is not part of it.
+    /// Whether code is Thumb: bit 0 of an address is not part of it.
     thumb: bool,
     cores: Vec<Core>,
-    /// Dropped packets so far, as the last overflow said.
+    /// Total number of dropped packets in the last overflow packet.
     dropped: u32,
-    /// Calls of which the end is recorded somewhere.
+    /// Calls whose end is recorded.
     ended_calls: HashSet<u32>,
     pub(super) heaps: Heaps,
-    /// Whether a value was sampled whose registration has not been recorded.
+    /// Whether an unregistered value was sampled.
     pub(super) unregistered: bool,
 }
 
-/// What numbers stand for.
+/// Names of numbers.
 #[derive(Default)]
 pub(super) struct Names {
     pub(super) ids: Ids,
@@ -77,7 +77,7 @@ pub(super) struct Names {
     pub(super) data: HashMap<u32, (String, u32)>,
 }
 
-/// Text of a packet.
+/// Returns the text of a packet.
 pub(super) fn text(text: Text<'_>) -> String {
     String::from_utf8_lossy(text.0).into_owned()
 }
@@ -91,7 +91,7 @@ impl Meaning {
     ) -> Self {
         let mut descriptions = Descriptions::default();
         for file in &options.descriptions {
-            // The command line has looked whether it can be read.
+            // The command line has checked that they are readable.
             if let Ok(text) = std::fs::read(file) {
                 descriptions.add_file(&String::from_utf8_lossy(&text));
             }
@@ -112,7 +112,7 @@ impl Meaning {
         }
     }
 
-    /// Looks at a packet before events are given.
+    /// Examines a packet before events are created.
     pub(super) fn survey(&mut self, packet: &Packet<'_>) {
         if let Packet::EndCall { id, .. } = packet {
             self.ended_calls.insert(*id);
@@ -123,7 +123,7 @@ impl Meaning {
         identities.thread(self.space, Tid(self.names.ids.address(task).into()))
     }
 
-    /// Takes in what a packet says of the recording as a whole.
+    /// Stores the facts in a packet about the whole recording.
     pub(super) fn learn(&mut self, packet: &Packet<'_>, info: &mut TraceInfo) {
         let identities = &mut info.identities;
         match *packet {
@@ -202,7 +202,7 @@ impl Meaning {
         }
     }
 
-    /// Reads the descriptions of an operating system that lie beside the input.
+    /// Reads the descriptions of an operating system next to the input.
     fn describe(&mut self, system: &str) {
         let Some(path) = self.path.take() else {
             return;
@@ -214,13 +214,13 @@ impl Meaning {
         }
     }
 
-    /// Something is missing here.
+    /// Adds a gap.
     pub(super) fn gap(&mut self, at: At, gap: Gap, batch: &mut Batch) {
         let mut lose = |core: usize| {
             let core = self.cores.get_mut(core)?;
             core.interrupts.clear();
             core.timers.clear();
-            // Switches may be among what was lost.
+            // The lost packets may include switches.
             core.is_idle = false;
             Some((core.last, core.running.take()))
         };
@@ -242,7 +242,7 @@ impl Meaning {
         });
     }
 
-    /// The events of a packet.
+    /// Adds the events of a packet.
     pub(super) fn packet(
         &mut self,
         at: At,
@@ -251,7 +251,7 @@ impl Meaning {
         batch: &mut Batch,
     ) {
         if let Packet::Overflow { total } = *packet {
-            // A target that was started anew counts from 0 again.
+            // A restarted target counts from 0 again.
             let lost = total.checked_sub(self.dropped).unwrap_or(total);
             self.dropped = total;
             let events = Some(lost.into());
@@ -326,7 +326,7 @@ impl Meaning {
                 });
                 let row = Row::new(RowKind::IsrExit, at.time, at.stream);
                 out.common(row.interrupt(irq));
-                // The scheduler has the processor now, until a thread starts or none does.
+                // The scheduler has the processor until a thread starts or the core becomes idle.
                 let to_scheduler = *packet == Packet::IsrToScheduler && core.interrupts.is_empty();
                 if to_scheduler && std::mem::take(&mut core.gives_up) {
                     out.add_row(RowKind::SwitchedOut);
@@ -413,12 +413,12 @@ impl Meaning {
         }
     }
 
-    /// The function that stands for a call of the operating system.
+    /// Returns the function that represents an operating-system call.
     fn call(&self, id: u32, identities: &mut Identities) -> FunctionId {
         identities.function_named(self.space, &fields::event_name(self, id))
     }
 
-    /// What an event of a module that traces functions says: the function and where it was called.
+    /// Returns the contents of a function-tracing event: the function and the call site.
     fn traced(&self, id: u32, packet: &Packet<'_>) -> Option<(RowKind, u64, u64)> {
         let kind = match Some(id) {
             id if id == self.descriptions.enter => RowKind::Enter,
@@ -433,14 +433,14 @@ impl Meaning {
     }
 }
 
-/// Adds what is known of a target, once.
+/// Adds a property of the target, unless it is known.
 fn about(info: &mut TraceInfo, what: &str, value: &str) {
     if !info.about.iter().any(|(known, _)| known == what) && info.about.len() < NESTED {
         info.about.push((what.to_owned(), value.to_owned()));
     }
 }
 
-/// Where the events of a packet go.
+/// Context for adding the events of a packet.
 struct Out<'a, 'p> {
     batch: &'a mut Batch,
     wanted: Wanted,
@@ -452,7 +452,7 @@ struct Out<'a, 'p> {
 }
 
 impl Out<'_, '_> {
-    /// What follows from the packet besides.
+    /// Adds a row that follows from the packet.
     fn add_row(&mut self, kind: RowKind) {
         let mut row = Row::new(kind, self.at.time, self.at.stream);
         row.record = false;
@@ -466,7 +466,7 @@ impl Out<'_, '_> {
         }
     }
 
-    /// What many packets mean.
+    /// Adds the packet with a common meaning.
     fn common(&mut self, row: Row) {
         let row = row.at(Some(self.at.cpu), self.thread);
         match self.wanted {
@@ -475,7 +475,7 @@ impl Out<'_, '_> {
         }
     }
 
-    /// Nothing that is known.
+    /// Adds the packet without a known meaning.
     fn other(&mut self) {
         let row = Row::new(RowKind::Other, self.at.time, self.at.stream);
         let row = row.at(Some(self.at.cpu), self.thread);
@@ -528,7 +528,7 @@ impl Out<'_, '_> {
     fn fields(&self) -> Vec<Field> {
         let task = |task: u32| {
             let tid = Tid(self.of.names.ids.address(task).into());
-            // The thread's own name stands beside it where it is shown.
+            // The thread's own name is shown next to it.
             Value::Hex(tid.0)
         };
         fields::of(self.of, self.packet, &task)

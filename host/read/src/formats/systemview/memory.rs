@@ -1,7 +1,8 @@
-//! What a target left in its memory: the ring of RTT's channel, found by the control block.
+//! Memory images of a target: finds the RTT control block and reads the channel's ring buffer.
 //!
-//! An image is plain bytes or a core file. The program's ELF file tells where `_SEGGER_RTT` is, and so which address plain
-//! bytes had; without it, the block is looked for, and the address is the roundest with which the rings are in the image.
+//! An image is raw bytes or a core file. The program's ELF file has the address of `_SEGGER_RTT`, which gives the
+//! address of raw bytes. Without it, the block is searched, and the image gets the roundest address at which it
+//! contains the rings.
 
 use std::path::Path;
 
@@ -16,18 +17,18 @@ use super::stream::{self, Stream};
 use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
 
-/// Bytes of an image in which the control block is looked for.
+/// Number of bytes of an image in which the control block is searched.
 const LOOKED_AT: usize = 256 << 20;
 
-/// Control blocks that are tried: text in an image can look like their beginning.
+/// Largest number of control blocks that are tried. Text in an image can look like their start.
 const BLOCKS: usize = 64;
 
-/// Whether an image has a control block.
+/// Returns whether an image has a control block.
 pub(super) fn is_image(bytes: &[u8]) -> bool {
     blocks(bytes).next().is_some()
 }
 
-/// The control blocks in an image, with their places.
+/// Returns the control blocks in an image, with their offsets.
 fn blocks(bytes: &[u8]) -> impl Iterator<Item = (usize, ControlBlock<'_>)> {
     let bytes = bytes.get(..LOOKED_AT).unwrap_or(bytes);
     let found = memchr::memmem::find_iter(bytes, ID).take(BLOCKS);
@@ -50,7 +51,7 @@ impl Image<'_> {
         })
     }
 
-    /// A text that ends with a zero.
+    /// Returns a zero-terminated text.
     fn text(&self, address: u64) -> Option<&[u8]> {
         let bytes = (1..64)
             .rev()
@@ -58,20 +59,20 @@ impl Image<'_> {
         bytes.split(|byte| *byte == 0).next()
     }
 
-    /// What was written to a ring, oldest first.
+    /// Returns the contents of a ring, oldest first.
     fn ring(&self, channel: &Channel) -> Option<Vec<u8>> {
-        // What the host has read is still there.
+        // Data that the host has read is still in the ring.
         let all = channel.read == channel.write;
         let [first, second] = channel.parts(all);
         let bytes = [self.bytes(&first)?, self.bytes(&second)?].concat();
-        // Of a ring that was never full, the rest is zero.
+        // The rest of a ring that was never full is zero.
         let zeros = bytes.iter().take_while(|byte| **byte == 0).count();
         Some(bytes.get(zeros.saturating_sub(SYNC.len())..)?.to_vec())
     }
 }
 
-/// Opens what was left in memory, of which plain bytes begin at `base_address` if that is known; `None` if that is no
-/// packets of SystemView.
+/// Opens a memory image. Raw bytes begin at `base_address`, if that is known. Returns `None` if the image has no
+/// SystemView packets.
 pub(super) fn open(
     path: &Path,
     bytes: &Bytes,
@@ -120,7 +121,7 @@ pub(super) fn open(
     Ok(None)
 }
 
-/// Whether these are packets: most of the bytes are, or a recording begins in them.
+/// Returns whether bytes are packets: most of them are, or a recording begins in them.
 fn is_stream(bytes: &[u8]) -> bool {
     if stream::start_in(bytes).is_some() {
         return true;
@@ -140,8 +141,8 @@ fn is_stream(bytes: &[u8]) -> bool {
     packets > 16 && damaged * 4 < bytes.len() as u64
 }
 
-/// The address of plain bytes that have all of a block's rings in them: the roundest. `None` if the rings are further
-/// apart than the bytes are long: the block is a copy in a buffer, or a part of its memory is missing.
+/// Returns the roundest address of raw bytes that contain all rings of a block. `None` if the rings are further apart
+/// than the image is long: the block is a copy in a buffer, or a part of its memory is missing.
 fn base(block: &ControlBlock<'_>, length: u64) -> Option<u64> {
     let rings = || block.all().filter(|channel| channel.size > 0);
     let first = rings().map(|channel| channel.buffer).min()?;
@@ -152,7 +153,7 @@ fn base(block: &ControlBlock<'_>, length: u64) -> Option<u64> {
     if first < least {
         return None;
     }
-    // Clear low bits of the highest that is possible as long as it stays high enough.
+    // Clears low bits of the highest possible address while it stays high enough.
     let mut base = first;
     for bit in 0..u64::BITS {
         let rounder = base & !(1 << bit);

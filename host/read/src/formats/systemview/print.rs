@@ -1,11 +1,11 @@
-//! `printf` as the host applies it: the target sends the format and its arguments as 32-bit words.
+//! Host-side `printf`: the target sends the format and its arguments as 32-bit words.
 
-/// The text of a format with its arguments.
+/// Formats a text with its arguments.
 ///
-/// Arguments of `%s` are addresses of texts that are not in the stream: they are shown as such.
+/// Arguments of `%s` are addresses of texts that are not in the stream, and shown as addresses.
 pub(super) fn rendered(format: &str, count: u32, arguments: impl Iterator<Item = u32>) -> String {
     let mut arguments = arguments.fuse();
-    // Targets count each percent sign as an argument.
+    // Some targets count each percent sign as an argument.
     let signs = format.bytes().filter(|byte| *byte == b'%').count();
     let counts_signs = format.contains("%%") && signs == count as usize;
     let mut text = String::new();
@@ -35,7 +35,7 @@ pub(super) fn rendered(format: &str, count: u32, arguments: impl Iterator<Item =
     text
 }
 
-/// What stands behind a percent sign.
+/// Conversion behind a percent sign.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spec {
     left: bool,
@@ -49,7 +49,7 @@ struct Spec {
     bytes: usize,
 }
 
-/// Columns of the widest field.
+/// Largest field width.
 const WIDEST: usize = 200;
 
 impl Spec {

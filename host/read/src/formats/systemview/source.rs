@@ -1,4 +1,4 @@
-//! The events of a recording, all streams merged by time.
+//! Source of a recording's events, with all streams merged by time.
 
 use std::path::Path;
 
@@ -11,27 +11,27 @@ use super::meaning::{At, Meaning};
 use super::stream::{Ahead, CUT, Next, Pending, Stream};
 use crate::{OpenOptions, ReadError, Source};
 
-/// Packets at the beginning of a stream that are looked at before its events are given: they describe the recording.
+/// Number of packets at the start of a stream that are read beforehand, because they describe the recording.
 const DESCRIBING: usize = 4096;
 
-/// Packets of one moment that are remembered, to know them again in the stream of another core.
+/// Largest number of packets with the current time that are kept, to recognize them in another core's stream.
 const REMEMBERED: usize = 256;
 
-/// A recording.
+/// SystemView recording.
 pub(super) struct SystemViewSource {
     info: TraceInfo,
     streams: Vec<Stream>,
     meaning: Meaning,
-    /// Packets of the moment at hand that other streams may have, too: the stream and the bytes.
+    /// Packets with the current time that other streams may have, too: stream and bytes.
     recent: Vec<(usize, Vec<u8>)>,
     moment: Time,
-    /// Streams that ended within a packet, as far as is known, each with the gap that is there if it goes on.
+    /// Streams that seem to end within a packet, each with the gap to add if it continues.
     cut: Vec<(usize, Gap)>,
     failed: bool,
 }
 
 impl SystemViewSource {
-    /// The recording in these streams; `path` is where it is, for descriptions beside it.
+    /// Creates the source of these streams. `path` is their location, for description files next to it.
     pub(super) fn new(
         mut streams: Vec<Stream>,
         path: Option<&Path>,
@@ -50,7 +50,7 @@ impl SystemViewSource {
                 ..StreamInfo::default()
             });
         }
-        // Streams of two cores have a second one behind those of all streams.
+        // The second cores of two-core streams have indices behind those of all streams.
         let mut meaning = Meaning::new(space, 2 * streams.len(), path, options);
         for stream in &mut streams {
             let Some(mut again) = stream.again() else {
@@ -87,7 +87,7 @@ impl SystemViewSource {
         }
     }
 
-    /// The stream whose next packet is the earliest; `None` if there is none yet.
+    /// Returns the stream with the earliest packet; `None` if no packet is available yet.
     fn earliest(&mut self, may_read: bool) -> Result<Option<usize>, ReadError> {
         let mut next: Option<(Time, usize)> = None;
         for (index, stream) in self.streams.iter_mut().enumerate() {
@@ -111,7 +111,7 @@ impl SystemViewSource {
         Ok(next.map(|(_, index)| index))
     }
 
-    /// Whether another stream had this packet at this moment.
+    /// Returns whether another stream had this packet at this time.
     fn is_again(&mut self, index: usize, pending: &Pending) -> bool {
         if self.streams.len() < 2 {
             return false;
@@ -130,7 +130,7 @@ impl SystemViewSource {
             return false;
         }
         let bytes = stream.packet_bytes(pending);
-        // The delta depends on what each core sent before; the moment is the same.
+        // The delta depends on what each core sent before; the time is the same.
         let content = bytes
             .get(..bytes.len() - delta_bytes(bytes))
             .unwrap_or(bytes);
@@ -178,7 +178,7 @@ impl SystemViewSource {
             self.meaning.gap(at, gap, batch);
         }
         if is_again {
-            // Of which core it lost packets a target does not say: the stream that had this first has counted them.
+            // A target does not report which core lost packets. The first stream with this packet has counted them.
             if let Some(Packet::Overflow { .. }) = stream.packet(&pending) {
                 let events = Some(0);
                 self.meaning.gap(at, Gap::Discarded { events }, batch);
@@ -192,7 +192,7 @@ impl SystemViewSource {
                 .is_some_and(|stream| stream.start.is_none());
             let is_rest = bytes < CUT && problem != Problem::Incomplete;
             if is_first && (is_rest || problem == Problem::Cut) {
-                // A ring whose oldest packet is overwritten in part, or a target that was running before.
+                // A ring whose oldest packet is partly overwritten, or a target that was running before.
                 let remark = format!(
                     "{}: lacks its beginning: the first {bytes} bytes, which may be the rest of a packet, are passed over",
                     stream.name
@@ -217,7 +217,7 @@ impl SystemViewSource {
                 message,
             };
             match problem {
-                // At the end nothing is missing that the stream would have, had it ended a packet earlier.
+                // At the end, the gap is only added if the stream continues.
                 Problem::Incomplete => self.cut.push((index, gap)),
                 _ => self.meaning.gap(at, gap, batch),
             }
@@ -249,7 +249,7 @@ impl SystemViewSource {
     }
 }
 
-/// Bytes of the number that a packet ends with.
+/// Returns the length in bytes of the number at the end of a packet.
 fn delta_bytes(bytes: &[u8]) -> usize {
     let before = bytes.iter().rev().skip(1);
     (1 + before.take_while(|byte| **byte & 0x80 != 0).count()).min(bytes.len())

@@ -1,4 +1,4 @@
-//! One stream of packets with their times.
+//! Stream of packets with their times.
 
 use std::io::{self, Read};
 
@@ -8,7 +8,7 @@ use kymo_systemview::{Beginning, Form, Packet, Payload, Piece, Problem, SYNC, Sc
 
 use crate::bytes::Bytes;
 
-/// Whether bytes begin with the synchronization of a stream, or with as much of it as there is.
+/// Returns whether bytes begin with the synchronization of a stream, or with a part of it.
 pub(super) fn is_start(bytes: &[u8]) -> bool {
     let Some(behind) = bytes.strip_prefix(&SYNC) else {
         return false;
@@ -25,10 +25,10 @@ pub(super) fn is_start(bytes: &[u8]) -> bool {
         }
 }
 
-/// Bytes at the beginning of a stream without a synchronization that may be the rest of a packet.
+/// Number of bytes at the start of a stream without synchronization that may be the rest of a packet.
 pub(super) const CUT: u64 = 512;
 
-/// Where a stream's synchronization is.
+/// Returns the offset of a stream's synchronization.
 pub(super) fn start_in(bytes: &[u8]) -> Option<usize> {
     let mut windows = bytes.windows(SYNC.len() + 1);
     let mut from = 0;
@@ -42,8 +42,8 @@ pub(super) fn start_in(bytes: &[u8]) -> Option<usize> {
     None
 }
 
-/// Whether a stream without a synchronization has its first packets here, behind at most the rest of a packet that was
-/// cut: so many without damage between them.
+/// Returns whether packets of a stream without synchronization begin here, behind at most the rest of a truncated
+/// packet: a number of them without damage in between.
 pub(super) fn packets_begin(bytes: &[u8]) -> bool {
     const PACKETS: usize = 32;
     let mut scan = Scan::default();
@@ -65,68 +65,68 @@ pub(super) fn packets_begin(bytes: &[u8]) -> bool {
     true
 }
 
-/// Where bytes come from.
+/// Source of bytes.
 enum Input {
-    /// A part of a file.
+    /// Part of a file.
     Bytes { bytes: Bytes, end: usize },
-    /// Something that has no end yet.
+    /// Stream without a known end.
     Reader {
         reader: Box<dyn Read + Send>,
         buffer: Vec<u8>,
         ended: bool,
-        /// The text that files begin with may still come.
+        /// Whether the text header of files may still arrive.
         at_start: bool,
     },
 }
 
-/// Bytes that are read at once.
+/// Number of bytes per read.
 const READ: usize = 1 << 16;
 
-/// What comes next in a stream.
+/// Next element of a stream.
 #[derive(Clone, Debug)]
 pub(super) enum Next {
-    /// A packet of so many bytes.
+    /// Packet with this number of bytes.
     Packet {
         size: usize,
         form: Form,
         payload: Payload,
     },
-    /// Bytes that are none.
+    /// Bytes that are not a packet.
     Damage { bytes: u64, problem: Problem },
 }
 
-/// What comes next, and when and where.
+/// Next element with its time and offset.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) time: Time,
-    /// In the file or what came.
+    /// Offset in the file or in the received bytes.
     pub(super) offset: u64,
-    /// The packet is of the second core of a stream of two.
+    /// Whether the packet is from the second core of a two-core stream.
     pub(super) of_second: bool,
     pub(super) next: Next,
-    /// Where its bytes are in the buffer.
+    /// Offset of its bytes in the buffer.
     at: usize,
 }
 
-/// A stream.
+/// One stream of packets.
 pub(super) struct Stream {
     pub(super) name: String,
     pub(super) core: Option<u32>,
     input: Input,
     scan: Scan,
-    /// Where in the bytes or the buffer the scan is.
+    /// Position of the scan in the bytes or the buffer.
     at: usize,
-    /// Where the bytes or the buffer begin in the file.
+    /// Offset of the bytes or the buffer in the file.
     base: u64,
     clock: Clock,
     pending: Option<Pending>,
 }
 
-/// Ticks to times.
+/// Conversion of ticks to times.
 #[derive(Clone, Copy, Debug, Default)]
 struct Clock {
     frequency: Option<u32>,
-    /// When this frequency began to hold, in nanoseconds, and ticks since.
+    /// Time from which this frequency is valid, in nanoseconds, and the ticks since then.
     since: i64,
     ticks: u64,
 }
@@ -137,7 +137,7 @@ impl Clock {
     }
 
     fn time(&self) -> Time {
-        // A stream that does not tell its frequency counts nanoseconds, for want of better.
+        // Without a known frequency, ticks are treated as nanoseconds.
         let frequency = u128::from(self.frequency.unwrap_or(1_000_000_000).max(1));
         let ns = u128::from(self.ticks) * 1_000_000_000 / frequency;
         let ns = i64::try_from(ns).unwrap_or(i64::MAX);
@@ -156,7 +156,7 @@ impl Clock {
     }
 }
 
-/// The ticks a second that a packet tells, or the one behind the start of a recording.
+/// Returns the frequency in a packet, or in the packet behind the start of a recording.
 fn frequency(packet: &Packet<'_>, behind: &[u8], form: Form) -> Option<u32> {
     match *packet {
         Packet::Init { frequency, .. } => Some(frequency),
@@ -169,7 +169,7 @@ fn frequency(packet: &Packet<'_>, behind: &[u8], form: Form) -> Option<u32> {
 }
 
 impl Stream {
-    /// The stream in a part of a file.
+    /// Creates a stream for a part of a file.
     pub(super) fn new(
         name: &str,
         core: Option<u32>,
@@ -188,7 +188,7 @@ impl Stream {
         }
     }
 
-    /// The stream that comes from somewhere.
+    /// Creates a stream for a reader.
     pub(super) fn of_reader(name: &str, reader: Box<dyn Read + Send>) -> Self {
         let input = Input::Reader {
             reader,
@@ -218,7 +218,7 @@ impl Stream {
         }
     }
 
-    /// A stream with the same bytes, to look ahead; `None` of one that cannot be read twice.
+    /// Returns a stream with the same bytes, to look ahead; `None` if it cannot be read twice.
     pub(super) fn again(&self) -> Option<Self> {
         let Input::Bytes { bytes, end } = &self.input else {
             return None;
@@ -234,27 +234,27 @@ impl Stream {
         })
     }
 
-    /// Whether packets tell which of two cores they are of.
+    /// Returns whether each packet states which of two cores it is from.
     pub(super) fn is_of_two_cores(&self) -> bool {
         self.scan.form().second_core.is_some()
     }
 
-    /// Whether its first packets are where they may be, for want of better.
+    /// Returns whether the position of its first packets is a guess.
     pub(super) fn is_guess(&self) -> bool {
         self.scan.beginning() == Beginning::Guessed
     }
 
-    /// Ticks a second, as far as they are known.
+    /// Returns the frequency in Hz, if it is known.
     pub(super) fn frequency(&self) -> Option<u32> {
         self.clock.frequency
     }
 
-    /// The stream tells so.
+    /// Sets the frequency.
     pub(super) fn set_frequency(&mut self, frequency: u32) {
         self.clock.set(frequency);
     }
 
-    /// The bytes of what is there.
+    /// Returns the available bytes.
     fn bytes(&self) -> &[u8] {
         match &self.input {
             Input::Bytes { bytes, end } => bytes.get(..*end).unwrap_or(bytes),
@@ -262,10 +262,10 @@ impl Stream {
         }
     }
 
-    /// Finds out what comes next. `false`: nothing yet, and `Ok(None)` at the end.
+    /// Reads the next element, unless it is there already. Without `may_read`, waits for no more bytes.
     ///
     /// # Errors
-    /// If no more can be read.
+    /// If reading fails.
     pub(super) fn advance(
         &mut self,
         arguments: Arguments<'_>,
@@ -322,7 +322,7 @@ impl Stream {
                 }) => {
                     self.at += usize::try_from(count).unwrap_or(usize::MAX);
                     if ended && bytes.iter().all(|byte| *byte == 0) {
-                        // What is left of a buffer or a transfer that nothing was written into.
+                        // Unused part of a buffer or a transfer.
                         continue;
                     }
                     Next::Damage {
@@ -347,7 +347,7 @@ impl Stream {
         }
     }
 
-    /// Passes over the text that files begin with, once it is there.
+    /// Skips the text header of files, once it is complete.
     fn skip_text(&mut self) {
         let Input::Reader {
             buffer,
@@ -360,7 +360,7 @@ impl Stream {
         };
         if buffer.first() == Some(&b';') {
             match file::header(buffer) {
-                // Its last line may still come.
+                // The last line may be incomplete.
                 Some(header) if header.text.len() < buffer.len() || *ended => {
                     self.at = header.text.len();
                     self.scan = Scan::with_form(header.form());
@@ -374,7 +374,7 @@ impl Stream {
         }
     }
 
-    /// Reads more, and forgets what was taken.
+    /// Reads more bytes, and drops consumed ones.
     fn read(&mut self) -> io::Result<()> {
         let Input::Reader {
             reader,
@@ -408,12 +408,12 @@ impl Stream {
         Ok(())
     }
 
-    /// What comes next, to be taken.
+    /// Takes the next element.
     pub(super) fn take(&mut self) -> Option<Pending> {
         self.pending.take()
     }
 
-    /// The bytes of a packet that comes next or was just taken.
+    /// Returns the bytes of a packet that is next or was just taken.
     pub(super) fn packet_bytes(&self, pending: &Pending) -> &[u8] {
         let Next::Packet { size, .. } = pending.next else {
             return &[];
@@ -423,7 +423,7 @@ impl Stream {
             .unwrap_or_default()
     }
 
-    /// A packet that comes next or was just taken.
+    /// Returns a packet that is next or was just taken.
     pub(super) fn packet(&self, pending: &Pending) -> Option<Packet<'_>> {
         let Next::Packet { form, payload, .. } = pending.next else {
             return None;
@@ -432,19 +432,19 @@ impl Stream {
         Some(decoded.ok()?.packet)
     }
 
-    /// Where the scan is in the file.
+    /// Returns the offset of the scan in the file.
     pub(super) fn offset(&self) -> u64 {
         self.base + self.at as u64
     }
 }
 
-/// How far a stream is.
+/// State of a stream's look-ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ahead {
-    /// Something is there, of this time.
+    /// The next element has this time.
     At(Time),
-    /// More has to come.
+    /// More bytes have to arrive.
     Wait,
-    /// That was all.
+    /// The stream has ended.
     Ended,
 }

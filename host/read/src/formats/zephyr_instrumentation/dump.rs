@@ -1,4 +1,4 @@
-//! Which parts of a file are dumps.
+//! Search for dumps in a file.
 
 use std::cell::Cell;
 
@@ -8,48 +8,48 @@ use kymo_zephyr_instrumentation::{
     detect_undamaged, find_begin, find_end, is_begin, is_certain,
 };
 
-/// So many dumps of a file may be damaged at their start: to search for the records of one is a lot of work,
-/// and a file with more marks before something else is no capture.
+/// Largest number of dumps in a file that may be damaged at their start. The search for records of one is expensive,
+/// and a file with more marks in front of other data is not a capture.
 const SEARCHES: u32 = 8;
 
-/// The bytes of the shortest record, an entry of a profile.
+/// Size in bytes of the shortest record, an entry of a profile.
 const SHORTEST: usize = 13;
 
-/// A dump in a file.
+/// Dump in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Dump {
-    /// Where its records begin.
+    /// Offset of its records.
     pub begin: usize,
-    /// Where they end: at the mark, or where the next dump begins, or with the file.
+    /// End of its records: the offset of the end mark, of the next dump, or of the end of the file.
     pub end: usize,
-    /// How they are laid out; `None` if there are none: of an empty dump, or (if it is cut) of bytes that are
-    /// neither records nor text.
+    /// Layout of its records; `None` if there are none: in an empty dump, or (if it is cut) in bytes that are neither
+    /// records nor text.
     pub layout: Option<Layout>,
-    /// Whether the mark that ends it is missing although there are more bytes than records.
+    /// Whether the end mark is missing although there are more bytes than records.
     pub cut: bool,
-    /// Whether the mark that begins it is missing although other dumps of the file have theirs.
+    /// Whether the begin mark is missing although other dumps of the file have theirs.
     pub headless: bool,
 }
 
 impl Dump {
-    /// Whether it is bytes of which nobody knows what they are.
+    /// Returns whether its bytes are unknown.
     pub const fn is_unknown(&self) -> bool {
         self.layout.is_none() && self.cut
     }
 
-    /// What it holds; `None` if that is unknown.
+    /// Returns its kind; `None` if it is unknown.
     pub fn kind(&self) -> Option<Kind> {
         self.layout.map(|layout| layout.kind())
     }
 }
 
-/// The dumps of a file; `None` if there is none.
+/// Finds the dumps of a file; `None` if there are none.
 ///
-/// Between them, and before the first, there may be one of which the mark that begins it is missing: what
-/// was captured begins inside of it, or the line damaged the mark. Its records are found, too, and what is neither
-/// records nor text is reported.
+/// Between and in front of them, there may be a dump without its begin mark, because the capture starts inside it, or
+/// because the line damaged the mark. Its records are found, too, and bytes that are neither records nor text are
+/// reported.
 pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
-    // Marks inside of records are none.
+    // Marks inside records do not count.
     let all = detect_undamaged(bytes, hints).filter(|layout| is_certain(bytes, *layout));
     if let Some(dump) = all.and_then(|layout| bare_of(bytes, layout))
         && dump.end == bytes.len()
@@ -62,8 +62,8 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     while let Some(begin) = find_begin(bytes, from) {
         let (dump, behind) = finder.dump_at(begin);
         from = behind;
-        // A mark without a dump is something else that looks like it: in a firmware's image the mark is
-        // there, too, with other strings behind it.
+        // A mark without a dump is other data that looks like it: a firmware image contains the mark, too, with other
+        // strings behind it.
         if finder.is_sure(&dump) {
             finder.unmarked(told, begin - BEGIN.len(), &mut dumps);
             dumps.push(dump);
@@ -73,7 +73,7 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     if dumps.is_empty() {
         dumps.extend(bare(bytes, hints));
         if dumps.is_empty() && find_end(bytes).is_some() {
-            // The mark that begins it is damaged, and so is what stands behind that.
+            // The begin mark is damaged, and so are the bytes behind it.
             finder.unmarked(0, bytes.len(), &mut dumps);
             dumps.retain(|dump| !dump.is_unknown());
         }
@@ -83,14 +83,20 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     (!dumps.is_empty()).then_some(dumps)
 }
 
+/// What stands behind the last dump and is no text.
+pub(super) fn rest(bytes: &[u8], hints: &Hints) -> Vec<Dump> {
+    let mut dumps = Vec::new();
+    Finder::new(bytes, hints).unmarked(0, bytes.len(), &mut dumps);
+    dumps
+}
+
 /// Looks for the dumps of a file.
 struct Finder<'a> {
     bytes: &'a [u8],
     hints: &'a Hints,
-    /// How many searches were made for the records of a dump that is damaged at its start.
+    /// Number of searches for the records of a dump that is damaged at its start.
     searches: Cell<u32>,
-    /// How the records of the last trace and of the last profile were laid out: one target sends all of
-    /// them.
+    /// Layouts of the last trace and the last profile. All dumps of one target have the same.
     known: Cell<[Option<Layout>; 2]>,
 }
 
@@ -108,7 +114,7 @@ impl<'a> Finder<'a> {
         self.bytes.get(from..to).unwrap_or_default()
     }
 
-    /// The layout of what stands behind a mark.
+    /// Detects the layout behind a mark.
     fn detect(&self, body: &[u8]) -> Option<Layout> {
         let near = up_to_mark(body);
         if near.len() < SHORTEST {
@@ -118,7 +124,7 @@ impl<'a> Finder<'a> {
         let fits = |layout: &Layout| is_certain(near, *layout) || mostly(near, *layout);
         let layout = known.find(fits).or_else(|| {
             let searches = self.searches.get();
-            // A capture with several that can't be known has marks that are none of a dump.
+            // Several unknown dumps mean that the marks in the capture do not belong to dumps.
             let body = if searches > 1 { near } else { body };
             let undamaged = detect_undamaged(body, self.hints);
             if undamaged.is_some_and(|layout| is_certain(body, layout)) || searches == SEARCHES {
@@ -137,8 +143,8 @@ impl<'a> Finder<'a> {
         layout
     }
 
-    /// Whether there is a dump and not only its mark: it has an end, or several records, or what there is of
-    /// it can't be much else.
+    /// Returns whether there is a dump and not just its mark: it has an end or several records, or its bytes can hardly
+    /// be other data.
     fn is_sure(&self, dump: &Dump) -> bool {
         let Some(layout) = dump.layout.filter(|_| dump.cut) else {
             return !dump.cut;
@@ -148,7 +154,7 @@ impl<'a> Finder<'a> {
         records.take(3).count() == 3 || is_certain(body, layout)
     }
 
-    /// The dump that begins behind a mark, and where to go on behind it.
+    /// Returns the dump behind a mark, and the offset at which the search continues.
     fn dump_at(&self, begin: usize) -> (Dump, usize) {
         let body = self.part(begin, self.bytes.len());
         let dump = |layout, length: usize, cut| Dump {
@@ -166,7 +172,7 @@ impl<'a> Finder<'a> {
         };
         let mut walk = Walk::new(body, layout);
         loop {
-            // It may have broken off, and another one been fetched.
+            // The dump may have been interrupted, and another one requested.
             let here = walk.position().offset();
             let rest = body.get(here..).unwrap_or_default();
             if is_begin(rest) && self.is_dump(rest) {
@@ -184,21 +190,21 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Whether behind the mark here there is a dump.
+    /// Returns whether a dump follows the mark here.
     fn is_dump(&self, bytes: &[u8]) -> bool {
         let body = bytes.get(BEGIN.len()..).unwrap_or_default();
         body.starts_with(END) || self.detect(body).is_some()
     }
 
-    /// What stands where no dump is: text, most often; or records whose mark is missing; or what nobody can
-    /// read, which is reported.
+    /// Handles bytes outside dumps: mostly text, sometimes records without a mark, or unreadable bytes, which are
+    /// reported.
     fn unmarked(&self, mut from: usize, to: usize, dumps: &mut Vec<Dump>) {
         loop {
             let part = self.part(from, to);
             if part.iter().filter(|byte| !is_text(**byte)).count() < SHORTEST {
                 return;
             }
-            // Records begin with a byte that is no text.
+            // Records begin with a byte that is not text.
             from += part.iter().position(|byte| !is_text(*byte)).unwrap_or(0);
             let dump = self.records_without_mark(from, to).unwrap_or(Dump {
                 begin: from,
@@ -236,7 +242,7 @@ impl<'a> Finder<'a> {
             }
         }
         let length = end.unwrap_or(walk.position().offset());
-        // The first of them, up to where one is damaged, and most of all.
+        // The first run of records, up to the first damage, and most of all bytes.
         let certain = is_certain(body.get(first?..first? + run)?, layout);
         let most = records * layout.size() * 2 > length;
         (records >= 3 && certain && most).then_some(Dump {
@@ -249,9 +255,9 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Whether bytes begin with records of a layout for the most part, with damage before or between them.
+/// Returns whether bytes begin mostly with records of a layout, with damage in front of or between them.
 fn mostly(body: &[u8], layout: Layout) -> bool {
-    /// A dozen of the longest.
+    /// Size of a dozen of the longest records.
     const SAMPLE: usize = 1 << 11;
     let sample = body.get(..SAMPLE).unwrap_or(body);
     let records = Walk::new(sample, layout).filter(|piece| matches!(piece, Piece::Record { .. }));
@@ -259,30 +265,28 @@ fn mostly(body: &[u8], layout: Layout) -> bool {
     records > 3 && records * layout.size() * 2 > sample.len()
 }
 
-/// What stands before the next mark that begins a dump.
+/// Returns the bytes in front of the next begin mark.
 fn up_to_mark(body: &[u8]) -> &[u8] {
     let next = find_begin(body, 0).and_then(|next| body.get(..next - BEGIN.len()));
     next.unwrap_or(body)
 }
 
-/// Whether a console's text has this byte.
+/// Returns whether a byte can be part of console text.
 const fn is_text(byte: u8) -> bool {
     matches!(byte, 0x07..=0x0D | 0x1B | b' '..=b'~' | 0x80..=0xFF)
 }
 
-/// Where the mark of a dump stands of which not one record is whole; `None` if what is behind the first mark
-/// is more than that.
+/// Returns the offset of the mark of a dump without one complete record; `None` if more bytes follow the first mark.
 pub(super) fn begun(bytes: &[u8]) -> Option<usize> {
-    /// The longest record.
+    /// Size of the longest record.
     const RECORD: usize = 34 + *NAME_BYTES.end();
     let body = find_begin(bytes, 0)?;
     (bytes.len() - body < RECORD).then_some(body - BEGIN.len())
 }
 
-/// How long names are by the metadata of a build with the instrumentation; `None` if it is the metadata of
-/// something else.
+/// Returns the name length in the metadata of a build with the instrumentation; `None` for other metadata.
 ///
-/// How wide pointers are it says, too, but always 32 bits, whatever the target is.
+/// The metadata also has a pointer width, but it is always 32 bits, whatever the target is.
 pub(super) fn name_bytes(metadata: &Metadata) -> Option<usize> {
     let mut events = metadata.streams.iter().flat_map(|stream| &stream.events);
     let entry = events.find(|class| class.name == RecordType::Entry.name())?;
@@ -295,9 +299,8 @@ pub(super) fn name_bytes(metadata: &Metadata) -> Option<usize> {
     }
 }
 
-/// Records without marks: all of the bytes, or all but what is left of one at each end. Where the mark that
-/// ends a dump stands behind them only the one that begins it is missing, and the first record may have
-/// lost its beginning with it.
+/// Finds records without marks: they fill all of the bytes, except for parts of one record at each end. If an end mark
+/// follows them, only the begin mark is missing, and the first record may have lost its beginning with it.
 fn bare(bytes: &[u8], hints: &Hints) -> Option<Dump> {
     bare_of(bytes, detect_near(bytes, hints)?)
 }
@@ -313,7 +316,7 @@ fn bare_of(bytes: &[u8], layout: Layout) -> Option<Dump> {
             Piece::Cut { bytes, .. } => cut = bytes,
         }
     }
-    // Something else may begin like a record or two, and more may look like some inside of it.
+    // Other data may begin like one or two records, and contain more bytes that look like records.
     let whole = cut == 0 && end.is_none_or(|behind| behind == bytes.len());
     let enough = match first {
         0 => records >= 3 || (records > 0 && whole),

@@ -1,4 +1,4 @@
-//! The target's profile: total times by function.
+//! Profile of the target: total times by function.
 
 use kymo_event::{Addr, Damage, Duration};
 use kymo_zephyr_instrumentation::{Hints, Kind, Layout, Piece, Walk};
@@ -7,50 +7,49 @@ use thiserror::Error;
 use super::dump;
 use crate::source::add_damage;
 
-/// What a target sent as its profile.
+/// Profile that a target sent.
 ///
-/// The target keeps one sum for a function, of all threads and processors together, with the calls
-/// within a call of the same function counted once. There are no counts, and no times of functions alone.
+/// The target keeps one sum per function, over all threads and processors. Recursive calls count once. It has no call
+/// counts and no self times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileDump {
-    /// The functions: those with the most total time first, then those whose total is no time, each in
-    /// the order of their addresses where that leaves a choice.
+    /// Functions in descending order of total time, then those whose total is not a time. Equal ones are in order of
+    /// address.
     pub functions: Vec<FunctionTotal>,
-    /// How its entries are laid out; `None` if there are none.
+    /// Layout of its entries; `None` if there are none.
     pub layout: Option<Layout>,
-    /// What could not be read: the first places.
+    /// Damage: the first occurrences.
     pub damage: Vec<Damage>,
-    /// Places that could not be read beyond those in `damage`.
+    /// Number of further occurrences of damage.
     pub more_damage: u64,
 }
 
-/// An entry of a profile.
+/// Entry of a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FunctionTotal {
-    /// Where the function begins, without a Thumb bit.
+    /// Address of the function, without the Thumb bit.
     pub address: Addr,
-    /// The time in it and in what it called; `None` if that makes no sense: the target's time stepped
-    /// back, and differences of it became negative.
+    /// Time in the function and its callees; `None` if the sum is negative, because the target's time stepped back.
     pub total: Option<Duration>,
-    /// The sum as the target has it, modulo 2^64.
+    /// Sum as the target has it, modulo 2^64.
     pub raw_total_ns: u64,
 }
 
-/// Bytes in which there is no profile.
+/// Error for bytes without a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "expected a profile dump of Zephyr's instrumentation (entries of 13 or 17 bytes that begin with 2, \
      between -*-# and -*-!), found none in {found} bytes"
 )]
 pub struct NoProfile {
-    /// How many bytes there are.
+    /// Number of bytes.
     pub found: usize,
 }
 
-/// Reads the last profile in what a target sent: a dump with its marks and whatever came around it, or
-/// only its entries.
+/// Decodes the last profile in the data of a target: a dump with its marks and any bytes around it, or only its
+/// entries.
 ///
-/// `name` is what [`Damage::stream`] says. An empty dump is a profile without functions.
+/// `name` is used for [`Damage::stream`]. An empty dump is a profile without functions.
 ///
 /// # Errors
 /// [`NoProfile`] if there is none.
@@ -115,8 +114,7 @@ pub fn decode_profile(name: &str, bytes: &[u8], hints: &Hints) -> Result<Profile
     Ok(profile)
 }
 
-/// A sum of differences as a time. No target has run for 292 years; so far a sum is only if it is
-/// negative.
+/// Converts a sum of differences to a time. No target has run for 292 years, so a larger sum is negative.
 pub(super) fn total(raw_ns: u64) -> Option<Duration> {
     i64::try_from(raw_ns).is_ok().then_some(Duration(raw_ns))
 }

@@ -1,4 +1,4 @@
-//! The records of dumps as events.
+//! Conversion of dumps' records to events.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,23 +13,23 @@ use super::profile;
 use crate::bytes::Bytes;
 use crate::{OpenOptions, ReadError, Source};
 
-/// The stream of the records of traces.
+/// Stream of trace records.
 const TRACE: StreamId = StreamId(0);
 
-/// The stream of the entries of profiles, if there are any.
+/// Stream of profile entries, if there are any.
 const PROFILE: StreamId = StreamId(1);
 
-/// So many threads have names; in what is left of a broken file every record may have another thread.
+/// Largest number of named threads. In the remains of a broken file every record may have another thread.
 const NAMES: usize = 1 << 16;
 
-/// What is wrong with a dump without an end.
+/// Message for a dump without an end mark.
 pub(super) const NO_END: &str =
     "the dump breaks off: expected the mark -*-! behind the last record";
 
-/// What is wrong with a dump without a beginning.
+/// Message for a dump without a begin mark.
 const NO_BEGIN: &str = "expected the mark -*-# before the first record: others may be missing, too";
 
-/// What is wrong with bytes that are no record.
+/// Returns the message for bytes that are not a record.
 pub(super) fn no_record(layout: &Layout, bytes: usize) -> String {
     let kind = match layout.kind() {
         Kind::Trace => "a record",
@@ -41,13 +41,13 @@ pub(super) fn no_record(layout: &Layout, bytes: usize) -> String {
     )
 }
 
-/// What is wrong with bytes that are nothing.
+/// Returns the message for bytes that are neither a dump nor text.
 pub(super) fn neither(bytes: usize) -> String {
     format!("expected a dump or a console's text, found {bytes} bytes that are neither")
 }
 
-/// How many functions have odd addresses. Those of Thumb code all do, but bytes that were lost or damaged can
-/// leave a record with another one, so the most decide.
+/// Counts of functions with odd and even addresses. All Thumb functions have odd ones, but lost or damaged bytes can
+/// change the address in a record, so the majority decides.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Functions {
     odd: u64,
@@ -62,23 +62,28 @@ impl Functions {
         }
     }
 
-    /// What is left of an address: all but the Thumb bit, if there is one.
+    /// Returns the mask for addresses, without the Thumb bit if there is one.
     pub const fn mask(&self) -> u64 {
         if self.odd > self.even { !1 } else { !0 }
     }
 }
 
-/// The dumps of a file.
+/// Source of the dumps in a file.
 pub(super) struct DumpSource {
     info: TraceInfo,
     bytes: Bytes,
+    /// Where in the input these begin.
+    offset: usize,
     dumps: Vec<Dump>,
+    /// Whether a dump of a trace came before these, with no other behind it.
+    has_trace_before: bool,
+    functions: Functions,
     /// Which dump is being read, and up to where in it.
     dump: usize,
     position: Position,
-    /// The time of the last record of a trace.
+    /// Time of the last trace record.
     last: Option<Time>,
-    /// What an address loses: the Thumb bit, if functions have it.
+    /// Mask for addresses, without the Thumb bit if functions have it.
     mask: u64,
     ready: VecDeque<Event>,
     space: SpaceId,
@@ -86,11 +91,44 @@ pub(super) struct DumpSource {
 }
 
 impl DumpSource {
-    /// Reads all records once, for the names of threads and the kind of code.
-    pub fn new(name: &str, bytes: Bytes, dumps: Vec<Dump>, options: &OpenOptions) -> Self {
+    /// A source that has [no dumps yet](Self::add).
+    pub fn new(name: &str, options: &OpenOptions) -> Self {
+        let mut identities = Identities::default();
+        let space = identities.add_space(Space::default());
+        let stream = StreamInfo {
+            name: name.to_owned(),
+            space,
+            ..StreamInfo::default()
+        };
+        Self {
+            info: TraceInfo {
+                format: super::FORMAT.to_owned(),
+                streams: vec![stream],
+                identities,
+                ..TraceInfo::default()
+            },
+            bytes: Bytes::from(Vec::new()),
+            offset: 0,
+            dumps: Vec::new(),
+            has_trace_before: false,
+            functions: Functions::default(),
+            dump: 0,
+            position: Position::default(),
+            last: None,
+            mask: !0,
+            ready: VecDeque::new(),
+            space,
+            wanted: options.wanted,
+        }
+    }
+
+    /// Adds dumps, when those before have been read, in bytes that begin at an offset of the input. Reads all their records once,
+    /// for the names of threads and the kind of code.
+    pub fn add(&mut self, bytes: Bytes, offset: usize, dumps: Vec<Dump>) {
         let mut names: BTreeMap<u64, &[u8]> = BTreeMap::new();
-        let mut functions = Functions::default();
-        let (mut last, mut steps_back) = (0, false);
+        let functions = &mut self.functions;
+        let last = self.last.map_or(0, |last| last.0.unsigned_abs());
+        let (mut last, mut steps_back) = (last, false);
         for dump in &dumps {
             let body = bytes.get(dump.begin..dump.end).unwrap_or_default();
             let Some(layout) = dump.layout else { continue };
@@ -107,7 +145,7 @@ impl DumpSource {
                 functions.add(record.callee);
                 steps_back |= record.time_ns < last;
                 last = record.time_ns;
-                // The last name holds: a thread is recorded before it gets one.
+                // The last name is used: a thread is recorded before it gets one.
                 if record.thread != 0
                     && !record.name.is_empty()
                     && (names.len() < NAMES || names.contains_key(&record.thread))
@@ -116,48 +154,34 @@ impl DumpSource {
                 }
             }
         }
-        let mut identities = Identities::default();
-        let space = identities.add_space(Space::default());
         for (thread, name) in names {
-            let thread = identities.thread(space, Tid(thread));
+            let identities = &mut self.info.identities;
+            let thread = identities.thread(self.space, Tid(thread));
             identities.name_thread(thread, &super::name_text(name));
         }
-        let mut streams = vec![StreamInfo {
-            name: name.to_owned(),
-            space,
-            ..StreamInfo::default()
-        }];
-        if dumps.iter().any(|dump| dump.kind() == Some(Kind::Profile)) {
+        let has = |kind| dumps.iter().any(|dump| dump.kind() == Some(kind));
+        let streams = &mut self.info.streams;
+        if has(Kind::Profile)
+            && let [trace] = streams.as_slice()
+        {
             streams.push(StreamInfo {
-                name: format!("{name} (profile)"),
-                space,
+                name: format!("{} (profile)", trace.name),
+                space: self.space,
                 timeless: true,
                 ..StreamInfo::default()
             });
         }
-        let mut source = Self {
-            info: TraceInfo {
-                format: super::FORMAT.to_owned(),
-                streams,
-                identities,
-                steps_back,
-                ..TraceInfo::default()
-            },
-            bytes,
-            dumps,
-            dump: 0,
-            position: Position::default(),
-            last: None,
-            mask: functions.mask(),
-            ready: VecDeque::new(),
-            space,
-            wanted: options.wanted,
-        };
-        source.begin_dump();
-        source
+        self.info.steps_back |= steps_back;
+        self.mask = functions.mask();
+        if has(Kind::Trace) && std::mem::take(&mut self.has_trace_before) {
+            self.gap(TRACE, Gap::Discarded { events: None });
+        }
+        (self.bytes, self.offset, self.dumps) = (bytes, offset, dumps);
+        (self.dump, self.position) = (0, Position::default());
+        self.begin_dump();
     }
 
-    /// Tells what is missing before the first record of a dump.
+    /// Reports what is missing in front of the first record of a dump.
     fn begin_dump(&mut self) {
         if let Some(dump) = self.dumps.get(self.dump).copied()
             && dump.headless
@@ -166,7 +190,7 @@ impl DumpSource {
         }
     }
 
-    /// Takes the next piece of the dumps; whether there was one.
+    /// Handles the next piece of the dumps. Returns whether there was one.
     fn advance(&mut self) -> bool {
         let Some(dump) = self.dumps.get(self.dump).copied() else {
             return false;
@@ -210,14 +234,17 @@ impl DumpSource {
         true
     }
 
-    /// Goes on to the next dump. Between two of a trace, events may have got lost.
+    /// Starts the next dump. Between two dumps of traces, events may have been lost.
     fn next_dump(&mut self, before: &Dump) {
         self.dump += 1;
         self.position = Position::default();
         let rest = self.dumps.get(self.dump..).unwrap_or_default();
         let more = rest.iter().any(|dump| dump.kind() == Some(Kind::Trace));
-        if before.kind() == Some(Kind::Trace) && more {
-            self.gap(TRACE, Gap::Discarded { events: None });
+        if before.kind() == Some(Kind::Trace) {
+            match more {
+                true => self.gap(TRACE, Gap::Discarded { events: None }),
+                false => self.has_trace_before = true,
+            }
         }
         self.begin_dump();
     }
@@ -242,7 +269,7 @@ impl DumpSource {
             Some(Kind::Profile) => PROFILE,
             _ => TRACE,
         };
-        let offset = dump.begin.saturating_add(offset) as u64;
+        let offset = (self.offset + dump.begin).saturating_add(offset) as u64;
         let named = self.info.stream(stream);
         self.info.add_damage(kymo_event::Damage {
             stream: named.map_or_else(String::new, |stream| stream.name.clone()),
@@ -259,7 +286,7 @@ impl DumpSource {
         );
     }
 
-    /// A record of a trace.
+    /// Adds the event of a trace record.
     fn record(&mut self, record: &Record<'_>) {
         let time = Time(i64::try_from(record.time_ns).unwrap_or(i64::MAX));
         if let Some(by) = self.last.and_then(|last| last.since(time))
@@ -298,7 +325,7 @@ impl DumpSource {
             record: true,
             stamp: None,
             name: record.kind.name().into(),
-            // There are no others than calls and switches.
+            // Records are only of calls and switches.
             fields: match self.wanted {
                 Wanted::Everything | Wanted::Records => fields(record),
                 Wanted::Meaning | Wanted::Details => Vec::new(),
@@ -306,7 +333,7 @@ impl DumpSource {
         });
     }
 
-    /// An entry of a profile, which happened at no moment.
+    /// Adds the event of a profile entry, which has no time.
     fn entry(&mut self, entry: &Entry) {
         let mut fields = vec![
             Field::new("callee", Value::Hex(entry.function & self.mask)),
@@ -326,14 +353,14 @@ impl DumpSource {
             record: true,
             stamp: None,
             name: "profile".into(),
-            // They are all that there is.
+            // The fields are complete.
             fields,
         });
     }
 }
 
-/// The fields of a record as they stand in it, by the names of Zephyr's own metadata; but that its mode
-/// is called what it is.
+/// Returns the fields of a record, with the names of Zephyr's own metadata, except for its mode, which is named
+/// correctly.
 fn fields(record: &Record<'_>) -> Vec<Field> {
     vec![
         Field::new("callee", Value::Hex(record.callee)),
@@ -367,7 +394,7 @@ impl Source for DumpSource {
                 .drain(..)
                 .for_each(|event| batch.push_event(event));
         }
-        // What a dump begins with that has no mark.
+        // First bytes of a dump without a mark.
         self.ready
             .drain(..)
             .for_each(|event| batch.push_event(event));

@@ -1,7 +1,8 @@
-//! Lines of a dump that a terminal wrapped at its width: 76 characters behind a time are more than the 80 of most.
+//! Reassembly of dump lines that a terminal wrapped at its width. 76 characters behind a time exceed the usual 80
+//! columns.
 //!
-//! Where the first line is shorter than RTEMS writes them and the next ones are as long as what is missing of it, all
-//! lines are put together again; a prefix may be in front of the first part, or of each part.
+//! Lines are wrapped if the first line is shorter than RTEMS's lines and the next parts have the length of what is
+//! missing. Then the parts of all lines are joined. A prefix may be in front of the first part, or of each part.
 
 use std::io::Read;
 
@@ -11,35 +12,35 @@ use super::{BEGIN, Container, END, Step, WIDTH, base64_at};
 use crate::container::base64;
 use crate::error::Fault;
 
-/// Whether lines are wrapped, and the parts of one that is not whole yet.
+/// Whether lines are wrapped, and the parts of the current line.
 #[derive(Debug, Default)]
 pub(super) struct Wrap {
     state: State,
-    /// With the offsets at which they begin.
+    /// Parts with their offsets in the input.
     parts: Vec<(u64, Vec<u8>)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
-    /// No line was seen, or parts of the first one.
+    /// No line was seen yet, or only parts of the first one.
     #[default]
     Open,
-    /// Lines are as they were written.
+    /// Lines are not wrapped.
     Whole,
-    /// They are wrapped.
+    /// Lines are wrapped.
     Wrapped(Shape),
 }
 
-/// How lines are wrapped.
+/// Form of wrapped lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shape {
-    /// Characters of a part, with its prefix.
+    /// Number of characters in a part, including its prefix.
     columns: usize,
-    /// Whether something stands in front of each part.
+    /// Whether each part has a prefix.
     each: bool,
 }
 
-/// Where a line's base64 begins that has nothing else behind its prefix.
+/// Returns the base64 behind a line's prefix; `None` if there is other text behind the prefix.
 fn text(line: &[u8], prefix: usize) -> Option<&[u8]> {
     let text = line.get(prefix..)?;
     let is_base64 = text.iter().all(|byte| base64::is_base64(*byte));
@@ -47,7 +48,7 @@ fn text(line: &[u8], prefix: usize) -> Option<&[u8]> {
 }
 
 impl Wrap {
-    /// Characters of base64 in the parts.
+    /// Returns the number of base64 characters in the parts.
     fn length(&self, column: usize, shape: Option<Shape>) -> usize {
         let prefixes = match shape {
             Some(Shape { each: true, .. }) => self.parts.len(),
@@ -57,7 +58,7 @@ impl Wrap {
         all.saturating_sub(prefixes * column)
     }
 
-    /// The characters that the next part has in such a shape, and where they begin in its line.
+    /// Returns the column of the next part's text in its line, and its expected length.
     fn expected(&self, column: usize, shape: Shape) -> (usize, usize) {
         let prefix = if shape.each || self.parts.is_empty() {
             column
@@ -68,7 +69,7 @@ impl Wrap {
         (prefix, missing.min(shape.columns.saturating_sub(prefix)))
     }
 
-    /// The line that the parts are of.
+    /// Joins the parts to a line.
     fn join(&mut self, column: usize, shape: Shape) -> Option<(u64, Vec<u8>)> {
         let mut parts = std::mem::take(&mut self.parts).into_iter();
         let (offset, mut line) = parts.next()?;
@@ -79,7 +80,7 @@ impl Wrap {
         Some((offset, line))
     }
 
-    /// The lines that have not been given out, at the end of the dump.
+    /// Returns the pending lines at the end of the dump.
     fn finish(&mut self, column: usize) -> Vec<(u64, Vec<u8>)> {
         match self.state {
             State::Wrapped(shape) => self.join(column, shape).into_iter().collect(),
@@ -89,7 +90,7 @@ impl Wrap {
 }
 
 impl<R: Read> Container<R> {
-    /// A line of a dump as it stands in the log.
+    /// Handles a line of the log within a dump.
     pub(super) fn part(&mut self, line: Vec<u8>, offset: u64, out: &mut Vec<u8>) -> Option<Step> {
         let column = self.log.column;
         let has = |mark| memmem::find(&line, mark).is_some();
@@ -121,12 +122,12 @@ impl<R: Read> Container<R> {
         }
     }
 
-    /// Of the first line a part is there: this one shows whether that was all of it.
+    /// Handles a line behind a part of the first line: it shows whether that line was complete.
     fn first_parts(&mut self, line: Vec<u8>, offset: u64, out: &mut Vec<u8>) -> Option<Step> {
         let column = self.log.column;
         let wrap = &mut self.log.wrap;
         let Some((_, first)) = wrap.parts.first() else {
-            // A line of others does not tell.
+            // A line of another task gives no information.
             if text(&line, column).is_some() {
                 wrap.state = State::Whole;
             }
@@ -152,7 +153,7 @@ impl<R: Read> Container<R> {
         fault.or_else(|| self.line(&line, offset, out))
     }
 
-    /// The next part of a line, or the first one.
+    /// Handles the next part of a line, or the first one.
     fn next_part(
         &mut self,
         shape: Shape,
@@ -167,14 +168,14 @@ impl<R: Read> Container<R> {
         match found {
             Some(found) if found <= length => {
                 wrap.parts.push((offset, line));
-                // A part that is shorter is the last one.
+                // A shorter part is the last one.
                 if found == length && wrap.length(column, Some(shape)) < WIDTH {
                     return None;
                 }
                 let (offset, line) = wrap.join(column, shape)?;
                 self.line(&line, offset, out)
             }
-            // A terminal that has become wider wraps no line any more.
+            // A terminal that was made wider no longer wraps lines.
             _ if wrap.parts.is_empty()
                 && line
                     .get(base64_at(&line, column)..)
@@ -182,7 +183,7 @@ impl<R: Read> Container<R> {
             {
                 self.line(&line, offset, out)
             }
-            // Others write between the lines.
+            // A line of another task between the dump's lines.
             _ if wrap.parts.is_empty() => {
                 self.foreign_lines += 1;
                 None
@@ -202,7 +203,7 @@ impl<R: Read> Container<R> {
         }
     }
 
-    /// Takes the lines that have not been given out; the fault that they have.
+    /// Handles the pending lines. Returns the first fault in them.
     pub(super) fn finish_lines(&mut self, out: &mut Vec<u8>) -> Option<Step> {
         let lines = self.log.wrap.finish(self.log.column);
         lines

@@ -1,4 +1,4 @@
-//! What software said by an STM or ITM, and what a DWT did, as events.
+//! Conversion of STM, ITM and DWT messages to events.
 
 use kymo_event::{Event, EventKind, Field, Gap, InterruptKind, Irq, RowKind, Value};
 
@@ -78,6 +78,7 @@ impl At<'_> {
                 self.doubts.lost += 1;
                 self.push(EventKind::Gap(Gap::LostPackets { packets: None }));
             }
+            Message::Timeless => self.uncertain_clock(),
             Message::Damage { bytes, message } => {
                 self.doubts.lost += 1;
                 self.damage(bytes, message.to_owned());

@@ -1,29 +1,30 @@
-//! Which source goes next: the one with the earliest time, and of a thread that moves the one that it ran on before.
+//! Order of sources: the one with the earliest time is next or, for a thread that migrates, the one on which it ran
+//! before.
 //!
-//! A thread runs on one processor at a time. What its next processor has at an uncertain time waits for what its processor
-//! before has, as far as the times of the trace around both allow it: where they give an order, that is the order, and
-//! nothing is taken beyond a time that the trace has behind it.
+//! A thread runs on one processor at a time. Elements with an uncertain time on its next processor wait for those on
+//! the processor before, as far as the trace's times around both allow it. Where these times define an order, it is
+//! kept, and no element moves beyond the next time of the trace.
 
 use super::super::follow::Follow;
 use super::super::unit::Item;
 use super::CoreSightSource;
 
-/// Things of one source that are taken before an earlier one of another source at most, for a thread that moves: so many are
-/// more than what times are uncertain by, and the thread is taken to run on both.
+/// Largest number of elements that precede an earlier one of another source for a migrating thread. More exceeds the
+/// uncertainty of times, and the thread is then assumed to run on both.
 const AHEAD: usize = 1 << 16;
 
-/// A source that waits: its next thing goes on with a thread that another source has more of.
+/// Waiting source: its next element continues a thread of which another source has more elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wait {
     source: usize,
-    /// The source that goes first.
+    /// Source that goes first.
     before: usize,
-    /// The time up to which it does. What goes first is possible by then.
+    /// Time up to which it goes first. Its elements are possible by then.
     latest: i64,
 }
 
-/// Which source goes next, where the one with the earliest time waits: `Ok` at its own time, or else what it waits for. `others`
-/// are in the order of time.
+/// Chooses the next source if the one with the earliest time waits: `Ok` for a source at its own time, or else the wait
+/// to serve. `others` are in order of time.
 fn choose(
     first: Wait,
     others: &[(i64, usize)],
@@ -34,8 +35,8 @@ fn choose(
         if *time > chosen.latest {
             break;
         }
-        // Others that are due meanwhile keep their times, unless they wait as well. Then what has to be there first goes first:
-        // what another one waits for may not be possible by then.
+        // Other sources that are due meanwhile keep their times, unless they wait as well. Then the earliest deadline
+        // goes first, because what another source waits for may not be possible by then.
         match waits(*other) {
             None => return Ok(*other),
             Some(wait) if wait.latest < chosen.latest => chosen = wait,
@@ -46,7 +47,7 @@ fn choose(
 }
 
 impl CoreSightSource {
-    /// The source whose next thing comes first.
+    /// Returns the source with the next element.
     pub(super) fn first(&mut self) -> Option<usize> {
         let next = self.choose()?;
         if let Some(reader) = self.readers.get_mut(next) {
@@ -94,8 +95,8 @@ impl CoreSightSource {
         Some(wait.before)
     }
 
-    /// What a source's next thing waits for: where it goes on with a thread, the source that this ran on before. All sources
-    /// were looked at.
+    /// Returns what a source's next element waits for: if it continues a thread, the source on which that ran before.
+    /// All sources must have been peeked.
     fn waits(&self, source: usize) -> Option<Wait> {
         let next = self.next(source)?;
         let latest = next.bounds.1;
@@ -138,7 +139,7 @@ mod tests {
         let first = waits(0).expect("it waits");
         let chosen = choose(first, &[(40, 1), (90, 2), (95, 3)], waits);
         assert_eq!(chosen, Err(wait(1, 3, 50)));
-        // What is due meanwhile keeps its time.
+        // Elements that are due meanwhile keep their times.
         assert_eq!(choose(first, &[(30, 3), (40, 1), (90, 2)], waits), Ok(3));
         assert_eq!(choose(first, &[(90, 2), (95, 1)], waits), Ok(2));
         assert_eq!(choose(first, &[(101, 2)], waits), Err(first));

@@ -1,14 +1,14 @@
-//! Which thread a core runs, and what cuts into it.
+//! Running threads of cores, and their interruptions.
 
-use kymo_coresight::calls::{Edge, Lost};
+use kymo_coresight::calls::{Edge, Lost, Step};
 use kymo_coresight::exception::ExceptionKind;
-use kymo_event::{Batch, EventKind, InterruptKind, Irq, RowKind, Tid, Time};
+use kymo_event::{Batch, EventKind, Gap, InterruptKind, Irq, RecordingCause, RowKind, Tid, Time};
 
 use super::super::program::NO_THREAD;
 use super::{At, CoreSightSource};
 
 impl CoreSightSource {
-    /// A thread that goes on here has left the core that it ran on before, of which no packet need tell.
+    /// Notes that a thread continues here and has left the core that it ran on before. No packet need record that.
     pub(super) fn threads_move(
         &mut self,
         index: usize,
@@ -32,11 +32,17 @@ impl CoreSightSource {
             batch.push_event(reader.event(time, EventKind::SwitchedIn, false));
         }
     }
+
+    /// Whether nothing else runs beside the source at hand that a reset would not end.
+    pub(super) fn is_only_core(&self) -> bool {
+        let mut cores = self.readers.iter().filter(|it| it.exceptions.is_some());
+        self.is_serial || cores.nth(1).is_none()
+    }
 }
 
 impl At<'_> {
-    /// An exception begins or ends. Without threads an interrupt cuts into whatever the core does; of a thread it is part
-    /// of what that does, because handlers switch threads.
+    /// Handles the start or end of an exception. Without threads, an interrupt interrupts whatever the core does.
+    /// Within a thread it is part of the thread's calls, because handlers switch threads.
     pub(super) fn exception(&mut self, number: u32, begins: bool) {
         let Some(exceptions) = self.reader.exceptions else {
             return;
@@ -68,6 +74,31 @@ impl At<'_> {
         }
     }
 
+    /// The processor starts anew, and its calls end, without having returned: these steps. `is_only`: no other one runs.
+    pub(super) fn reset(&mut self, steps: &[Step], is_only: bool) {
+        self.doubts.resets += 1;
+        let is_open = steps.len() > 1 || self.reader.is_task;
+        self.named("reset", Vec::new());
+        if is_only && is_open {
+            for on in [false, true] {
+                let cause = RecordingCause::Unknown;
+                self.push_made(EventKind::Recording { on, cause });
+                self.reader.interrupts.clear();
+                (self.reader.thread, self.reader.is_task) = (None, false);
+            }
+        } else if is_open {
+            // Recording off would end what other processors run.
+            self.push_made(EventKind::Gap(Gap::Discarded { events: None }));
+            for step in steps {
+                self.step(*step, false);
+            }
+            if std::mem::replace(&mut self.reader.is_task, false) {
+                self.row(RowKind::SwitchedOut, |row| row);
+                self.reader.thread = None;
+            }
+        }
+    }
+
     /// The trace unit is off up to where it goes on: the thread does nothing of which there is trace.
     pub(super) fn restart(&mut self) {
         if self.reader.thread.is_none() {
@@ -79,7 +110,7 @@ impl At<'_> {
         }
     }
 
-    /// Of what is open here, only the time up to here is certain.
+    /// Notes the last known time: for open calls, only the time up to here is certain.
     pub(super) fn last_time(&mut self) {
         self.reader.is_extrapolated = true;
         self.row(RowKind::Time, |row| {
@@ -89,8 +120,8 @@ impl At<'_> {
         });
     }
 
-    /// Another task runs, which no context names. The one with which the trace begins is no thread of its own, as where no
-    /// task is switched.
+    /// Switches to another task, which no context names. The first task of the trace is not a thread of its own, as in
+    /// traces without task switches.
     pub(super) fn task(&mut self, number: u32, is_certain: bool) {
         self.row(RowKind::SwitchedOut, |row| row);
         self.reader.is_task = number > 0;
@@ -102,7 +133,7 @@ impl At<'_> {
         });
         self.row(RowKind::SwitchedIn, |row| row);
         if !is_certain {
-            // Another one of those that were interrupted there may run.
+            // Any of the tasks that were interrupted there may run.
             self.row(RowKind::SwitchedOut, |row| row.unseen(true));
             self.row(RowKind::SwitchedIn, |row| row);
         }

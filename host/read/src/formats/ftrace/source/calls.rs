@@ -1,4 +1,4 @@
-//! Exits of calls, whose records say when the calls began and ended.
+//! Exits of calls, whose records have the start and end of the call.
 
 use kymo_event::{Batch, Duration, EventKind, RowKind, Time, TraceInfo, Wanted};
 use kymo_ftrace::Trace;
@@ -8,7 +8,7 @@ use crate::formats::ftrace::meaning::Exit;
 use crate::formats::ftrace::output::{Out, Told};
 
 impl Reader {
-    /// The end of a call, whose record says when it began and ended.
+    /// Handles the exit of a call, whose record has its start and end.
     #[inline]
     pub(super) fn exit(
         &mut self,
@@ -32,7 +32,7 @@ impl Reader {
         };
         let found = self.stacks.exit(at.task(), function, depth, begin.zip(end));
         if let Some(told) = found.and_then(|found| found.told) {
-            // Here it is.
+            // The missing exit has arrived.
             self.output.take_back(told);
         }
         self.put_missing(at, batch);
@@ -57,7 +57,7 @@ impl Reader {
         }
     }
 
-    /// An exit without an entry: the kernel records it alone if the call took long enough.
+    /// Handles an exit without an entry, which the kernel records if the call took long enough.
     pub(super) fn whole_call(
         &mut self,
         exit: &Exit,
@@ -69,7 +69,7 @@ impl Reader {
         let begin = self.field(&exit.calltime, at.data);
         let end = self.field(&exit.rettime, at.data);
         let depth = u32::try_from(self.field(&exit.depth, at.data)).unwrap_or(0);
-        // Both are of the local clock, which need not be that of the trace.
+        // Both times are of the local clock, which need not be that of the trace.
         let since = at.ticks.wrapping_sub(end);
         let duration = i64::try_from(end.wrapping_sub(begin)).unwrap_or(0);
         let is_local = since < 1_000_000_000;
@@ -100,8 +100,8 @@ impl Reader {
     }
 }
 
-/// A time of the clock of a record's CPU, not later than the record and not much earlier; `None` if the clock of the trace
-/// is another one.
+/// Converts a time of the clock of a record's CPU; `None` if it is later than the record, because the trace has another
+/// clock.
 fn local(trace: &Trace, ticks: u64, at: &At<'_>) -> Option<Time> {
     (ticks <= at.ticks).then(|| time(trace.timing.nanoseconds(ticks, at.place.cpu)))
 }

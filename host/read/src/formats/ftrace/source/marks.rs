@@ -1,4 +1,4 @@
-//! What programs say by the texts that they write into the trace.
+//! Texts that programs write into the trace.
 
 use kymo_event::{Batch, RowKind, TraceInfo};
 
@@ -6,7 +6,7 @@ use super::{At, Reader, event_id};
 use crate::formats::ftrace::marks::{self, BESIDE_CALLS, Mark};
 
 impl Reader {
-    /// A text: a mark of a span or of a counter, or another one.
+    /// Handles a text: a mark of a span or counter, or any other text.
     pub(super) fn print(&mut self, at: &At<'_>, info: &mut TraceInfo, batch: &mut Batch) {
         let text = self.text(at);
         let mark = text.as_deref().and_then(marks::mark);
@@ -37,7 +37,7 @@ impl Reader {
         }
     }
 
-    /// The text of a record of `print`, `bprint` or `bputs`.
+    /// Returns the text of a `print`, `bprint` or `bputs` record.
     fn text(&self, at: &At<'_>) -> Option<String> {
         let id = u16::try_from(event_id(&self.trace, at.data)?).ok()?;
         let event = self.trace.formats.get(id)?;

@@ -1,4 +1,4 @@
-//! Calls whose exits are found to be missing, by depths or because a thread begins another system call.
+//! Calls whose exits are missing, as depths show or the start of another system call in the thread.
 
 use kymo_event::{Batch, EventKind, FunctionId, Gap, RowKind, Time, TraceInfo};
 
@@ -6,7 +6,7 @@ use super::{At, Reader};
 use crate::formats::ftrace::output::{Out, Told};
 
 impl Reader {
-    /// A system call begins or ends.
+    /// Handles the start or end of a system call.
     pub(super) fn system_call(
         &mut self,
         kind: RowKind,
@@ -19,8 +19,8 @@ impl Reader {
         self.system_call_of(kind, function, at, batch);
     }
 
-    /// The end of a system call with this number. The kernel sets that to -1 within `rt_sigreturn`, and where a debugger
-    /// skips a call: then it is the one that the thread is in.
+    /// Handles the end of a system call with this number. The kernel sets the number to -1 within `rt_sigreturn`, and
+    /// when a debugger skips a call. It is then the call that the thread is in.
     pub(super) fn numbered_exit(
         &mut self,
         number: i32,
@@ -61,7 +61,7 @@ impl Reader {
         self.row(row, at, batch);
     }
 
-    /// Tells of the calls whose exits are found to be missing.
+    /// Reports the calls whose exits are missing.
     #[inline]
     pub(super) fn put_missing(&mut self, at: &At<'_>, batch: &mut Batch) {
         if !self.stacks.missing.is_empty() {
@@ -75,8 +75,8 @@ impl Reader {
             if let Some(entry) = entry {
                 self.output.release(entry);
             }
-            // The exit is missing right behind the record before: this one's call may have begun, or ended, just before it was
-            // recorded, and is not to be taken for one within the call that has ended.
+            // The gap is directly behind the record before. The current record's call may have begun or ended just
+            // before it was recorded, and must not appear to be within the ended call.
             let behind = Time(at.before.0.saturating_add(1));
             let time = behind.max(entered).min(at.time);
             let ago = time.since(entered).unwrap_or_default();

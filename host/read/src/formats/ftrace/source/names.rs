@@ -1,4 +1,4 @@
-//! What records tell of the names of tasks and interrupts.
+//! Names of tasks and interrupts in records.
 
 use kymo_event::{Batch, EventKind, InterruptId, InterruptKind, Irq, RowKind, TraceInfo};
 use kymo_ftrace::Scope;
@@ -8,7 +8,7 @@ use crate::formats::ftrace::output::{Out, Told};
 use crate::formats::ftrace::text::with_handler;
 
 impl Reader {
-    /// The name of a task stands in a record.
+    /// Sets the name of a task from a record.
     pub(super) fn name(
         &mut self,
         pid: i32,
@@ -74,7 +74,7 @@ impl Reader {
         Some(id)
     }
 
-    /// Something that follows from a record besides.
+    /// Adds an additional event that follows from a record.
     pub(super) fn besides(&mut self, kind: EventKind, at: &At<'_>, batch: &mut Batch) {
         let mut row = at.row(RowKind::Rare);
         row.record = false;

@@ -1,4 +1,4 @@
-//! What is to be known of a trace before its records are read: which kinds they are of, and what a user should know.
+//! Survey of a trace before its records are read: the kinds of records, and remarks.
 
 use kymo_event::InterruptKind;
 use kymo_ftrace::{Records, Step, Trace};
@@ -7,10 +7,10 @@ use super::event_id;
 use crate::formats::ftrace::meaning::Meaning;
 use crate::formats::ftrace::{BEGINNINGS, Beginnings, NO_ENDS};
 
-/// So many records are looked at beforehand, to know which kind of function trace it is.
+/// Number of records that are examined to determine the kind of function trace.
 const LOOKED_AT: usize = 20_000;
 
-/// What records at the beginning of a trace are.
+/// Kinds of the records at the beginning of a trace.
 #[derive(Default)]
 pub(super) struct Kinds {
     pub(super) entries: u64,
@@ -19,15 +19,16 @@ pub(super) struct Kinds {
     pub(super) switches: u64,
     /// Exits whose calls ended just before the record's timestamp.
     local: u64,
-    /// Beginnings and ends of interrupts, of softirqs and of system calls.
+    /// Starts and ends of interrupts, softirqs and system calls.
     spans: [(u64, u64); 3],
 }
 
-/// An exit is recorded within so many ticks of the clock after its call ended, as a rule.
+/// Usual largest number of ticks from the end of a call to the record of its exit.
 const SOON: u64 = 100_000;
 
 impl Kinds {
-    /// Whether records are stamped by the clock by which the kernel takes the times of calls: its `local` clock.
+    /// Returns whether records have timestamps of the clock that the kernel uses for the times of calls: its `local`
+    /// clock.
     pub(super) const fn is_local(&self) -> bool {
         self.exits > 0 && self.local * 4 >= self.exits * 3
     }
@@ -76,13 +77,13 @@ impl Kinds {
         }
     }
 
-    /// Whether there are calls of functions with their ends, or system calls.
+    /// Returns whether there are function calls with ends, or system calls.
     pub(super) const fn has_calls(&self) -> bool {
         let [_, _, (begun, ended)] = self.spans;
         self.entries + self.exits + begun + ended > 0
     }
 
-    /// What has beginnings alone.
+    /// Returns the kinds that have only beginnings.
     pub(super) fn beginnings(&self) -> Beginnings {
         let [interrupts, softirqs, calls] = self
             .spans
@@ -103,14 +104,14 @@ fn meaning_of<'m>(
     meanings.get(event_id(trace, data)?)?.as_ref()
 }
 
-/// What a user should know of a file in which another one begins.
+/// Returns a remark about a second trace.dat in the file.
 pub(super) fn second_file(offset: u64) -> String {
     format!(
         "another trace.dat begins at offset {offset:#x}: it is not read; cut the file there to read it apart"
     )
 }
 
-/// What a user should know of a trace.
+/// Returns the remarks about a trace.
 pub(super) fn remarks(trace: &Trace, kinds: &Kinds) -> Vec<String> {
     let options = &trace.options;
     let mut remarks = Vec::new();

@@ -1,4 +1,4 @@
-//! What a file of text shows before its lines are events: a pipe has to do without.
+//! Survey of a text before its lines are converted. Most of it is available for files only, not for pipes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,25 +10,25 @@ use crate::formats::ftrace::{BEGINNINGS, Beginnings};
 
 use super::input::{Input, lines};
 
-/// What a user should know of a text whose times are no seconds.
+/// Remark about a text whose times are not seconds.
 pub(super) const TICKS: &str = "times have no decimal point: they are ticks of a clock that the text does not name (counter, uptime, x86-tsc), and \
      not nanoseconds, unless trace-cmd report --raw-ts wrote them";
 
-/// So many lines of a file are looked at.
+/// Number of lines of a file that are examined.
 pub(super) const LINES_LOOKED_AT: usize = 20_000;
 
-/// What a text tells of the ends of calls.
+/// Form in which a text records calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Graph {
-    /// There are none.
+    /// No ends of calls.
     Absent,
     /// Entries and exits, with their depths.
     Whole,
-    /// Exits alone: no line tells of an entry.
+    /// Exits only: no line is an entry.
     ExitsAlone,
 }
 
-/// Finds out what a text tells of the ends of calls.
+/// Determines the form in which a text records calls.
 pub(super) fn graph(bytes: &[u8]) -> Graph {
     let mut graph = Graph::Absent;
     for line in lines(bytes).take(LINES_LOOKED_AT) {
@@ -43,29 +43,29 @@ pub(super) fn graph(bytes: &[u8]) -> Graph {
     graph
 }
 
-/// Whether the kernel told of switches: the lines with `=>` only say that another task comes next in the text.
+/// Returns whether the kernel recorded switches. Lines with `=>` only mean that another task is next in the text.
 pub(super) fn has_switches(bytes: &[u8]) -> bool {
     memmem::find(bytes, b" sched_switch:").is_some()
 }
 
-/// Tells from the lines of a pipe, as they come, whether calls come as their exits alone, as [`graph`] does.
+/// Determines from the lines of a pipe, as they arrive, whether calls are recorded as exits only, like [`graph`].
 ///
-/// Exits of calls whose entries the kernel has overwritten follow each other from the inside to the outside. An exit that
-/// is no further out than the one before it in its task is of another call, of which no line told the entry.
+/// Exits of calls whose entries the kernel has overwritten follow each other from the innermost to the outermost. An
+/// exit that is not further out than the exit before it in its task ends another call, whose entry no line had.
 #[derive(Debug, Default)]
 pub(super) struct Exits {
-    /// The depth of the last exit of each CPU, and its task where the line has it.
+    /// Depth of the last exit of each CPU, and its task if the line has it.
     last: HashMap<Option<u32>, (Option<i32>, u32)>,
     any: bool,
 }
 
 impl Exits {
-    /// Whether there was an exit.
+    /// Returns whether there was an exit.
     pub(super) const fn has_any(&self) -> bool {
         self.any
     }
 
-    /// Takes a line; `None` as long as it is not known.
+    /// Examines a line; `None` as long as the result is unknown.
     pub(super) fn add(&mut self, line: &str) -> Option<bool> {
         match text::line(line) {
             Line::Event(event) => match event.kind {
@@ -89,7 +89,7 @@ impl Exits {
     }
 }
 
-/// Whether the time of a line is in ticks; `None` if it has none.
+/// Returns whether the time of a line is in ticks; `None` if it has no time.
 pub(super) fn is_ticks(line: &str) -> Option<bool> {
     match text::line(line) {
         Line::Event(event) => event.time.map(|_| event.is_ticks),
@@ -97,7 +97,7 @@ pub(super) fn is_ticks(line: &str) -> Option<bool> {
     }
 }
 
-/// Whether the first event says its CPU; `None` without one.
+/// Returns whether the first event has its CPU; `None` without an event.
 pub(super) fn has_cpus(input: &Input) -> Option<bool> {
     let mut lines = input.ahead().take(LINES_LOOKED_AT);
     lines.find_map(|line| match text::line(&line) {
@@ -131,7 +131,7 @@ pub(super) fn groups<'t>(lines: impl Iterator<Item = Cow<'t, str>>) -> HashMap<i
     groups
 }
 
-/// Finds the kinds of interrupts and calls of which the text has the beginnings alone.
+/// Determines the kinds of interrupts and calls of which the text has only the beginnings.
 pub(super) fn beginnings(bytes: &[u8]) -> Beginnings {
     let has = |event: &str, count: u64| {
         let mut found = memmem::find_iter(bytes, event.as_bytes());
@@ -145,8 +145,8 @@ pub(super) fn beginnings(bytes: &[u8]) -> Beginnings {
     }
 }
 
-/// Whether system calls begin and none ends. `sys_read(fd: 3)` and `sys_read -> 0x1` are the same as `sys_enter_read:` and
-/// `sys_exit_read:`.
+/// Returns whether system calls only begin. `sys_read(fd: 3)` and `sys_read -> 0x1` are equivalent to `sys_enter_read:`
+/// and `sys_exit_read:`.
 fn are_system_calls_alone(bytes: &[u8]) -> bool {
     let mut begun = 0;
     for at in memmem::find_iter(bytes, b" sys_") {
@@ -165,7 +165,7 @@ fn are_system_calls_alone(bytes: &[u8]) -> bool {
     begun >= BEGINNINGS
 }
 
-/// The tasks that CPUs run at first, as far as the first switches tell.
+/// Returns the first task of each CPU, as far as the first switches name it.
 pub(super) fn tasks_at_first(bytes: &[u8]) -> HashMap<u32, i32> {
     let mut tasks = HashMap::new();
     for line in lines(bytes).take(LINES_LOOKED_AT) {

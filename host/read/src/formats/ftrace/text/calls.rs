@@ -1,4 +1,4 @@
-//! Functions that are entered and left, as a graph tells of them, or of whole calls.
+//! Function entries and exits of a graph, and whole calls.
 
 use kymo_event::{
     Batch, Cpu, Duration, EventKind, Field, FunctionId, Gap, RowKind, Time, Value, Wanted,
@@ -11,18 +11,18 @@ use super::{At, BY_WALL, TextSource, id};
 use crate::formats::ftrace::held::Number;
 use crate::formats::ftrace::output::{self, Out, Told};
 
-/// What a function is called whose name the text leaves out.
+/// Name of a function whose name the text omits.
 const UNKNOWN: &str = "(unknown)";
 
-/// What a user should know of calls that are shorter than what they called.
+/// Remark about calls with shorter durations than the calls that they made.
 const STRETCHED: &str = "the text states of calls that they took less than the calls that they made: on the time line they enclose these, and \
      their durations are as stated";
 
-/// By so many nanoseconds the beginning of a call differs from what its line of entry and its duration say: the kernel takes
-/// the time of a call some time before it writes its entry.
+/// Largest difference, in ns, between the start of a call and the start computed from its entry and its duration: the
+/// kernel reads the time of a call before it writes its entry.
 const NEAR: u64 = 20_000;
 
-/// What the line of an entry or exit says, under the names of the kernel's records.
+/// Returns the values on the line of an entry or exit, with the names of the kernel's records.
 fn fields(depth: u32, duration: Option<u64>, at: &At<'_>) -> Vec<Field> {
     let mut fields = vec![Field::new("depth", u64::from(depth))];
     fields.extend(duration.map(|it| Field::new("duration", it)));
@@ -43,7 +43,7 @@ fn fields(depth: u32, duration: Option<u64>, at: &At<'_>) -> Vec<Field> {
     fields
 }
 
-/// A number as it is written, or the text.
+/// Parses a number, or returns the text.
 fn number(text: &str) -> Value {
     let hexadecimal = text.strip_prefix("0x");
     match hexadecimal.map(|digits| u64::from_str_radix(digits, 16)) {
@@ -55,7 +55,7 @@ fn number(text: &str) -> Value {
 }
 
 impl TextSource {
-    /// A function is entered; the line of a call without others in it says how long it took.
+    /// Handles the entry of a function. The line of a leaf call has its duration.
     pub(super) fn entry(
         &mut self,
         function: &str,
@@ -93,13 +93,13 @@ impl TextSource {
         }
     }
 
-    /// What is known of the CPU of an event, also where threads have states of their own.
+    /// Returns the state of an event's CPU, also if threads have their own states.
     fn state_of_cpu(&mut self, at: &At<'_>) -> Option<&mut State> {
         let place = self.streams.get(&at.cpu.unwrap_or(u32::MAX))?;
         self.states.get_mut(*place)
     }
 
-    /// The exits of calls are missing, as the depth of what follows shows.
+    /// Reports missing exits of calls, which the depth of a later record shows.
     fn put_missing(&mut self, missing: Vec<Open>, time: Time, at: &At<'_>, batch: &mut Batch) {
         for entry in missing.iter().filter_map(|open| open.entry) {
             self.output.release(entry);
@@ -136,7 +136,7 @@ impl TextSource {
         let known = duration.and_then(|duration| i64::try_from(duration).ok());
         let losses = self.losses;
         let (open, missing) = stack.close(depth, |open| {
-            // Behind a loss, one that began at another time is another call at this depth.
+            // Behind a loss, an open call with another start time is another call at this depth.
             let began = at.time.zip(known).filter(|_| open.losses != losses);
             let began = began.map(|(end, duration)| end.0.saturating_sub(duration));
             let is_it = began.is_none_or(|began| began.abs_diff(open.begin.0) <= NEAR);
@@ -146,11 +146,12 @@ impl TextSource {
         let exact = open.zip(known);
         let exact = exact.map(|(open, it)| Time(open.begin.0.saturating_add(it)));
         let time = match (exact, at.time) {
-            // It ended before its exit was written, which the text rounds down to microseconds: its entry was written late.
+            // It ended before its exit was written, which the text rounds down to microseconds. So its entry was
+            // written late.
             (Some(exact), Some(time)) if is_record && exact.0 > time.0.saturating_add(1_000) => {
                 time
             }
-            // Durations may be without the time in which the task slept.
+            // Durations may exclude the time in which the task slept.
             (Some(exact), Some(time))
                 if is_record && time.0.saturating_sub(exact.0) > 1_000_000 =>
             {
@@ -158,20 +159,20 @@ impl TextSource {
             }
             (Some(exact), _) => exact,
             (None, Some(time)) => time,
-            // A call that began before the text.
+            // The call began before the text.
             (None, None) => state.last,
         };
         let time = time.max(state.last);
         state.last = time;
         self.latest = self.latest.max(time);
         self.put_missing(missing, time, at, batch);
-        // The depth tells of which call it is.
+        // The depth identifies the call.
         let of_cpu = self.state_of_cpu(at);
         let entered = of_cpu.and_then(|it| *it.entered.get(depth as usize)?);
-        // The kernel leaves the name out where it is that of the last function that the CPU entered at this depth.
+        // The kernel omits the name if it is that of the last function that the CPU entered at this depth.
         let entered = entered.filter(|_| !at.is_nameless);
         let function = named.or(open.map(|open| open.function)).or(entered);
-        // It is none of the calls that are open, to which an exit without a function would belong.
+        // It is none of the open calls, to which an exit without a function would be assigned.
         let function = function.or_else(|| Some(self.function(UNKNOWN)));
         let mut row = at.row(RowKind::Exit, time).function(function);
         row.named = named.is_some();
@@ -253,7 +254,7 @@ impl TextSource {
         }
     }
 
-    /// An exit without an entry, with its duration.
+    /// Handles an exit without an entry, with its duration.
     pub(super) fn whole_exit(
         &mut self,
         function: &str,
@@ -301,7 +302,7 @@ impl TextSource {
         enter.record = false;
         let mut exit = at.row(RowKind::Exit, end).function(Some(id));
         exit.named = true;
-        // As the text states it, also where what it called took longer in sum.
+        // The duration in the text, even if the calls within it took longer in sum.
         let duration = duration.max(0).unsigned_abs();
         exit = exit.took(Duration(duration));
         let out = |row, event| Out::new(row, at.pid, event);

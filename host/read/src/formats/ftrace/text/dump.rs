@@ -1,4 +1,4 @@
-//! The kernel's trace in its log: what `ftrace_dump_on_oops` prints, between two lines of dashes.
+//! Trace in the kernel's log: the output of `ftrace_dump_on_oops`, between two lines of dashes.
 //!
 //! ```text
 //! [  516.125674] Dumping ftrace buffer:
@@ -7,35 +7,35 @@
 //! [  516.125690] ---------------------------------
 //! ```
 //!
-//! Where nothing was recorded, `(ftrace buffer empty)` stands in the place of all these lines.
+//! If nothing was recorded, `(ftrace buffer empty)` replaces all these lines.
 
 use std::ops::Range;
 
 use memchr::memmem;
 
-/// The line in front of the trace.
+/// Line in front of the trace.
 const MARK: &[u8] = b"Dumping ftrace buffer:";
 
-/// The line before the first record, and behind the last.
+/// Line in front of the first record, and behind the last one.
 const DASHES: &[u8] = b"---------------------------------";
 
-/// The kernel's line for a buffer without events.
+/// Line for a buffer without events.
 const EMPTY: &[u8] = b"(ftrace buffer empty)";
 
-/// So much of a file is looked at for it.
+/// Number of bytes of a file that are searched.
 const LOOKED_AT: usize = 1 << 24;
 
-/// A trace in a log.
+/// Trace in a log.
 pub(in crate::formats::ftrace) struct Dump {
-    /// Where its lines are in the log.
+    /// Range of its lines in the log.
     pub(super) lines: Range<usize>,
-    /// How many others have a beginning behind it.
+    /// Number of further traces that begin behind it.
     pub(super) others: usize,
     /// Whether the kernel had nothing to print.
     pub(super) is_empty: bool,
 }
 
-/// The first trace in a log that has records, or else the first empty one; `None` if there is none.
+/// Finds the first trace in a log that has records, or else the first empty one; `None` if there is none.
 pub(in crate::formats::ftrace) fn find(log: &[u8]) -> Option<Dump> {
     let head = log.get(..LOOKED_AT).unwrap_or(log);
     if head.iter().take(256).any(|byte| *byte == 0) {
@@ -44,7 +44,7 @@ pub(in crate::formats::ftrace) fn find(log: &[u8]) -> Option<Dump> {
     let mut empty = None;
     for found in memmem::find_iter(head, MARK) {
         let mark = found + MARK.len();
-        // The next line says whether there is anything.
+        // The next line shows whether there are records.
         let Some(begin) = line_end(log, mark) else {
             break;
         };
@@ -70,8 +70,8 @@ pub(in crate::formats::ftrace) fn find(log: &[u8]) -> Option<Dump> {
     empty
 }
 
-/// Where the first line of so many dashes begins, which has the time of its printing in front. (A switch of tasks within the
-/// trace has more of them.)
+/// Returns the offset of the first line with exactly this number of dashes, including its log prefix. (A switch of
+/// tasks within the trace has more dashes.)
 fn dashes(text: &[u8]) -> Option<usize> {
     let is_dash = |at: Option<usize>| at.and_then(|at| text.get(at)) == Some(&b'-');
     let mut from = 0;
@@ -87,7 +87,7 @@ fn dashes(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Where the line ends that begins at `from`, behind its end.
+/// Returns the end of the line that begins at `from`, including its line end.
 fn line_end(log: &[u8], from: usize) -> Option<usize> {
     Some(from + memchr::memchr(b'\n', log.get(from..)?)? + 1)
 }

@@ -1,4 +1,4 @@
-//! What events mean that are no functions.
+//! Meanings of events other than functions.
 
 use kymo_event::{
     Batch, Cpu, EventKind, Field, FunctionId, InterruptKind, Irq, RowKind, ThreadId, Wanted,
@@ -10,12 +10,12 @@ use crate::formats::ftrace::marks::{self, BESIDE_CALLS, Mark};
 use crate::formats::ftrace::output::{Out, Told};
 use crate::linux::{SOFTIRQS, SPAWN};
 
-/// What a user should know of a text whose last line has no end.
+/// Remark about a text whose last line has no line end.
 const CUT: &str =
     "the last line has no end and may be cut: it is shown, and not taken for what it says";
 
 impl TextSource {
-    /// Adds what a user should know, once.
+    /// Adds a remark, unless it exists.
     pub(super) fn remark(&mut self, remark: &str) {
         if !self.info.remarks.iter().any(|known| known == remark) {
             self.info.remarks.push(remark.to_owned());
@@ -73,7 +73,7 @@ impl TextSource {
             }
             "sched_process_exec" => {
                 if let Some((pid, file)) = number("pid").or(at.pid).zip(text_of("filename")) {
-                    // The kernel calls the thread by the last part of the path, cut to 15 bytes.
+                    // The kernel names the thread by the last part of the path, truncated to 15 bytes.
                     let name = file.rsplit('/').next().unwrap_or_default();
                     let name: String = name.chars().take(15).collect();
                     self.name(pid, &name);
@@ -117,7 +117,7 @@ impl TextSource {
                 });
                 let function = match number {
                     Some(0..) => number.map(|it| self.function(&format!("system call {it}"))),
-                    // The kernel sets the number to -1 within `rt_sigreturn`, and where a debugger skips a call.
+                    // The kernel sets the number to -1 within `rt_sigreturn`, and when a debugger skips a call.
                     Some(_) if name == "sys_exit" => self.open_system_call(at),
                     _ => None,
                 };
@@ -155,7 +155,7 @@ impl TextSource {
                 let entry = name
                     .strip_prefix("sys_enter_")
                     .or(name.strip_prefix("sys_"));
-                // In the thread that it has made, which has not called it.
+                // In the new thread, which has not made the call.
                 let in_child = exit.is_some_and(|exit| SPAWN.contains(&exit))
                     && body.split_whitespace().last() == Some("0x0");
                 let call = exit
@@ -174,7 +174,7 @@ impl TextSource {
         self.put(row(RowKind::Other), at, name, batch, show);
     }
 
-    /// A program says something of its spans or counters.
+    /// Handles a mark of a program's span or counter.
     fn mark(
         &mut self,
         mark: Mark<'_>,
@@ -208,7 +208,7 @@ impl TextSource {
         self.put(row, at, name, batch, |_| shown(body, &text::fields(body)));
     }
 
-    /// An event whose meaning is in no column of a row.
+    /// Adds an event whose meaning no row can represent.
     fn rare(&mut self, kind: EventKind, name: &str, body: &str, at: &At<'_>, batch: &mut Batch) {
         let time = self.now(at);
         let event = match self.wanted {
@@ -224,7 +224,7 @@ impl TextSource {
         self.output.put(out, batch);
     }
 
-    /// A CPU goes over from one task to another.
+    /// Handles a switch from one task to another.
     fn switch(
         &mut self,
         name: &str,
@@ -262,7 +262,7 @@ impl TextSource {
         }
     }
 
-    /// A call that calls nothing, of which the text does not say how long it took.
+    /// Begins a leaf call whose duration the text does not have.
     pub(super) fn begin_leaf(&mut self, named: Option<FunctionId>, depth: u32, at: &At<'_>) {
         self.remark(
             "the text does not say how long leaf calls took: each lasts to the next line of its CPU, at most",
@@ -283,7 +283,7 @@ impl TextSource {
         }
     }
 
-    /// What comes on a CPU ends such a call.
+    /// Ends such a call at the next event of its CPU.
     pub(super) fn end_leaf(&mut self, now: &At<'_>, batch: &mut Batch) {
         let state = self.states.get_mut(now.place);
         if let Some((named, depth, at)) = state.and_then(|state| state.leaf.take()) {
@@ -330,7 +330,7 @@ impl TextSource {
         }
     }
 
-    /// A caller in the stack that the event before has.
+    /// Handles a caller in the stack of the event before.
     pub(super) fn caller(&mut self, caller: &str, batch: &mut Batch) {
         let (place, cpu) = self.last_place;
         let Some(state) = self.states.get(place) else {
@@ -355,22 +355,22 @@ impl TextSource {
     }
 }
 
-/// The mark in the text of an event. `E` alone may be anything's text but that of a program.
+/// Returns the mark in the text of an event. `E` alone is a mark only in a program's text.
 fn marked<'t>(name: &str, body: &'t str) -> Option<Mark<'t>> {
     let is_print = super::PRINTS.contains(&name);
-    // As trace-cmd writes it: `print: tracing_mark_write: B|7|draw`.
+    // trace-cmd's form: `print: tracing_mark_write: B|7|draw`.
     let behind = || body.split_once(": ").filter(|_| is_print);
     let mark = marks::mark(body).or_else(|| marks::mark(behind()?.1));
     mark.filter(|_| is_print || body.contains('|'))
 }
 
-/// Adds a handler's name to that of its interrupt line, which several can share: `uhci_hcd:usb4, eth0`, as in
-/// `/proc/interrupts`. `None` if the name is there already, or would become too long.
+/// Adds a handler to the name of its interrupt line, which several handlers can share: `uhci_hcd:usb4, eth0`, as in
+/// `/proc/interrupts`. Returns `None` if the name has the handler already, or would become too long.
 pub(in crate::formats::ftrace) fn with_handler(
     known: Option<&str>,
     handler: &str,
 ) -> Option<String> {
-    /// Bytes from which on a name is not extended.
+    /// Name length in bytes from which on a name is not extended.
     const LONGEST: usize = 120;
     match known {
         None => Some(handler.to_owned()),
@@ -379,7 +379,7 @@ pub(in crate::formats::ftrace) fn with_handler(
     }
 }
 
-/// The fields of an event's text; all of it if it has none, or begins with something else.
+/// Returns the fields in an event's text, or the whole text if it has none or begins with something else.
 fn shown(body: &str, fields: &[(&str, &str)]) -> Vec<Field> {
     let is_all = fields
         .first()
@@ -387,7 +387,7 @@ fn shown(body: &str, fields: &[(&str, &str)]) -> Vec<Field> {
     if !is_all && !body.is_empty() {
         return vec![Field::new("text", body)];
     }
-    // Zeros in front make it an address, or a code.
+    // Leading zeros mean an address or a code.
     let is_padded = |value: &str| value.len() > 1 && value.starts_with('0');
     let number = |value: &str| value.parse::<i64>().ok().filter(|_| !is_padded(value));
     fields

@@ -1,6 +1,6 @@
-//! The kernel's text inside a page: what Android's systrace and Chromium's trace viewer write (`trace.html`).
+//! The kernel's text inside a web page: output of Android's systrace and Chromium's trace viewer (`trace.html`).
 //!
-//! Such a page is the whole viewer, and behind that what it is to show, each part in an element of its own (catapult,
+//! Such a page contains the whole viewer, and behind it the data, each part in its own element (catapult,
 //! `systrace/output_generator.py`):
 //!
 //! ```text
@@ -10,8 +10,8 @@
 //! </script>
 //! ```
 //!
-//! Other parts are JSON of other tracers, and are passed over. Until 2015 systrace wrote the text as a string of a script, each
-//! line of it with `\n\` at its end:
+//! Other parts are JSON of other tracers, and are skipped. Until 2015, systrace wrote the text as a JavaScript string,
+//! with `\n\` at the end of each line:
 //!
 //! ```text
 //! var linuxPerfData = "\
@@ -26,18 +26,18 @@ use memchr::memmem;
 
 use super::recognise::{LOOKED_AT, Recognised, recognise};
 
-/// The class of the elements.
+/// Class of the elements.
 const PART: &[u8] = b"class=\"trace-data\"";
 const END: &[u8] = b"</script>";
 
-/// The beginning and the end of the string of older pages.
+/// Start and end of the string in older pages.
 const STRING: &[u8] = b"linuxPerfData = \"\\";
 const STRING_END: &[u8] = b"\";";
 
-/// The end of a line in it that is the last one.
+/// End of its last line.
 const LAST: &[u8] = b"\\n";
 
-/// Whether bytes begin like a page.
+/// Returns whether bytes begin like a web page.
 pub(in super::super) fn is_page(head: &[u8]) -> bool {
     let head = head.trim_ascii_start();
     [&b"<!doctype html"[..], b"<html"].iter().any(|begin| {
@@ -46,13 +46,13 @@ pub(in super::super) fn is_page(head: &[u8]) -> bool {
     })
 }
 
-/// Where in a page the kernel's text is: the first part that is recognised as such.
+/// Returns the range of the kernel's text in a page: the first part that is recognized as such.
 pub(in super::super) fn part(page: &[u8]) -> Option<Range<usize>> {
     let elements = memmem::find_iter(page, PART).map(|at| (at + PART.len(), &b">"[..]));
     let strings = memmem::find_iter(page, STRING).map(|at| (at, STRING));
     let mut parts = elements.chain(strings).filter_map(|(from, begin)| {
         let rest = page.get(from..)?;
-        // The rest of the beginning, on the same line.
+        // The rest of the start tag, on the same line.
         let line = rest.iter().position(|byte| *byte == b'\n')?;
         let begins = rest.get(..line)?.trim_ascii_end().ends_with(begin);
         let start = from + line + 1;
@@ -76,7 +76,7 @@ pub(in super::super) fn part(page: &[u8]) -> Option<Range<usize>> {
     })
 }
 
-/// A line without what stands at its end where the text is a string.
+/// Removes the line end that a text in a string has.
 pub(super) fn unescaped(line: &[u8]) -> &[u8] {
     line.strip_suffix(b"\\n\\\n").unwrap_or(line)
 }

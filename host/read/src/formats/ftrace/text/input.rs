@@ -1,4 +1,4 @@
-//! Lines of a file, or of a pipe as they come.
+//! Lines of a file, or of a pipe as they arrive.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -9,46 +9,46 @@ use memchr::{memchr, memchr_iter};
 
 use crate::bytes::Bytes;
 
-/// So much of a pipe is read at a time.
+/// Number of bytes per read from a pipe.
 const READ_AT_ONCE: usize = 1 << 16;
 
-/// The character that begins a colour or another command to a terminal (ECMA-48).
+/// First character of a terminal escape sequence, such as a colour (ECMA-48).
 const ESCAPE: u8 = 0x1b;
 
-/// The longest line; the rest of a longer one is another line.
+/// Largest length of a line. The rest of a longer one becomes another line.
 const LONGEST: usize = 1 << 16;
 
-/// Where a line stands.
+/// Position of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
-    /// How many bytes are in front of it in its file; 0 in a pipe.
+    /// Offset in its file; 0 in a pipe.
     pub(super) offset: u64,
-    /// Its number, from 1 on.
+    /// Line number, counted from 1.
     pub(super) number: u64,
 }
 
-/// Where lines come from.
+/// Source of lines.
 pub(super) enum Input {
     File {
         bytes: Bytes,
-        /// Which of them are the text that is still to come.
+        /// Range of the text that was not read yet.
         left: Range<usize>,
-        /// How many lines are in front of that.
+        /// Number of lines in front of that.
         lines: u64,
     },
     Pipe {
         reader: Box<dyn Read + Send>,
         buffer: Vec<u8>,
-        /// What of the buffer has been used up.
+        /// Number of consumed bytes in the buffer.
         at: usize,
         ended: bool,
-        /// How many lines have been used up.
+        /// Number of consumed lines.
         lines: u64,
     },
 }
 
 impl Input {
-    /// A part of a file.
+    /// Creates the input for a part of a file.
     pub(super) fn of_file(bytes: Bytes, part: Range<usize>) -> Self {
         let before = bytes.get(..part.start).unwrap_or_default();
         Self::File {
@@ -58,7 +58,7 @@ impl Input {
         }
     }
 
-    /// The next line; `None` at the end.
+    /// Returns the next line; `None` at the end.
     pub(super) fn line(&mut self) -> Result<Option<(String, Spot)>, std::io::Error> {
         match self {
             Self::File { bytes, left, lines } => {
@@ -107,7 +107,8 @@ impl Input {
         }
     }
 
-    /// Whether the input has no more lines, as far as that is known. A text in a page ends before the page does.
+    /// Returns whether the input has no more lines, as far as that is known. A text in a page ends before the page
+    /// does.
     pub(super) fn is_used_up(&self) -> bool {
         match self {
             Self::File { bytes, left, .. } => left.start >= bytes.len(),
@@ -117,7 +118,7 @@ impl Input {
         }
     }
 
-    /// The lines that follow, of a file: a pipe may have none for a long time.
+    /// Returns the lines that follow in a file. A pipe may have none for a long time.
     pub(super) fn ahead(&self) -> impl Iterator<Item = Cow<'_, str>> {
         let rest = match self {
             Self::File { bytes, left, .. } => bytes.get(left.clone()).unwrap_or_default(),
@@ -126,7 +127,7 @@ impl Input {
         lines(rest)
     }
 
-    /// Whether another line is there without waiting.
+    /// Returns whether another line is available without waiting.
     pub(super) fn has_line(&self) -> bool {
         match self {
             Self::File { .. } => true,
@@ -137,20 +138,20 @@ impl Input {
     }
 }
 
-/// Where a line stands, which is the next one; of a long one, each part stands where all of it does.
+/// Returns the position of the next line. Each part of a long line has the number of the line.
 fn spot(offset: u64, line: &[u8], lines: &mut u64) -> Spot {
     let number = *lines + 1;
     *lines += u64::from(line.ends_with(b"\n"));
     Spot { offset, number }
 }
 
-/// The lines of a text.
+/// Returns the lines of a text.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
     let lines = text.split(|byte| *byte == b'\n');
     lines.map(|line| plain(line.get(..LONGEST).unwrap_or(line)))
 }
 
-/// A line without what it was wrapped in: the string of a script, the colours of a terminal.
+/// Removes the wrapping of a line: the string of a script, the colours of a terminal.
 fn plain(line: &[u8]) -> Cow<'_, str> {
     let line = super::html::unescaped(line);
     match memchr(ESCAPE, line) {
@@ -159,7 +160,7 @@ fn plain(line: &[u8]) -> Cow<'_, str> {
     }
 }
 
-/// Where the first line of some bytes ends, behind its end.
+/// Returns the end of the first line, including its line end.
 fn line_end(bytes: &[u8]) -> Option<usize> {
     let head = bytes.get(..LONGEST).unwrap_or(bytes);
     match head.iter().position(|byte| *byte == b'\n') {

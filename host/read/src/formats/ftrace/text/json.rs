@@ -1,5 +1,5 @@
-//! The kernel's text inside JSON: what Android's systrace writes with `--json`, and Chromium's tracing (trace-event format,
-//! `systemTraceEvents`).
+//! The kernel's text inside JSON: output of Android's systrace with `--json`, and of Chromium's tracing (trace-event
+//! format, `systemTraceEvents`).
 //!
 //! ```text
 //! {"traceEvents": [], "systemTraceEvents": "# tracer: nop\n#\n ..."}
@@ -9,10 +9,10 @@ use memchr::{memchr2, memmem};
 
 use super::recognise::{LOOKED_AT, Recognised, recognise};
 
-/// The member that has the text.
+/// Member with the text.
 const MEMBER: &[u8] = b"\"systemTraceEvents\"";
 
-/// The text in a file, if it is such a one. Other members are of other tracers, and are passed over.
+/// Returns the text in such a file; `None` for other files. Other members belong to other tracers, and are skipped.
 pub(in super::super) fn text(file: &[u8]) -> Option<Vec<u8>> {
     if !file.trim_ascii_start().starts_with(b"{") {
         return None;
@@ -28,7 +28,7 @@ pub(in super::super) fn text(file: &[u8]) -> Option<Vec<u8>> {
     is_text.then_some(text)
 }
 
-/// A string of JSON up to its end (RFC 8259), or that of a file that was cut.
+/// Decodes a JSON string up to its end (RFC 8259), or up to the end of a truncated file.
 fn unescaped(mut rest: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     while let Some(at) = memchr2(b'"', b'\\', rest) {

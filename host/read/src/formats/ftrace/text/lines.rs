@@ -1,12 +1,12 @@
-//! Lines in their order. Those of a pipe wait until it is known what it tells of the ends of calls.
+//! Lines in order. Those of a pipe wait until the form in which it records calls is known.
 
 use super::TextSource;
 use super::ahead::{LINES_LOOKED_AT, has_switches};
 use super::input::Spot;
 
 impl TextSource {
-    /// The next line. The exits of a pipe wait until it is known whether they come alone, as lines of a file are looked at
-    /// beforehand.
+    /// Returns the next line. Exits of a pipe wait until it is known whether calls are recorded as exits only. Lines of
+    /// a file are examined beforehand.
     pub(super) fn next_line(&mut self) -> Result<Option<(String, Spot)>, std::io::Error> {
         while self.exits_alone.is_none() {
             let next = self.input.line()?;
@@ -33,7 +33,7 @@ impl TextSource {
         }
     }
 
-    /// Of a pipe it is known now whether calls come as their exits alone.
+    /// Sets whether calls of a pipe are recorded as exits only.
     fn exits_are_alone(&mut self, alone: bool) {
         let has_switches = |(line, _): &(String, Spot)| has_switches(line.as_bytes());
         self.exits_alone = Some(alone);

@@ -1,4 +1,4 @@
-//! Opens a text: what is to be known of it before its first line.
+//! Opening of a text, with the survey before its first line.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,7 +18,7 @@ use crate::formats::ftrace::{Beginnings, FORMAT};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions};
 
-/// What a user should know of a log whose dumps are empty.
+/// Remark about a log whose dumps are empty.
 const EMPTY: &str =
     "the kernel's trace was empty when it was dumped into the log: (ftrace buffer empty)";
 
@@ -72,7 +72,7 @@ impl TextSource {
         };
         let mut info = TraceInfo {
             format: FORMAT.to_owned(),
-            // The kernel writes the CPU unless it is asked not to.
+            // The kernel writes the CPU by default.
             has_cpus: has_cpus(&input).unwrap_or(exits_alone.is_none()),
             numbered_threads: true,
             idle_is_no_thread: true,

@@ -1,4 +1,4 @@
-//! Streams, which a text has none of: one for each CPU, or for each thread.
+//! Streams for a text, which has none itself: one for each CPU, or for each thread.
 
 use kymo_event::{Cpu, StreamInfo, ThreadId};
 
@@ -6,7 +6,7 @@ use super::TextSource;
 use super::state::State;
 
 impl TextSource {
-    /// The place of a CPU's stream.
+    /// Returns the index of a CPU's stream.
     pub(super) fn stream(&mut self, cpu: Option<u32>) -> usize {
         let number = cpu.unwrap_or(u32::MAX);
         if let Some(known) = self.streams.get(&number) {
@@ -30,8 +30,8 @@ impl TextSource {
         place
     }
 
-    /// The place of the stream of what happens on a CPU. Without times each thread has a clock of its own, and so a
-    /// stream; what is no thread's has that of the CPU.
+    /// Returns the index of the stream for an event on a CPU. Without times, each thread has its own clock, and so its
+    /// own stream. Events without a thread are in the CPU's stream.
     pub(super) fn place(
         &mut self,
         of_cpu: usize,

@@ -1,35 +1,35 @@
-//! Whether a text is the kernel's, by its first lines.
+//! Recognition of the kernel's text by its first lines.
 
 use kymo_ftrace::text::{self, Line};
 
 use super::input;
 
-/// What a text is by its first lines.
+/// Result of recognition.
 pub(in crate::formats::ftrace) enum Recognised {
-    /// The kernel's: it names its tracer.
+    /// The kernel's text: it names its tracer.
     Certain,
-    /// The kernel's, by the form of its lines.
+    /// The kernel's text, judging by the form of its lines.
     Likely,
-    /// Another one.
+    /// Another text.
     No,
-    /// Not known so far: there are only lines of a header, or few others.
+    /// Unknown so far: there are only header lines, or few others.
     Undecided,
 }
 
-/// So much of a text holds so many lines as are looked at.
+/// Number of bytes that contain the examined lines.
 pub(in crate::formats::ftrace) const LOOKED_AT: usize = 1 << 14;
 
-/// So many lines are looked at for a header.
+/// Largest number of lines in which a header is searched.
 const LINES: usize = 200;
 
-/// So many lines that are none of a header say whether a text without one is the kernel's.
+/// Number of other lines that decide about a text without a header.
 const COUNTED: usize = 64;
 
-/// So many lines without any event among them show that a text is another one, also where more are to come.
+/// Number of lines without any event that rule out the kernel's text, even if more lines follow.
 const OTHERS: usize = 4;
 
-/// Looks at first lines; `is_all` if no more are to be had. What a console or a script wrote around the trace may be among
-/// them, and odd lines.
+/// Examines the first lines. `is_all` means that no more are available. They may include other lines, such as output of
+/// a console or script around the trace.
 pub(in crate::formats::ftrace) fn recognise(head: &[u8], is_all: bool) -> Recognised {
     let (mut events, mut others) = (0, 0);
     for line in input::lines(head).take(LINES) {
@@ -46,7 +46,7 @@ pub(in crate::formats::ftrace) fn recognise(head: &[u8], is_all: bool) -> Recogn
     let is_over = is_all || events + others >= COUNTED || events == 0 && others >= OTHERS;
     match (events, others) {
         (0, 0) => Recognised::Undecided,
-        // A single line may be anything, but it may be all that there is. Of more, two of three are the kernel's.
+        // A single line proves nothing, but may be all there is. Of more lines, two of three have to be the kernel's.
         _ if events > 0 && events >= 2 * others => Recognised::Likely,
         _ if is_over => Recognised::No,
         _ => Recognised::Undecided,

@@ -1,8 +1,8 @@
-//! What is known of a stream of text, and the calls that are open in each task.
+//! State of a text's streams, and open calls of each task.
 //!
-//! Text without times states durations. Each thread has a clock of its own, by which its calls follow each other without
-//! a pause, and what a call made stands at its beginning: so all are as long as the text says. What CPUs did at one time
-//! cannot be known; a thread in which nothing is open goes on where all others are, since lines are in order.
+//! Text without times has durations. Each thread gets its own clock, on which its calls follow each other without a
+//! pause, and the calls within a call are at its start. So all durations are as the text states them. The order across
+//! CPUs is unknown; a thread without an open call continues at the latest time of all, because lines are in order.
 
 use kymo_event::{FunctionId, Time};
 
@@ -11,18 +11,19 @@ use crate::formats::ftrace::held::Number;
 /// A CPU, or a thread.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Of a CPU: the task that it runs.
+    /// For a CPU: the running task.
     pub(super) task: Option<i32>,
-    /// The time of the last event.
+    /// Time of the last event.
     pub(super) last: Time,
-    /// The time that the last line states.
+    /// Time on the last line.
     pub(super) stated: Option<Time>,
     pub(super) any: bool,
-    /// Losses that the text reports before the first event: they stand at the time of that one.
+    /// Losses that the text reports in front of the first event. They get its time.
     pub(super) early_losses: Vec<Option<u64>>,
-    /// Where calls began that were printed at their ends: the first at each depth since the last further out.
+    /// Start times of calls that were printed at their ends: of the first one at each depth since the last call further
+    /// out.
     pub(super) ended: Vec<(u32, Time)>,
-    /// Of a CPU: the function that was entered last at each depth. An exit without a name is of that one.
+    /// For a CPU: the last function entered at each depth. An exit without a name belongs to it.
     pub(super) entered: Vec<Option<FunctionId>>,
     /// The last call without others in it, if its line may have been written late: when it ended, how long it took, and the
     /// number of its entry, if that waits.
@@ -31,7 +32,7 @@ pub(super) struct State {
     pub(super) leaf: Option<(Option<FunctionId>, u32, super::At<'static>)>,
 }
 
-/// A thread, or what is none on a CPU.
+/// Thread, or code without a thread on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Task {
     Thread(i32),
@@ -39,7 +40,7 @@ pub(super) enum Task {
 }
 
 impl Task {
-    /// The task of this number, on this CPU.
+    /// Returns the task with this pid, on this CPU.
     pub(super) fn new(pid: Option<i32>, cpu: Option<u32>) -> Self {
         match pid {
             Some(pid @ 1..) => Self::Thread(pid),
@@ -48,27 +49,27 @@ impl Task {
     }
 }
 
-/// The calls that are open in a task, the innermost last.
+/// Open calls of a task, the innermost last.
 #[derive(Debug, Default)]
 pub(super) struct Stack(Vec<Open>);
 
-/// A call that is open.
+/// Open call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Open {
     pub(super) depth: u32,
     pub(super) begin: Time,
     pub(super) function: FunctionId,
-    /// The losses before it.
+    /// Number of losses before it.
     pub(super) losses: u64,
     /// The number of its entry, if that waits for the exit.
     pub(super) entry: Option<Number>,
 }
 
-/// Deeper calls are not followed.
+/// Largest depth of tracked calls.
 const DEEPEST: usize = 1 << 12;
 
 impl State {
-    /// A function is entered at this depth.
+    /// Notes the entry of a function at this depth.
     pub(super) fn remember(&mut self, depth: u32, function: FunctionId) {
         let place = depth as usize;
         if self.entered.len() <= place && place < DEEPEST {
@@ -79,15 +80,15 @@ impl State {
         }
     }
 
-    /// The time of an entry: that of its line, or of the clock. `latest` is the latest of all clocks, at which a task
-    /// goes on that has no open call.
+    /// Returns the time of an entry: that of its line, or of the clock. `latest` is the latest time of all clocks, at
+    /// which a task without an open call continues.
     pub(super) fn enter(&mut self, time: Option<Time>, latest: Option<Time>) -> Time {
         self.last = self.last.max(time.or(latest).unwrap_or(self.last));
         self.last
     }
 
-    /// A call that is reported at its end, without times: when it begins and ends. It encloses those before it that are
-    /// deeper.
+    /// Returns the start and end of a call that is reported at its end, without times. It encloses the deeper calls
+    /// before it.
     pub(super) fn call(&mut self, depth: u32, duration: i64, latest: Time) -> (Time, Time) {
         let mut begin = match self.ended.is_empty() {
             true => self.last.max(Time(latest.0.saturating_sub(duration))),
@@ -100,7 +101,7 @@ impl State {
         self.last = end;
         let is_first = self.ended.last().is_none_or(|(last, _)| *last < depth);
         match depth {
-            // Nothing encloses it.
+            // No call encloses it.
             0 => self.ended.clear(),
             _ if is_first && self.ended.len() < DEEPEST => self.ended.push((depth, begin)),
             _ => {}
@@ -114,8 +115,9 @@ impl Stack {
         self.0.is_empty()
     }
 
-    /// A call begins. Those that are not further out have ended: they are given back, the innermost first. But where nothing
-    /// was lost since, one of the same depth is open: an interrupt came between its end and the writing of its exit.
+    /// Begins a call. Returns the calls that must have ended because they are not further out, the innermost first.
+    /// Without a loss since then, a call at the same depth stays open: an interrupt came between its end and the
+    /// writing of its exit.
     pub(super) fn open(&mut self, call: Open) -> Vec<Open> {
         let missing = self.take(|open| {
             open.depth > call.depth || open.depth == call.depth && open.losses != call.losses
@@ -181,10 +183,10 @@ mod tests {
         assert_eq!(call(3, 5, 0), (0, 5));
         assert_eq!(call(2, 7, 0), (0, 7));
         assert_eq!(call(3, 3, 0), (7, 10));
-        // Others have gone on meanwhile, which is no reason to be longer.
+        // Other threads have continued meanwhile, which does not make the call longer.
         assert_eq!(call(1, 40, 900), (0, 40));
         assert_eq!(call(0, 45, 900), (0, 45));
-        // The next one is where the others are.
+        // The next call is at the time of the other threads.
         assert_eq!(call(1, 100, 900), (800, 900));
         assert_eq!(call(0, 120, 900), (800, 920));
     }
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(ended.map(|open| open.function), Some(FunctionId(11)));
         let functions = |calls: Vec<Open>| calls.iter().map(|it| it.function.0).collect::<Vec<_>>();
         assert_eq!(functions(missing), [12]);
-        // One is as deep, and open, where nothing was lost.
+        // Without a loss, a call at the same depth stays open.
         assert_eq!(functions(stack.open(call(0, 15))), []);
         let (ended, missing) = stack.close(0, |_| true);
         assert_eq!(ended.map(|open| open.function), Some(FunctionId(15)));

@@ -7,18 +7,19 @@ use kymo_event::{Batch, Cpu, FunctionId, Gap, Row, RowKind, Time};
 use super::{At, Caller, TextSource, id};
 use crate::formats::ftrace::output::{self, Out};
 
-/// The system call that is open in each task, and when it began.
+/// Open system call of each task, and its start.
 pub(super) type SystemCalls = HashMap<Caller, (FunctionId, Time)>;
 
 impl TextSource {
-    /// A system call begins or ends: whether it is a call. Its events are, unless something else is.
+    /// Returns whether system calls are converted to calls. They are, unless the text has other calls, or only the
+    /// beginnings of system calls.
     pub(super) const fn has_system_calls(&mut self) -> bool {
         let are_calls = !self.has_graph && !self.alone.calls && !self.marks.are_calls;
         self.marks.has_kernel_calls |= are_calls;
         are_calls
     }
 
-    /// Which end of a call an event is.
+    /// Returns the row kind of an entry or exit.
     pub(super) const fn edge(is_exit: bool) -> RowKind {
         match is_exit {
             true => RowKind::Exit,
@@ -26,14 +27,14 @@ impl TextSource {
         }
     }
 
-    /// The system call that a task is in.
+    /// Returns the system call that a task is in.
     pub(super) fn open_system_call(&self, at: &At<'_>) -> Option<FunctionId> {
         let open = self.system_calls.get(&at.task);
         open.map(|(function, _)| *function)
     }
 
-    /// The row of a system call's beginning or end. A task is in one at most: what is open beside it has ended, without
-    /// an event of that (`rt_sigreturn` never has one).
+    /// Returns the row for the start or end of a system call. A task is in one at most, so another open one has ended
+    /// without an event (`rt_sigreturn` never has one).
     pub(super) fn system_call(
         &mut self,
         row: Row,

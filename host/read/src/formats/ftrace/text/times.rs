@@ -1,4 +1,4 @@
-//! Times of lines that do not fit those around them.
+//! Correction of times that do not fit between those of neighbouring lines.
 
 use kymo_event::{Batch, Cpu, Gap, Time};
 use kymo_ftrace::text::{self, Line, TextEvent, TextKind};
@@ -6,20 +6,21 @@ use kymo_ftrace::text::{self, Line, TextEvent, TextKind};
 use super::{TextSource, id};
 use crate::formats::ftrace::output;
 
-/// Lines of one CPU may be so many nanoseconds out of order.
+/// Largest disorder of lines of one CPU, in ns.
 const OUT_OF_ORDER: i64 = 1_000_000;
 
-/// A time that is so many nanoseconds behind the one before is looked at: it may be a wrong one.
+/// Smallest step ahead of the last time, in ns, that is checked for being wrong.
 const PAUSE: i64 = 1_000_000_000;
 
-/// So many lines are looked at for the next one of a CPU.
+/// Number of lines in which the next line of a CPU is searched.
 const LINES: usize = 256;
 
-/// What a user should know of such times.
+/// Remark about such times.
 const WRONG: &str = "times of some lines do not fit those before and behind them: these lines stand at the time of the line before";
 
 impl TextSource {
-    /// The time of a line. One line's wrong time is put right; a clock that goes on from an earlier time steps back.
+    /// Returns the time of a line. Corrects a wrong time of a single line. A clock that continues from an earlier time
+    /// is a step back.
     pub(super) fn time_of(
         &mut self,
         event: &TextEvent<'_>,
@@ -28,7 +29,7 @@ impl TextSource {
     ) -> Option<Time> {
         let time = Time(i64::try_from(event.time?).unwrap_or(i64::MAX));
         if let TextKind::Call { .. } = event.kind {
-            // These come at their ends, with the times of their beginnings.
+            // These are printed at their ends, with the times of their starts.
             return Some(time);
         }
         let state = self.states.get_mut(place)?;
@@ -38,7 +39,7 @@ impl TextSource {
             state.stated = Some(before.max(time));
             return Some(time);
         }
-        // The next line fits the one before, and not this one.
+        // The next line matches the line before, and not this one.
         let near = |time: Time, since: Time| time.0.saturating_sub(since.0) >= -OUT_OF_ORDER;
         let is_wrong = self
             .time_behind(event.cpu)
@@ -72,7 +73,7 @@ impl TextSource {
         Some(time)
     }
 
-    /// The time of the next line of a CPU, as far as that is there.
+    /// Returns the time of the next line of a CPU, if that line is available.
     fn time_behind(&self, cpu: Option<u32>) -> Option<Time> {
         let mut lines = self.input.ahead().take(LINES);
         lines.find_map(|line| match text::line(&line) {

@@ -37,10 +37,12 @@ impl Place {
 /// Adds the open calls, or says that they are missing.
 pub(super) fn add(found: &mut Found<'_>) {
     let layout = found.recorder.layout;
-    let calls: Option<Vec<_>> = (0..found.recorder.cpus)
-        .map(|cpu| Structure::read(found, cpu)?.calls(found))
-        .collect();
-    let Some(calls) = calls else {
+    let structures = (0..found.recorder.cpus).map(|cpu| {
+        let structure = Structure::read(found, cpu)?;
+        Some((structure.aged, structure.calls(found)?))
+    });
+    let structures: Option<Vec<(u64, Vec<OpenCall>)>> = structures.collect();
+    let Some(structures) = structures else {
         let mut packets = headers(layout, &found.packets);
         let is_one = |header: PacketHeader| {
             header.cpu != METADATA_STREAM && header.flags & PacketHeader::FLAG_CALLS != 0
@@ -55,9 +57,12 @@ pub(super) fn add(found: &mut Found<'_>) {
         return;
     };
     let events = headers(layout, &found.packets).filter(|header| header.cpu != METADATA_STREAM);
-    let starts = calls.iter().flatten().map(|call| call.start);
-    let now = events.map(|header| header.end).chain(starts).max();
-    for (cpu, calls) in (0..).zip(&calls) {
+    let calls = structures.iter().flat_map(|(_, calls)| calls);
+    let starts = calls.map(|call| call.start);
+    let aged = structures.iter().map(|(aged, _)| *aged);
+    let now = events.map(|header| header.end).chain(starts).chain(aged);
+    let now = now.max().unwrap_or(0);
+    for (cpu, (_, calls)) in (0..).zip(&structures) {
         let head = PacketHeader {
             stream: EVENT_STREAM,
             flags: PacketHeader::FLAG_CALLS,
@@ -71,7 +76,6 @@ pub(super) fn add(found: &mut Found<'_>) {
             packet_bits: 0,
             thread: 0,
         };
-        let now = now.unwrap_or(0);
         let packet = open_calls::packet(layout, head, now, &found.packets, calls);
         found.packets.extend(packet.unwrap_or_default());
     }
@@ -88,6 +92,8 @@ struct Structure {
     running: u64,
     /// The last time that is known of the processor: no frame has begun more than a turn of a 32-bit counter before.
     known: u64,
+    /// A time after which its frames last aged; 0 if they did not.
+    aged: u64,
 }
 
 impl Structure {
@@ -116,6 +122,7 @@ impl Structure {
             depth: half(stacks + 4)?,
             running: found.word(place(structure::running(word)))?,
             known: recorded.max(aged),
+            aged,
         })
     }
 

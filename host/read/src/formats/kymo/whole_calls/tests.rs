@@ -97,6 +97,19 @@ fn calls_of_threads_that_overlap_are_apart() {
 }
 
 #[test]
+fn recursion_is_known_though_times_are_rounded() {
+    let mut begun = LastBegun::default();
+    let mut add = |begin| begun.add(Track::Stream(StreamId(0)), FunctionId(0), Time(begin));
+    assert!(!add(100));
+    // Its caller, which began in the same tick.
+    assert!(add(101));
+    // The call behind it, which began a tick of 2 ns later; then those of both, and of more.
+    assert!(!add(103));
+    assert!(add(90));
+    assert!(!add(110));
+}
+
+#[test]
 fn where_switches_are_recorded_they_tell() {
     let switched = event(Some(ThreadId(1)), 25, EventKind::SwitchedIn);
     let seen = streams(vec![call(0, 10, 20), switched, call(1, 26, 40)]);
@@ -241,12 +254,49 @@ fn an_open_call_that_began_too_early_counts_once() {
         call.end = CallEnd::Returned;
     }
     read.push_event(ended);
+    let mut other = open_call(1, 20, 150);
+    other.stream = StreamId(1);
+    read.push_event(other);
     read.iter().for_each(|event| calls.take(event));
+    calls.end();
+    // The record proper has all of the call's time. Of the call that never ended the last reading has what is known.
     let items = calls.items.iter().flatten();
-    let late = items.filter(|item| matches!(item, Item::Late(..))).count();
+    let late = items.filter_map(|item| match item {
+        Item::Late(event, _) => match &event.kind {
+            EventKind::Call(call) => Some((call.duration.0, call.end)),
+            _ => None,
+        },
+        _ => None,
+    });
+    let late: Vec<_> = late.collect();
+    assert_eq!(late, [(130, CallEnd::Returned), (130, CallEnd::Open)]);
     let items = calls.items.iter().flatten();
     let ends = items.filter(|item| matches!(item, Item::Enter(_) | Item::Exit(..)));
-    assert_eq!((late, ends.count()), (1, 0));
+    assert_eq!((ends.count(), calls.cut), (0, 2));
+}
+
+#[test]
+fn open_calls_are_remembered_however_many_others_were_open() {
+    // One call is open in all readings; in each another one, of another function, which returns before the next.
+    let mut events = Vec::new();
+    for n in 0..6000 {
+        let end = 100 + i64::from(n) * 10;
+        let mut short = open_call(0, end - 5, end);
+        let mut returned = open_call(0, end - 5, end + 2);
+        for (event, how) in [
+            (&mut short, CallEnd::Open),
+            (&mut returned, CallEnd::Returned),
+        ] {
+            if let EventKind::Call(call) = &mut event.kind {
+                call.function = FunctionId(n + 1);
+                call.end = how;
+            }
+        }
+        events.extend([open_call(0, 10, end), short, returned]);
+    }
+    let entries = entries_of(events);
+    let outer = entries.iter().filter(|entry| entry.1 == Time(10));
+    assert_eq!((entries.len(), outer.count()), (6001, 1));
 }
 
 #[test]

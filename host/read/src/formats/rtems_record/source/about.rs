@@ -1,4 +1,4 @@
-//! What a recording says of its target and of itself: header, dumps, remarks, damage.
+//! Description of the target and the recording: header, dumps, remarks, damage.
 
 use kymo_event::{Cpu, Duration, EventKind, Gap, Space, StreamId, StreamInfo};
 use kymo_rtems_record::{Fault, Header, WordSize};
@@ -6,7 +6,7 @@ use kymo_rtems_record::{Fault, Header, WordSize};
 use super::{Dump, Processor, RecordSource};
 
 impl RecordSource {
-    /// What the target says of itself.
+    /// Adds the target's description of itself.
     pub(super) fn describe(&mut self, header: &Header) {
         let word = match header.format.word {
             WordSize::Bits32 => 32,
@@ -34,7 +34,7 @@ impl RecordSource {
         self.info.about = texts.map(|(name, text)| (name.to_owned(), text)).collect();
     }
 
-    /// Goes on with what another dump has.
+    /// Makes another dump the current one.
     pub(super) fn turn_to(&mut self, number: u16) {
         if self.dump.number == number {
             return;
@@ -50,10 +50,10 @@ impl RecordSource {
         }
     }
 
-    /// A dump with its streams: one for each processor.
+    /// Creates a dump with one stream for each processor.
     fn begin_dump(&mut self, number: u16) -> Dump {
         let header = self.inputs.header(number).cloned().unwrap_or_default();
-        // A target that started again is another machine: its uptime and its threads have begun anew.
+        // A restarted target is a separate machine: its uptime and its threads start anew.
         let machine = match (number, self.inputs.dumps()) {
             (0, 0 | 1) => self.space,
             _ => self.info.identities.add_space(Space {
@@ -92,7 +92,7 @@ impl RecordSource {
         }
     }
 
-    /// Reports that there are several dumps, and which of them is read.
+    /// Adds a remark that there are several dumps, and which of them is read.
     pub(in super::super) fn remark_dumps(&mut self, dumps: usize, chosen: Option<usize>) {
         let which = match chosen {
             Some(number) => format!("this one is number {number}"),
@@ -103,10 +103,10 @@ impl RecordSource {
         ));
     }
 
-    /// Says what is odd without being damage.
+    /// Adds remarks about conditions that are not damage.
     pub(super) fn remark(&mut self) {
         let dumps = usize::from(self.inputs.dumps());
-        // Of a file it is known from the start how many there are.
+        // For a file, the number of dumps is known from the start.
         if dumps > 1 && !self.inputs.several() {
             self.remark_dumps(dumps, None);
         }
@@ -140,7 +140,7 @@ impl RecordSource {
         }
     }
 
-    /// Something of the input cannot be read.
+    /// Reports damage in the input.
     pub(super) fn damage(&mut self, dump: u16, fault: &Fault) {
         self.turn_to(dump);
         let message = match fault.decoded {

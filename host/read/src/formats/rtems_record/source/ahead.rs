@@ -1,16 +1,16 @@
-//! The thread that runs where a processor's records begin, and behind lost ones: the one that the next switch says was running.
+//! Look-ahead for the running thread at the start of a processor's records and behind gaps: the next switch names it.
 
 use kymo_event::ThreadId;
 use kymo_rtems_record::{Error, EventId, Record};
 
 use super::{RecordSource, names};
 
-/// The processors of each dump of which a record was seen, a bit for each.
+/// Processors of each dump that have had a record, one bit each.
 #[derive(Debug, Default)]
 pub(super) struct Begun(Vec<[u64; 4]>);
 
 impl Begun {
-    /// Notes a record; whether it is the first of its processor.
+    /// Notes a record. Returns whether it is the first of its processor.
     fn is_first(&mut self, record: &Record) -> bool {
         let dump = usize::from(record.dump);
         if self.0.len() <= dump {
@@ -29,15 +29,15 @@ impl Begun {
     }
 }
 
-/// Records that are read at once to find the next switch: 6 MiB.
+/// Number of records that are read at once to find the next switch: 6 MiB.
 const AHEAD: usize = 1 << 18;
 
-/// A gap of a processor.
+/// Returns whether a record is a gap.
 fn is_gap(record: &Record) -> bool {
     !record.is_item && record.event == EventId::PER_CPU_OVERFLOW
 }
 
-/// Whether the thread of a processor is known from a record on, or nothing behind it tells.
+/// Returns whether a record determines the processor's thread, or prevents later ones from doing so.
 pub(super) fn decides(record: &Record) -> bool {
     match record.is_item {
         true => [EventId::THREAD_SWITCH_OUT, EventId::THREAD_SWITCH_IN].contains(&record.event),
@@ -46,9 +46,10 @@ pub(super) fn decides(record: &Record) -> bool {
 }
 
 impl RecordSource {
-    /// Reads more records: so many that the first switch of each processor, and that behind each gap, is among them. A live target is not waited for.
+    /// Reads more records, up to the first switch of each processor and the first switch behind each gap. Does not wait
+    /// for a live target.
     pub(super) fn read_ahead(&mut self) -> Result<bool, Error> {
-        // Processors that began, or have a gap, and no switch behind it.
+        // Processors that began, or have a gap, without a switch behind it so far.
         let mut open: Vec<(u16, u8)> = Vec::new();
         let mut seen = self.records.len();
         loop {
@@ -73,7 +74,8 @@ impl RecordSource {
         }
     }
 
-    /// The thread that runs behind the record at hand, a gap or the first of its processor; `None` if no switch shows it.
+    /// Returns the thread that runs behind the current record, a gap or the first of its processor; `None` if no switch
+    /// shows it.
     pub(super) fn thread_behind(&mut self, gap: &Record) -> Option<ThreadId> {
         let behind = self.records.get(self.next + 1..).unwrap_or_default();
         let mut behind = behind

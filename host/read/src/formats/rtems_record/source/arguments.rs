@@ -1,4 +1,4 @@
-//! Arguments and results of a call, which are items of their own behind its entry or exit.
+//! Arguments and results of a call, which are separate items behind its entry or exit.
 
 use kymo_event::{Field, Value};
 use kymo_rtems_record::{EventId, Record};
@@ -6,12 +6,11 @@ use kymo_rtems_record::{EventId, Record};
 use super::RecordSource;
 use crate::formats::rtems_record::meaning::Means;
 
-/// So many items may belong to one.
+/// Largest number of items that belong to one call.
 const MOST: usize = 10;
 
 impl RecordSource {
-    /// How many of the records that were read can be given out: the last call is not among them as long as its arguments may
-    /// still come.
+    /// Returns how many of the records can be output. Excludes the last call as long as arguments of it may arrive.
     pub(super) fn complete(&self) -> usize {
         let all = self.records.len();
         if self.ended || self.inputs.has_faults() {
@@ -25,7 +24,7 @@ impl RecordSource {
         }
     }
 
-    /// Whether a record is one of a call, or of a place in the code, that others behind it may say more of.
+    /// Returns whether a record is a call or code location that may have arguments behind it.
     fn is_call(&self, record: &Record) -> bool {
         let means = self.means.get(usize::from(record.event.0));
         record.is_item
@@ -41,13 +40,13 @@ impl RecordSource {
             )
     }
 
-    /// Whether a record says more of one before it.
+    /// Returns whether a record is an argument of one before it.
     fn is_argument(&self, record: &Record) -> bool {
         let means = self.means.get(usize::from(record.event.0));
         record.is_item && matches!(means, Some(Means::Argument | Means::Return))
     }
 
-    /// Adds what items behind this one say of it: they have its time.
+    /// Adds the arguments in the items behind a record, which have the same time.
     pub(super) fn add_arguments(&self, record: &Record, fields: &mut Vec<Field>) {
         let behind = self.records.get(self.next + 1..).unwrap_or(&[]);
         for other in behind.iter().take(MOST) {

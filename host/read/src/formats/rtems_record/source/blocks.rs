@@ -1,4 +1,4 @@
-//! What several records say together: locks, allocations, what is held off, blocks of memory.
+//! Meanings that combine several records: locks, allocations, memory blocks.
 
 use std::borrow::Cow;
 
@@ -8,17 +8,17 @@ use kymo_rtems_record::{EventId, Record, WordSize};
 use super::{Block, RecordSource};
 use crate::formats::rtems_record::meaning::Means;
 
-/// Locks that are distinguished; hostile input has millions.
+/// Largest number of distinguished locks. It bounds memory for hostile inputs.
 const LOCKS: usize = 1 << 12;
 
-/// Bytes of a block of memory that are kept.
+/// Largest number of bytes of a memory block that are kept.
 const BLOCK: usize = 1 << 16;
 
-/// Allocations of the network stack's zone allocator (UMA) that are not freed.
+/// Number of allocations of the network stack's zone allocator (UMA) that are not freed.
 ///
-/// An allocation can be recorded by its address (`UMA_ALLOC_PTR`), by its zone (`UMA_ALLOC_ZONE`), or by both, one behind the
-/// other; frees likewise. RTEMS and libbsd reserve these events and produce none of them, so no source says which, and in what
-/// order. Once addresses are recorded, they alone count.
+/// An allocation can be recorded by its address (`UMA_ALLOC_PTR`), by its zone (`UMA_ALLOC_ZONE`), or by both in
+/// sequence; frees likewise. RTEMS and libbsd reserve these events but do not record them, so no source defines the
+/// choice or the order. Once addresses are recorded, only they are counted.
 #[derive(Debug, Default)]
 pub(super) struct Uma {
     used: u32,
@@ -26,17 +26,17 @@ pub(super) struct Uma {
     freed: Seen,
 }
 
-/// How allocations, or frees, are recorded.
+/// Form of the records of allocations, or of frees.
 #[derive(Debug, Default)]
 struct Seen {
-    /// By address.
+    /// Whether they are recorded by address.
     addresses: bool,
-    /// The last one by its zone.
+    /// Whether the last one was recorded by its zone.
     zone_last: bool,
 }
 
 impl Seen {
-    /// Whether a record is one more, and no second record of the same.
+    /// Returns whether a record is a further allocation or free, not a second record of the same one.
     const fn counts(&mut self, is_address: bool) -> bool {
         let is_new = match is_address {
             true => self.addresses || !self.zone_last,
@@ -49,7 +49,7 @@ impl Seen {
 }
 
 impl Uma {
-    /// Counts a record; gives the number of allocations from then on, if it counts.
+    /// Counts a record. Returns the new number of allocations, if the record counts.
     const fn count(&mut self, event: EventId, by: i8) -> Option<u32> {
         let is_address = matches!(event, EventId::UMA_ALLOC_PTR | EventId::UMA_FREE_PTR);
         let seen = if by > 0 {
@@ -66,7 +66,7 @@ impl Uma {
 }
 
 impl RecordSource {
-    /// The function that stands for what is done with a lock.
+    /// Returns the function that represents an operation on a lock.
     pub(super) fn lock(&mut self, address: u64, verb: &str) -> FunctionId {
         let name = format!("{verb} ISR lock {address:#x}");
         let known = self.info.identities.functions().len();
@@ -79,12 +79,12 @@ impl RecordSource {
         self.info.identities.function_named(self.space, &name)
     }
 
-    /// Counts memory of the network stack; `None` of the second record of an allocation or release.
+    /// Counts memory of the network stack; `None` for the second record of an allocation or free.
     pub(super) const fn uma(&mut self, record: &Record, by: i8) -> Option<u32> {
         self.dump.uma.count(record.event, by)
     }
 
-    /// Gives the block of memory that a record ends which is of another one: it lies before that.
+    /// Ends the memory block in front of a record that belongs to another block.
     pub(super) fn end_other_block(
         &mut self,
         record: &Record,
@@ -106,7 +106,7 @@ impl RecordSource {
         }
     }
 
-    /// Takes a word of a block of memory, and gives the block if that is its last one.
+    /// Adds a word to a memory block, and outputs the block if the word is its last.
     pub(super) fn block(
         &mut self,
         record: &Record,
@@ -139,7 +139,7 @@ impl RecordSource {
                 if block.bytes.len() < BLOCK {
                     block.bytes.extend(bytes.into_iter().take(size));
                 }
-                // Records of other processors may lie between this and the next one of this processor.
+                // Records of other processors may be between two words of this processor.
                 let is_whole = |length| block.bytes.len() as u64 >= length;
                 if block.length.is_some_and(is_whole) {
                     self.end_block(number, batch);
@@ -148,7 +148,7 @@ impl RecordSource {
         }
     }
 
-    /// Gives a block of memory that is whole.
+    /// Outputs a complete memory block.
     pub(super) fn end_block(&mut self, number: usize, batch: &mut Batch) {
         let Some(cpu) = self.dump.cpus.get_mut(number) else {
             return;

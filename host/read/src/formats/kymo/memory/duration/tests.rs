@@ -140,6 +140,21 @@ fn open_calls_are_read_from_shadow_stacks() {
 }
 
 #[test]
+fn open_calls_last_at_least_until_frames_aged() {
+    let mut memory = memory();
+    let word = WordSize::Bits32;
+    // The outermost call alone, and no other stack: it hangs.
+    put(&mut memory, 1024 + structure::TOP, address(0, 2));
+    put(&mut memory, 1024 + structure::stacks(word), 1);
+    let (packets, _) = found(&memory);
+    let (began, aged) = ((1 << 32) + 100, 5 << 30);
+    assert_eq!(
+        open(tests::recorder().layout, &packets),
+        [[0x800_0100, aged - began, aged - began - 50, 7]]
+    );
+}
+
+#[test]
 fn a_structure_that_is_damaged_or_not_in_the_dump_gives_no_calls() {
     let layout = tests::recorder().layout;
     let sound = memory();

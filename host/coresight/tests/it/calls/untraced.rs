@@ -1,0 +1,58 @@
+//! Returns to what is not traced, and calls that their branches do not say.
+
+use super::*;
+
+#[test]
+fn a_function_that_returned_before_a_pause_has_ended() {
+    // 2 calls itself, and is called by what a filter keeps from being traced.
+    check(
+        &[
+            ON,
+            run(0x200, 0x210, Leave::Call),
+            run(0x200, 0x220, Leave::Return),
+            run(0x210, 0x220, Leave::Return),
+            ON,
+            run(0x200, 0x210, Leave::Call),
+            run(0x200, 0x220, Leave::Return),
+            // An interrupt comes before what it returned to runs.
+            ON,
+            run(0x210, 0x220, Leave::Return),
+        ],
+        "on ?2 >2 <2 <2 on ?2 >2 <2 on",
+    );
+}
+
+/// Which calls by a branch that does not say so.
+struct Calling;
+
+impl Program for Calling {
+    fn place(&mut self, context: &Context, address: u64) -> Place {
+        Numbered.place(context, address)
+    }
+
+    fn thread(&mut self, context: &Context) -> u32 {
+        Numbered.thread(context)
+    }
+
+    fn is_call(&mut self, range: &Range) -> bool {
+        range.end == 0x110
+    }
+}
+
+#[test]
+fn a_program_knows_calls_that_their_branches_do_not_say() {
+    let (mut edges, mut stacks) = (Edges::new(&mut Calling), Stacks::new(false));
+    let mut words = Vec::new();
+    for element in [
+        run(0x100, 0x110, Leave::IndirectJump),
+        run(0x200, 0x210, Leave::Return),
+        run(0x110, 0x120, Leave::IndirectJump),
+        run(0x300, 0x310, Leave::Next),
+    ] {
+        edges.element(&element, &mut Calling, &mut |edge| {
+            let mut functions = |_, address| address as u32;
+            stacks.edge(0, &edge, &mut functions, &mut |step| words.push(word(step)));
+        });
+    }
+    assert_eq!(words.join(" "), "?1 >2 <2 <1 =3");
+}
