@@ -315,10 +315,10 @@ pub fn zephyr_dump(data: &[u8]) {
     assert_eq!(at, end.map_or(data.len(), |end| end.behind));
     let step = if data.len().is_multiple_of(2) { 61 } else { 1 };
     let mut scanner = kymo_zephyr_instrumentation::Scanner::new(hints);
-    let came = (0..=data.len()).step_by(step).chain([data.len()]);
-    let found = came
+    let arrived = (0..=data.len()).step_by(step).chain([data.len()]);
+    let found = arrived
         .map(|length| data.get(..length).unwrap_or_default())
-        .find_map(|came| scanner.advance(came))
+        .find_map(|arrived| scanner.advance(arrived))
         .or_else(|| scanner.silent(data));
     // A scanner that must choose the layout early may choose another one.
     if scanner.layout() == Some(layout) {

@@ -39,7 +39,7 @@ fn build(name: &str, options: &[&str]) -> (PathBuf, PathBuf) {
 }
 
 /// The board's output up to this line. (Its files are beside the program.)
-fn said(elf: &Path, last: &str) -> Vec<String> {
+fn printed(elf: &Path, last: &str) -> Vec<String> {
     let mut qemu = Command::new("qemu-system-arm");
     qemu.args(["-M", "mps2-an385", "-icount", "shift=6", "-display", "none"])
         .args(["-monitor", "none", "-serial", "stdio"])
@@ -49,22 +49,22 @@ fn said(elf: &Path, last: &str) -> Vec<String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
     let mut qemu = Background::start(&mut qemu).unwrap();
-    let mut said = Vec::new();
+    let mut printed = Vec::new();
     for line in BufReader::new(qemu.take_stdout().unwrap()).lines() {
         let line = line.unwrap();
         let is_last = line == last;
-        said.push(line);
+        printed.push(line);
         if is_last {
-            return said;
+            return printed;
         }
     }
-    panic!("it ended early: {said:#?}");
+    panic!("it ended early: {printed:#?}");
 }
 
 /// A log as a terminal program stores it, with other lines in between.
-fn log(file: &Path, said: &[String]) {
+fn log(file: &Path, printed: &[String]) {
     let mut text = String::new();
-    for (n, line) in said.iter().enumerate() {
+    for (n, line) in printed.iter().enumerate() {
         text += &format!(
             "[2026-11-26 21:50:{:02}.{n:06}] ttyUSB0| {line}\r\n",
             n % 60
@@ -114,9 +114,9 @@ fn both_lives(elf: &Path, file: &Path) {
 #[test]
 fn each_death_is_in_the_log() {
     let (folder, elf) = build("fatal", &[]);
-    let said = said(&elf, "the end");
+    let printed = printed(&elf, "the end");
     let file = folder.join("console.log");
-    log(&file, &said);
+    log(&file, &printed);
 
     both_lives(&elf, &file);
     let info = lines(&["info"], &elf, &file);
@@ -127,11 +127,11 @@ fn each_death_is_in_the_log() {
     assert!(leaf["count"].as_u64() > Some(100), "{leaf}");
 
     // A line that was damaged on the console becomes a gap; the rest is read.
-    let place = said
+    let place = printed
         .iter()
         .rposition(|line| line.starts_with("kymo:000020"))
         .unwrap();
-    let mut damaged = said.clone();
+    let mut damaged = printed.clone();
     damaged[place].replace_range(20..24, "????");
     let file = folder.join("damaged.log");
     log(&file, &damaged);
@@ -154,7 +154,7 @@ fn each_death_is_in_the_log() {
     // Without a target's identity the log is rejected.
     let file = folder.join("headless.log");
     let first = |line: &&String| !line.starts_with("kymo:000000");
-    let headless: Vec<String> = said.iter().filter(first).cloned().collect();
+    let headless: Vec<String> = printed.iter().filter(first).cloned().collect();
     log(&file, &headless);
     let refused = Command::new(kymo).arg("info").arg(&file).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
@@ -165,26 +165,29 @@ fn each_death_is_in_the_log() {
 #[test]
 fn what_survives_a_silent_death_is_said_by_the_next_start() {
     let (folder, elf) = build("silent", &["-DSILENT"]);
-    let said = said(&elf, "the end");
+    let printed = printed(&elf, "the end");
     // After power-on there is no recording.
-    assert_eq!(said[..3], ["reset", "nothing", "first life"]);
-    assert_eq!(said.iter().filter(|line| *line == "nothing").count(), 1);
+    assert_eq!(printed[..3], ["reset", "nothing", "first life"]);
+    assert_eq!(printed.iter().filter(|line| *line == "nothing").count(), 1);
     let file = folder.join("console.log");
-    log(&file, &said);
+    log(&file, &printed);
     both_lives(&elf, &file);
 
     let (_, elf) = build("damage", &["-DSILENT", "-DDAMAGE"]);
-    let said = self::said(&elf, "the end");
-    assert_eq!(said.iter().filter(|line| *line == "nothing").count(), 3);
-    assert!(!said.iter().any(|line| line.contains("kymo")), "{said:#?}");
+    let printed = self::printed(&elf, "the end");
+    assert_eq!(printed.iter().filter(|line| *line == "nothing").count(), 3);
+    assert!(
+        !printed.iter().any(|line| line.contains("kymo")),
+        "{printed:#?}"
+    );
 }
 
 #[test]
 fn the_last_recording_is_in_a_file_of_the_debuggers() {
     let (folder, elf) = build("semihosting", &["-DSEMIHOSTING"]);
-    let said = said(&elf, "the end");
-    let files = said.iter().filter(|line| *line == "HARD FAULTfile");
-    assert_eq!(files.count(), 2, "{said:#?}");
+    let printed = printed(&elf, "the end");
+    let files = printed.iter().filter(|line| *line == "HARD FAULTfile");
+    assert_eq!(files.count(), 2, "{printed:#?}");
     // The second life's, which had the file emptied.
     let markers = markers(&lines(
         &["show", "--events"],

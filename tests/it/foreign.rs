@@ -258,13 +258,13 @@ fn profiled_calls_of_aarch64() {
         let _ = fs::remove_file(&raw);
         let mut qemu = Command::new(AARCH64.qemu);
         // For each function its location, and its number of calls.
-        let said = run::output(
+        let printed = run::output(
             qemu.arg(&program)
                 .env("KYMO_OUTPUT", &raw)
                 .env("KYMO_ON", on),
         )
         .unwrap();
-        let expected: BTreeMap<String, u64> = said
+        let expected: BTreeMap<String, u64> = printed
             .lines()
             .map(|line| {
                 let words: Vec<&str> = line.split(' ').collect();

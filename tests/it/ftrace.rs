@@ -29,14 +29,14 @@ impl Guest {
 
     /// Fails unless a recording ended with this code and messages, and restored the settings.
     fn check(&self, name: &str, code: &str, words: &[&str]) {
-        let said = self.text(&format!("{name}.err"));
+        let printed = self.text(&format!("{name}.err"));
         assert_eq!(
             self.text(&format!("{name}.code")).trim(),
             code,
-            "{name}: {said}"
+            "{name}: {printed}"
         );
         for word in words {
-            assert!(said.contains(word), "{name}: no {word:?} in: {said}");
+            assert!(printed.contains(word), "{name}: no {word:?} in: {printed}");
         }
         let settings = self.text(&format!("{name}.settings"));
         assert_eq!(settings, self.text("before.settings"), "{name}");
@@ -137,14 +137,14 @@ fn full_disk(guest: &Guest) {
 /// Impossible requests are reported with the next step, and change nothing.
 fn refusals(guest: &Guest) {
     let failed = |name: &str, words: &[&str]| {
-        let said = guest.text(&format!("{name}.err"));
+        let printed = guest.text(&format!("{name}.err"));
         assert_eq!(
             guest.text(&format!("{name}.code")).trim(),
             "2",
-            "{name}: {said}"
+            "{name}: {printed}"
         );
         for word in words {
-            assert!(said.contains(word), "{name}: no {word:?} in: {said}");
+            assert!(printed.contains(word), "{name}: no {word:?} in: {printed}");
         }
         assert!(!guest.out.join(format!("{name}.dat")).exists(), "{name}");
     };
@@ -269,15 +269,15 @@ fn losses(guest: &Guest) {
         &["lost because they came faster than they were read"],
     );
     let info = guest.look(&["info"], "lost").remove(0);
-    let said = guest.text("lost.err");
+    let printed = guest.text("lost.err");
     let number = |before: &str| -> u64 {
-        let (_, behind) = said.split_once(before).unwrap();
+        let (_, behind) = printed.split_once(before).unwrap();
         behind.split(' ').next().unwrap().parse().unwrap()
     };
     let (events, lost) = (number("lost.dat: "), number("warning: "));
     assert_eq!(info["events"], events, "{info}");
     // dd reads and writes 2000 times, each with an entry and an exit, besides being loaded and printing its statistics.
-    assert!((8000..8200).contains(&(events + lost)), "{said}");
+    assert!((8000..8200).contains(&(events + lost)), "{printed}");
     // Full pages have no room for a count: the trace has the position of the loss, and its statistics the number.
     assert!(lost > 0 && info["gaps"].as_u64().unwrap() > 0, "{info}");
 }
@@ -343,10 +343,10 @@ fn kills(guest: &Guest) {
         !counts.is_empty() && counts.iter().all(|(name, _)| name.starts_with("vfs_")),
         "{counts:?}"
     );
-    let said = guest.text("pid.err");
+    let printed = guest.text("pid.err");
     assert!(
-        said.contains("killed-instance.dat.pages: kymo report"),
-        "{said}"
+        printed.contains("killed-instance.dat.pages: kymo report"),
+        "{printed}"
     );
     let left = guest.text("left-instance.settings");
     assert!(left.contains("instances kymo-"), "{left}");
@@ -355,9 +355,12 @@ fn kills(guest: &Guest) {
 
 /// The boot's own buffer, and the initcalls in it.
 fn boot(guest: &Guest) {
-    let said = guest.text("boot.err");
-    assert_eq!(guest.text("boot.code").trim(), "0", "{said}");
-    assert!(said.contains("function_graph still records"), "{said}");
+    let printed = guest.text("boot.err");
+    assert_eq!(guest.text("boot.code").trim(), "0", "{printed}");
+    assert!(
+        printed.contains("function_graph still records"),
+        "{printed}"
+    );
     long_alone(guest, "boot", 1_000_000);
     let theirs = guest.report("boot");
     let initcalls = guest.look(&["report", "--initcalls"], "boot");

@@ -109,7 +109,7 @@ fn systemview_gets_them() {
 fn a_back_end_of_ones_own_takes_what_it_wants() {
     let header = "-DKYMO_HOOKS_FILE=\"kernel_own.h\"";
     let program = build("own", &[header], None);
-    let said = run::output(&mut Command::new(&program)).unwrap();
+    let printed = run::output(&mut Command::new(&program)).unwrap();
     let expected = "thread_switched_in 8\n\
         semaphore_init semaphore=2 count=20\n\
         semaphore_take semaphore=2 timeout=21\n\
@@ -126,7 +126,7 @@ fn a_back_end_of_ones_own_takes_what_it_wants() {
         packet_send interface=7 size=70\n\
         packet_receive interface=7 size=71\n\
         mine 88\n";
-    assert_eq!(said, expected);
+    assert_eq!(printed, expected);
 }
 
 /// The instructions of a function in an object file.

@@ -100,8 +100,8 @@ impl Files {
     fn record(&self, arguments: &[&str]) -> (PathBuf, u32) {
         let mut program = Command::new("./program");
         program.env("KYMO_OUTPUT", "program.kymo").args(arguments);
-        let said = run::output(program.current_dir(&self.0)).unwrap();
-        (self.path("program.kymo"), said.trim().parse().unwrap())
+        let printed = run::output(program.current_dir(&self.0)).unwrap();
+        (self.path("program.kymo"), printed.trim().parse().unwrap())
     }
 }
 
@@ -110,12 +110,12 @@ fn kymo(arguments: &[&str], trace: &Path) -> Output {
     let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
     let output = kymo.args(arguments).arg(trace).current_dir("/").output();
     let output = output.unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
     output
 }
 
-fn said(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -159,7 +159,7 @@ fn names_are_found_without_being_given() {
     assert!(same > 0, "the libraries were never at the same place");
     let report = kymo(&REPORT, &trace);
     assert_eq!(calls(&report), expected());
-    assert_eq!(said(&report), "");
+    assert_eq!(printed(&report), "");
     let info = kymo(&["info"], &trace);
     let info = String::from_utf8_lossy(&info.stdout).into_owned();
     for name in ["program", "liblinked.so", "libfirst.so", "libsecond.so"] {
@@ -182,7 +182,7 @@ fn libraries_that_are_gone_or_changed_are_reported() {
     fs::rename(files.path("libfirst.so"), &moved).unwrap();
     files.library("second", "int plugin(int n) { return n + 7; }\n");
     let report = kymo(&REPORT, &trace);
-    let text = said(&report);
+    let text = printed(&report);
     let gone = files.path("libfirst.so");
     assert!(
         text.contains(&format!(
@@ -211,9 +211,9 @@ fn libraries_that_are_gone_or_changed_are_reported() {
     let first = names.get(&("first_work".to_owned(), "libfirst.so".to_owned()));
     assert_eq!(first, Some(&80));
     assert!(
-        !said(&report).contains("not on this machine"),
+        !printed(&report).contains("not on this machine"),
         "{}",
-        said(&report)
+        printed(&report)
     );
 }
 
@@ -236,7 +236,7 @@ fn separate_debug_information_is_found_by_build_id() {
     let options = ["--debug-dir", debug.to_str().unwrap(), "-v"];
     let report = kymo(&[&REPORT[..], &options].concat(), &trace);
     assert_eq!(calls(&report), expected());
-    assert!(said(&report).contains(".debug"), "{}", said(&report));
+    assert!(printed(&report).contains(".debug"), "{}", printed(&report));
 }
 
 /// The library defines nothing that the C libraries define, in any link order.

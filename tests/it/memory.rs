@@ -79,9 +79,9 @@ fn say(stream: &mut BufReader<TcpStream>, command: &Value) {
     loop {
         let mut line = String::new();
         assert_ne!(stream.read_line(&mut line).unwrap(), 0, "QEMU is gone");
-        let said: Value = serde_json::from_str(&line).unwrap();
-        assert!(said.get("error").is_none(), "{command}: {said}");
-        if said.get("return").is_some() {
+        let printed: Value = serde_json::from_str(&line).unwrap();
+        assert!(printed.get("error").is_none(), "{command}: {printed}");
+        if printed.get("return").is_some() {
             return;
         }
     }
@@ -291,8 +291,8 @@ fn calls_that_are_open_in_duration_mode_are_read_from_memory() {
     drop(qemu);
 
     let output = look(&kymo, "info", &elf, &ram).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(!said.contains("are missing"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(!printed.contains("are missing"), "{printed}");
     let later = calls(&kymo, &elf, &later);
     // Those that have ended since are records now, and the others are open still.
     let known = |function: &str, begin: u64| {
@@ -377,24 +377,27 @@ fn the_table_in_memory_is_the_one_that_the_board_sends() {
     fs::write(&damaged, &bytes).unwrap();
     let output = of(&damaged).output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout).lines().count();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(shown, sent.len() - 1, "{said}");
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(shown, sent.len() - 1, "{printed}");
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     assert!(
-        said.contains("expected a function of the program, found 0xa5a5a5a5"),
-        "{said}"
+        printed.contains("expected a function of the program, found 0xa5a5a5a5"),
+        "{printed}"
     );
     // Another program's table, or a missing one, is rejected.
     bytes[slots..slots + 1024 * 48].fill(0xA5);
     fs::write(&damaged, &bytes).unwrap();
     let output = of(&damaged).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
         (output.status.code(), output.stdout.len()),
         (Some(2), 0),
-        "{said}"
+        "{printed}"
     );
-    assert!(said.contains("damaged, or another program's"), "{said}");
+    assert!(
+        printed.contains("damaged, or another program's"),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -252,19 +252,19 @@ fn a_library_with_a_recorder_of_its_own_uses_that_of_the_program() {
 
     // Markers of the library's own copy do not reach the program's recorder, which is reported.
     let output = record(&folder, "line", &plugins[..1]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("1 events of a library were not recorded: it calls a copy of Kymo"),
-        "{said}"
+        printed.contains("1 events of a library were not recorded: it calls a copy of Kymo"),
+        "{printed}"
     );
     assert_eq!(calls(&folder), [expected]);
 
     // The C library's hooks take precedence over those of a plug-in.
     let output = record(&folder, "without", &plugins[..1]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("functions call hooks of another library"),
-        "{said}"
+        printed.contains("functions call hooks of another library"),
+        "{printed}"
     );
 }
 
@@ -386,12 +386,12 @@ int main(void) { return setgid(65534) || setuid(65534) || work(1) == 0; }
     let output = program.output().unwrap();
     // Only root can do this; a parent folder may be closed to others.
     if output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!said.contains("renamed"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!printed.contains("renamed"), "{printed}");
         assert_eq!(
             calls(&folder),
             [table(&[("main", 1), ("work", 1)])],
-            "{said}"
+            "{printed}"
         );
     }
 }

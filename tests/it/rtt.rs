@@ -35,8 +35,8 @@ fn a_target_is_read_through_rings_in_its_memory() {
     let mut process = Command::new(&program);
     let mut process = Background::start(process.stdout(Stdio::piped())).unwrap();
     let mut port = String::new();
-    let mut said = BufReader::new(process.take_stdout().unwrap());
-    said.read_line(&mut port).unwrap();
+    let mut printed = BufReader::new(process.take_stdout().unwrap());
+    printed.read_line(&mut port).unwrap();
     let port: u16 = port.trim().parse().unwrap();
 
     // Hosts that disconnect while the target answers: data that they left in the ring does no harm.

@@ -67,8 +67,8 @@ fn folder(test: &str) -> PathBuf {
 /// The program, while it runs.
 struct Program {
     child: Child,
-    told: Option<ChildStdin>,
-    said: BufReader<ChildStdout>,
+    reported: Option<ChildStdin>,
+    printed: BufReader<ChildStdout>,
     folder: PathBuf,
 }
 
@@ -85,8 +85,8 @@ impl Program {
             .spawn()
             .unwrap();
         Self {
-            told: child.stdin.take(),
-            said: BufReader::new(child.stdout.take().unwrap()),
+            reported: child.stdin.take(),
+            printed: BufReader::new(child.stdout.take().unwrap()),
             child,
             folder: folder.to_owned(),
         }
@@ -100,12 +100,12 @@ impl Program {
     }
 
     fn tell(&mut self, letters: &str) {
-        let told = self.told.as_mut().unwrap();
-        told.write_all(letters.as_bytes()).unwrap();
+        let reported = self.reported.as_mut().unwrap();
+        reported.write_all(letters.as_bytes()).unwrap();
     }
 
     fn end(&mut self) {
-        self.told = None;
+        self.reported = None;
         assert!(self.child.wait().unwrap().success());
     }
 }
@@ -155,16 +155,16 @@ fn a_program_is_recorded_until_it_ends() {
     until("a recording", || recording.join("metadata").exists());
     let mut second = ask("status", &socket);
     let second = second.env("KYMO_PATIENCE", "1").output().unwrap();
-    let said = String::from_utf8_lossy(&second.stderr);
-    assert!(!second.status.success(), "{said}");
-    assert!(said.contains("answers one host at a time"), "{said}");
+    let printed = String::from_utf8_lossy(&second.stderr);
+    assert!(!second.status.success(), "{printed}");
+    assert!(printed.contains("answers one host at a time"), "{printed}");
     program.tell("ww");
     program.end();
     let output = record.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    assert!(said.contains("the program has ended"), "{said}");
-    assert_eq!(calls(&recording)["work"], 3000, "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{printed}");
+    assert!(printed.contains("the program has ended"), "{printed}");
+    assert_eq!(calls(&recording)["work"], 3000, "{printed}");
     assert!(!socket.exists(), "it was taken away");
 }
 
@@ -209,7 +209,7 @@ fn a_fork_has_a_socket_of_its_own() {
     assert!(host.read(&mut answer).unwrap() > 0);
     program.tell("f");
     let mut pid = String::new();
-    program.said.read_line(&mut pid).unwrap();
+    program.printed.read_line(&mut pid).unwrap();
     let pid = pid.trim();
     let child = program.socket(&format!("socket.{pid}"));
     // The child does not inherit the parent's connection.

@@ -82,15 +82,15 @@ fn report(recording: &Path) -> (BTreeMap<String, Value>, String) {
     let mut kymo = Command::new(kymo::build(Profile::Debug).unwrap());
     kymo.args(["report", "--format", "json"]).arg(recording);
     let output = kymo.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
     let text = String::from_utf8(output.stdout).unwrap();
     let rows = text.lines().map(|line| {
         let row: Value = serde_json::from_str(line).unwrap();
         let name = row["function"].as_str().unwrap();
         (name.split('(').next().unwrap().to_owned(), row)
     });
-    (rows.collect(), said)
+    (rows.collect(), printed)
 }
 
 /// Of a function: calls, and how many of them were unwound.
@@ -106,23 +106,26 @@ fn counts(rows: &BTreeMap<String, Value>, function: &str) -> (u64, u64) {
 fn calls_of_clang_that_exceptions_leave_are_unwound_where_exits_are_named() {
     tools::require(&[Need::Checks]).unwrap();
     let folder = build("throws", "clang++", THROWS);
-    let (rows, said) = report(&record(&folder, &[("KYMO_EXITS", "named")]));
+    let (rows, printed) = report(&record(&folder, &[("KYMO_EXITS", "named")]));
     let found = ["main", "outer", "middle", "thrower", "after"].map(|it| counts(&rows, it));
     assert_eq!(
         found,
         [(1, 0), (500, 0), (500, 250), (500, 250), (1000, 0)],
-        "{said}"
+        "{printed}"
     );
 }
 
 #[test]
 fn a_thread_with_several_stacks_is_noted() {
     let folder = build("swaps", "gcc", SWAPS);
-    let (rows, said) = report(&record(&folder, &[]));
+    let (rows, printed) = report(&record(&folder, &[]));
     let (calls, _) = counts(&rows, "ca");
     assert!((500..=510).contains(&calls), "{calls}");
-    assert!(said.contains("the program calls swapcontext"), "{said}");
+    assert!(
+        printed.contains("the program calls swapcontext"),
+        "{printed}"
+    );
     let plain = build("plain", "gcc", "int main(void) { return 0; }");
-    let (_, said) = report(&record(&plain, &[]));
-    assert!(!said.contains("stack"), "{said}");
+    let (_, printed) = report(&record(&plain, &[]));
+    assert!(!printed.contains("stack"), "{printed}");
 }

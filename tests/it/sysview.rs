@@ -316,8 +316,8 @@ fn a_board_is_recorded_over_a_serial_line() {
     let (kymo, folder, elf) = build("serial", &["-DGREETING=KYMO_SYSVIEW_SERIAL"]);
     let mut qemu = board(&elf, "pty", &[]);
     let mut qemu = Background::start(qemu.stdout(Stdio::piped())).unwrap();
-    let mut said = BufReader::new(qemu.take_stdout().unwrap()).lines();
-    let path = said.find_map(|line| {
+    let mut printed = BufReader::new(qemu.take_stdout().unwrap()).lines();
+    let path = printed.find_map(|line| {
         let line = line.unwrap();
         line.split_whitespace()
             .find(|word| word.starts_with("/dev/"))
@@ -337,8 +337,8 @@ fn a_debugger_finds_the_stream_in_memory() {
     let mut monitor = Monitor::new();
     let mut qemu = board(&elf, "stdio", &monitor.options());
     let mut qemu = Background::start(qemu.stdout(Stdio::piped())).unwrap();
-    let mut said = BufReader::new(qemu.take_stdout().unwrap()).lines();
-    assert_eq!(said.next().unwrap().unwrap(), "done");
+    let mut printed = BufReader::new(qemu.take_stdout().unwrap()).lines();
+    assert_eq!(printed.next().unwrap().unwrap(), "done");
     let image = folder.join("ram.bin");
     monitor.save(RAM.0, RAM.1, &image);
     drop(qemu);

@@ -44,8 +44,8 @@ fn start(program: &Path, transport: &str) -> (Background, u16) {
     process.arg(transport).stdout(Stdio::piped());
     let mut process = Background::start(&mut process).unwrap();
     let mut port = String::new();
-    let mut said = BufReader::new(process.take_stdout().unwrap());
-    said.read_line(&mut port).unwrap();
+    let mut printed = BufReader::new(process.take_stdout().unwrap());
+    printed.read_line(&mut port).unwrap();
     (process, port.trim().parse().unwrap())
 }
 

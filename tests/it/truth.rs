@@ -63,7 +63,7 @@ fn naive_log(path: &Path) -> Vec<Entry> {
 
 /// Kymo's reading of an input: the events, and the calls that it closed as skipped by `longjmp`, each with its thread.
 #[derive(Default)]
-struct Told {
+struct Reported {
     entries: Vec<Entry>,
     unwound: Vec<(u64, u64)>,
     /// For each handler its thread, and the number of entries of that thread before it.
@@ -71,7 +71,7 @@ struct Told {
 }
 
 /// Runs `kymo show`, whose JSON is what other programs would use.
-fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
+fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Reported {
     let info = run::output(
         Command::new(kymo)
             .args(["info", "--format", "json", "--elf"])
@@ -92,7 +92,7 @@ fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
 
     let mut show = Command::new(kymo);
     show.args(["show", "--format", "json", "--elf"]).arg(elf);
-    let mut told = Told::default();
+    let mut reported = Reported::default();
     let mut handlers: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut own_entries: BTreeMap<u64, u64> = BTreeMap::new();
     for line in run::output(show.arg(input)).unwrap().lines() {
@@ -100,7 +100,8 @@ fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
         let fields = &line["fields"];
         let thread = line["thread"].as_u64().unwrap_or(0);
         if line["type"] == "repair" && line["reason"] == "longjmp" {
-            told.unwound
+            reported
+                .unwound
                 .push((thread, line["address"].as_u64().unwrap()));
         }
         let function = fields["function"].as_u64().or(fields["address"].as_u64());
@@ -113,15 +114,15 @@ fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
             Some("isr_enter") => {
                 open.push(fields["irq"].as_u64().unwrap());
                 let own = own_entries.get(&thread).copied().unwrap_or(0);
-                told.interruptions.push((thread, own));
+                reported.interruptions.push((thread, own));
                 continue;
             }
             Some("isr_exit") => {
                 let innermost = open.pop();
                 assert!(innermost.is_some(), "handlers nest: {line}");
-                let told = fields["irq"].as_u64();
+                let reported = fields["irq"].as_u64();
                 assert!(
-                    told.is_none() || told == innermost,
+                    reported.is_none() || reported == innermost,
                     "the innermost ends: {line}"
                 );
                 continue;
@@ -132,13 +133,13 @@ fn kymo(kymo: &Path, input: &Path, elf: &Path) -> Told {
         if interrupt == 0 {
             *own_entries.entry(thread).or_default() += 1;
         }
-        told.entries.push(Entry {
+        reported.entries.push(Entry {
             what,
             thread,
             interrupt,
         });
     }
-    told
+    reported
 }
 
 /// The calls left open by an exit of an outer function: those are the ones that `longjmp` skipped. An exit without an
@@ -217,18 +218,18 @@ fn native_run_is_told_truly(compiler: CompilerKind) {
     };
     let (handlers, mut calls): (Vec<Entry>, Vec<Entry>) =
         log.iter().partition(|entry| begun(entry).is_some());
-    let told = kymo(&tool, &raw, &program);
+    let reported = kymo(&tool, &raw, &program);
 
     // The position of a handler may differ by the event that was being written. Only one thread unblocks signals, so
     // both lists are in time order.
-    for (entry, (thread, kymo)) in handlers.iter().zip(&told.interruptions) {
+    for (entry, (thread, kymo)) in handlers.iter().zip(&reported.interruptions) {
         assert_eq!(entry.thread, *thread, "thread of a signal");
         let naive = begun(entry).unwrap_or_default();
         assert!(naive.abs_diff(*kymo) <= 1, "signal at {naive}, not {kymo}");
     }
-    assert_eq!(handlers.len(), told.interruptions.len(), "signals");
+    assert_eq!(handlers.len(), reported.interruptions.len(), "signals");
 
-    let (naive, mut kymo) = (by_context(&calls), by_context(&told.entries));
+    let (naive, mut kymo) = (by_context(&calls), by_context(&reported.entries));
     // A thread that ended before the program got this far.
     for entries in kymo.values_mut() {
         entries.pop_if(|entry| entry.what == What::SwitchedOut);
@@ -244,7 +245,7 @@ fn native_run_is_told_truly(compiler: CompilerKind) {
         let (thread, in_handler) = *context;
         if !in_handler {
             let naive = unwound(naive);
-            let of_thread = told.unwound.iter().filter(|(of, _)| *of == thread);
+            let of_thread = reported.unwound.iter().filter(|(of, _)| *of == thread);
             let kymo: Vec<u64> = of_thread.map(|(_, function)| *function).collect();
             assert_same(
                 &format!("calls that longjmp skipped in {thread}"),
@@ -343,14 +344,14 @@ fn a_run_on_a_cortex_m3_is_told_truly() {
     let begin = place(What::Enter(first_round)).unwrap();
     let end = place(What::Exit(first_round)).unwrap();
     let naive = &log[begin..=end];
-    let told = kymo(&tool, &trace, &elf);
-    assert_same("in the order of time", naive, &told.entries);
+    let reported = kymo(&tool, &trace, &elf);
+    assert_same("in the order of time", naive, &reported.entries);
 
     let mut skipped = 0;
     for ((thread, in_handler), naive) in by_context(naive) {
         if !in_handler {
             let naive = unwound(&naive);
-            let of_thread = told.unwound.iter().filter(|(of, _)| *of == thread);
+            let of_thread = reported.unwound.iter().filter(|(of, _)| *of == thread);
             let kymo: Vec<u64> = of_thread.map(|(_, function)| *function).collect();
             assert_same(
                 &format!("calls that longjmp skipped in {thread:#x}"),
@@ -363,7 +364,7 @@ fn a_run_on_a_cortex_m3_is_told_truly() {
 
     let calls = enters(naive);
     let switches = naive.iter().filter(|e| e.what == What::SwitchedIn).count();
-    let interrupts = told.interruptions.len();
+    let interrupts = reported.interruptions.len();
     println!(
         "{calls} calls, {switches} thread switches, {interrupts} interrupts, {skipped} calls \
          skipped by longjmp: the same"

@@ -165,10 +165,10 @@ struct Stream {
     machine: SpaceId,
     without_calls: bool,
     whole_calls: bool,
-    tells_missing: bool,
+    marks_missing_exits: bool,
     without_switches: bool,
     /// The [place](Row::place) of an event whose processor is known: `state`.
-    asked: Option<u64>,
+    requested: Option<u64>,
     state: usize,
     place: Place,
 }
@@ -181,9 +181,9 @@ impl Stream {
             machine: info.machine,
             without_calls: info.without_calls,
             whole_calls: info.whole_calls,
-            tells_missing: info.tells_missing,
+            marks_missing_exits: info.marks_missing_exits,
             without_switches: info.without_switches,
-            asked: None,
+            requested: None,
             state: 0,
             place: Place::default(),
         }

@@ -50,9 +50,9 @@ pub enum Evidence {
 /// The initcalls of a trace.
 #[derive(Debug, Default)]
 pub struct Initcalls {
-    events: Told,
-    messages: Told,
-    calls: Told,
+    events: Reported,
+    messages: Reported,
+    calls: Reported,
     level: Option<String>,
     /// Whether a function is the caller of initcalls, by [`FunctionId`].
     callers: Vec<bool>,
@@ -65,7 +65,7 @@ pub struct Initcalls {
 
 /// What one kind of records tells.
 #[derive(Debug, Default)]
-struct Told {
+struct Reported {
     list: Vec<Initcall>,
     /// Places in the list of those that have not ended, by thread.
     open: HashMap<Option<ThreadId>, Vec<usize>>,
@@ -84,7 +84,7 @@ struct Call {
     longest: Option<(Duration, Time, FunctionId)>,
 }
 
-impl Told {
+impl Reported {
     fn begin(&mut self, thread: Option<ThreadId>, initcall: Initcall) {
         if self.list.len() >= MOST {
             self.left_out += 1;
@@ -152,8 +152,8 @@ impl Initcalls {
             (Evidence::Calls, self.calls),
         ]
         .into_iter()
-        .find(|(_, told)| !told.list.is_empty())
-        .map(|(evidence, told)| (evidence, told.list, told.left_out))
+        .find(|(_, reported)| !reported.list.is_empty())
+        .map(|(evidence, reported)| (evidence, reported.list, reported.left_out))
     }
 
     fn event(&mut self, info: &TraceInfo, event: &Event) {

@@ -567,8 +567,8 @@ impl Subject for Chooseable<'_> {
         let recorded = self.event.and_then(|event| event.field(path));
         // What an interrupt is called by `report --by irq`, where the source has no field of that name.
         recorded.or_else(|| {
-            let is_asked = path == "irq" && is_of_interrupt(self.row);
-            let id = self.row.of_interrupt().filter(|_| is_asked)?;
+            let is_requested = path == "irq" && is_of_interrupt(self.row);
+            let id = self.row.of_interrupt().filter(|_| is_requested)?;
             Some(Operand::Integer(self.identities.irq(id).0.into()))
         })
     }

@@ -83,12 +83,12 @@ impl Follow {
         let mut connected = target.connect(context)?;
         recording::check(&connected)?;
         live_stream::check(&connected)?;
-        let told = connected.target.tell_time().map_err(explain)?;
+        let reported = connected.target.send_time().map_err(explain)?;
         let symbols = Arc::new(symbols.load(&trace_info(&connected.identity), context)?);
         let live = LiveTrace::of_target(
             &connected.identity,
             &connected.name(),
-            live_stream::origin(told, &connected.identity),
+            live_stream::origin(reported, &connected.identity),
             &OpenOptions {
                 wanted,
                 ..OpenOptions::default()
@@ -223,7 +223,7 @@ impl Follow {
 impl Follow {
     /// Says of which clocks it is known by now that they differ: events that were shown before are where
     /// their own clocks had them.
-    fn tell_corrections(&mut self) {
+    fn report_corrections(&mut self) {
         let corrections = &self.live.info().clock_corrections;
         for correction in corrections.get(self.corrected..).unwrap_or(&[]) {
             self.remarks.note(format_args!(
@@ -299,7 +299,7 @@ impl Follow {
                 return Ok(());
             }
             let mut fed = self.feed(Duration::ZERO)?;
-            self.tell_corrections();
+            self.report_corrections();
             if let Fed::Silence = fed {
                 if each(Moment::Pause)?.is_break() {
                     return Ok(());

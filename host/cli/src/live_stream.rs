@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use kymo_link::{LinkError, Next, Told};
+use kymo_link::{LinkError, Next, Reported};
 use kymo_wire::link::{Command, Identity};
 
 use crate::context::Remarks;
@@ -99,10 +99,10 @@ pub fn check(live: &Live) -> Result<(), Report> {
 
 /// When tick 0 of a target's clock was, in nanoseconds since 1970, by what the host sent; `None` if that is
 /// further away than the numbers reach.
-pub fn origin(told: Told, identity: &Identity) -> Option<i64> {
+pub fn origin(reported: Reported, identity: &Identity) -> Option<i64> {
     let hz = u128::from(identity.clock_hz.max(1));
-    let since = u128::from(told.ticks) * 1_000_000_000 / hz;
-    i64::try_from(i128::from(told.ns) - i128::try_from(since).ok()?).ok()
+    let since = u128::from(reported.ticks) * 1_000_000_000 / hz;
+    i64::try_from(i128::from(reported.ns) - i128::try_from(since).ok()?).ok()
 }
 
 /// Streams from a target into `sink`, until that has enough or the user ends it. What arrived has
@@ -122,7 +122,7 @@ pub fn run(
         live,
         args,
         turned_on,
-        told_time: None,
+        reported_time: None,
         ended: Ended::default(),
     };
     let mut stopping = None;
@@ -204,7 +204,7 @@ struct Drain<'a> {
     args: StreamArgs,
     /// The target records only because of us.
     turned_on: bool,
-    told_time: Option<Instant>,
+    reported_time: Option<Instant>,
     ended: Ended,
 }
 
@@ -232,11 +232,11 @@ impl Drain<'_> {
         loop {
             if stopping.is_none()
                 && self
-                    .told_time
-                    .is_none_or(|told| told.elapsed() >= TIME_EVERY)
+                    .reported_time
+                    .is_none_or(|reported| reported.elapsed() >= TIME_EVERY)
             {
-                match stream.target().tell_time() {
-                    Ok(_) => self.told_time = Some(Instant::now()),
+                match stream.target().send_time() {
+                    Ok(_) => self.reported_time = Some(Instant::now()),
                     Err(error) => {
                         result = Err(error);
                         break;
@@ -324,7 +324,7 @@ impl Drain<'_> {
         }
         remarks.note("the target is back");
         self.ended.reconnected += 1;
-        self.told_time = None;
+        self.reported_time = None;
         Ok(Ok(()))
     }
 }

@@ -204,8 +204,8 @@ pub fn choose(
         }
         let identities = &info.identities;
         // Interrupts are met on the way.
-        let told_before = info.format == KYMO && !is_irq(text);
-        if plain && told_before && !is_named(text, identities) {
+        let reported_before = info.format == KYMO && !is_irq(text);
+        if plain && reported_before && !is_named(text, identities) {
             return Err(unknown(symbols, text, carries_names(identities), LISTED));
         }
         choices.push(choice);

@@ -175,9 +175,9 @@ impl<'a> LiveFile<'a> {
     }
 
     /// The failure to write all of so many bytes that came. What is in the file stays, and reads.
-    pub fn unwritten(&self, error: &io::Error, came: u64) -> Report {
+    pub fn unwritten(&self, error: &io::Error, arrived: u64) -> Report {
         let report = unwritable(self.path, error);
-        let lost = counted(came.saturating_sub(self.written), "byte");
+        let lost = counted(arrived.saturating_sub(self.written), "byte");
         match self.written {
             0 => report.help(format_args!(
                 "nothing is kept: lost are {lost} that had come, and what the target sent since"

@@ -171,8 +171,8 @@ mod tests {
     fn what_was_sent_is_kept_where_the_report_says() {
         let sent = Rescue::new(b"-*-#".to_vec());
         let kept = sent.keep_after(Report::new("no room"));
-        let told = kept.help_lines().last().unwrap();
-        let path = told.split("kept in ").nth(1).unwrap();
+        let reported = kept.help_lines().last().unwrap();
+        let path = reported.split("kept in ").nth(1).unwrap();
         let path = path.strip_suffix(", which every subcommand reads").unwrap();
         assert_eq!(fs::read(path).unwrap(), b"-*-#");
         fs::remove_file(path).unwrap();

@@ -75,7 +75,7 @@ struct WholeItems {
     /// Bytes of an item, once the first word has told.
     item: Option<usize>,
     /// How many bytes have come, and how many of them can be given.
-    came: u64,
+    arrived: u64,
     whole: u64,
     given: u64,
 }
@@ -84,14 +84,14 @@ impl WholeItems {
     /// Takes what has come. What no stream begins with is given as it is.
     fn add(&mut self, bytes: &[u8]) {
         self.waiting.extend_from_slice(bytes);
-        self.came += bytes.len() as u64;
+        self.arrived += bytes.len() as u64;
         if self.item.is_none()
             && let Some(first) = self.waiting.first_chunk::<4>()
         {
             self.item = Some(Format::of_word(*first).map_or(1, Format::item_bytes));
         }
-        if let (Some(item), Some(items)) = (self.item, self.came.checked_sub(HEADER)) {
-            self.whole = self.came - items % item as u64;
+        if let (Some(item), Some(items)) = (self.item, self.arrived.checked_sub(HEADER)) {
+            self.whole = self.arrived - items % item as u64;
         }
     }
 
@@ -158,7 +158,7 @@ impl Read for Server {
                 Ok(count) => self.items.add(self.buffer.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
                     // The target broke off: also what is not whole counts.
-                    self.items.whole = self.items.came;
+                    self.items.whole = self.items.arrived;
                     return Ok(self.items.give(room));
                 }
                 Err(error) => return Err(error),

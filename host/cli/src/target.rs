@@ -20,7 +20,7 @@ use kymo_link::zephyr::Target as ZephyrTarget;
 use kymo_link::{
     Address, AddressError, Cancel, DEFAULT_BAUD, Device, Dump, Progress, Target, Timeouts,
 };
-use kymo_wire::link::{Command, Conditions, Duration as Asked, Identity, Mode};
+use kymo_wire::link::{Command, Conditions, Duration as Requested, Identity, Mode};
 
 use crate::context::{Context, Remarks};
 use crate::diagnostic::Report;
@@ -414,7 +414,10 @@ pub enum What {
 const CONDITIONS: (Command, &[&str]) = (Command::Condition(Conditions::Ask), &["_hits", "_acted"]);
 
 /// Asks how duration mode is set; and the counts in the answer.
-const DURATION: (Command, &[&str]) = (Command::Duration(Asked::Ask), &["too_deep", "unmatched"]);
+const DURATION: (Command, &[&str]) = (
+    Command::Duration(Requested::Ask),
+    &["too_deep", "unmatched"],
+);
 
 impl Live {
     /// What to call the target.

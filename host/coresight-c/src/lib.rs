@@ -109,9 +109,10 @@ unsafe fn reference_mut<'a>(trace: *mut Trace) -> Result<&'a mut Trace, String> 
 }
 
 fn open(path: &Path, root: &Path) -> Result<Trace, String> {
-    let said = |error: kymo_coresight::Error| error.to_string();
+    let printed = |error: kymo_coresight::Error| error.to_string();
     if Snapshot::is_at(path) {
-        let (buffers, missing) = input::open_snapshot(path, &Default::default()).map_err(said)?;
+        let (buffers, missing) =
+            input::open_snapshot(path, &Default::default()).map_err(printed)?;
         let files = missing.iter().map(|error| text(&error.to_string()));
         return Ok(Trace {
             buffers,
@@ -119,7 +120,7 @@ fn open(path: &Path, root: &Path) -> Result<Trace, String> {
             warnings: Warnings::of(remarks::of_snapshot(missing.iter()), Vec::new()),
         });
     }
-    let mut recording = perf::open(path).map_err(said)?;
+    let mut recording = perf::open(path).map_err(printed)?;
     let mut files = perf::Files::below(vec![root.to_owned()]);
     let missing = recording.load(|mapping| files.images(mapping));
     let mut opened = remarks::of_recording(&recording, &missing);

@@ -97,7 +97,7 @@ pub struct Clock<T> {
     cycles: u64,
     latest: i64,
     /// The last time of the trace, also over a pause.
-    told: Option<i64>,
+    reported: Option<i64>,
     /// What is added to timestamps since they went back.
     shift: i64,
     /// The longest time between two times of the trace.
@@ -127,7 +127,7 @@ impl<T> Clock<T> {
             quickest: None,
             cycles: 0,
             latest: i64::MIN,
-            told: None,
+            reported: None,
             shift: 0,
             widest: 0,
             backward: 0,
@@ -162,7 +162,7 @@ impl<T> Clock<T> {
                     i64::try_from(time).unwrap_or(i64::MAX)
                 }
             };
-            if self.last.is_none() && self.told.is_none_or(|told| time >= told) {
+            if self.last.is_none() && self.reported.is_none_or(|reported| time >= reported) {
                 self.shift = 0;
             }
             let time = time.saturating_add(self.shift);
@@ -180,10 +180,10 @@ impl<T> Clock<T> {
     }
 
     fn anchor(&mut self, mut next: Anchor, out: &mut Vec<Placed<T>>) {
-        if self.told.is_some_and(|told| next.time < told) {
+        if self.reported.is_some_and(|reported| next.time < reported) {
             self.step_back(&mut next, out);
         }
-        self.told = Some(next.time);
+        self.reported = Some(next.time);
         let Some(last) = self.last else {
             // What came before the first time waits for the second one, which tells the rate. No time passed in gaps before it.
             self.gaps.clear();
@@ -215,13 +215,13 @@ impl<T> Clock<T> {
     /// The timestamp went back: what came before it follows the clock before it, and it is where that clock is by then.
     fn step_back(&mut self, next: &mut Anchor, out: &mut Vec<Placed<T>>) {
         self.backward += 1;
-        let told = self.told.unwrap_or(next.time);
+        let reported = self.reported.unwrap_or(next.time);
         // Behind a pause it is not known how much ran before the first thing that waits.
         let (since, from) = match (self.last, self.pending.first()) {
-            (Some(last), _) => (last.instructions, told),
+            (Some(last), _) => (last.instructions, reported),
             (None, first) => {
                 let since = first.map_or(next.instructions, |(at, _)| *at);
-                (since, told.max(self.latest))
+                (since, reported.max(self.latest))
             }
         };
         let ran = u128::from(next.instructions.saturating_sub(since));

@@ -147,7 +147,7 @@ impl<'a> Stream<'a> {
         };
         let start = all.len();
         all.extend_from_slice(bytes);
-        self.came_from(start, offset, false);
+        self.locate(start, offset, false);
     }
 
     /// Adds the data of whole frames that have no IDs.
@@ -166,12 +166,12 @@ impl<'a> Stream<'a> {
             let [data @ .., _] = whole.to_le_bytes();
             all.extend_from_slice(&data);
         }
-        self.came_from(start, offset, true);
+        self.locate(start, offset, true);
     }
 
     /// Records that the bytes from position `start` on come from `offset` of the buffer.
     #[inline]
-    fn came_from(&mut self, start: usize, offset: u64, is_frames: bool) {
+    fn locate(&mut self, start: usize, offset: u64, is_frames: bool) {
         let continues = self
             .runs
             .last()

@@ -13,7 +13,7 @@ use std::io::{BufWriter, Read, Write};
 use std::time::Instant;
 
 use kymo_ctf::text::Layout;
-use kymo_ctf::{Message, Messages, Origin, Parallel, Projection, Told, Trace, Value, Visitor};
+use kymo_ctf::{Message, Messages, Origin, Parallel, Projection, Reported, Trace, Value, Visitor};
 
 /// Adds up what it sees, so that no field is left out.
 #[derive(Default)]
@@ -103,9 +103,9 @@ fn text(traces: &[Trace]) -> Result<Seen, Box<dyn Error>> {
 /// The same by several threads.
 fn text_by(traces: &[Trace], threads: usize) -> Result<Seen, Box<dyn Error>> {
     let layouts = Layout::of(traces);
-    let make = move |origin: Origin, told: Told<'_>, lines: &mut Vec<u8>| {
-        if let (Told::Message(Message::Event(event)), Some(layout)) =
-            (told, layouts.get(origin.trace))
+    let make = move |origin: Origin, reported: Reported<'_>, lines: &mut Vec<u8>| {
+        if let (Reported::Message(Message::Event(event)), Some(layout)) =
+            (reported, layouts.get(origin.trace))
         {
             layout.event(lines, &event);
             lines.push(b'\n');
@@ -124,8 +124,8 @@ fn text_by(traces: &[Trace], threads: usize) -> Result<Seen, Box<dyn Error>> {
 
 /// Every field of every event, by several threads, and the sums in order.
 fn visit_by(traces: &[Trace], threads: usize) -> Result<Seen, Box<dyn Error>> {
-    let make = |_: Origin, told: Told<'_>, sums: &mut Vec<u64>| {
-        if let Told::Message(Message::Event(event)) = told {
+    let make = |_: Origin, reported: Reported<'_>, sums: &mut Vec<u64>| {
+        if let Reported::Message(Message::Event(event)) = reported {
             let mut sum = Sum::default();
             event.visit_all(&mut sum);
             sums.push(sum.0);

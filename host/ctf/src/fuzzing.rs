@@ -46,7 +46,7 @@ pub fn slow(metadata: &Metadata) -> Option<Arc<Plan>> {
 /// All output of a reader for a stream, skipping damage: a line for each message and each field, and each event as
 /// text.
 #[must_use]
-pub fn told(plan: &Arc<Plan>, stream: &[u8]) -> Vec<String> {
+pub fn reported(plan: &Arc<Plan>, stream: &[u8]) -> Vec<String> {
     let mut reader = StreamReader::new(plan.clone(), io::Cursor::new(stream.to_vec()));
     let layout = Layout::new(plan.metadata(), "").compiled(plan);
     let mut lines = Lines(Vec::new());
@@ -169,7 +169,7 @@ pub fn stream(bytes: &[u8]) -> u64 {
     if stream.len() <= SHORT
         && let Some(slow) = slow(plan.metadata())
     {
-        assert_eq!(told(&plan, stream), told(&slow, stream));
+        assert_eq!(reported(&plan, stream), reported(&slow, stream));
     }
     events(plan, stream)
 }

@@ -20,7 +20,7 @@ mod window;
 pub use event::{Event, EventIter, Events, Gap, GapKind, Packet, PacketInfo, Visitor};
 pub use expected::Absence;
 pub use messages::{Messages, Origin};
-pub use parallel::{Parallel, Told};
+pub use parallel::{Parallel, Reported};
 pub use projection::{ContextBytes, Numbers, Projected, Projection};
 
 pub use stream::{Message, Resume, Run, Skipped, StreamReader};

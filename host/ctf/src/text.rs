@@ -317,13 +317,13 @@ mod tests {
         assert!(layout.streams[0].events[0].body.is_some(), "compiled");
         let mut lines = Vec::new();
         let mut messages = Messages::merge([&trace]).expect("opens");
-        let told = messages.for_each(|_, message| {
+        let reported = messages.for_each(|_, message| {
             if let Message::Event(event) = message {
                 layout.event(&mut lines, &event);
                 lines.push(b'\n');
             }
         });
-        told.expect("decodes");
+        reported.expect("decodes");
         let same = r#"low = 2, signed = -3, hex = 0xFFE, binary = 0b0101, text = "it\'s & #1, of more than sixteen bytes", count = 2, numbers = [ [0] = 0, [1] = 200 ], name = "a\?""#;
         let expected = [
             r#"label = ( "few" : container = 9 ), tag = ( "none" : container = 0 ), choice = { { a = 42 } }, real = -0.5"#,
@@ -348,7 +348,7 @@ mod tests {
         let layout = Layout::of(std::slice::from_ref(&trace)).remove(0);
         let mut expected = texts.iter();
         let mut messages = Messages::merge([&trace]).expect("opens");
-        let told = messages.for_each(|_, message| {
+        let reported = messages.for_each(|_, message| {
             if let Message::Event(event) = message {
                 let mut line = b"before ".to_vec();
                 layout.event(&mut line, &event);
@@ -357,7 +357,7 @@ mod tests {
                 assert_eq!(String::from_utf8_lossy(&line), expected);
             }
         });
-        told.expect("decodes");
+        reported.expect("decodes");
         assert_eq!(expected.next(), None);
     }
 }

@@ -210,7 +210,7 @@ impl<W: Write> StreamWriter<W> {
                 _ => false,
             })
             .map(|(index, _)| index);
-        let said = |node: &IntegerNode| {
+        let printed = |node: &IntegerNode| {
             let value = match node.class.role {
                 Some(Role::Magic) => MAGIC,
                 Some(Role::StreamId) => stream_id,
@@ -230,7 +230,7 @@ impl<W: Write> StreamWriter<W> {
                     if uuid_at == Some(index) {
                         encoder.uuid(member.node, uuid)?;
                     } else {
-                        encoder.header(member.node, &selectors, number, &mut { said })?;
+                        encoder.header(member.node, &selectors, number, &mut { printed })?;
                     }
                 }
                 Ok(())
@@ -247,7 +247,7 @@ impl<W: Write> StreamWriter<W> {
         tries: usize,
         mut attempt: impl FnMut(&mut Self, usize) -> Encoded,
     ) -> Encoded {
-        let mut told = None;
+        let mut reported = None;
         let (at, last) = (self.bits.position(), self.last);
         let byte = self.bits.bytes().last().copied();
         self.tried.clone_from(&self.clocks);
@@ -256,14 +256,14 @@ impl<W: Write> StreamWriter<W> {
                 return Ok(());
             };
             let mendable = matches!(error, FieldError::Time { .. });
-            if told.is_none() || mendable {
-                told = Some(error);
+            if reported.is_none() || mendable {
+                reported = Some(error);
             }
             self.bits.go_back(at, byte);
             self.last = last;
             self.clocks.copy_from_slice(&self.tried);
         }
-        told.map_or(Ok(()), Err)
+        reported.map_or(Ok(()), Err)
     }
 
     fn packet_context<'d, I: Item<'d>>(
@@ -311,17 +311,17 @@ impl<W: Write> StreamWriter<W> {
             at: self.bits.position(),
             class: node.class,
         });
-        let mut said = (0, MAX_VARIABLE);
+        let mut printed = (0, MAX_VARIABLE);
         match node.class.role {
-            Some(Role::TimestampBegin) => said = stamp(&mut self.clocks, node, ticks, false)?,
+            Some(Role::TimestampBegin) => printed = stamp(&mut self.clocks, node, ticks, false)?,
             Some(Role::TimestampEnd) => self.end = later,
             Some(Role::ContentSize) => self.content_size = later,
             Some(Role::PacketSize) => self.packet_size = later,
             Some(Role::EventsDiscarded) => self.discarded = later,
-            Some(Role::PacketSeqNum) => said = (self.sequence & mask(node.class.size), 1),
+            Some(Role::PacketSeqNum) => printed = (self.sequence & mask(node.class.size), 1),
             _ => {}
         }
-        self.encode(|encoder| encoder.padded(node, i128::from(said.0), said.1))
+        self.encode(|encoder| encoder.padded(node, i128::from(printed.0), printed.1))
     }
 
     /// Writes an event of the class at position `event_class`, at a time in ticks of the stream's clock.
@@ -439,7 +439,7 @@ impl<W: Write> StreamWriter<W> {
                 });
             this.clocks = clocks;
             result?;
-            if this.event_id.is_some_and(|said| said != id) {
+            if this.event_id.is_some_and(|printed| printed != id) {
                 return Err(FieldError::Option);
             }
             let clock = this.stamp.and_then(|clock| this.clocks.get(clock));

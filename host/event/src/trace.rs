@@ -183,7 +183,7 @@ pub struct StreamInfo {
     pub whole_calls: bool,
     /// Whether it reports every missing exit ([`Gap::MissingExit`](crate::Gap::MissingExit)), because its records have
     /// call depths: then a call that was open across a loss stays open until that gap or its exit.
-    pub tells_missing: bool,
+    pub marks_missing_exits: bool,
     /// Whether its trace never records which thread has a CPU: then an event of one thread tells nothing about others,
     /// and all durations are those between a thread's own events.
     pub without_switches: bool,

@@ -67,14 +67,14 @@ impl Cut {
         symbols: &Arc<Symbols>,
     ) -> Result<Self, ExportError> {
         let selection = &options.selection;
-        for (asked, option) in [
+        for (requested, option) in [
             (!selection.functions.is_empty(), "functions"),
             (!selection.hide.is_empty(), "hidden functions"),
             (selection.depth.is_some(), "depth"),
             (selection.min_duration > Duration(0), "duration"),
             (options.compensate, "times without recording overhead"),
         ] {
-            if asked {
+            if requested {
                 return Err(ExportError::Selection { format, option });
             }
         }
@@ -275,14 +275,14 @@ impl Cut {
             if matches!(event.kind, EventKind::Gap(_)) {
                 return self.filter.keeps_gap(Some(row.time), row.cpu());
             }
-            return self.filter.wants(&Asked {
+            return self.filter.wants(&Requested {
                 event,
                 info,
                 symbols: &self.symbols,
             });
         }
         let event = &seen.to_event();
-        self.filter.wants(&Asked {
+        self.filter.wants(&Requested {
             event,
             info,
             symbols: &self.symbols,
@@ -358,13 +358,13 @@ pub(crate) fn within(window: Window, time: Time) -> bool {
 }
 
 /// An event together with its thread and its function.
-struct Asked<'a> {
+struct Requested<'a> {
     event: &'a Event,
     info: &'a TraceInfo,
     symbols: &'a Symbols,
 }
 
-impl Asked<'_> {
+impl Requested<'_> {
     /// The thread that the event is about.
     fn about(&self) -> Option<ThreadId> {
         match &self.event.kind {
@@ -379,7 +379,7 @@ impl Asked<'_> {
     }
 }
 
-impl Subject for Asked<'_> {
+impl Subject for Requested<'_> {
     fn time(&self) -> Option<Time> {
         // The window has already been checked.
         None

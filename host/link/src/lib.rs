@@ -38,7 +38,7 @@ pub use dump::{Cancel, Dump, Ended, Progress};
 pub use error::LinkError;
 pub use reply::{ReplyError, Sets, Status};
 pub use splitter::{Piece, Splitter};
-pub use target::{ClockReading, Device, Next, Stream, Target, Timeouts, Told};
+pub use target::{ClockReading, Device, Next, Reported, Stream, Target, Timeouts};
 pub use transport::{SerialTransport, TcpTransport, Transport};
 
 #[doc(hidden)]

@@ -341,9 +341,9 @@ fn greet(
     // its own, and nothing before they have answered.
     transport.write(&TCP_HELLO, timeout)?;
     let clock = transport.clock();
-    let asked = clock.now();
+    let requested = clock.now();
     while !is_answered(&first) {
-        let left = ANSWER.saturating_sub(clock.since(asked));
+        let left = ANSWER.saturating_sub(clock.since(requested));
         if left.is_zero() {
             break;
         }

@@ -21,7 +21,7 @@ use crate::{Address, Cancel, Clock, Dump, LinkError, Progress, ReplyError, Sets,
 pub use clock::ClockReading;
 pub use recognise::Device;
 use stream::Receiving;
-pub use stream::{Next, Stream, Told};
+pub use stream::{Next, Reported, Stream};
 pub(crate) use text::Console;
 use text::TextSink;
 
@@ -113,7 +113,7 @@ pub struct Target {
 
 /// What is known of the target that gets an `identify`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum Known {
     /// Nothing: a second question might do harm.
     Unknown,
     /// A target that was known before the command to reboot, or a guest with its rings in shared memory: it receives
@@ -207,11 +207,11 @@ impl Target {
     /// [`LinkError::Version`]; or the connection's.
     pub fn identify(&mut self) -> Result<Identity, LinkError> {
         let waited = self.timeouts.identify * ATTEMPTS;
-        let asked = match self.address {
-            Address::Memory { .. } => Asked::Rebooting,
-            _ => Asked::Unknown,
+        let requested = match self.address {
+            Address::Memory { .. } => Known::Rebooting,
+            _ => Known::Unknown,
         };
-        self.identify_until(self.clock.now() + waited, asked, &Cancel::new())?
+        self.identify_until(self.clock.now() + waited, requested, &Cancel::new())?
             .ok_or_else(|| {
                 let heard = self.text.heard();
                 let address = self.address.clone();
@@ -304,7 +304,7 @@ impl Target {
             }
             self.identity = None;
             let identity = loop {
-                match self.identify_until(deadline, Asked::Rebooting, cancel) {
+                match self.identify_until(deadline, Known::Rebooting, cancel) {
                     Ok(Some(identity)) => break identity,
                     Ok(None) => {
                         return Err(LinkError::TimedOut {
@@ -470,7 +470,7 @@ impl Target {
     fn identify_until(
         &mut self,
         deadline: Instant,
-        asked: Asked,
+        requested: Known,
         cancel: &Cancel,
     ) -> Result<Option<Identity>, LinkError> {
         self.text.expect_identity();
@@ -488,7 +488,7 @@ impl Target {
                 deadline.min(self.clock.now() + self.timeouts.identify),
                 cancel,
             ) {
-                Ok(None) => ask = asked == Asked::Rebooting || self.text.torn(),
+                Ok(None) => ask = requested == Known::Rebooting || self.text.torn(),
                 result => break result,
             }
         };

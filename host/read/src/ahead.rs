@@ -22,14 +22,14 @@ const BATCHES: usize = 4;
 pub fn read_ahead(mut source: Box<dyn Source>) -> impl Source {
     let info = source.info().clone();
     let threads = source.threads() + 1;
-    let told = Told::of(source.info_mut());
+    let reported = Reported::of(source.info_mut());
     let (full_in, full) = sync_channel(BATCHES);
     let (empty, empty_out) = sync_channel(BATCHES);
     for _ in 0..BATCHES {
         // The channel has a slot for each of them.
         let _ = empty.try_send(Batch::default());
     }
-    let mut reader = Reader { source, told };
+    let mut reader = Reader { source, reported };
     let thread = thread::spawn(move || reader.run(&empty_out, &full_in));
     Ahead {
         info,
@@ -63,14 +63,14 @@ struct Change {
 type Span = (Option<Time>, Option<Time>, Option<TraceCounts>);
 
 /// Properties that were reported to the consumer.
-struct Told {
+struct Reported {
     identities: Known,
     streams: Vec<Span>,
     damage: usize,
     rest: TraceInfo,
 }
 
-impl Told {
+impl Reported {
     /// Records everything that is known now as reported.
     fn of(info: &mut TraceInfo) -> Self {
         let mut identities = Known::default();
@@ -88,10 +88,10 @@ impl Told {
         let known = self.streams.len();
         let streams = info.streams.get(known..).unwrap_or(&[]).to_vec();
         let mut spans = Vec::new();
-        for (index, (stream, told)) in info.streams.iter().zip(&mut self.streams).enumerate() {
+        for (index, (stream, reported)) in info.streams.iter().zip(&mut self.streams).enumerate() {
             let now = span(stream);
-            if *told != now {
-                *told = now;
+            if *reported != now {
+                *reported = now;
                 spans.push((index, now));
             }
         }
@@ -183,7 +183,7 @@ fn rest(info: &TraceInfo) -> TraceInfo {
 /// The reading side.
 struct Reader {
     source: Box<dyn Source>,
-    told: Told,
+    reported: Reported,
 }
 
 impl Reader {
@@ -192,7 +192,7 @@ impl Reader {
         while let Ok(mut batch) = empty.recv() {
             let filled = self.source.fill(&mut batch).map(|_| Filled {
                 batch,
-                news: Box::new(self.told.change(self.source.info_mut())),
+                news: Box::new(self.reported.change(self.source.info_mut())),
             });
             let is_last = filled
                 .as_ref()

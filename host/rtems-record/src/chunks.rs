@@ -188,8 +188,8 @@ impl Chunks {
             return Some(0);
         }
         if let Some(next) = self.next(place).and_then(|next| self.queue.get(next)) {
-            let is_told = next.head.is_some() || !std::ptr::eq(next, last) || ended;
-            return is_told.then(|| chunk.in_doubt(next, self.ring));
+            let is_reported = next.head.is_some() || !std::ptr::eq(next, last) || ended;
+            return is_reported.then(|| chunk.in_doubt(next, self.ring));
         }
         // The target has passed the processor again, and the ring had no new items.
         let passed = (last.round, last.cpu) > (chunk.round + 1, chunk.cpu);

@@ -126,8 +126,8 @@ impl Image {
     /// without Thumb bits may be of a program that has none, or from a tool that clears them.
     pub fn pointer(&self, function: u64) -> Option<u64> {
         let thumb = self.file.thumb && self.file.not_thumb.binary_search(&function).is_err();
-        let tells = self.file.thumb || self.file.lines.is_some();
-        tells.then_some(self.run_time(function) | u64::from(thumb))
+        let reports = self.file.thumb || self.file.lines.is_some();
+        reports.then_some(self.run_time(function) | u64::from(thumb))
     }
 
     /// The file and line of a run-time address of code.

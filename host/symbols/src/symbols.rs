@@ -283,8 +283,8 @@ impl Symbols {
     pub fn code_of(&self, function: &kymo_event::Function) -> Option<Range<u64>> {
         let Addr(start) = function.address?;
         let known = self.function_of(function).map(|known| known.end().0);
-        let told = function.bytes.map(|bytes| start.saturating_add(bytes));
-        let end = known.or(told).unwrap_or(start);
+        let reported = function.bytes.map(|bytes| start.saturating_add(bytes));
+        let end = known.or(reported).unwrap_or(start);
         Some(start..end.max(start.saturating_add(1)))
     }
 

@@ -227,8 +227,8 @@ impl<'a> Walk<'a> {
             return Ok(true);
         }
         if bytes.starts_with(BEGIN) {
-            let told = !self.more || bytes.len() >= BEGIN.len() + END.len();
-            return if told {
+            let reported = !self.more || bytes.len() >= BEGIN.len() + END.len();
+            return if reported {
                 Ok(is_begin(bytes))
             } else {
                 Err(NotYet)

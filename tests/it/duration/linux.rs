@@ -231,16 +231,16 @@ fn a_program_records_calls_of_the_threshold_and_their_self_times_are_without_the
     assert_eq!(counts("0"), [1, 2, 60]);
     assert_eq!(counts("off"), [1, 2, 60]);
     let output = record(&folder, "plain", &[("KYMO_THRESHOLD", "5")]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.starts_with("kymo: KYMO_THRESHOLD is not used: expected a time"),
-        "{said}"
+        printed.starts_with("kymo: KYMO_THRESHOLD is not used: expected a time"),
+        "{printed}"
     );
     let output = record(&folder, "plain", &[("KYMO_THRESHOLD", "100s")]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("no call took as long as KYMO_THRESHOLD"),
-        "{said}"
+        printed.contains("no call took as long as KYMO_THRESHOLD"),
+        "{printed}"
     );
 }
 
@@ -364,8 +364,8 @@ fn a_host_changes_the_threshold_while_the_program_runs() {
     };
     assert_eq!(found(&served), []);
     let words = ["command", "duration", "threshold", "0"];
-    let said = run::output(&mut served.ask(&words)).unwrap();
-    assert!(said.contains("on=1 threshold=0 depth=0"), "{said}");
+    let printed = run::output(&mut served.ask(&words)).unwrap();
+    assert!(printed.contains("on=1 threshold=0 depth=0"), "{printed}");
     served.call(2);
     let calls = [
         ("small", "returned"),
@@ -375,10 +375,10 @@ fn a_host_changes_the_threshold_while_the_program_runs() {
     assert_eq!(found(&served), expected(&calls));
     let refused = served.ask(&["trace", "--threshold", "off"]).output();
     let refused = refused.unwrap();
-    let said = String::from_utf8_lossy(&refused.stderr);
+    let printed = String::from_utf8_lossy(&refused.stderr);
     assert!(
-        !refused.status.success() && said.contains("a program on Linux"),
-        "{said}"
+        !refused.status.success() && printed.contains("a program on Linux"),
+        "{printed}"
     );
 }
 
@@ -411,8 +411,8 @@ fn a_host_chooses_the_functions_while_the_program_runs() {
     set(&served, &["--hide", "small", "--hide", "main"]);
     served.call(1);
     assert_eq!(found(&served), "inner other outer");
-    let said = run::output(&mut served.ask(&["command", "duration"])).unwrap();
-    assert!(said.contains(" filter=1 "), "{said}");
+    let printed = run::output(&mut served.ask(&["command", "duration"])).unwrap();
+    assert!(printed.contains(" filter=1 "), "{printed}");
     // All functions again.
     set(&served, &[]);
     served.call(1);
@@ -487,8 +487,8 @@ fn advice_is_applied_to_a_program_that_has_no_filter_yet() {
     let mut advise = served.ask(&["advise", "--apply", "--format", "json"]);
     let advice = run::output(advise.arg("--elf").arg(served.folder.join("program"))).unwrap();
     assert!(advice.contains("small"), "{advice}");
-    let said = run::output(&mut served.ask(&["command", "duration"])).unwrap();
-    assert!(said.contains(" filter=1 "), "{said}");
+    let printed = run::output(&mut served.ask(&["command", "duration"])).unwrap();
+    assert!(printed.contains(" filter=1 "), "{printed}");
     served.call(10);
     assert!(served.calls().iter().all(|call| call.function != "small"));
 }

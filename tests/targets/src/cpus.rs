@@ -94,11 +94,13 @@ pub fn stress(elf: &Path, wish: Wish) -> Result<String> {
     let output = process
         .take_stdout()
         .ok_or_else(|| Error::new("no output"))?;
-    let (said, lines) = mpsc::channel();
+    let (printed, lines) = mpsc::channel();
     thread::spawn(move || {
         let lines = BufReader::new(output).lines().map_while(|line| line.ok());
         // The receiver is gone: there was no output for too long.
-        lines.map(|line| said.send(line)).find(|sent| sent.is_err())
+        lines
+            .map(|line| printed.send(line))
+            .find(|sent| sent.is_err())
     });
     let mut last = None;
     loop {

@@ -105,14 +105,14 @@ pub fn installed(target: &str) -> bool {
 /// # Errors
 /// When it is neither.
 pub fn recent(rustc: &Path) -> Result<()> {
-    let said = run::output(Command::new(rustc).arg("--version"))?;
+    let printed = run::output(Command::new(rustc).arg("--version"))?;
     let wanted = env!("CARGO_PKG_RUST_VERSION");
-    match version(&said) >= version(wanted) {
+    match version(&printed) >= version(wanted) {
         true => Ok(()),
         false => Err(Error::new(format!(
             "{} is {}, and Kymo needs {wanted}",
             rustc.display(),
-            said.trim()
+            printed.trim()
         ))),
     }
 }

@@ -151,9 +151,9 @@ pub struct Options {
 /// When something can't be built or run, or, unless gates are not checked, one is exceeded.
 pub fn analyze(options: &Options) -> Result<()> {
     let limits = Limits::load(LIMITS)?;
-    let asked = |name: &str| options.only.as_ref().is_none_or(|only| name == only);
-    let rows: Vec<&Row> = ROWS.iter().filter(|row| asked(row.name)).collect();
-    if rows.is_empty() && !asked(memory::ROW) && !asked(threads::ROW) {
+    let requested = |name: &str| options.only.as_ref().is_none_or(|only| name == only);
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| requested(row.name)).collect();
+    if rows.is_empty() && !requested(memory::ROW) && !requested(threads::ROW) {
         let names = ROWS.map(|row| row.name).join(", ");
         let (memory, threads) = (memory::ROW, threads::ROW);
         return Err(Error::new(format!(
@@ -194,7 +194,7 @@ pub fn analyze(options: &Options) -> Result<()> {
          recording (liblttng-ust-cyg-profile) has few events: its packets are repeated. bytes: an event, of the output.",
         few.records, many.records
     );
-    if asked(threads::ROW) {
+    if requested(threads::ROW) {
         println!(
             "\ntwo processors against one at best, by the instructions (millions) of each thread:"
         );
@@ -211,7 +211,7 @@ pub fn analyze(options: &Options) -> Result<()> {
             }
         }
     }
-    if asked(memory::ROW) {
+    if requested(memory::ROW) {
         exceeded.extend(memory::measure(&kymo, &recordings.program, options.long)?);
     }
     if exceeded.is_empty() {

@@ -172,7 +172,7 @@ fn threads(program: &Path, events: u64) -> Result<()> {
                 for _ in 0..ROUNDS {
                     let mut command = Command::new(program);
                     command.args([way.name(), "--threads", threads]).arg(&trace);
-                    runs.push(told(&mut command)?);
+                    runs.push(reported(&mut command)?);
                 }
                 Ok(runs.into_iter().min().unwrap_or_default())
             };
@@ -305,7 +305,7 @@ fn theirs(way: Way, trace: &Path) -> Option<Command> {
 fn least(mut ours: Command, mut theirs: Option<Command>) -> Result<(Cost, Option<Cost>)> {
     let (mut our, mut their) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let (processor, peak) = told(&mut ours)?;
+        let (processor, peak) = reported(&mut ours)?;
         our.push(Cost {
             processor,
             peak,
@@ -327,12 +327,12 @@ fn least(mut ours: Command, mut theirs: Option<Command>) -> Result<(Cost, Option
 }
 
 /// Our program's own measurement, which is exact to the nanosecond: processor time, and the largest memory in KiB.
-fn told(command: &mut Command) -> Result<(u64, u64)> {
-    let told = run::output(command)?;
-    let word = |index: usize| told.split(' ').nth(index)?.parse().ok();
+fn reported(command: &mut Command) -> Result<(u64, u64)> {
+    let reported = run::output(command)?;
+    let word = |index: usize| reported.split(' ').nth(index)?.parse().ok();
     match (word(1), word(3)) {
         (Some(time), Some(peak)) => Ok((time, peak)),
-        _ => Err(Error::new(format!("expected figures, found {told:?}"))),
+        _ => Err(Error::new(format!("expected figures, found {reported:?}"))),
     }
 }
 

@@ -138,15 +138,15 @@ fn run_one(executable: &Executable, arguments: &[&str], log: &Path) -> Ended {
     let started = Instant::now();
     let who = format!("{} ({})", executable.package, executable.name);
     let result = attempt(executable, arguments, log);
-    let said = std::fs::read(log).unwrap_or_default();
+    let printed = std::fs::read(log).unwrap_or_default();
     let seconds = started.elapsed().as_secs_f64();
     // In one write, so that parallel outputs don't mix.
-    let said = String::from_utf8_lossy(&said);
+    let printed = String::from_utf8_lossy(&printed);
     let outcome = match &result {
         Ok(()) => String::new(),
         Err(error) => format!("{error}\n"),
     };
-    println!("--- {who}: {seconds:.0} s\n{}\n{outcome}", said.trim());
+    println!("--- {who}: {seconds:.0} s\n{}\n{outcome}", printed.trim());
     Ended {
         who,
         seconds,

@@ -79,14 +79,14 @@ impl Report {
     fn process(&mut self, name: String, seconds: f64, result: Result<Output>) {
         match result {
             Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stdout);
+                let printed = String::from_utf8_lossy(&output.stdout);
                 // Without the output of the set-up, and the totals of a single step.
-                let step = said.find(&format!("\n==> {name}\n")).unwrap_or(0);
-                let step = &said[step..];
+                let step = printed.find(&format!("\n==> {name}\n")).unwrap_or(0);
+                let step = &printed[step..];
                 let end = step.find("\nAll steps: ").unwrap_or(step.len());
                 println!("{}", step[..end].trim_end());
                 let skipped = format!("SKIPPED: {name}: ");
-                let why = said.lines().find_map(|line| line.strip_prefix(&skipped));
+                let why = printed.lines().find_map(|line| line.strip_prefix(&skipped));
                 match why {
                     Some(why) => self.skipped.push(format!("{name}: {why}")),
                     None if output.status.success() => self.passed += 1,

@@ -13,7 +13,7 @@ impl Calls {
     #[inline]
     pub(super) fn cpu_of(&mut self, row: &Row) -> usize {
         if let Some(stream) = self.streams.get(row.stream.0 as usize)
-            && stream.asked == Some(row.place())
+            && stream.requested == Some(row.place())
         {
             self.cpus[stream.state].stream = row.stream;
             return stream.state;
@@ -44,7 +44,7 @@ impl Calls {
         if let Some(stream) = self.streams.get_mut(stream) {
             // Another thread in a thread's stream has to be looked at each time.
             let settled = owner.is_none() || row.thread().is_none_or(|named| Some(named) == owner);
-            stream.asked = settled.then_some(row.place());
+            stream.requested = settled.then_some(row.place());
             stream.state = state;
         }
         state
@@ -88,7 +88,7 @@ impl Calls {
         }
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.thread = Some(named);
-            stream.asked = None;
+            stream.requested = None;
         }
         named
     }
@@ -101,7 +101,7 @@ impl Calls {
             return found.charges.forget();
         };
         let passed = time.0.saturating_sub(last.0);
-        let told = std::mem::take(&mut found.told);
+        let reported = std::mem::take(&mut found.reported);
         if passed >= 0 {
             let running = found.running();
             found.lossy = false;
@@ -120,12 +120,18 @@ impl Calls {
                 call,
             });
         }
-        self.step_back(cpu, passed, told, out);
+        self.step_back(cpu, passed, reported, out);
     }
 
     /// A processor's time goes back: takes back what was charged while its clock was ahead.
     #[cold]
-    fn step_back(&mut self, cpu: usize, passed: i64, told: bool, out: &mut impl FnMut(Step<'_>)) {
+    fn step_back(
+        &mut self,
+        cpu: usize,
+        passed: i64,
+        reported: bool,
+        out: &mut impl FnMut(Step<'_>),
+    ) {
         let found = &mut self.cpus[cpu];
         // A clock that steps back was ahead before: what it has charged too much is taken back from
         // whom it was charged to, who need not be at work any more. Calls during which it went ahead
@@ -148,7 +154,7 @@ impl Calls {
             }
         });
         // Of others nobody knows.
-        if !told {
+        if !reported {
             self.counts.clock_doubts += 1;
             self.each_touched(cpu, Track::doubt_clock);
         }

@@ -50,7 +50,7 @@ pub(super) struct CpuState {
     /// Whether it is a thread that is known to have ended: another one goes on in its stream.
     pub ended: bool,
     /// Whether the trace has recorded that its clock steps back before the next event.
-    pub told: bool,
+    pub reported: bool,
     /// Who was charged with its time lately.
     pub charges: Charges,
 }
@@ -214,7 +214,7 @@ impl CpuState {
             lost: false,
             handlers: Handlers::default(),
             ended: false,
-            told: false,
+            reported: false,
             charges: Charges::default(),
         }
     }

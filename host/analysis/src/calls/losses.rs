@@ -59,7 +59,7 @@ impl Calls {
                 self.counts.clock_doubts += 1;
                 for cpu in 0..self.cpus.len() {
                     if self.cpus[cpu].stream == event.row.stream {
-                        self.cpus[cpu].told = true;
+                        self.cpus[cpu].reported = true;
                         self.each_touched(cpu, Track::doubt_clock);
                     }
                 }
@@ -184,7 +184,7 @@ impl Calls {
     /// How many losses a call outlives of which nothing is heard.
     fn survived(&self, stream: StreamId) -> u32 {
         let stream = self.streams.get(stream.0 as usize);
-        match stream.is_some_and(|stream| stream.tells_missing) {
+        match stream.is_some_and(|stream| stream.marks_missing_exits) {
             true => u32::MAX,
             false => LOSSES_SURVIVED,
         }

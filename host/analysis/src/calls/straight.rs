@@ -85,12 +85,12 @@ impl Calls {
             && state.hidden == 0
             && state.running() == Some(track)
             && !state.unsure
-            && !state.told
+            && !state.reported
             && !state.lossy;
         let (on, thread) = self.place_of(track);
         if let Some(stream) = self.streams.get_mut(row.stream.0 as usize) {
             // Another thread in a thread's stream has to be looked at each time.
-            let clear = clear && stream.asked == Some(row.place());
+            let clear = clear && stream.requested == Some(row.place());
             stream.place = Place {
                 epoch: if clear { self.epoch } else { 0 },
                 of: row.place(),

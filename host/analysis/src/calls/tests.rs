@@ -31,7 +31,7 @@ struct Trace {
     cpu: Option<u32>,
     stream: u32,
     thread: Option<u32>,
-    said: Vec<String>,
+    printed: Vec<String>,
 }
 
 impl Trace {
@@ -45,7 +45,7 @@ impl Trace {
             cpu: Some(0),
             stream: 0,
             thread: Some(1),
-            said: Vec::new(),
+            printed: Vec::new(),
         }
     }
 
@@ -73,9 +73,9 @@ impl Trace {
             name: "".into(),
             fields: Vec::new(),
         };
-        let said = &mut self.said;
+        let printed = &mut self.printed;
         for event in Batch::from_iter([event]).iter() {
-            self.calls.push(event, &mut |step| say(&step, said));
+            self.calls.push(event, &mut |step| say(&step, printed));
         }
         self
     }
@@ -133,14 +133,14 @@ impl Trace {
 
     /// What was said since the last time, and what the end of the trace adds.
     fn finish(&mut self) -> Vec<String> {
-        let said = &mut self.said;
-        self.calls.finish(&mut |step| say(&step, said));
-        std::mem::take(&mut self.said)
+        let printed = &mut self.printed;
+        self.calls.finish(&mut |step| say(&step, printed));
+        std::mem::take(&mut self.printed)
     }
 }
 
 /// Ends as `track callee begin-end duration/self how`; switches as `+track` and `-track`.
-fn say(step: &Step<'_>, said: &mut Vec<String>) {
+fn say(step: &Step<'_>, printed: &mut Vec<String>) {
     match step {
         Step::End(end) => {
             let callee = match end.callee {
@@ -164,8 +164,8 @@ fn say(step: &Step<'_>, said: &mut Vec<String>) {
                 How::NoEnd => " without end",
                 How::Returned => "",
                 How::Repaired(repair) => {
-                    said.push(line.clone() + " " + repair.name());
-                    return doubt(end.doubt, said);
+                    printed.push(line.clone() + " " + repair.name());
+                    return doubt(end.doubt, printed);
                 }
                 How::Jumped => " jumped",
                 How::RecordingOff => " off",
@@ -173,13 +173,13 @@ fn say(step: &Step<'_>, said: &mut Vec<String>) {
                 How::Orphan => "orphan",
             };
             line += if end.recursive { " recursive" } else { "" };
-            said.push(line);
-            doubt(end.doubt, said);
+            printed.push(line);
+            doubt(end.doubt, printed);
         }
         Step::ClockAhead {
             track, callee, by, ..
         } => {
-            said.push(format!("{} {callee:?} less {}", track.0, by.0));
+            printed.push(format!("{} {callee:?} less {}", track.0, by.0));
         }
         Step::State {
             track,
@@ -189,14 +189,14 @@ fn say(step: &Step<'_>, said: &mut Vec<String>) {
         } => {
             let sign = if *running { '+' } else { '-' };
             let how = if *recorded { "" } else { " implied" };
-            said.push(format!("{sign}{}{how}", track.0));
+            printed.push(format!("{sign}{}{how}", track.0));
         }
         _ => {}
     }
 }
 
-fn doubt(doubt: Doubt, said: &mut [String]) {
-    if let Some(line) = said.last_mut() {
+fn doubt(doubt: Doubt, printed: &mut [String]) {
+    if let Some(line) = printed.last_mut() {
         *line += if doubt.loss { " doubtful" } else { "" };
         *line += if doubt.clock { " clock" } else { "" };
         *line += if doubt.interrupt { " interrupt" } else { "" };
@@ -213,13 +213,13 @@ fn calls_nest() {
         .enter(20, B)
         .exit(26, B)
         .exit(30, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 B0 10-15 5/5",
         "0 B0 20-26 6/6",
         "0 A0 0-30 30/19",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert_eq!(
         *trace.calls.counts(),
         Counts {
@@ -256,13 +256,13 @@ fn recursion_is_told() {
         .exit(3, A)
         .exit(4, B)
         .exit(5, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 A0 2-3 1/1 recursive",
         "0 B0 1-4 3/2",
         "0 A0 0-5 5/2",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn preemption_is_not_charged() {
         .exit(25, A)
         .switch(30, 2);
     trace.exit(35, B);
-    let said = [
+    let printed = [
         "+0 implied",
         "-0",
         "+1",
@@ -287,7 +287,7 @@ fn preemption_is_not_charged() {
         "+1",
         "1 B0 12-35 13/13",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert_eq!(trace.calls.counts().implied_switches, 0);
 }
 
@@ -301,7 +301,7 @@ fn a_thread_that_names_itself_has_the_processor() {
         .exit(9, B)
         .thread(1)
         .exit(10, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "-0 implied",
         "+1 implied",
@@ -310,7 +310,7 @@ fn a_thread_that_names_itself_has_the_processor() {
         "+0 implied",
         "0 A0 0-10 5/5",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert_eq!(trace.calls.counts().implied_switches, 2);
 }
 
@@ -335,14 +335,14 @@ fn a_processor_can_idle_and_still_be_interrupted() {
         .isr_end(22, 15)
         .push(30, EventKind::SwitchedIn)
         .exit(31, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "-0",
         "1 irq15 20-22 2/2",
         "+0",
         "0 A0 0-31 11/11",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -355,14 +355,14 @@ fn interrupts_charge_themselves() {
         .isr(13, 16)
         .isr_end(17, 16);
     trace.exit(18, B).isr_end(20, 15).exit(30, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "2 irq16 13-17 4/4",
         "1 B0 11-18 3/3",
         "1 irq15 10-20 6/3",
         "0 A0 0-30 20/20",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -376,7 +376,7 @@ fn an_interrupt_can_switch_threads() {
         .enter(16, B)
         .exit(17, B);
     trace.isr(18, 14).switch(19, 1).isr_end(20, 14).exit(30, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "-0",
         "+2",
@@ -387,15 +387,15 @@ fn an_interrupt_can_switch_threads() {
         "1 irq14 18-20 2/2",
         "0 A0 0-30 20/20",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
 fn an_interrupt_that_interrupts_itself_has_another_track() {
     let mut trace = Trace::new();
     trace.isr(0, 15).isr(2, 15).isr_end(3, 15).isr_end(9, 15);
-    let said = ["+0 implied", "2 irq15 2-3 1/1", "1 irq15 0-9 8/8"];
-    assert_eq!(trace.finish(), said);
+    let printed = ["+0 implied", "2 irq15 2-3 1/1", "1 irq15 0-9 8/8"];
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -409,7 +409,7 @@ fn longjmp_leaves_calls_behind() {
         .exit(10, A)
         .enter(11, B)
         .exit(12, B);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 C0 3-10 7/7 unwound",
         "0 C0 2-10 8/1 unwound",
@@ -417,7 +417,7 @@ fn longjmp_leaves_calls_behind() {
         "0 A0 0-10 10/1",
         "0 B0 11-12 1/1",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     let counts = Counts {
         returned: 2,
         unwound: 3,
@@ -438,7 +438,7 @@ fn longjmp_out_of_a_handler_ends_it() {
         .enter(4, C)
         .exit(9, A);
     trace.enter(10, A).exit(11, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "2 C0 4-9 5/5 unwound",
         "2 irq11 3-9 6/1 unwound",
@@ -447,7 +447,7 @@ fn longjmp_out_of_a_handler_ends_it() {
         "0 A0 0-9 1/1",
         "0 A0 10-11 1/1",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -470,8 +470,8 @@ fn streams_of_threads_have_signals_of_their_own() {
     trace.exit(5, A);
     trace.stream = 1;
     trace.isr_end(6, 10).exit(9, A);
-    let said = trace.finish();
-    let ends: Vec<_> = said.iter().filter(|s| s.contains('/')).collect();
+    let printed = trace.finish();
+    let ends: Vec<_> = printed.iter().filter(|s| s.contains('/')).collect();
     assert_eq!(ends, ["0 A0 0-5 5/5", "2 irq10 2-6 4/4", "1 A0 1-9 4/4"]);
     let track = |id| trace.calls.track(TrackId(id)).copied();
     let main = track(0).map(|info| (info.kind, info.cpu));
@@ -491,7 +491,7 @@ fn streams_of_threads_have_signals_of_their_own() {
 #[test]
 fn a_new_name_tells_the_track_again() {
     let mut calls = Calls::new(&TraceInfo::default(), Options::default());
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut push = |kind| {
         let event = Event {
             time: Time(0),
@@ -508,7 +508,7 @@ fn a_new_name_tells_the_track_again() {
         for event in Batch::from_iter([event]).iter() {
             calls.push(event, &mut |step| {
                 if let Step::Track { track, info } = step {
-                    told.push((track.0, info.kind));
+                    reported.push((track.0, info.kind));
                 }
             });
         }
@@ -538,7 +538,7 @@ fn a_new_name_tells_the_track_again() {
         level: 0,
     };
     assert_eq!(
-        told,
+        reported,
         [(0, thread), (0, thread), (1, interrupt), (1, interrupt)]
     );
 }

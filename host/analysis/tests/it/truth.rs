@@ -338,7 +338,7 @@ fn rebuild_with(info: &TraceInfo, events: &[Event], options: Options) -> Rebuilt
 }
 
 /// What an end says, in the words of the truth.
-fn said(end: &End) -> Call {
+fn printed(end: &End) -> Call {
     Call {
         callee: end.callee,
         begin: end.begin.unwrap_or_default(),
@@ -447,7 +447,7 @@ proptest! {
         let machine = Machine::run(&actions);
         let rebuilt = rebuild(&machine.events, Options::default());
         let ended = rebuilt.ends.iter().filter(|end| end.how != How::Open);
-        let ended: Vec<_> = ended.map(said).collect();
+        let ended: Vec<_> = ended.map(printed).collect();
         prop_assert_eq!(ended, &machine.truth[..]);
         let counts = rebuilt.counts;
         prop_assert_eq!((counts.orphans, counts.lost, counts.doubtful), (0, 0, 0));
@@ -511,7 +511,7 @@ proptest! {
         }
         for end in rebuilt.ends {
             if end.how == How::Returned && !end.doubt.any() {
-                prop_assert!(truth.contains(&alone(said(&end))), "{:?}", end);
+                prop_assert!(truth.contains(&alone(printed(&end))), "{:?}", end);
             }
         }
     }
@@ -534,7 +534,7 @@ proptest! {
         for (events, losses) in [(&machine.events, 0), (&mixed, gaps as u64)] {
             let rebuilt = rebuild_with(&info, events, Options::default());
             let ended = rebuilt.ends.iter().filter(|end| end.how != How::Open);
-            prop_assert_eq!(ended.map(said).collect::<Vec<_>>(), &machine.truth[..]);
+            prop_assert_eq!(ended.map(printed).collect::<Vec<_>>(), &machine.truth[..]);
             let counts = rebuilt.counts;
             prop_assert_eq!((counts.orphans, counts.lost, counts.doubtful), (0, 0, 0));
             prop_assert_eq!((counts.implied_switches, counts.losses), (0, losses));
@@ -544,7 +544,7 @@ proptest! {
         let truth: HashSet<_> = machine.truth.iter().copied().map(alone).collect();
         for end in rebuild_with(&info, &lost, Options::default()).ends {
             if end.how == How::Returned && !end.doubt.any() {
-                prop_assert!(truth.contains(&alone(said(&end))), "{:?}", end);
+                prop_assert!(truth.contains(&alone(printed(&end))), "{:?}", end);
             }
         }
     }
@@ -560,7 +560,7 @@ proptest! {
         for end in rebuild(events, Options::default()).ends {
             prop_assert!(!end.doubt.loss && !end.doubt.clock);
             if end.how == How::Returned && !end.doubt.interrupt {
-                prop_assert!(truth.contains(&alone(said(&end))), "{:?}", end);
+                prop_assert!(truth.contains(&alone(printed(&end))), "{:?}", end);
             }
         }
     }

@@ -192,13 +192,13 @@ fn apply(target: &TargetArgs, skipped: &[Addr], context: &Context) -> Result<(),
         }
     }
     let was_on = duration::is_on(&mut live)?;
-    let mut asked = vec![KymoDuration::Filter(None, Action::Record)];
+    let mut requested = vec![KymoDuration::Filter(None, Action::Record)];
     let actions = skipped
         .iter()
         .map(|Addr(address)| KymoDuration::Filter(Some(*address), Action::Skip));
-    asked.extend(actions);
+    requested.extend(actions);
     if !was_on {
-        asked.extend([KymoDuration::Threshold(0), KymoDuration::On(true)]);
+        requested.extend([KymoDuration::Threshold(0), KymoDuration::On(true)]);
     }
     let mut send = |command: Command| {
         context.detail(format_args!("sending {command}"));
@@ -206,7 +206,7 @@ fn apply(target: &TargetArgs, skipped: &[Addr], context: &Context) -> Result<(),
     };
     let changed = [Command::Disable, Command::Off]
         .into_iter()
-        .chain(asked.into_iter().map(Command::Duration))
+        .chain(requested.into_iter().map(Command::Duration))
         .chain([Command::Clear, Command::On])
         .try_for_each(&mut send);
     // Whatever became of the others: a target that stays disabled would look dead.

@@ -144,7 +144,7 @@ fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> R
         writer.call(info, call)?;
     }
     if let (Some(call), Layout::Text) = (slowest.first(), args.format) {
-        tell_disasm(args, info, call, context);
+        note_disasm(args, info, call, context);
     }
     names.remark(&info.identities, context);
     if shown == 0 {
@@ -154,7 +154,7 @@ fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> R
 }
 
 /// Says how the slowest call of a hardware trace is opened instruction by instruction.
-fn tell_disasm(args: &Args, info: &TraceInfo, call: &Call, context: &Context) {
+fn note_disasm(args: &Args, info: &TraceInfo, call: &Call, context: &Context) {
     let Some(begin) = call.end.begin.filter(|_| info.format == FORMAT) else {
         return;
     };

@@ -89,9 +89,9 @@ fn tracing(target: &TargetArgs, command: Command, context: &Context) -> Result<E
         }
     };
     let address = target.address();
-    let came = send(&address, command, timeouts()?).map_err(explain)?;
+    let arrived = send(&address, command, timeouts()?).map_err(explain)?;
     context.note(format_args!(
-        "{} was sent to {address}, which does not answer; {came} bytes of its stream came meanwhile",
+        "{} was sent to {address}, which does not answer; {arrived} bytes of its stream came meanwhile",
         command.name()
     ));
     Ok(ExitCode::SUCCESS)

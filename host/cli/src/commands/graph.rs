@@ -199,8 +199,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     } else {
         view.roots()
     };
-    let asked = !args.callers_of.is_empty() || part.chooses_by_function();
-    let shown = match asked {
+    let requested = !args.callers_of.is_empty() || part.chooses_by_function();
+    let shown = match requested {
         true => roots.iter().fold(Duration(0), |sum, it| sum + it.below),
         false => whole,
     };
@@ -209,7 +209,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut printer = Printer {
         view: &view,
         upward,
-        asked,
+        requested,
         whole,
         least: Duration((shown.0 as f64 * (args.min_share / 100.0).clamp(0.0, 1.0)) as u64),
         names: &names,
@@ -297,7 +297,7 @@ struct Printer<'p> {
     view: &'p View<'p>,
     upward: bool,
     /// Whether the uppermost lines are of functions that were asked for.
-    asked: bool,
+    requested: bool,
     whole: Duration,
     /// What took less is left out.
     least: Duration,
@@ -359,7 +359,7 @@ impl Printer<'_> {
         // What is left to write: groups of one level, the last one first, and how they are indented. Not by recursion:
         // stacks can be deeper than ours.
         // What was asked for is shown however little it took.
-        let top = match self.asked {
+        let top = match self.requested {
             true => (roots.iter().rev().cloned().collect(), None),
             false => self.kept(roots.to_vec()),
         };
@@ -428,7 +428,7 @@ impl Printer<'_> {
     /// One object a line; callees have the number of their caller's line. What is left out below a line is summed up in it, and
     /// of the uppermost lines in an object of its own.
     fn json(&mut self, out: &mut dyn Write, roots: &[Group]) -> std::io::Result<()> {
-        let (top, left_out) = match self.asked {
+        let (top, left_out) = match self.requested {
             true => (roots.iter().rev().cloned().collect(), None),
             false => self.kept(roots.to_vec()),
         };

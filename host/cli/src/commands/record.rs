@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kymo_event::Addr;
-use kymo_link::Told;
+use kymo_link::Reported;
 use kymo_read::kymo::{Recording, RecordingFigures, Taken, WriteError};
 
 use self::ftrace::FtraceArgs;
@@ -143,11 +143,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let string_at = |address| symbols.string_at(address);
     let program = program(&symbols, &string_at);
     let name = live.name();
-    let told = live.target.tell_time().map_err(explain)?;
-    let origin = live_stream::origin(told, &live.identity);
+    let reported = live.target.send_time().map_err(explain)?;
+    let origin = live_stream::origin(reported, &live.identity);
     let mut recording = Recording::create(args.output(), &live.identity, &name, origin, &program)
         .map_err(|error| unwritten(&error))?;
-    recording.begins_at(told.ticks);
+    recording.begins_at(reported.ticks);
     let mut recorder = Recorder {
         recording,
         string_at: &string_at,
@@ -172,7 +172,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let hz = live.identity.clock_hz;
     match args.format.format {
         Format::Text => summary(args.output(), (figures, hz), &ended, took, context),
-        Format::Json => json(context.out().0, figures, &ended, (took, told))?,
+        Format::Json => json(context.out().0, figures, &ended, (took, reported))?,
     }
     match ended.failure {
         Some(report) => Err(report.help(format_args!(
@@ -329,7 +329,7 @@ fn json(
     out: &mut dyn Write,
     figures: RecordingFigures,
     ended: &Ended,
-    (took, told): (Duration, Told),
+    (took, reported): (Duration, Reported),
 ) -> std::io::Result<()> {
     let mut object = Object::begin(out)?;
     object.member("events", figures.events)?;
@@ -348,7 +348,7 @@ fn json(
     object.member("resends", ended.resends)?;
     object.member("reconnected", ended.reconnected)?;
     object.member("withheld_streams", ended.withheld)?;
-    object.member("wall_clock_uncertainty_ns", told.uncertainty)?;
+    object.member("wall_clock_uncertainty_ns", reported.uncertainty)?;
     object.end()?;
     out.write_all(b"\n")
 }

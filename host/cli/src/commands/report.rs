@@ -32,7 +32,7 @@ use crate::render::count::{are, counted};
 use crate::render::unit;
 use crate::span::{Span, remark_replay};
 use by::{By, Keys};
-use columns::{Asked, COLUMNS, Column, Needs, OF_CPUS, OF_INTERRUPTS, OF_THREADS, USUAL};
+use columns::{COLUMNS, Column, Needs, OF_CPUS, OF_INTERRUPTS, OF_THREADS, Requested, USUAL};
 use doubts::Doubts;
 use replays::{Details, Grouping, TableReplay};
 use rows::Rows;
@@ -364,12 +364,12 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     };
     let mut entries = rows.of_calls(&table, &bounds, choice.measure);
     // Without switches nothing is known of threads; of processors, what interrupts took.
-    let tells = |schedule: &&Schedule| match args.by[..] {
+    let reports = |schedule: &&Schedule| match args.by[..] {
         [By::Thread] => schedule.has_switches(),
         [By::Irq] => schedule.has_interrupts(),
         _ => schedule.has_switches() || schedule.has_interrupts(),
     };
-    let schedule = table.schedule.as_ref().filter(tells);
+    let schedule = table.schedule.as_ref().filter(reports);
     if let Some(schedule) = schedule {
         rows.add_runs(&mut entries, schedule, &part.filter);
         let usual = match args.by.first() {
@@ -408,11 +408,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let doubts = Doubts::of(entries.iter().map(|entry| &entry.row));
     let has_rows = !entries.is_empty();
     entries.retain(|entry| {
-        let asked = Asked(entry, whole);
+        let requested = Requested(entry, whole);
         choice
             .having
             .iter()
-            .all(|condition| condition.holds(&asked))
+            .all(|condition| condition.holds(&requested))
     });
     entries.truncate(args.number.unwrap_or(usize::MAX));
     let (out, palette) = context.out();

@@ -21,14 +21,14 @@ pub(super) struct Placing<S> {
     /// So many functions have been looked at.
     met: usize,
     /// Those of them of which the trace has not told the file yet.
-    homeless: Vec<FunctionId>,
+    unplaced: Vec<FunctionId>,
     /// When they were looked at last ([`Identities::mapped`](kymo_event::Identities::mapped)).
     mapped: u64,
     tried: HashSet<Place>,
 }
 
 /// So many functions wait for their file: they are looked at again with each that is told.
-const MOST_HOMELESS: usize = 1 << 12;
+const MOST_UNPLACED: usize = 1 << 12;
 
 impl<S: Source> Placing<S> {
     pub(super) fn new(source: S, symbols: &Arc<Symbols>, args: &SymbolArgs) -> Self {
@@ -37,7 +37,7 @@ impl<S: Source> Placing<S> {
             symbols: Arc::clone(symbols),
             files: Files::new(args),
             met: 0,
-            homeless: Vec::new(),
+            unplaced: Vec::new(),
             mapped: 0,
             tried: HashSet::new(),
         }
@@ -54,7 +54,7 @@ impl<S: Source> Placing<S> {
             (self.met..functions.len()).map(|id| FunctionId(u32::try_from(id).unwrap_or(u32::MAX)));
         let old = match identities.mapped() == self.mapped {
             true => Vec::new(),
-            false => std::mem::take(&mut self.homeless),
+            false => std::mem::take(&mut self.unplaced),
         };
         let mut remarks = Vec::new();
         for id in old.into_iter().chain(new) {
@@ -63,8 +63,8 @@ impl<S: Source> Placing<S> {
                 continue;
             };
             let Some((place, mapping)) = mapping(info, function) else {
-                if self.homeless.len() < MOST_HOMELESS {
-                    self.homeless.push(id);
+                if self.unplaced.len() < MOST_UNPLACED {
+                    self.unplaced.push(id);
                 }
                 continue;
             };

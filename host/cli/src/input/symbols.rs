@@ -199,8 +199,8 @@ fn any_program(info: &TraceInfo) -> bool {
     let mut spaces = info.identities.spaces().iter();
     info.format.contains('+')
         && spaces.any(|space| {
-            let is_told = space.build_id.is_some() || !space.mappings.is_empty();
-            space.kind == SpaceKind::Firmware && !is_told
+            let is_reported = space.build_id.is_some() || !space.mappings.is_empty();
+            space.kind == SpaceKind::Firmware && !is_reported
         })
 }
 

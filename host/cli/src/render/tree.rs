@@ -266,7 +266,7 @@ impl<'a> Tree<'a> {
         if self.moved != 0 {
             self.begins_moved.insert(begin.call, self.moved);
         }
-        let Some(actor) = self.page.actors.came_up(stream, begin.track) else {
+        let Some(actor) = self.page.actors.appear(stream, begin.track) else {
             return Ok(());
         };
         actor.open = begin.depth.saturating_add(1);
@@ -301,7 +301,7 @@ impl<'a> Tree<'a> {
             true => 0,
             false => self.begins_moved.remove(&end.call).unwrap_or(0),
         };
-        let Some(actor) = self.page.actors.came_up(stream, end.track) else {
+        let Some(actor) = self.page.actors.appear(stream, end.track) else {
             return Ok(());
         };
         actor.open = end.depth;

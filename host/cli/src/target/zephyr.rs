@@ -169,16 +169,16 @@ impl LiveZephyr {
         self.cancel.disarm();
         let (wanted, others): (Vec<Dump>, Vec<Dump>) = dumps
             .into_iter()
-            .partition(|dump| !dump.unasked || dump.kind().is_none_or(|found| found == kind));
+            .partition(|dump| !dump.unrequested || dump.kind().is_none_or(|found| found == kind));
         if !others.is_empty() {
             context.warn(format_args!(
                 "{} dumps of the other kind that the target sent unasked are not kept",
                 others.len()
             ));
         }
-        let unasked = wanted.iter().filter(|dump| dump.unasked).count();
-        if unasked > 0 {
-            let often = match unasked {
+        let unrequested = wanted.iter().filter(|dump| dump.unrequested).count();
+        if unrequested > 0 {
+            let often = match unrequested {
                 1 => "once".to_owned(),
                 many => format!("{many} times"),
             };
@@ -187,9 +187,9 @@ impl LiveZephyr {
                  rest"
             ));
         }
-        let asked = wanted.iter().find(|dump| !dump.unasked);
+        let requested = wanted.iter().find(|dump| !dump.unrequested);
         // One that breaks off although the target goes on was cut by its start.
-        if asked.is_some_and(|dump| dump.ended != Ended::Cut) {
+        if requested.is_some_and(|dump| dump.ended != Ended::Cut) {
             context.note(
                 "the target records nothing more now until it is rebooted (`kymo reboot`): that is \
                  how Zephyr's instrumentation dumps",

@@ -59,8 +59,8 @@ fn a_recording_is_never_written_over_itself() {
     for arguments in [&["trace"][..], &["export", "--to", "perfetto"]] {
         let output = run(&[arguments, &[name, "-o", name]].concat());
         assert_eq!(output.status.code(), Some(2), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("is the input itself"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(printed.contains("is the input itself"), "{printed}");
         assert_eq!(fs::read(&file).unwrap(), bytes);
     }
 }
@@ -146,16 +146,16 @@ fn jumps_that_the_trace_does_not_tell_are_warned_of_once() {
             assert_eq!(warnings("demo.elf"), 0, "{subcommand:?} {input}");
         }
     }
-    let told = |elf| {
+    let reported = |elf| {
         let output = run(&[&["info"], &json[..], &["--elf", elf, "demo"]].concat());
         lines(&output)[0]["warnings"].clone()
     };
-    let warnings = told("jumps.elf");
+    let warnings = reported("jumps.elf");
     let options = "-Wl,--wrap=setjmp,-u,setjmp,--wrap=longjmp,-u,longjmp";
     let warning = warnings[0].as_str().expect("a text");
     assert!(warning.contains(options), "{warning}");
     assert_eq!(warnings.as_array().map(Vec::len), Some(1));
-    assert_eq!(told("jumps-marked.elf"), Value::Array(Vec::new()));
+    assert_eq!(reported("jumps-marked.elf"), Value::Array(Vec::new()));
 }
 
 #[test]
@@ -306,14 +306,14 @@ fn a_recording_of_another_version_is_not_taken_for_a_damaged_one() {
     old.protocol = 1;
     fs::write(&path, format!("{old}\n")).unwrap();
     let refused = run(&["show", path.to_str().expect("UTF-8")]);
-    let said = String::from_utf8(refused.stderr).expect("UTF-8");
+    let printed = String::from_utf8(refused.stderr).expect("UTF-8");
     assert_eq!(refused.status.code(), Some(2));
-    assert!(said.contains("found one of format 1"), "{said}");
+    assert!(printed.contains("found one of format 1"), "{printed}");
     assert!(
-        said.contains("help: another version of Kymo made it"),
-        "{said}"
+        printed.contains("help: another version of Kymo made it"),
+        "{printed}"
     );
-    assert!(!said.contains("binary mode"), "{said}");
+    assert!(!printed.contains("binary mode"), "{printed}");
 }
 
 #[test]
@@ -470,16 +470,19 @@ fn what_is_no_text_is_not_written_to_a_terminal() {
             .env("NO_COLOR", "1")
             .stdin(Stdio::null());
         let output = script.output().expect("script (util-linux) is there");
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        (output.status.code(), said)
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.code(), printed)
     };
-    let (code, said) = in_terminal("export --to perfetto demo.kymo");
-    assert_eq!(code, Some(2), "{said}");
-    assert!(said.contains("help: give a file with -o"), "{said}");
-    let (code, said) = in_terminal("export --to perfetto demo.kymo | cat > /dev/null");
-    assert!(code == Some(0) && said.contains("note: "), "{said}");
-    let (code, said) = in_terminal("export --to csv demo.kymo");
-    assert!(code == Some(0) && said.contains("time_ns,cpu"), "{said}");
+    let (code, printed) = in_terminal("export --to perfetto demo.kymo");
+    assert_eq!(code, Some(2), "{printed}");
+    assert!(printed.contains("help: give a file with -o"), "{printed}");
+    let (code, printed) = in_terminal("export --to perfetto demo.kymo | cat > /dev/null");
+    assert!(code == Some(0) && printed.contains("note: "), "{printed}");
+    let (code, printed) = in_terminal("export --to csv demo.kymo");
+    assert!(
+        code == Some(0) && printed.contains("time_ns,cpu"),
+        "{printed}"
+    );
 }
 
 #[test]

@@ -19,9 +19,9 @@ fn run(arguments: &[&str]) -> Output {
 /// Runs it, and gives what it says beside the result.
 fn done(arguments: &[&str]) -> String {
     let output = run(arguments);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{arguments:?}: {said}");
-    said
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}: {printed}");
+    printed
 }
 
 /// The events and gaps of a trace.
@@ -62,8 +62,8 @@ fn what_events_mean_stays_in_both_versions() {
     for format in ["ctf", "ctf2"] {
         let into = scratch.path().join(format!("again.{format}"));
         let into = into.to_str().expect("UTF-8");
-        let said = done(&["export", "--to", format, "-o", into, &source]);
-        assert!(said.contains(" events, "), "{said}");
+        let printed = done(&["export", "--to", format, "-o", into, &source]);
+        assert!(printed.contains(" events, "), "{printed}");
         assert_eq!(shown(into, &[]), before, "{format}");
         let metadata = fs::read(Path::new(into).join("metadata")).expect("metadata");
         let start: &[u8] = if format == "ctf" {
@@ -174,13 +174,13 @@ fn a_cut_trace_is_an_error_unless_it_is_to_be_repaired() {
 
     let output = run(&["export", "--to", "ctf", "-o", &into("as it is"), &source]);
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("help: what comes before the damage is written; --repair"),
-        "{said}"
+        printed.contains("help: what comes before the damage is written; --repair"),
+        "{printed}"
     );
 
-    let said = done(&[
+    let printed = done(&[
         "export",
         "--to",
         "ctf",
@@ -189,7 +189,7 @@ fn a_cut_trace_is_an_error_unless_it_is_to_be_repaired() {
         &into("whole"),
         &source,
     ]);
-    assert!(said.contains("of that packet kept"), "{said}");
+    assert!(printed.contains("of that packet kept"), "{printed}");
     // The result is whole, and tells the loss.
     let output = run(&["info", "--format", "json", &into("whole")]);
     assert_eq!(output.status.code(), Some(0));
@@ -202,10 +202,10 @@ fn a_cut_trace_is_an_error_unless_it_is_to_be_repaired() {
 fn only_what_becomes_ctf_is_repaired() {
     let output = run(&["export", "--to", "csv", "--repair", "demo"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.starts_with("error: only a CTF trace of another tracer"),
-        "{said}"
+        printed.starts_with("error: only a CTF trace of another tracer"),
+        "{printed}"
     );
 }
 
@@ -242,8 +242,8 @@ fn there_may_be_more_streams_than_open_files() {
     };
     let limited = |arguments: &[&str]| {
         let output = limited_to("64", arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{arguments:?}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {printed}");
         String::from_utf8(output.stdout).expect("UTF-8")
     };
     let json = limited(&["show", "--events", "--format", "json"]);
@@ -259,6 +259,6 @@ fn there_may_be_more_streams_than_open_files() {
     // With a limit that leaves no room at all it is said what to do.
     let refused = limited_to("16", &["info"]);
     assert_eq!(refused.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("help: `ulimit -n` tells"), "{said}");
+    let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(printed.contains("help: `ulimit -n` tells"), "{printed}");
 }

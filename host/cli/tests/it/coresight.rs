@@ -425,17 +425,17 @@ fn all_say_the_same_of_a_damaged_trace() {
         ] {
             let output = kymo(&[subcommand, &[&input]].concat());
             assert_eq!(output.status.code(), Some(code), "{input}: {subcommand:?}");
-            let said = String::from_utf8_lossy(&output.stderr);
+            let printed = String::from_utf8_lossy(&output.stderr);
             // lcov also misses lines; of durations only those say something that have some.
-            let said = said.lines().filter(|line| {
+            let printed = printed.lines().filter(|line| {
                 !line.starts_with("note:")
                     && !line.contains("no debug information")
                     && !line.contains("durations are uncertain")
             });
-            let mut said: Vec<String> = said.map(str::to_owned).collect();
-            said.sort();
-            let first = first.get_or_insert_with(|| said.clone());
-            assert_eq!(&said, first, "{input}: {subcommand:?}");
+            let mut printed: Vec<String> = printed.map(str::to_owned).collect();
+            printed.sort();
+            let first = first.get_or_insert_with(|| printed.clone());
+            assert_eq!(&printed, first, "{input}: {subcommand:?}");
         }
         let damaged = first
             .expect("a subcommand")
@@ -445,11 +445,11 @@ fn all_say_the_same_of_a_damaged_trace() {
     }
     // Packets need no code, and say nothing of it.
     let output = kymo(&["packets", &snapshot("infrastructure")]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        said.contains("damaged in ETB_0/ETM_0 at offset 2165: a packet is wrong, 29 times"),
-        "{said}"
+        printed.contains("damaged in ETB_0/ETM_0 at offset 2165: a packet is wrong, 29 times"),
+        "{printed}"
     );
 }
 
@@ -505,11 +505,11 @@ fn raw_buffers_are_described_on_the_command_line() {
     let given = ["--trace-source", &wrong, "--trace-image", &image];
     for subcommand in ["hotspots", "report", "packets", "info"] {
         let output = kymo(&[&[subcommand], &given[..], &[&buffer]].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{subcommand}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{subcommand}: {printed}");
         assert!(
-            said.contains("trace ID 6e, and there is trace of 10"),
-            "{subcommand}: {said}"
+            printed.contains("trace ID 6e, and there is trace of 10"),
+            "{subcommand}: {printed}"
         );
     }
     // What cannot be honoured is refused.

@@ -51,7 +51,7 @@ fn sources() -> Vec<PathBuf> {
 }
 
 /// The number in front of a word in the note of an export.
-fn told(note: &str, word: &str) -> u64 {
+fn reported(note: &str, word: &str) -> u64 {
     let notes = note.lines().filter(|line| line.starts_with("note: "));
     let parts = notes.flat_map(|line| line.split([',', ':']));
     let mut numbers = parts.filter_map(|part| {
@@ -82,7 +82,11 @@ fn counts_agree_whoever_counts() {
             let out = folder.path().join(format!("out-{format}"));
             let out = out.to_str().unwrap();
             let (_, note) = kymo(&["export", "--to", format, "-o", out, input]);
-            assert_eq!(told(&note, "event"), events, "{input} to {format}: {note}");
+            assert_eq!(
+                reported(&note, "event"),
+                events,
+                "{input} to {format}: {note}"
+            );
             if format == "json" {
                 let text = std::fs::read_to_string(out).unwrap();
                 let is = |line: &&Value, what| line["type"] == what;
@@ -284,7 +288,7 @@ fn events_that_an_export_adds_are_counted() {
             let count = |member: &str| info[member].as_u64().unwrap_or(0);
             (count("events"), count("added_events"))
         });
-        assert_eq!(counts[0], (told(&note, "event"), 0), "{name}");
+        assert_eq!(counts[0], (reported(&note, "event"), 0), "{name}");
         assert_eq!(counts[1], (counts[0].0 + added, added), "{name}");
     }
 }

@@ -559,7 +559,7 @@ fn durations_are_those_of_the_text_where_callees_took_longer() {
                 0) + 25.000 us   |      } /* other */\n \
                 0) + 40.000 us   |    } /* outer */\n \
                 0) + 90.000 us   |  } /* most */\n";
-    let (output, said) = kymo_of(text, &["report", "--format", "json"]);
+    let (output, printed) = kymo_of(text, &["report", "--format", "json"]);
     let mut found: Vec<_> = rows(&output)
         .iter()
         .map(|row| (row["function"].to_string(), row["max_ns"].as_u64().unwrap()))
@@ -574,7 +574,7 @@ fn durations_are_those_of_the_text_where_callees_took_longer() {
     let expected = expected.map(|(name, duration)| (format!("\"{name}\""), duration));
     assert_eq!(found, expected);
     assert!(
-        said.contains("took less than the calls that they made"),
-        "{said}"
+        printed.contains("took less than the calls that they made"),
+        "{printed}"
     );
 }

@@ -73,10 +73,10 @@ fn hot_spots_with_children_have_bounds() {
     expected.sort();
     assert_eq!(bounds, expected);
     let text = kymo(&["hotspots", "--children", &input]);
-    let said = String::from_utf8_lossy(&text.stderr);
+    let printed = String::from_utf8_lossy(&text.stderr);
     assert!(
-        said.contains("times are at least what is shown (≥)"),
-        "{said}"
+        printed.contains("times are at least what is shown (≥)"),
+        "{printed}"
     );
     assert!(String::from_utf8_lossy(&text.stdout).contains('≥'));
     // Instructions before damage are in the bounds of the calls that ran them.

@@ -48,15 +48,19 @@ fn a_layout_that_the_bytes_do_not_have_is_told() {
         let input = folder.join("snapshots").join(name).display().to_string();
         for subcommand in ["info", "packets", "show"] {
             let output = kymo(&[subcommand, "--trace-frames", layout, &input]);
-            let said = [output.stdout, output.stderr].concat();
-            let said = String::from_utf8_lossy(&said);
-            assert_eq!(output.status.code(), Some(2), "{subcommand} {name}: {said}");
-            assert!(said.contains(expected), "{subcommand} {name}: {said}");
+            let printed = [output.stdout, output.stderr].concat();
+            let printed = String::from_utf8_lossy(&printed);
+            assert_eq!(
+                output.status.code(),
+                Some(2),
+                "{subcommand} {name}: {printed}"
+            );
+            assert!(printed.contains(expected), "{subcommand} {name}: {printed}");
         }
         // As it is, nothing is said.
         let output = kymo(&["packets", &input]);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!said.contains("layout"), "{name}: {said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert!(!printed.contains("layout"), "{name}: {printed}");
     }
 }
 
@@ -143,16 +147,16 @@ fn samples_of_the_program_counter_are_a_profile_of_their_own() {
     assert_eq!(rows, expected.map(|(name, count)| (name.to_owned(), count)));
     // They are said to be samples, and are not taken for calls.
     let output = kymo(&["report", "--samples", &input]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("8 samples of the program counter, one in 1000 ticks"),
-        "{said}"
+        printed.contains("8 samples of the program counter, one in 1000 ticks"),
+        "{printed}"
     );
     let output = kymo(&["report", &input]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert!(
-        said.contains("8 samples of the program counter: --samples shows"),
-        "{said}"
+        printed.contains("8 samples of the program counter: --samples shows"),
+        "{printed}"
     );
     // In a part of the trace there are fewer of them.
     let part = ["--begin", "3000", "--end", "5000"];
@@ -181,13 +185,13 @@ fn hardware_trace_stands_beside_a_software_trace_of_the_same_run() {
     let made = tempfile::tempdir().expect("a folder");
     let itm = described(made.path(), &bytes);
     let output = kymo(&["show", "--events", "--with", &itm, &zephyr]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2));
     assert!(
-        said.contains("nothing tells how its clock goes with that of"),
-        "{said}"
+        printed.contains("nothing tells how its clock goes with that of"),
+        "{printed}"
     );
-    assert!(said.contains("--align EVENT"), "{said}");
+    assert!(printed.contains("--align EVENT"), "{printed}");
     let together = ["--with", &itm, "--align", "idle", &zephyr];
     let shown = ["show", "--events", "--format", "json"];
     let all = lines(&stdout(&[&shown[..], &together].concat()));
@@ -242,8 +246,8 @@ fn times_of_64_bits_choose_as_the_trace_has_them() {
     assert!(!chosen.is_empty() && chosen.len() < all.len(), "{last}");
     assert_eq!(chosen, ranges(&(last - (1 << 63)).to_string()));
     let output = kymo(&["calls", "--begin", &last.to_string(), &input]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("no times go that far"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("no times go that far"), "{printed}");
 }
 
 #[test]
@@ -290,14 +294,14 @@ fn recordings_without_a_time_in_common_are_told() {
     };
     let (early, late) = (recorded("early", 1000), recorded("late", 9_000_000));
     let output = kymo(&["show", "--with", &late, &early]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     let expected =
         "late has nothing at the time of early, so that they may not be of one run: it is from ";
-    assert!(said.contains(expected), "{said}");
+    assert!(printed.contains(expected), "{printed}");
     let same = recorded("same", 1020);
     let output = kymo(&["show", "--with", &same, &early]);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!said.contains("has nothing at the time"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(!printed.contains("has nothing at the time"), "{printed}");
 }
 
 #[test]
@@ -309,10 +313,13 @@ fn nothing_is_beside_what_has_no_end() {
         ("rtems:localhost:1", &["show"]),
     ] {
         let output = kymo(&[words, &["--with", "other", input]].concat());
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
-        assert!(said.contains("--with puts whole recordings"), "{said}");
-        assert!(said.contains("kymo record TARGET -o DIR"), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
+        assert!(
+            printed.contains("--with puts whole recordings"),
+            "{printed}"
+        );
+        assert!(printed.contains("kymo record TARGET -o DIR"), "{printed}");
     }
 }
 
@@ -325,10 +332,14 @@ fn views_say_where_durations_are_uncertain() {
         let input = folder.join("snapshots").join(name).display().to_string();
         for subcommand in ["report", "calls", "show", "graph"] {
             let output = kymo(&[subcommand, &input]);
-            let said = String::from_utf8_lossy(&output.stderr);
+            let printed = String::from_utf8_lossy(&output.stderr);
             let expected =
                 "durations are uncertain: 83 % of the trace, 18710612 ticks, lie between two times";
-            assert_eq!(said.contains(expected), is_coarse, "{subcommand}: {said}");
+            assert_eq!(
+                printed.contains(expected),
+                is_coarse,
+                "{subcommand}: {printed}"
+            );
         }
     }
 }

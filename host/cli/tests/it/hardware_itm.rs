@@ -8,7 +8,7 @@ fn kymo(arguments: &[&str]) -> Output {
 }
 
 /// What a subcommand prints of an ITM's buffer, on both outputs.
-fn said(arguments: &[&str], bytes: &[u8]) -> String {
+fn printed(arguments: &[&str], bytes: &[u8]) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let synchronized = [&[0, 0, 0, 0, 0, 0x80], bytes].concat();
     let input = folder.path().join("itm.bin");
@@ -52,7 +52,7 @@ fn samples_that_a_core_does_not_allow_are_no_sleep() {
         &LATER,
     ]
     .concat();
-    let rows = said(&["report", "--samples"], &bytes);
+    let rows = printed(&["report", "--samples"], &bytes);
     for row in ["33.33 %", "(prohibited)", "(sleeping)", "0x8000"] {
         assert!(rows.contains(row), "{row}: {rows}");
     }
@@ -62,7 +62,7 @@ fn samples_that_a_core_does_not_allow_are_no_sleep() {
 fn packets_of_armv8_m_have_their_names() {
     // Comparator 1 matched; counters 0 and 2 of the performance monitors wrapped around.
     let bytes = [&[0x55, 1][..], &LATER, &[0x1d, 5], &LATER].concat();
-    let events = said(&["show", "--events"], &bytes);
+    let events = printed(&["show", "--events"], &bytes);
     assert!(events.contains("data_match: comparator = 1"), "{events}");
     assert!(events.contains("pmu_overflow: counters = 5"), "{events}");
 }
@@ -77,7 +77,7 @@ fn global_timestamps_are_times_where_there_are_no_others() {
         &global(1100),
     ];
     let bytes = bytes.concat();
-    let shown = said(&["show"], &bytes);
+    let shown = printed(&["show"], &bytes);
     assert!(shown.contains("1100          50?"), "{shown}");
     // An entry and an exit lie between two times each.
     assert!(!shown.contains("no timestamps"), "{shown}");
@@ -91,7 +91,7 @@ fn global_timestamps_are_times_where_there_are_no_others() {
         &global(20),
     ]
     .concat();
-    let info = said(&["info"], &bytes);
+    let info = printed(&["info"], &bytes);
     // The upper bits come behind the lower ones that they belong to.
     assert!(info.contains("span       13 ticks"), "{info}");
 }
@@ -99,11 +99,11 @@ fn global_timestamps_are_times_where_there_are_no_others() {
 #[test]
 fn an_itm_without_timestamps_says_no_durations() {
     let bytes = [ENTRY, EXIT].concat();
-    let report = said(&["report"], &bytes);
+    let report = printed(&["report"], &bytes);
     assert!(report.contains("an ITM sends no timestamps"), "{report}");
     assert!(report.contains("0?"), "{report}");
     // Text has no duration.
-    let text = said(&["show", "--events"], &[0x01, b'a', 0x01, b'\n']);
+    let text = printed(&["show", "--events"], &[0x01, b'a', 0x01, b'\n']);
     assert!(!text.contains("no timestamps"), "{text}");
 }
 
@@ -111,7 +111,7 @@ fn an_itm_without_timestamps_says_no_durations() {
 fn processes_of_a_trace_without_any_are_refused_alike() {
     let bytes = [&ENTRY[..], &LATER, &EXIT, &LATER].concat();
     for subcommand in ["packets", "ranges", "report", "show"] {
-        let refused = said(&[subcommand, "--process", "x"], &bytes);
+        let refused = printed(&[subcommand, "--process", "x"], &bytes);
         let expected = "--process: the trace does not tell processes";
         assert!(refused.contains(expected), "{subcommand}: {refused}");
     }

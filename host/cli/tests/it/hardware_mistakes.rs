@@ -20,12 +20,12 @@ fn kymo(arguments: &[&str]) -> Output {
 }
 
 /// Both outputs of a run that ends with this code.
-fn said(code: i32, arguments: &[&str]) -> String {
+fn printed(code: i32, arguments: &[&str]) -> String {
     let output = kymo(arguments);
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
-    said
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {printed}");
+    printed
 }
 
 /// A folder with a trace buffer, `trace`, of an ETMv4 without frames, that runs three instructions, `code`, twice.
@@ -102,8 +102,11 @@ fn trace_of_another_protocol_is_named() {
         for subcommand in [
             "packets", "ranges", "disasm", "hotspots", "report", "show", "info",
         ] {
-            let said = said(2, &[&[subcommand], &options[..]].concat());
-            assert!(said.contains(expected), "{subcommand} {source}: {said}");
+            let printed = printed(2, &[&[subcommand], &options[..]].concat());
+            assert!(
+                printed.contains(expected),
+                "{subcommand} {source}: {printed}"
+            );
         }
     }
     // The synchronization of ETMv4 is one of the others, too; what follows is not.
@@ -117,15 +120,15 @@ fn trace_of_another_protocol_is_named() {
             source,
             &input,
         ];
-        let said = said(2, &options);
+        let printed = printed(2, &options);
         for expected in [
             "from which instructions can be followed",
             "there is one of ETMv4 or ETE",
         ] {
-            assert!(said.contains(expected), "{source}: {said}");
+            assert!(printed.contains(expected), "{source}: {printed}");
         }
     }
-    let said = said(
+    let printed = printed(
         0,
         &[
             "packets",
@@ -136,7 +139,7 @@ fn trace_of_another_protocol_is_named() {
             &input,
         ],
     );
-    assert!(!said.contains("no synchronization"), "{said}");
+    assert!(!printed.contains("no synchronization"), "{printed}");
 }
 
 #[test]
@@ -146,9 +149,9 @@ fn recordings_that_never_synchronize_say_so() {
     perf.at(9000).aux(0, 0, 0, 64, AUX_RAW);
     perf.buffer(None, 0, 0, &[0x55; 64]);
     case.write("perf.data", &perf.file());
-    let said = said(2, &["ranges", &case.path("perf.data")]);
+    let printed = printed(2, &["ranges", &case.path("perf.data")]);
     let expected = "damaged in cpu0@0x0/cpu0 at offset 0: no synchronization of ETMv4 in 64 bytes";
-    assert!(said.contains(expected), "{said}");
+    assert!(printed.contains(expected), "{printed}");
 }
 
 #[test]
@@ -161,8 +164,8 @@ fn programs_in_the_place_of_trace_are_refused() {
     for (name, what) in [("program", "an ELF file"), ("core", "a core file (ELF)")] {
         let input = case.path(name);
         for subcommand in ["packets", "ranges", "disasm", "hotspots", "report"] {
-            let raw = said(2, &[subcommand, "--trace-source", ETMV4, &input]);
-            let plain = said(2, &[subcommand, &input]);
+            let raw = printed(2, &[subcommand, "--trace-source", ETMV4, &input]);
+            let plain = printed(2, &[subcommand, &input]);
             let expected =
                 format!("{name}: expected hardware trace, found {what}: INPUT is the trace");
             assert!(raw.contains(&expected), "{subcommand}: {raw}");
@@ -216,10 +219,10 @@ fn an_itm_begins_at_one_place_for_all() {
             (&["ranges"], "ITM_SWIT"),
             (&["show", "--events"], "text = \"abc\""),
         ] {
-            let said = said(0, &[words, &options].concat());
-            let found = said.lines().filter(|line| line.contains(what)).count();
-            assert_eq!(found, messages, "{name} {words:?}: {said}");
-            assert!(said.contains(expected), "{name} {words:?}: {said}");
+            let printed = printed(0, &[words, &options].concat());
+            let found = printed.lines().filter(|line| line.contains(what)).count();
+            assert_eq!(found, messages, "{name} {words:?}: {printed}");
+            assert!(printed.contains(expected), "{name} {words:?}: {printed}");
         }
     }
 }
@@ -266,7 +269,7 @@ fn ranges_end_where_the_addresses_do() {
         assert_eq!(sum(&["hotspots"], "instructions"), instructions, "{window}");
     }
     let chosen = ["--address", "0x400000..0x400008", &input];
-    let text = said(0, &[&["ranges"], &options[..], &chosen].concat());
+    let text = printed(0, &[&["ranges"], &options[..], &chosen].concat());
     let expected = "exec range=0x400000:[0x400008] num_i(2) last_sz(4) (ISA=A64) E ---";
     assert!(text.contains(expected), "{text}");
 }
@@ -285,10 +288,10 @@ fn memory_of_another_machine_is_refused() {
     ] {
         for subcommand in ["ranges", "report"] {
             let given = [subcommand, "--trace-image", &image];
-            let said = said(2, &[&given[..], &options].concat());
+            let printed = printed(2, &[&given[..], &options].concat());
             let expected =
                 "expected memory of an Arm core, found \"an ELF file of another machine (x86-64)\"";
-            assert!(said.contains(expected), "{said}");
+            assert!(printed.contains(expected), "{printed}");
         }
     }
     // The same as files of a recording.
@@ -314,13 +317,16 @@ fn memory_of_another_machine_is_refused() {
     case.write("perf.data", &perf.file());
     let symfs = case.0.path().display().to_string();
     for subcommand in ["ranges", "report"] {
-        let said = said(0, &[subcommand, "--symfs", &symfs, &case.path("perf.data")]);
+        let printed = printed(0, &[subcommand, "--symfs", &symfs, &case.path("perf.data")]);
         let expected = "x86 (/x86) has code of another machine: expected Arm, found x86-64; what ran there is not followed";
-        assert!(said.contains(expected), "{subcommand}: {said}");
-        assert!(said.contains("the file of /code is no ELF file"), "{said}");
+        assert!(printed.contains(expected), "{subcommand}: {printed}");
         assert!(
-            !said.contains("/arm is") && !said.contains("/archive"),
-            "{said}"
+            printed.contains("the file of /code is no ELF file"),
+            "{printed}"
+        );
+        assert!(
+            !printed.contains("/arm is") && !printed.contains("/archive"),
+            "{printed}"
         );
     }
 }
@@ -337,7 +343,7 @@ fn images_that_differ_at_an_address_are_named() {
     let run = |second: &str| {
         let first = image("code", "0x400000");
         let images = ["ranges", "--trace-image", &first, "--trace-image", second];
-        said(0, &[&images[..], &options].concat())
+        printed(0, &[&images[..], &options].concat())
     };
     let text = run(&image("other", "0x400000"));
     let (code, other) = (case.path("code"), case.path("other"));
@@ -373,15 +379,15 @@ fn elf_files_of_a_configuration_have_addresses() {
         case.write("x.toml", text.as_bytes());
         case.path("x.toml")
     };
-    let text = said(0, &["ranges", &configuration("file = 'program'")]);
+    let text = printed(0, &["ranges", &configuration("file = 'program'")]);
     assert!(
         text.contains("exec range=0x400000:[0x40000c] num_i(3)"),
         "{text}"
     );
-    let text = said(0, &["ranges", &configuration("file = 'code'")]);
+    let text = printed(0, &["ranges", &configuration("file = 'code'")]);
     let expected = "code: expected an address, or a linked ELF file, found";
     assert!(text.contains(expected), "{text}");
-    let text = said(
+    let text = printed(
         2,
         &["ranges", &configuration("file = 'program'\noffset = 120")],
     );
@@ -401,7 +407,7 @@ fn a_program_in_the_place_of_a_configured_buffer_is_refused() {
         let text = format!("buffer = {buffer}\nframes = 'none'\n{source}");
         case.write("x.toml", text.as_bytes());
         for subcommand in ["packets", "report"] {
-            let text = said(2, &[subcommand, &case.path("x.toml")]);
+            let text = printed(2, &[subcommand, &case.path("x.toml")]);
             let expected = "program: expected hardware trace (code that ran is an image), found \"an ELF file\"";
             assert!(text.contains(expected), "{text}");
         }
@@ -414,7 +420,7 @@ fn an_error_of_a_configuration_names_it_once() {
     case.write("x.toml", b"buffer = 'trace'\nframe = 'none'\n[[source]]\n");
     for subcommand in ["packets", "report", "info"] {
         let path = case.path("x.toml");
-        let text = said(2, &[subcommand, &path]);
+        let text = printed(2, &[subcommand, &path]);
         assert_eq!(text.matches(&path).count(), 1, "{subcommand}: {text}");
     }
 }
@@ -439,7 +445,7 @@ fn loads_and_stores_with_atoms_are_not_followed() {
         &input,
     ];
     for subcommand in ["packets", "ranges", "disasm", "hotspots", "report"] {
-        let text = said(2, &[&[subcommand], &options[..]].concat());
+        let text = printed(2, &[&[subcommand], &options[..]].concat());
         let expected =
             "loads have atoms as branches do (TRCCONFIGR.INSTP0 is 1), which are not followed";
         assert!(text.contains(expected), "{subcommand}: {text}");
@@ -507,7 +513,7 @@ fn what_is_before_a_synchronization_is_counted() {
     let [path, code] = [case.path("trace"), case.path("code")];
     let image = format!("{code}@{HERE:#x}");
     for command in ["hotspots", "report", "info"] {
-        let said = said(
+        let printed = printed(
             0,
             &[
                 command,
@@ -520,11 +526,11 @@ fn what_is_before_a_synchronization_is_counted() {
                 &path,
             ],
         );
-        let note = said.lines().find(|line| line.starts_with("note: "));
+        let note = printed.lines().find(|line| line.starts_with("note: "));
         let expected = "37 bytes before the first synchronization not decoded, from offset 0 on";
         assert!(
             note.is_some_and(|note| note.contains(expected)),
-            "{command}: {said}"
+            "{command}: {printed}"
         );
     }
 }
@@ -553,10 +559,11 @@ fn a_reset_within_frames_is_a_loss() {
     let source = ["--trace-source", ETMV4, "--trace-image", &image, &path];
     for command in ["hotspots", "branches", "report"] {
         let output = kymo(&[&[command][..], &source].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
         let expected = format!("first at offset {}", frames.len());
-        let warns = said.contains("trace was lost 1 time: a frame of synchronization words resets");
-        assert!(warns && said.contains(&expected), "{command}: {said}");
+        let warns =
+            printed.contains("trace was lost 1 time: a frame of synchronization words resets");
+        assert!(warns && printed.contains(&expected), "{command}: {printed}");
     }
 }
 
@@ -564,10 +571,10 @@ fn a_reset_within_frames_is_a_loss() {
 fn a_directory_that_is_no_recording_is_named_once() {
     let case = Case::new();
     let path = case.0.path().display().to_string();
-    let said = said(2, &["hotspots", &path]);
+    let printed = printed(2, &["hotspots", &path]);
     assert!(
-        said.contains("found a directory without snapshot.ini"),
-        "{said}"
+        printed.contains("found a directory without snapshot.ini"),
+        "{printed}"
     );
 }
 
@@ -598,9 +605,9 @@ fn a_source_of_a_snapshot_of_unknown_type_is_named() {
     }
     let path = case.0.path().display().to_string();
     let output = kymo(&["hotspots", &path]);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("expected ETM3, ETM4, ETE, PTM, STM or ITM, found \"FOO7\""),
-        "{said}"
+        printed.contains("expected ETM3, ETM4, ETE, PTM, STM or ITM, found \"FOO7\""),
+        "{printed}"
     );
 }

@@ -67,9 +67,9 @@ fn damage_without_end_takes_bounded_memory() {
             .env("KYMO", env!("CARGO_BIN_EXE_kymo"))
             .output()
             .expect("a shell");
-        let said = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{subcommand}: {said}");
-        assert!(said.contains("more)"), "{said}");
+        let printed = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{subcommand}: {printed}");
+        assert!(printed.contains("more)"), "{printed}");
         if subcommand == "info" {
             let lines = text(&output.stdout);
             assert!(lines.contains("more damaged places"), "{lines}");
@@ -96,10 +96,10 @@ fn a_pipe_in_a_trace_directory_is_refused() {
         ] {
             let path = trace.to_str().expect("a path of this test");
             let output = run(&[subcommand, &[path]].concat());
-            let said = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(2), "{subcommand:?}: {said}");
-            assert!(said.contains("expected a regular file"), "{said}");
-            assert!(said.contains("a pipe"), "{said}");
+            let printed = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{subcommand:?}: {printed}");
+            assert!(printed.contains("expected a regular file"), "{printed}");
+            assert!(printed.contains("a pipe"), "{printed}");
         }
     }
 }

@@ -266,14 +266,17 @@ fn a_lost_exit_does_not_take_the_time_of_all_calls_behind_it() {
         (times, String::from_utf8(output.stderr).unwrap())
     };
     // What seems to be open is a call whose exit is lost: only what is certain of its time counts.
-    let (times, said) = report("lossy", 3);
+    let (times, printed) = report("lossy", 3);
     // Each lost event may be the entry of a call that is open at the end.
-    assert_eq!(times, [3, 6, 2000, 2000], "{said}");
-    assert!(said.contains("up to 3 calls of any function"), "{said}");
+    assert_eq!(times, [3, 6, 2000, 2000], "{printed}");
+    assert!(
+        printed.contains("up to 3 calls of any function"),
+        "{printed}"
+    );
     // What is open is open, and its time counts up to the end.
-    let (times, said) = report("whole", 0);
-    assert_eq!(times, [3, 3, 4000, 4000], "{said}");
-    assert!(said.contains("1 still open at the end"), "{said}");
+    let (times, printed) = report("whole", 0);
+    assert_eq!(times, [3, 3, 4000, 4000], "{printed}");
+    assert!(printed.contains("1 still open at the end"), "{printed}");
 }
 
 #[test]
@@ -334,16 +337,16 @@ fn the_unused_rest_of_a_buffer_is_no_damage_anywhere() {
         ] {
             let output = kymo(arguments, &trace);
             let errors = String::from_utf8_lossy(&output.stderr);
-            let told = format!("{errors}{}", String::from_utf8_lossy(&output.stdout));
+            let reported = format!("{errors}{}", String::from_utf8_lossy(&output.stdout));
             assert_eq!(
                 output.status.success(),
                 !is_damaged,
-                "{arguments:?}: {told}"
+                "{arguments:?}: {reported}"
             );
             assert_eq!(
-                told.contains("unused rest"),
+                reported.contains("unused rest"),
                 !is_damaged,
-                "{arguments:?}: {told}"
+                "{arguments:?}: {reported}"
             );
         }
         let again = stdout(&["show", "--events"], Path::new(into));

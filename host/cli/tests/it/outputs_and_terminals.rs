@@ -30,10 +30,10 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn fails(output: &Output, parts: &[&str]) {
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let printed = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     for part in parts {
-        assert!(said.contains(part), "expected {part:?} in\n{said}");
+        assert!(printed.contains(part), "expected {part:?} in\n{printed}");
     }
 }
 
@@ -438,9 +438,9 @@ fn a_limit_of_file_sizes_is_said_and_leaves_no_file() {
         trace.display()
     );
     let output = Command::new("sh").args(["-c", &command]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("x.json: File too large"), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{printed}");
+    assert!(printed.contains("x.json: File too large"), "{printed}");
     let files = std::fs::read_dir(folder.path()).unwrap();
     let names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
     assert_eq!(names, ["trace.txt"]);

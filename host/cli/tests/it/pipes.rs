@@ -209,8 +209,12 @@ fn streams_of_a_pipe_are_put_in_order_as_far_as_buffers_reach() {
             in_order,
             "{calls} {at_once}"
         );
-        let said = String::from_utf8_lossy(&pipe.stderr);
-        assert_eq!(said.contains("came behind later ones"), !in_order, "{said}");
+        let printed = String::from_utf8_lossy(&pipe.stderr);
+        assert_eq!(
+            printed.contains("came behind later ones"),
+            !in_order,
+            "{printed}"
+        );
     }
     // The buffers hold more than this, but each stream has come as far as the other.
     is_shown_at_once(&["show", "-e", "-"], &two_streams(3000, 1));
@@ -295,8 +299,11 @@ fn a_copy_that_finds_no_room_is_said_to_be_one() {
     kymo.stdin(demo).env("TMPDIR", "/no/such/place");
     let output = kymo.output().expect("it runs");
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("its copy, which this format needs"), "{said}");
-    assert!(said.contains("/no/such/place: "), "{said}");
-    assert!(said.contains("help: save it to a file"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        printed.contains("its copy, which this format needs"),
+        "{printed}"
+    );
+    assert!(printed.contains("/no/such/place: "), "{printed}");
+    assert!(printed.contains("help: save it to a file"), "{printed}");
 }

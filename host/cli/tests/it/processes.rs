@@ -85,7 +85,7 @@ fn table(arguments: &[&str], trace: &Path) -> (Vec<(String, String, u64)>, Strin
         "--columns",
         "object,name,count",
     ];
-    let (report, said) = kymo(&[&columns[..], arguments].concat(), trace);
+    let (report, printed) = kymo(&[&columns[..], arguments].concat(), trace);
     let rows = report.lines().skip(1).map(|line| {
         let cells: Vec<_> = line.split(',').collect();
         (
@@ -96,7 +96,7 @@ fn table(arguments: &[&str], trace: &Path) -> (Vec<(String, String, u64)>, Strin
     });
     let mut rows: Vec<_> = rows.collect();
     rows.sort_unstable();
-    (rows, said)
+    (rows, printed)
 }
 
 /// The same as a test expects it.
@@ -181,15 +181,18 @@ fn a_file_that_is_named_stands_for_the_one_of_its_name_in_each_process() {
     }
     trace.write(&path("trace"));
     let named = path("one.bin").display().to_string();
-    let (rows, said) = table(&["--elf", &named], &path("trace"));
+    let (rows, printed) = table(&["--elf", &named], &path("trace"));
     let all = [
         ("one.bin", "first", 1),
         ("one.bin", "first", 1),
         ("two.bin", "0x1010", 1),
     ];
     assert_eq!(rows, expected(&all));
-    assert!(said.contains("/of/another/machine/two.bin"), "{said}");
-    assert!(!said.contains("/of/another/machine/one.bin"), "{said}");
+    assert!(printed.contains("/of/another/machine/two.bin"), "{printed}");
+    assert!(
+        !printed.contains("/of/another/machine/one.bin"),
+        "{printed}"
+    );
 }
 
 #[test]
@@ -205,13 +208,13 @@ fn a_file_of_another_build_names_nothing() {
     trace.record(4, 1, &[0x1000], &[3, 0xab, 0xcd, 0xef]);
     trace.call(1, 0x1010, 0);
     trace.write(&path("trace"));
-    let (report, said) = kymo(&["report"], &path("trace"));
+    let (report, printed) = kymo(&["report"], &path("trace"));
     assert!(
         report.contains("0x1010") && !report.contains("first"),
         "{report}"
     );
     assert!(
-        said.contains("another build") && said.contains("abcdef"),
-        "{said}"
+        printed.contains("another build") && printed.contains("abcdef"),
+        "{printed}"
     );
 }

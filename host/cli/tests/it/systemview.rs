@@ -120,8 +120,8 @@ fn a_full_disk_leaves_what_came_until_then() {
         .arg(&file)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{printed}");
     let kept = std::fs::read(&file).unwrap();
     let header = kept.windows(SYNC.len()).position(|bytes| bytes == SYNC);
     let header = header.unwrap();
@@ -138,7 +138,7 @@ fn a_full_disk_leaves_what_came_until_then() {
         ),
         "lost are ",
     ] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(printed.contains(part), "{part}: {printed}");
     }
     let info = kymo(&["info", "--format", "json", file.to_str().unwrap()]);
     let info = lines(&text(&info));
@@ -272,7 +272,7 @@ fn threads_and_interrupts_have_tables() {
 fn columns_of_threads_go_with_tables_of_threads() {
     let folder = tempfile::tempdir().unwrap();
     let file = saved(folder.path());
-    for (options, said) in [
+    for (options, printed) in [
         (
             &["--columns", "name,run"][..],
             "the column run is of threads",
@@ -294,7 +294,7 @@ fn columns_of_threads_go_with_tables_of_threads() {
         let output = kymo(&[&["report"], options, &[&file]].concat());
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(
-            !output.status.success() && error.contains(said),
+            !output.status.success() && error.contains(printed),
             "{options:?}: {error}"
         );
     }
@@ -337,8 +337,8 @@ fn another_tracers_recording_goes_beside_it() {
     let other = other.to_str().unwrap();
     for (input, beside) in [(&*saved, other), (other, &*saved)] {
         let refused = kymo(&["report", input, "--with", beside]);
-        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let printed = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(2));
-        assert!(said.contains("--align"), "{said}");
+        assert!(printed.contains("--align"), "{printed}");
     }
 }

@@ -107,9 +107,9 @@ fn another_recording_is_refused_and_not_left_out() {
         command.args(["show", "--format", layout, "--with"]);
         command.args([folder.path().join("b.dat"), folder.path().join("a.dat")]);
         let output = command.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let printed = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{printed}");
         let expected = format!("--format {layout} shows one recording, not others --with it");
-        assert!(said.contains(&expected), "{said}");
+        assert!(printed.contains(&expected), "{printed}");
     }
 }

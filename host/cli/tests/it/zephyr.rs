@@ -270,8 +270,8 @@ fn a_capture_is_never_written_over_itself() {
                 .output()
                 .expect("it runs");
             assert_eq!(output.status.code(), Some(2), "{output:?}");
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(said.contains("is the input itself"), "{said}");
+            let printed = String::from_utf8_lossy(&output.stderr);
+            assert!(printed.contains("is the input itself"), "{printed}");
             assert_eq!(fs::read(&capture).unwrap(), bytes, "{arguments:?} {to:?}");
         }
     }
@@ -321,11 +321,11 @@ fn self_times_add_up_to_the_time_that_passed() {
     assert!((200_000_000..260_000_000).contains(&whole), "{whole}");
     let main = rows.iter().find(|row| row["function"] == "main").unwrap();
     assert!(main["total_ns"].as_u64() > Some(50_000_000), "{main}");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("may be wrong: during"), "{said}");
-    assert!(said.contains("the clock was uncertain"), "{said}");
-    assert!(said.contains("that did not pass"), "{said}");
-    assert!(!said.contains("lost, and in no row"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("may be wrong: during"), "{printed}");
+    assert!(printed.contains("the clock was uncertain"), "{printed}");
+    assert!(printed.contains("that did not pass"), "{printed}");
+    assert!(!printed.contains("lost, and in no row"), "{printed}");
 }
 
 /// The clock went ahead by 660 ms in calls that had returned when it stepped back.
@@ -367,8 +367,8 @@ fn an_empty_dump_says_why() {
         .output()
         .expect("it runs");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("was dumped before"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("was dumped before"), "{printed}");
 }
 
 #[test]
@@ -380,6 +380,6 @@ fn an_empty_trace_says_why() {
         .output()
         .expect("it runs");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("the dump is empty"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(printed.contains("the dump is empty"), "{printed}");
 }

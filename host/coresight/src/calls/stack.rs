@@ -38,7 +38,7 @@ pub(super) struct Frame {
 
 /// How execution came into the middle of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Came {
+enum Route {
     /// As if from a call: frames that were open have ended.
     Returned,
     /// By a jump of the function that ran.
@@ -137,7 +137,7 @@ impl Stack {
             }
             Before::Range(Leave::Return, _) => {
                 self.leave_found(out);
-                self.find(at, Came::Returned, shared, functions, out);
+                self.find(at, Route::Returned, shared, functions, out);
             }
             Before::Range(Leave::ExceptionReturn, _) | Before::ExceptionReturn => {
                 self.resume(at, shared, functions, out);
@@ -150,7 +150,7 @@ impl Stack {
             // It had returned to here.
             Before::Pause(Leave::Return, _) if self.left == Some(at.address) => {
                 self.left = None;
-                self.find(at, Came::Elsewhere, shared, functions, out);
+                self.find(at, Route::Elsewhere, shared, functions, out);
             }
             Before::Pause(..) => {
                 if !self.frames.is_empty() {
@@ -172,7 +172,7 @@ impl Stack {
         functions: &mut impl Functions,
         out: &mut impl FnMut(Step),
     ) {
-        self.find(at, Came::Elsewhere, shared, functions, out);
+        self.find(at, Route::Elsewhere, shared, functions, out);
     }
 
     /// An exception cuts in.
@@ -284,14 +284,14 @@ impl Stack {
             };
             return self.enter(at, return_address, how, shared, functions, out);
         }
-        self.find(at, Came::Jumped, shared, functions, out);
+        self.find(at, Route::Jumped, shared, functions, out);
     }
 
     /// Execution is in the middle of a function that did not run before: it is open further out, or was not seen yet.
     fn find(
         &mut self,
         at: &Arrival,
-        came: Came,
+        arrived: Route,
         shared: &mut Shared,
         functions: &mut impl Functions,
         out: &mut impl FnMut(Step),
@@ -314,7 +314,9 @@ impl Stack {
                 Kind::Function(_) if is_in_handler => {}
                 Kind::Function(_) => bottom = index,
                 // A handler of a signal can jump to what the signal interrupted.
-                Kind::Resume if wanted.is_some() && came != Came::Elsewhere => is_in_handler = true,
+                Kind::Resume if wanted.is_some() && arrived != Route::Elsewhere => {
+                    is_in_handler = true
+                }
                 // What an exception interrupted is not left by it.
                 _ => break,
             }
@@ -324,12 +326,12 @@ impl Stack {
             return self.confirm();
         }
         let mut return_address = None;
-        if came == Came::Returned {
+        if arrived == Route::Returned {
             // A return to what was not seen leaves all that was, but for calls that were open before a pause or a loss.
             self.unwind(bottom.max(self.doubtful), out);
         } else if self.frames.len() > self.doubtful {
             let left = self.leave_top(out);
-            let jumped = left.filter(|_| came == Came::Jumped);
+            let jumped = left.filter(|_| arrived == Route::Jumped);
             return_address = jumped.and_then(|frame| frame.return_address);
         }
         self.enter(at, return_address, Entered::Found, shared, functions, out);
@@ -351,7 +353,7 @@ impl Stack {
             if let Place::Function { function, .. } = at.place
                 && self.function() != Some(function)
             {
-                self.find(at, Came::Elsewhere, shared, functions, out);
+                self.find(at, Route::Elsewhere, shared, functions, out);
             }
             return;
         }
@@ -367,15 +369,15 @@ impl Stack {
             is_return || is_exception && (at.is_user || is_innermost)
         };
         let Some(index) = exception.filter(has_ended) else {
-            let mut came = Came::Elsewhere;
+            let mut arrived = Route::Elsewhere;
             if matches!(at.before, Before::Lost | Before::Pause(..)) {
                 // What was open before two of them is given up.
                 match self.doubtful {
                     0 => self.doubtful = self.frames.len(),
-                    _ => (self.doubtful, came) = (0, Came::Returned),
+                    _ => (self.doubtful, arrived) = (0, Route::Returned),
                 }
             }
-            return self.find(at, came, shared, functions, out);
+            return self.find(at, arrived, shared, functions, out);
         };
         let frame = self.frames[index];
         self.unwind(index, out);
@@ -404,7 +406,7 @@ impl Stack {
             }
             self.enter(at, None, Entered::Call, shared, functions, out);
         } else {
-            self.find(at, Came::Elsewhere, shared, functions, out);
+            self.find(at, Route::Elsewhere, shared, functions, out);
         }
     }
 

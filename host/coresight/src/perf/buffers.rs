@@ -118,7 +118,7 @@ impl Index {
         let own = owners.iter().flatten();
         let own = own.filter_map(|owner| self.by_owner.get(owner));
         // A record that does not say whose it is, is anyone's.
-        let is_anyones = |place: &Place| match (place.thread, place.cpu) {
+        let is_of_any = |place: &Place| match (place.thread, place.cpu) {
             (Some(_), _) => aux.thread.is_none(),
             (_, Some(_)) => aux.cpu.is_none(),
             _ => true,
@@ -135,7 +135,7 @@ impl Index {
                     places.get(*index).is_some_and(|place| {
                         let within = start - place.offset;
                         let end = place.size as u64 + u64::from(aux.size == 0);
-                        within < end && (is_own || is_anyones(place))
+                        within < end && (is_own || is_of_any(place))
                     })
                 })
             })

@@ -35,7 +35,7 @@ pub(super) enum Event {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Told {
+struct Reported {
     time: Option<u64>,
     /// Offset of the record.
     at: u64,
@@ -45,7 +45,7 @@ struct Told {
 /// All that the kernel said.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sideband {
-    told: Vec<Told>,
+    reported: Vec<Reported>,
     names: Vec<String>,
     /// Whether times are perf's; else they are offsets of records, which are in the order of time about.
     has_times: bool,
@@ -53,7 +53,7 @@ pub(super) struct Sideband {
 
 impl Sideband {
     pub fn push(&mut self, time: Option<u64>, at: u64, event: Event) {
-        self.told.push(Told { time, at, event });
+        self.reported.push(Reported { time, at, event });
     }
 
     /// A process is called so from here on.
@@ -68,16 +68,16 @@ impl Sideband {
 
     /// All is reported: puts it into the order of time. `has_times`: whether the records of trace have times.
     pub fn sort(&mut self, has_times: bool) {
-        self.has_times = has_times && self.told.iter().all(|told| told.time.is_some());
+        self.has_times = has_times && self.reported.iter().all(|reported| reported.time.is_some());
         let has_times = self.has_times;
-        self.told
-            .sort_by_key(|told| (Self::time_of(has_times, told), told.at));
+        self.reported
+            .sort_by_key(|reported| (Self::time_of(has_times, reported), reported.at));
     }
 
-    fn time_of(has_times: bool, told: &Told) -> u64 {
-        match told.time {
+    fn time_of(has_times: bool, reported: &Reported) -> u64 {
+        match reported.time {
             Some(time) if has_times => time,
-            _ => told.at,
+            _ => reported.at,
         }
     }
 
@@ -89,9 +89,9 @@ impl Sideband {
     /// When trace of each thread began.
     pub fn trace_starts(&self) -> HashMap<u32, Vec<u64>> {
         let mut starts: HashMap<u32, Vec<u64>> = HashMap::new();
-        for told in &self.told {
-            if let Event::TraceStart { thread, .. } = told.event {
-                let time = Self::time_of(self.has_times, told);
+        for reported in &self.reported {
+            if let Event::TraceStart { thread, .. } = reported.event {
+                let time = Self::time_of(self.has_times, reported);
                 starts.entry(thread).or_default().push(time);
             }
         }
@@ -101,9 +101,9 @@ impl Sideband {
     /// When trace of each CPU began.
     pub fn first_starts(&self) -> HashMap<u32, u64> {
         let mut starts = HashMap::new();
-        for told in &self.told {
-            if let Event::TraceStart { cpu: Some(cpu), .. } = told.event {
-                let time = Self::time_of(self.has_times, told);
+        for reported in &self.reported {
+            if let Event::TraceStart { cpu: Some(cpu), .. } = reported.event {
+                let time = Self::time_of(self.has_times, reported);
                 starts.entry(cpu).or_insert(time);
             }
         }
@@ -114,9 +114,9 @@ impl Sideband {
     /// begin of the other, if the end was seen.
     pub fn begins(&self) -> Vec<(u64, u32)> {
         let (mut ends, mut begins) = (HashMap::new(), Vec::new());
-        for told in &self.told {
-            let Some(time) = told.time else { continue };
-            match told.event {
+        for reported in &self.reported {
+            let Some(time) = reported.time else { continue };
+            match reported.event {
                 Event::End { thread } => {
                     ends.insert(thread, time);
                 }
@@ -134,9 +134,9 @@ impl Sideband {
     /// it covers is not there.
     pub fn history(&self, mappings: &[Mapping], mut images: Vec<Vec<Image>>) -> History {
         let mut builder = HistoryBuilder::default();
-        for told in &self.told {
-            let time = Self::time_of(self.has_times, told);
-            match told.event {
+        for reported in &self.reported {
+            let time = Self::time_of(self.has_times, reported);
+            match reported.event {
                 Event::Thread { process, thread } => builder.thread(time, thread, process),
                 Event::Fork { process, parent } => builder.fork(time, process, parent),
                 Event::Exec { process } => builder.exec(time, process),
@@ -196,14 +196,14 @@ mod tests {
 
     #[test]
     fn a_number_is_another_thread_s_from_between_its_end_and_its_next_begin() {
-        let mut told = Sideband::default();
-        told.push(Some(10), 0, Event::Begin { thread: 7 });
-        told.push(Some(40), 1, Event::End { thread: 7 });
-        told.push(Some(60), 2, Event::Begin { thread: 7 });
+        let mut reported = Sideband::default();
+        reported.push(Some(10), 0, Event::Begin { thread: 7 });
+        reported.push(Some(40), 1, Event::End { thread: 7 });
+        reported.push(Some(60), 2, Event::Begin { thread: 7 });
         // Its end was not seen.
-        told.push(Some(90), 3, Event::Begin { thread: 7 });
-        told.push(None, 4, Event::Begin { thread: 8 });
-        told.sort(true);
-        assert_eq!(told.begins(), [(10, 7), (50, 7), (90, 7)]);
+        reported.push(Some(90), 3, Event::Begin { thread: 7 });
+        reported.push(None, 4, Event::Begin { thread: 8 });
+        reported.sort(true);
+        assert_eq!(reported.begins(), [(10, 7), (50, 7), (90, 7)]);
     }
 }

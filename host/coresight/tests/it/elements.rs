@@ -86,9 +86,9 @@ fn compare(name: &str, golden: &str, buffers: Range<usize>, options: EtmV4Option
             // Between sessions the tool resets its decoder, where ours begin anew.
             let theirs = &*theirs.replace("[reset-decoder]", "[init-decoder]");
             // The end of a session without trace has the index of the one before.
-            let said = |line: &str| line.split_once(';').map(|(_, text)| text.to_owned());
+            let printed = |line: &str| line.split_once(';').map(|(_, text)| text.to_owned());
             let is_empty = ours.starts_with("Idx:0;") && ours.contains("EO_TRACE");
-            let is_same = is_empty && said(ours) == said(theirs);
+            let is_same = is_empty && printed(ours) == printed(theirs);
             if !is_same && ours.trim_end() != theirs.trim_end() {
                 let mut context = String::new();
                 for line in &theirs_around(theirs, &text) {

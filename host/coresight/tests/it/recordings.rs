@@ -462,8 +462,8 @@ fn files_that_lack_the_sections_behind_their_data_say_so() {
     let cut = |length: usize| {
         let recording = perf::read(&file[..length]).expect("a recording");
         let remarks = remarks::of_recording(&recording, &[]);
-        let said = |it: &remarks::Remark| it.text.contains("build IDs of files");
-        let remark = remarks.into_iter().find(said);
+        let printed = |it: &remarks::Remark| it.text.contains("build IDs of files");
+        let remark = remarks.into_iter().find(printed);
         remark.map(|remark| (remark.is_damage, remark.text))
     };
     assert_eq!(cut(file.len()), None);
@@ -537,11 +537,11 @@ fn trace_of_which_no_record_says_the_cpu_is_reported() {
         let recording = perf::read(&perf.file()).expect("a recording");
         assert_eq!(recording.without_cpu, u64::from(!per_cpu));
         let remarks = remarks::of_recording(&recording, &[]);
-        let said = |it: &remarks::Remark| {
+        let printed = |it: &remarks::Remark| {
             it.text
                 .starts_with("1 buffer decoded as trace of the first")
         };
-        assert_eq!(remarks.iter().any(said), !per_cpu);
+        assert_eq!(remarks.iter().any(printed), !per_cpu);
     }
 }
 

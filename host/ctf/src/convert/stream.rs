@@ -75,7 +75,7 @@ struct Output {
     waiting_packets: u64,
     waiting_events: u64,
     /// Whether there is an unreported loss after its last packet.
-    untold: bool,
+    unreported: bool,
 }
 
 /// State of the packet that is being read.
@@ -134,12 +134,12 @@ impl Converter<'_> {
                     let kept = begun.map_or(0, |it| it.kept);
                     // A packet that had not begun shows as a gap in the sequence numbers, if there are any and another
                     // packet follows.
-                    let told = begun.is_none() && self.numbered;
+                    let reported = begun.is_none() && self.numbered;
                     if let Err(error) = self.end_packet(&mut outputs) {
                         break Err(error);
                     }
                     let goes_on = matches!(skipped, Some(Skipped { to: Some(_), .. }));
-                    outputs.damaged += u64::from(!(told && goes_on));
+                    outputs.damaged += u64::from(!(reported && goes_on));
                     self.summary.damaged += 1;
                     if self.summary.damage.len() < MAX_DAMAGE {
                         self.summary.damage.push(Damage {
@@ -221,7 +221,7 @@ impl Converter<'_> {
                     // Sequence numbers that do not begin at 0 mean that packets were overwritten.
                     waiting_packets: info.seq_num.unwrap_or(0),
                     waiting_events: 0,
-                    untold: false,
+                    unreported: false,
                 });
                 outputs.list.len() - 1
             }
@@ -424,7 +424,7 @@ impl Converter<'_> {
     }
 
     fn finish_output(&mut self, mut output: Output) -> Result<(), WriteError> {
-        if output.untold {
+        if output.unreported {
             output.begin_packet(output.end.unwrap_or(output.last))?;
             output.end_packet(output.last);
             self.mark(output.key.class);
@@ -440,14 +440,14 @@ impl Output {
     const fn lose(&mut self, packets: u64, events: u64) {
         self.waiting_packets = self.waiting_packets.wrapping_add(packets);
         self.waiting_events = self.waiting_events.saturating_add(events);
-        self.untold = true;
+        self.unreported = true;
     }
 
     /// Undoes the record of a loss.
     const fn unlose(&mut self, packets: u64, events: u64) {
         self.waiting_packets = self.waiting_packets.wrapping_sub(packets);
         self.waiting_events = self.waiting_events.saturating_sub(events);
-        self.untold = self.waiting_packets != 0 || self.waiting_events != 0;
+        self.unreported = self.waiting_packets != 0 || self.waiting_events != 0;
     }
 
     /// Begins a packet, which reports the losses before it.
@@ -458,7 +458,7 @@ impl Output {
         let events = std::mem::take(&mut self.waiting_events);
         self.discarded = self.discarded.wrapping_add(events);
         self.writer.begin_packet_with(ticks, self.context.items())?;
-        (self.open, self.begun, self.untold, self.last) = (true, true, false, ticks);
+        (self.open, self.begun, self.unreported, self.last) = (true, true, false, ticks);
         Ok(())
     }
 

@@ -166,10 +166,10 @@ impl HeaderTable {
                 ByteOrder::Big => (value << shift).to_be_bytes(),
             };
             bytes[..8].copy_from_slice(&first);
-            let told = |bits: Bits| Range::of(bits).with(key) == key;
+            let reported = |bits: Bits| Range::of(bits).with(key) == key;
             let found = header.form(&bytes).filter(|form| {
                 let form = header.forms.get(usize::from(*form));
-                header.tags().all(told) && form.is_some_and(|form| form.id.is_none_or(told))
+                header.tags().all(reported) && form.is_some_and(|form| form.id.is_none_or(reported))
             });
             let index = found.and_then(|_| find(&header, stream, &bytes));
             index
@@ -178,14 +178,14 @@ impl HeaderTable {
         });
         let by_key: Box<[u16]> = by_key.collect();
         // A small key that determines a form completely belongs to few classes.
-        let told = |entry: &HeaderEntry| {
+        let reported = |entry: &HeaderEntry| {
             let form = header.forms.get(usize::from(entry.number) / classes.max(1));
             let id = form.and_then(|form| form.id).map(Range::of);
             key.size() <= SMALL_KEY && id.is_none_or(|id| id.with(key) == key)
         };
         for (number, entry) in (0u16..).zip(&mut entries) {
             if let Some(entry) = entry
-                && (!told(entry) || by_key.contains(&number))
+                && (!reported(entry) || by_key.contains(&number))
             {
                 entry.show(plan, &header, stream);
             }

@@ -72,12 +72,12 @@ impl Picks {
                 _ => {}
             }
             let name = value(op).filter(|_| depth == 0);
-            let mut asked = wanted.iter().zip(&mut found);
-            let asked = asked.find(|(wanted, _)| {
+            let mut requested = wanted.iter().zip(&mut found);
+            let requested = requested.find(|(wanted, _)| {
                 Some(&*wanted.name) == name && wanted.scope.is_none_or(|it| it == scope)
             });
             // Scopes are ordered from the outermost to the innermost.
-            if let Some((_, found)) = asked
+            if let Some((_, found)) = requested
                 && found.is_none_or(|(before, _)| before < scope)
             {
                 *found = Some((scope, place));

@@ -151,24 +151,24 @@ impl Messages {
         Ok(cursor.and_then(|(origin, cursor)| Some((*origin, cursor.take(limit)?))))
     }
 
-    /// Calls `told` for each message, in order: the fastest way to read a trace.
+    /// Calls `reported` for each message, in order: the fastest way to read a trace.
     ///
     /// # Errors
-    /// The error of a stream, after `told` was called for all earlier messages. A further call continues as
+    /// The error of a stream, after `reported` was called for all earlier messages. A further call continues as
     /// [`next_message`](Self::next_message) does.
     pub fn for_each(
         &mut self,
-        mut told: impl FnMut(Origin, Message<'_>),
+        mut reported: impl FnMut(Origin, Message<'_>),
     ) -> Result<(), StreamError> {
         while let Some(mut index) = self.turn()? {
             // Fast path for events: streams alternate within this loop.
             while let Some((origin, cursor)) = self.cursors.get_mut(index) {
                 match cursor.take(self.limit) {
-                    Some(Run::Packet(packet)) => told(*origin, Message::Packet(packet)),
-                    Some(Run::Gap(gap)) => told(*origin, Message::Gap(gap)),
+                    Some(Run::Packet(packet)) => reported(*origin, Message::Packet(packet)),
+                    Some(Run::Gap(gap)) => reported(*origin, Message::Gap(gap)),
                     Some(Run::Events(events)) => {
                         for event in events {
-                            told(*origin, Message::Event(event));
+                            reported(*origin, Message::Event(event));
                         }
                     }
                     None => {}
@@ -180,7 +180,7 @@ impl Messages {
                     let mut first = first;
                     let Reverse(next) = std::mem::replace(&mut *first, Reverse((time, index)));
                     drop(first);
-                    index = self.take_turn(next.1);
+                    index = self.select(next.1);
                 }
             }
         }
@@ -197,10 +197,10 @@ impl Messages {
         {
             return Ok(Some(index));
         }
-        self.find_turn()
+        self.find_next()
     }
 
-    fn find_turn(&mut self) -> Result<Option<usize>, StreamError> {
+    fn find_next(&mut self) -> Result<Option<usize>, StreamError> {
         if let Some(index) = self.current.take()
             && let Some(time) = self.ready(index)?
         {
@@ -213,7 +213,7 @@ impl Messages {
                 Some(mut first) => std::mem::replace(&mut *first, Reverse((time, index))),
                 None => Reverse((time, index)),
             };
-            return Ok(Some(self.take_turn(next.0.1)));
+            return Ok(Some(self.select(next.0.1)));
         }
         while let Some(index) = self.waiting.pop() {
             if let Some(time) = self.ready(index)? {
@@ -221,12 +221,12 @@ impl Messages {
             }
         }
         let next = self.queue.pop();
-        Ok(next.map(|Reverse((_, index))| self.take_turn(index)))
+        Ok(next.map(|Reverse((_, index))| self.select(index)))
     }
 
     /// Makes the stream `index`, which has been removed from the queue, the current one.
     #[inline(always)]
-    fn take_turn(&mut self, index: usize) -> usize {
+    fn select(&mut self, index: usize) -> usize {
         self.current = Some(index);
         self.limit = match self.queue.peek() {
             None => i64::MAX,

@@ -21,7 +21,7 @@ const MESSAGES: usize = 4096;
 
 /// An event of decoding a stream, including damage.
 #[derive(Debug, Clone, Copy)]
-pub enum Told<'a> {
+pub enum Reported<'a> {
     /// A message.
     Message(Message<'a>),
     /// A part could not be decoded; decoding continues after it.
@@ -99,16 +99,16 @@ impl<F> Maker<F> {
     /// Fills a block from a stream; `false` at its end.
     fn fill<T>(&self, index: usize, reader: &mut StreamReader, block: &mut Items<T>) -> bool
     where
-        F: Fn(Origin, Told<'_>, &mut Vec<T>),
+        F: Fn(Origin, Reported<'_>, &mut Vec<T>),
     {
         let Some(&origin) = self.origins.get(index) else {
             return false;
         };
         let mut last = NO_TIME;
         while block.marks.len() < MESSAGES && block.items.len() < self.full {
-            let mut add = |time: i64, told: Told<'_>| {
+            let mut add = |time: i64, reported: Reported<'_>| {
                 let before = block.items.len();
-                (self.make)(origin, told, &mut block.items);
+                (self.make)(origin, reported, &mut block.items);
                 if block.items.len() > before {
                     block.marks.push((time, block.items.len()));
                 }
@@ -118,18 +118,18 @@ impl<F> Maker<F> {
                 Ok(None) => return false,
                 Err(error) => {
                     let skipped = reader.skip().ok().flatten();
-                    add(last, Told::Damage { error, skipped });
+                    add(last, Reported::Damage { error, skipped });
                     continue;
                 }
             };
             last = time;
             match reader.take(i64::MAX) {
-                Some(Run::Packet(packet)) => add(time, Told::Message(Message::Packet(packet))),
-                Some(Run::Gap(gap)) => add(time, Told::Message(Message::Gap(gap))),
+                Some(Run::Packet(packet)) => add(time, Reported::Message(Message::Packet(packet))),
+                Some(Run::Gap(gap)) => add(time, Reported::Message(Message::Gap(gap))),
                 Some(Run::Events(events)) => {
                     for event in events {
                         last = event.time_ns().unwrap_or(NO_TIME);
-                        add(last, Told::Message(Message::Event(event)));
+                        add(last, Reported::Message(Message::Event(event)));
                     }
                 }
                 None => return false,
@@ -188,7 +188,7 @@ impl<T: Send + 'static> Parallel<T> {
     pub fn new<'t>(
         traces: impl IntoIterator<Item = &'t Trace>,
         threads: usize,
-        make: impl Fn(Origin, Told<'_>, &mut Vec<T>) + Send + Sync + 'static,
+        make: impl Fn(Origin, Reported<'_>, &mut Vec<T>) + Send + Sync + 'static,
     ) -> Result<Self, OpenError> {
         let readers = super::messages::readers(traces)?;
         let (origins, readers): (Vec<_>, Vec<_>) = readers.into_iter().unzip();

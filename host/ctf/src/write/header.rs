@@ -15,7 +15,7 @@ use crate::plan::{Count, IntegerNode, Node, NodeId, Plan, Program};
 const MAX_TRIES: usize = 256;
 
 /// Value of a header integer, and its minimum number of bytes if its size is variable.
-pub(super) type Said = (u64, u32);
+pub(super) type HeaderValue = (u64, u32);
 
 /// The integers of a header that select other fields, each with the possible values.
 #[derive(Debug, Default)]
@@ -124,7 +124,7 @@ pub(super) fn stamp(
     node: &IntegerNode,
     ticks: u64,
     steps_back: bool,
-) -> Result<Said, FieldError> {
+) -> Result<HeaderValue, FieldError> {
     let Some(clock) = node.class.clock else {
         // A begin time without a clock is a plain number.
         let begins = node.class.role == Some(Role::TimestampBegin);
@@ -184,7 +184,7 @@ impl Encoder<'_, '_> {
         id: NodeId,
         selectors: &Selectors,
         number: usize,
-        value: &mut impl FnMut(&IntegerNode) -> Result<Said, FieldError>,
+        value: &mut impl FnMut(&IntegerNode) -> Result<HeaderValue, FieldError>,
     ) -> Result<(), FieldError> {
         let plan = self.plan;
         let Some(node) = plan.node(id) else {

@@ -8,17 +8,17 @@ use kymo_ctf::metadata::{Metadata, Version};
 
 /// A trace in which every object has attributes; those of a field identify it.
 fn attributed() -> String {
-    let said = |what: &str| format!(r#""attributes": {{"n": "{what}"}}"#);
+    let printed = |what: &str| format!(r#""attributes": {{"n": "{what}"}}"#);
     let byte = |what: &str, more: &str| {
-        let said = said(what);
+        let printed = printed(what);
         format!(
-            r#"{{"type": "fixed-length-unsigned-integer", "length": 8, "byte-order": "little-endian", "alignment": 8{more}, {said}}}"#
+            r#"{{"type": "fixed-length-unsigned-integer", "length": 8, "byte-order": "little-endian", "alignment": 8{more}, {printed}}}"#
         )
     };
     let bits = |kind: &str, length: u32, more: &str| {
-        let said = said(kind);
+        let printed = printed(kind);
         format!(
-            r#"{{"type": "fixed-length-{kind}", "length": {length}, "byte-order": "little-endian"{more}, {said}}}"#
+            r#"{{"type": "fixed-length-{kind}", "length": {length}, "byte-order": "little-endian"{more}, {printed}}}"#
         )
     };
     let selector = r#""selector-field-location": {"path": ["length"]}"#;
@@ -37,39 +37,42 @@ fn attributed() -> String {
             "variable",
             format!(
                 r#"{{"type": "variable-length-signed-integer", {}}}"#,
-                said("variable")
+                printed("variable")
             ),
         ),
         (
             "text",
-            format!(r#"{{"type": "null-terminated-string", {}}}"#, said("text")),
+            format!(
+                r#"{{"type": "null-terminated-string", {}}}"#,
+                printed("text")
+            ),
         ),
         (
             "fixed",
             format!(
                 r#"{{"type": "static-length-string", "length": 2, {}}}"#,
-                said("fixed")
+                printed("fixed")
             ),
         ),
         (
             "dynamic",
             format!(
                 r#"{{"type": "dynamic-length-string", {length}, {}}}"#,
-                said("dynamic")
+                printed("dynamic")
             ),
         ),
         (
             "blob",
             format!(
                 r#"{{"type": "static-length-blob", "length": 2, {}}}"#,
-                said("blob")
+                printed("blob")
             ),
         ),
         (
             "bytes",
             format!(
                 r#"{{"type": "dynamic-length-blob", {length}, {}}}"#,
-                said("bytes")
+                printed("bytes")
             ),
         ),
         ("alias", r#""shared""#.to_owned()),
@@ -79,7 +82,7 @@ fn attributed() -> String {
             format!(
                 r#"{{"type": "static-length-array", "length": 1, "element-field-class": {}, {}}}"#,
                 byte("element", ""),
-                said("array")
+                printed("array")
             ),
         ),
         (
@@ -87,7 +90,7 @@ fn attributed() -> String {
             format!(
                 r#"{{"type": "dynamic-length-array", {length}, "element-field-class": {}, {}}}"#,
                 byte("element", ""),
-                said("sequence")
+                printed("sequence")
             ),
         ),
         (
@@ -95,7 +98,7 @@ fn attributed() -> String {
             format!(
                 r#"{{"type": "optional", {selector}, "selector-field-ranges": [[1, 9]], "field-class": {}, {}}}"#,
                 byte("there", ""),
-                said("optional")
+                printed("optional")
             ),
         ),
         (
@@ -104,8 +107,8 @@ fn attributed() -> String {
                 r#"{{"type": "variant", {selector}, "options": [{{"name": "a", "selector-field-ranges": [[0, 255]],
                     "field-class": {}, {}}}], {}}}"#,
                 byte("in-option", ""),
-                said("option"),
-                said("variant")
+                printed("option"),
+                printed("variant")
             ),
         ),
         (
@@ -113,18 +116,18 @@ fn attributed() -> String {
             format!(
                 r#"{{"type": "structure", "member-classes": [{{"name": "inner", "field-class": {}, {}}}], {}}}"#,
                 byte("inner", ""),
-                said("inner-member"),
-                said("structure")
+                printed("inner-member"),
+                printed("structure")
             ),
         ),
     ];
     let members = classes.iter().map(|(name, class)| {
-        let said = said(&format!("member {name}"));
-        format!(r#"{{"name": "{name}", "field-class": {class}, {said}}}"#)
+        let printed = printed(&format!("member {name}"));
+        format!(r#"{{"name": "{name}", "field-class": {class}, {printed}}}"#)
     });
     let members = members.collect::<Vec<_>>().join(", ");
     let root = |what: &str, field: &str| {
-        let (root, member) = (said(what), said(&format!("{what} member")));
+        let (root, member) = (printed(what), printed(&format!("{what} member")));
         format!(
             r#"{{"type": "structure", "member-classes": [{{"name": "id", "field-class": {field}, {member}}}], {root}}}"#
         )
@@ -140,27 +143,27 @@ fn attributed() -> String {
     );
     let common = root("common-context", &byte("common", ""));
     let specific = root("specific-context", &byte("specific", ""));
-    let payload = said("payload");
+    let payload = printed("payload");
     let shared = byte("shared", "");
     let fragments = [
         format!(
             r#"{{"type": "preamble", "version": 2, {}}}"#,
-            said("preamble")
+            printed("preamble")
         ),
         format!(r#"{{"type": "field-class-alias", "name": "shared", "field-class": {shared}}}"#),
         format!(
             r#"{{"type": "trace-class", "packet-header-field-class": {header}, {}}}"#,
-            said("trace")
+            printed("trace")
         ),
         format!(
             r#"{{"type": "data-stream-class", "packet-context-field-class": {context}, "event-record-header-field-class": {event},
                 "event-record-common-context-field-class": {common}, {}}}"#,
-            said("stream")
+            printed("stream")
         ),
         format!(
             r#"{{"type": "event-record-class", "name": "e", "specific-context-field-class": {specific}, {}, "payload-field-class":
                 {{"type": "structure", "member-classes": [{members}], {payload}}}}}"#,
-            said("event")
+            printed("event")
         ),
     ];
     fragments

@@ -75,7 +75,7 @@ impl<'a> Visitor<'a> for Values {
 
 /// An event that a conversion must preserve.
 #[derive(Debug, PartialEq)]
-struct Said {
+struct Kept {
     time: Option<i64>,
     name: String,
     /// Values of the stream's context, the event's context, and the payload.
@@ -83,7 +83,7 @@ struct Said {
     names: Vec<String>,
 }
 
-fn said(event: &Event<'_>, version: Version) -> Said {
+fn printed(event: &Event<'_>, version: Version) -> Kept {
     let mut names = Vec::new();
     let values = [
         Scope::StreamEventContext,
@@ -103,7 +103,7 @@ fn said(event: &Event<'_>, version: Version) -> Said {
         }
         values.list
     });
-    Said {
+    Kept {
         time: event.time_ns(),
         name: event.name().to_owned(),
         values,
@@ -111,7 +111,7 @@ fn said(event: &Event<'_>, version: Version) -> Said {
     }
 }
 
-type Contents = (Vec<Said>, Vec<(GapKind, Option<u64>)>);
+type Contents = (Vec<Kept>, Vec<(GapKind, Option<u64>)>);
 
 /// All events and losses of a trace, file by file; damaged streams up to the damage.
 fn contents(trace: &Trace, version: Version) -> Contents {
@@ -119,7 +119,7 @@ fn contents(trace: &Trace, version: Version) -> Contents {
     let mut messages = trace.messages().expect("opens");
     loop {
         match messages.next_message() {
-            Ok(Some((_, Message::Event(event)))) => events.push(said(&event, version)),
+            Ok(Some((_, Message::Event(event)))) => events.push(printed(&event, version)),
             Ok(Some((_, Message::Gap(gap)))) => gaps.push((gap.kind, gap.count)),
             Ok(Some((_, Message::Packet(_)))) => {}
             Ok(None) => return (events, gaps),
@@ -144,7 +144,7 @@ fn compare(
     let (mut after, losses_after) = contents(converted, version);
     if converted.stream_names().len() > source.stream_names().len() {
         // Streams of one file without times have no order among each other.
-        let order = |it: &Said| (it.time, it.time.is_none().then(|| it.values.clone()));
+        let order = |it: &Kept| (it.time, it.time.is_none().then(|| it.values.clone()));
         before.sort_by_key(order);
         after.sort_by_key(order);
     }
@@ -344,9 +344,9 @@ fn shown_by(reader: &Path, trace: &Path, summary: &Summary) -> Result<(), String
         .env("TZ", "UTC")
         .output()
         .expect("babeltrace2 runs");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     let lost = |line: &&str| !line.contains("discarded") && !line.trim().is_empty();
-    let complaints: Vec<&str> = said.lines().filter(lost).take(8).collect();
+    let complaints: Vec<&str> = printed.lines().filter(lost).take(8).collect();
     let lines = output.stdout.iter().filter(|byte| **byte == b'\n').count() as u64;
     if output.status.success() && complaints.is_empty() && lines >= summary.events {
         return Ok(());

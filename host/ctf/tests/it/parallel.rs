@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::random::{Kind, Random};
 use kymo_ctf::metadata::Scope;
 use kymo_ctf::{
-    Event, Message, Messages, Parallel, Plan, Run, Skipped, Told, Trace, Value, Visitor,
+    Event, Message, Messages, Parallel, Plan, Reported, Run, Skipped, Trace, Value, Visitor,
 };
 
 /// Records every value.
@@ -36,9 +36,9 @@ fn fields(event: &Event<'_>) -> String {
 }
 
 /// A line for a message of a stream.
-fn line(stream: usize, told: Told<'_>) -> String {
-    match told {
-        Told::Message(Message::Event(event)) => {
+fn line(stream: usize, reported: Reported<'_>) -> String {
+    match reported {
+        Reported::Message(Message::Event(event)) => {
             let place = (event.offset(), event.size(), event.ticks());
             let (time, number) = (event.time_ns(), event.number());
             format!(
@@ -47,9 +47,9 @@ fn line(stream: usize, told: Told<'_>) -> String {
                 fields(&event)
             )
         }
-        Told::Message(Message::Packet(packet)) => format!("{stream} {:?}", packet.info()),
-        Told::Message(Message::Gap(gap)) => format!("{stream} {gap:?}"),
-        Told::Damage { error, skipped } => damage(stream, skipped, &error.to_string()),
+        Reported::Message(Message::Packet(packet)) => format!("{stream} {:?}", packet.info()),
+        Reported::Message(Message::Gap(gap)) => format!("{stream} {gap:?}"),
+        Reported::Damage { error, skipped } => damage(stream, skipped, &error.to_string()),
     }
 }
 
@@ -68,7 +68,9 @@ fn merged(trace: &Trace, threads: usize) -> Vec<String> {
     let mut lines = Vec::new();
     loop {
         match messages.next_message() {
-            Ok(Some((origin, message))) => lines.push(line(origin.stream, Told::Message(message))),
+            Ok(Some((origin, message))) => {
+                lines.push(line(origin.stream, Reported::Message(message)))
+            }
             Ok(None) => return lines,
             Err(error) => {
                 let skipped = messages.skip(error.origin).expect("memory");
@@ -97,7 +99,7 @@ fn merged_by_runs(trace: &Trace, threads: usize) -> Vec<String> {
                 continue;
             }
         };
-        let mut add = |message| lines.push(line(origin.stream, Told::Message(message)));
+        let mut add = |message| lines.push(line(origin.stream, Reported::Message(message)));
         match run {
             Run::Packet(packet) => add(Message::Packet(packet)),
             Run::Gap(gap) => add(Message::Gap(gap)),
@@ -110,8 +112,8 @@ fn merged_by_runs(trace: &Trace, threads: usize) -> Vec<String> {
 
 /// The lines of [`Parallel`].
 fn together(trace: &Trace, threads: usize) -> Vec<String> {
-    let make = |origin: kymo_ctf::Origin, told: Told<'_>, lines: &mut Vec<String>| {
-        lines.push(line(origin.stream, told));
+    let make = |origin: kymo_ctf::Origin, reported: Reported<'_>, lines: &mut Vec<String>| {
+        lines.push(line(origin.stream, reported));
     };
     let mut parallel = Parallel::new([trace], threads, make).expect("memory");
     let mut lines = Vec::new();
@@ -177,12 +179,12 @@ fn nothing_is_waited_for_when_nobody_asks_any_more() {
     );
     let (bytes, _) = crate::random::stream(&plan, 0, &mut random, 20_000, 0);
     let trace = Trace::from_plan(plan, [("a", bytes.clone()), ("b", bytes)]);
-    let make = |_: kymo_ctf::Origin, _: Told<'_>, out: &mut Vec<u8>| out.push(1);
+    let make = |_: kymo_ctf::Origin, _: Reported<'_>, out: &mut Vec<u8>| out.push(1);
     let mut parallel = Parallel::new([&trace], 3, make).expect("memory");
     assert!(parallel.next_part().is_some());
     drop(parallel);
     // A function that panics is no reason to wait either.
-    let make = |origin: kymo_ctf::Origin, _: Told<'_>, out: &mut Vec<u8>| {
+    let make = |origin: kymo_ctf::Origin, _: Reported<'_>, out: &mut Vec<u8>| {
         assert!(origin.stream == 0, "on purpose");
         out.push(1);
     };

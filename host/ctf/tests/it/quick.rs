@@ -11,7 +11,10 @@ use kymo_ctf::{Plan, fuzzing};
 /// Reads a stream in both ways, and a few damaged copies of it.
 fn compare(plan: &Arc<Plan>, stream: &[u8], random: &mut Random, copies: u32) -> usize {
     let slow = fuzzing::slow(plan.metadata()).expect("compiled before");
-    let (quickly, slowly) = (fuzzing::told(plan, stream), fuzzing::told(&slow, stream));
+    let (quickly, slowly) = (
+        fuzzing::reported(plan, stream),
+        fuzzing::reported(&slow, stream),
+    );
     for (index, (quickly, slowly)) in quickly.iter().zip(&slowly).enumerate() {
         assert_eq!(quickly, slowly, "line {index}");
     }
@@ -26,8 +29,8 @@ fn compare(plan: &Arc<Plan>, stream: &[u8], random: &mut Random, copies: u32) ->
         }
         damaged.truncate(damaged.len() - random.below(damaged.len().min(9) as u64 + 1) as usize);
         assert_eq!(
-            fuzzing::told(plan, &damaged),
-            fuzzing::told(&slow, &damaged)
+            fuzzing::reported(plan, &damaged),
+            fuzzing::reported(&slow, &damaged)
         );
     }
     quickly.len()

@@ -138,8 +138,8 @@ fn a_copy_is_told_of_spaces_that_changed_and_of_no_others() {
     }
     let third = all.add_space(Space::default());
     let news = all.news(&mut known);
-    let told: Vec<_> = news.spaces.iter().map(|(id, _)| *id).collect();
-    assert_eq!(told, [second, third], "and not {first:?}");
+    let reported: Vec<_> = news.spaces.iter().map(|(id, _)| *id).collect();
+    assert_eq!(reported, [second, third], "and not {first:?}");
     copy.learn(news);
     assert_eq!(copy.spaces(), all.spaces());
 }

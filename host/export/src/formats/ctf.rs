@@ -256,7 +256,7 @@ impl<'a> Ctf<'a> {
             latest: None,
             events: None,
             discarded: 0,
-            untold: false,
+            unreported: false,
             written: 0,
         })
     }
@@ -278,13 +278,13 @@ struct Stream {
     /// Number of its events.
     written: u64,
     /// Whether there is a loss that no packet has reported yet.
-    untold: bool,
+    unreported: bool,
 }
 
 impl Stream {
     /// Processes a gap; returns whether CTF can represent it completely, between two packets.
     fn gap(&mut self, gap: &Gap) -> io::Result<bool> {
-        let (told, events, packets) = match gap {
+        let (reported, events, packets) = match gap {
             // (Events counted by another stream are not in this stream's count.)
             Gap::Discarded {
                 events: Some(events @ 1..),
@@ -300,20 +300,20 @@ impl Stream {
             self.end_packet()?;
             self.discarded = self.discarded.saturating_add(events);
             self.writer.skip_packets(packets);
-            self.untold = true;
+            self.unreported = true;
         }
-        Ok(told)
+        Ok(reported)
     }
 
     /// How far the event's time is before that of the event before, if the source does not report it.
     fn goes_back(&mut self, event: &Event) -> Option<Duration> {
-        let is_told = matches!(event.kind, EventKind::Gap(Gap::TimeBackward { .. }));
-        let before = match is_told {
+        let is_reported = matches!(event.kind, EventKind::Gap(Gap::TimeBackward { .. }));
+        let before = match is_reported {
             true => self.latest.take(),
             false => self.latest.replace(event.time),
         };
         let by = before?.since(event.time)?;
-        (!is_told && by > Duration(0)).then_some(by)
+        (!is_reported && by > Duration(0)).then_some(by)
     }
 
     fn write(&mut self, ticks: u64, record: &Record<'_>) -> io::Result<()> {
@@ -340,7 +340,7 @@ impl Stream {
                 .begin_packet(self.last, context)
                 .map_err(failed)?;
             self.events = Some(0);
-            self.untold = false;
+            self.unreported = false;
         }
         Ok(())
     }
@@ -357,7 +357,7 @@ impl Stream {
 
     /// Closes the stream. A loss after its last event is reported by a packet without events.
     fn finish(mut self) -> io::Result<()> {
-        if self.untold {
+        if self.unreported {
             self.begin_packet()?;
         }
         self.end_packet()?;

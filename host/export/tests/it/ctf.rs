@@ -210,17 +210,17 @@ fn babeltrace_reads_everything(command: &Path, format: &str) {
             .env("TZ", "UTC")
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&run.stderr);
-        assert!(run.status.success(), "{name}: {said}");
-        let warnings: Vec<&str> = said.lines().filter(|line| !line.is_empty()).collect();
+        let printed = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{name}: {printed}");
+        let warnings: Vec<&str> = printed.lines().filter(|line| !line.is_empty()).collect();
         if name == "broken" {
             // It warns of discarded events, which is what the export is to make it do.
             assert!(
                 matches!(&warnings[..], [line] if line.contains("discarded 37 events")),
-                "{said}"
+                "{printed}"
             );
         } else {
-            assert!(warnings.is_empty(), "{name}: {said}");
+            assert!(warnings.is_empty(), "{name}: {printed}");
         }
         let text = String::from_utf8(run.stdout).unwrap();
         let wanted: Vec<Read> = trace

@@ -38,15 +38,15 @@ fn tables(python: &Path, command: &str, session: &Path) -> Vec<(String, Vec<Vec<
         .arg(session)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&run.stdout).into_owned();
+    let printed = String::from_utf8_lossy(&run.stdout).into_owned();
     let failed = || {
         format!(
-            "{command}: {said}\n{}",
+            "{command}: {printed}\n{}",
             String::from_utf8_lossy(&run.stderr)
         )
     };
     assert!(run.status.success(), "{}", failed());
-    let found: Value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{}", failed()));
+    let found: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{}", failed()));
     let tables = found["results"]
         .as_array()
         .unwrap_or_else(|| panic!("{}", failed()));

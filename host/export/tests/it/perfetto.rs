@@ -299,8 +299,8 @@ pub fn check_with_schema(name: &str, bytes: &[u8]) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/check_perfetto.py");
     let run = Command::new(python).arg(&script).arg(file.path()).output();
     let run = run.unwrap();
-    let said = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{name}: {said}");
+    let printed = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{name}: {printed}");
     let found: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
     let rows = perfetto.timeline.rows.values();
     let slices: usize = rows.clone().map(|row| row.slices().len()).sum();

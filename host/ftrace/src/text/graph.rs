@@ -263,8 +263,8 @@ pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<Values<'a
     };
     let (own, comment) = behind.rsplit_once("/*").unwrap_or((behind, ""));
     // `/* = 0x0 */`, `/* name ret=0x0 */`, and from trace-cmd `(ret=0x0)`.
-    let (own, told) = match (comment, own.rsplit_once("(ret=")) {
-        ("", Some((own, told))) => (own, Some(told)),
+    let (own, reported) = match (comment, own.rsplit_once("(ret=")) {
+        ("", Some((own, reported))) => (own, Some(reported)),
         _ => (
             own,
             comment
@@ -273,7 +273,7 @@ pub(super) fn values<'a>(line: &'a str, kind: &TextKind<'a>) -> Option<Values<'a
                 .map(|it| it.1),
         ),
     };
-    let returned = told.and_then(|told| told.split([' ', ')', '*']).next());
+    let returned = reported.and_then(|reported| reported.split([' ', ')', '*']).next());
     let arguments = own
         .split_once('(')
         .and_then(|(_, inside)| Some(inside.rsplit_once(')')?.0));

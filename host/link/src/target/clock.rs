@@ -43,14 +43,14 @@ impl Target {
             let request = self.next_request();
             // In this order: then the target's answer is at most `half` before or after the middle, however long this
             // thread is preempted between any two of these lines.
-            let asked = self.clock.now();
+            let requested = self.clock.now();
             let wall = SystemTime::now();
             self.send(request, Command::Time)?;
-            let deadline = asked + self.timeouts.reply;
+            let deadline = requested + self.timeouts.reply;
             let Some(text) = self.reply(request, Command::Time, deadline)? else {
                 continue;
             };
-            let half = self.clock.since(asked) / 2;
+            let half = self.clock.since(requested) / 2;
             let words = Words(&text);
             let ticks = words.number("ticks");
             let ticks = ticks.map_err(|source| protocol(Command::Time, source))?;
@@ -60,7 +60,7 @@ impl Target {
                 best = Some(ClockReading {
                     ticks,
                     tick: tick_check(&words),
-                    at: asked + half,
+                    at: requested + half,
                     wall: since + half,
                     half,
                 });

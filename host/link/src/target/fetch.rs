@@ -113,7 +113,7 @@ impl Target {
         self.send(round.first, command)?;
         let started = self.clock.now();
         let mut heard = started;
-        let mut asked = started;
+        let mut requested = started;
         let mut idle_rounds = 0;
         loop {
             if cancel.is_cancelled() {
@@ -123,7 +123,7 @@ impl Target {
                     Ok(Ended::Cancelled)
                 };
             }
-            self.receive(asked.max(heard) + self.timeouts.stall)?;
+            self.receive(requested.max(heard) + self.timeouts.stall)?;
             while let Some(incoming) = self.inbox.pop_front() {
                 let again = matches!(&incoming, Incoming::Data { request, .. }
                     if *request != round.first);
@@ -153,7 +153,7 @@ impl Target {
                 return Ok(Ended::Whole);
             }
             let now = self.clock.now();
-            if !round.over && now < asked.max(heard) + self.timeouts.stall {
+            if !round.over && now < requested.max(heard) + self.timeouts.stall {
                 continue;
             }
             // The target has sent everything requested, or has stopped: request the missing pieces.
@@ -173,7 +173,7 @@ impl Target {
             if idle_rounds > IDLE_ROUNDS {
                 return Ok(Ended::Incomplete);
             }
-            asked = now;
+            requested = now;
             if pieces.is_empty() && pieces.extent().is_none() {
                 round.begin(round.first);
                 self.send(round.first, command)?;

@@ -63,14 +63,14 @@ impl Target {
         if !(known || dumps || (silent && self.damaged == 0)) {
             return Err(error);
         }
-        let asked = zephyr.clock.now();
+        let requested = zephyr.clock.now();
         if zephyr.hello(!known && !dumps)? {
             Ok(Device::Zephyr(Box::new(zephyr)))
         } else if known || dumps {
             // It answered once, or sent a dump, and is silent now: the protocol is not the problem.
             Err(LinkError::TimedOut {
                 command: "ping".to_owned(),
-                waited: zephyr.clock.since(asked),
+                waited: zephyr.clock.since(requested),
             })
         } else {
             Err(error)

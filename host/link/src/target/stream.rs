@@ -40,7 +40,7 @@ pub(super) struct Receiving {
     /// Why the target refuses acknowledgements: it no longer has a stream.
     refused: Option<String>,
     /// The first piece of the last request for missing ones, and when.
-    asked: Option<(u32, Instant)>,
+    requested: Option<(u32, Instant)>,
     /// When the last new piece or answer arrived.
     heard: Instant,
     /// How often pieces were requested again.
@@ -76,7 +76,7 @@ impl Receiving {
 
 /// The time of day that was sent to a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Reported {
     /// The reading of the target's clock.
     pub ticks: u64,
     /// Nanoseconds since 1970 UTC at that reading.
@@ -104,7 +104,7 @@ pub struct Stream<'t> {
     target: &'t mut Target,
     stopping: bool,
     /// When the command to stop was last sent.
-    told: Option<Instant>,
+    reported: Option<Instant>,
     over: bool,
     /// Number of abandoned streams that the target reported at the end ([`Stream::withheld`]).
     withheld: u64,
@@ -130,7 +130,7 @@ impl Target {
             acked_at: now,
             ack_request: None,
             refused: None,
-            asked: None,
+            requested: None,
             heard: now,
             resends: 0,
         });
@@ -138,7 +138,7 @@ impl Target {
             Ok(_) => Ok(Stream {
                 target: self,
                 stopping: false,
-                told: None,
+                reported: None,
                 over: false,
                 withheld: 0,
             }),
@@ -153,26 +153,26 @@ impl Target {
     ///
     /// # Errors
     /// As [`command`](Self::command), and [`LinkError::Protocol`].
-    pub fn tell_time(&mut self) -> Result<Told, LinkError> {
+    pub fn send_time(&mut self) -> Result<Reported, LinkError> {
         let ClockReading {
             ticks, wall, half, ..
         } = self.ask_clock(TIME_QUESTIONS)?;
-        let told = Told {
+        let reported = Reported {
             ticks,
             ns: u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX),
             uncertainty: u32::try_from(half.as_nanos()).unwrap_or(u32::MAX),
         };
-        let Told {
+        let Reported {
             ticks,
             ns,
             uncertainty,
-        } = told;
+        } = reported;
         self.command(Command::WallClock {
             ticks,
             ns,
             uncertainty,
         })?;
-        Ok(told)
+        Ok(reported)
     }
 }
 
@@ -254,10 +254,10 @@ impl Stream<'_> {
         let idle = now - receiving.heard;
         let missing = receiving.sequence.missing().filter(|missing| {
             let again = |(first, at)| first != *missing.start() || now >= at + stall;
-            receiving.asked.is_none_or(again)
+            receiving.requested.is_none_or(again)
         });
         if let Some(missing) = &missing {
-            receiving.asked = Some((*missing.start(), now));
+            receiving.requested = Some((*missing.start(), now));
             receiving.resends += 1;
         }
         if new >= ACK_PIECES || (new > 0 && waited >= ACK_EVERY) || waited >= ACK_IDLE {
@@ -273,9 +273,13 @@ impl Stream<'_> {
             let (first, last) = missing.into_inner();
             self.target.send(request, Command::Resend { first, last })?;
         }
-        if self.stopping && self.told.is_none_or(|told| now >= told + ACK_EVERY * 2) {
-            self.tell_to_stop()?;
-            self.told = Some(self.target.clock.now());
+        if self.stopping
+            && self
+                .reported
+                .is_none_or(|reported| now >= reported + ACK_EVERY * 2)
+        {
+            self.send_stop()?;
+            self.reported = Some(self.target.clock.now());
         } else if idle > silence / 4 {
             self.target.command(Command::Ping)?;
             let now = self.target.clock.now();
@@ -287,7 +291,7 @@ impl Stream<'_> {
     }
 
     /// Sends the command to stop and processes its answer.
-    fn tell_to_stop(&mut self) -> Result<(), LinkError> {
+    fn send_stop(&mut self) -> Result<(), LinkError> {
         let command = Command::StreamOff;
         let text = self.target.command(command)?;
         let words = Words(&text);

@@ -36,7 +36,7 @@ pub struct Dump {
     /// How it ended.
     pub ended: Ended,
     /// Whether it began before the request: the target's buffer was full.
-    pub unasked: bool,
+    pub unrequested: bool,
 }
 
 /// Dumps that arrived after a request.

@@ -34,7 +34,7 @@ pub(super) struct Coming {
     body: Vec<u8>,
     scanner: Scanner,
     /// Whether it began before one was asked for.
-    unasked: bool,
+    unrequested: bool,
 }
 
 impl Coming {
@@ -86,7 +86,7 @@ pub(super) struct Sorter {
     /// The part of the line end after a dump's mark that may still arrive.
     line_end: &'static [u8],
     /// Whether a requested dump has not begun yet.
-    asked: bool,
+    requested: bool,
     /// Text beyond [`TEXT_BYTES`]: it belongs to the console ([`Sorter::take_surplus`]).
     surplus: Vec<u8>,
     /// Bytes of the dumps in `done`, each with [`DUMP_OVERHEAD`].
@@ -132,7 +132,7 @@ impl Sorter {
             self.coming = Some(Coming {
                 body: Vec::new(),
                 scanner: Scanner::new(Hints::default()),
-                unasked: !std::mem::take(&mut self.asked),
+                unrequested: !std::mem::take(&mut self.requested),
             });
             return body;
         }
@@ -157,7 +157,7 @@ impl Sorter {
         if !could_be_dump(&coming.body) {
             // The console printed the mark.
             self.printed_marks = self.printed_marks.saturating_add(1);
-            self.asked |= !coming.unasked;
+            self.requested |= !coming.unrequested;
             self.text.extend_from_slice(BEGIN);
             self.searched = self.text.len();
             return coming.body;
@@ -194,18 +194,18 @@ impl Sorter {
         self.done.push_back(Dump {
             body: coming.body,
             ended,
-            unasked: coming.unasked,
+            unrequested: coming.unrequested,
         });
     }
 
     /// Treats the next dump as requested.
     pub(super) fn ask(&mut self) {
-        self.asked = true;
+        self.requested = true;
     }
 
     /// Expects no dump any more.
-    pub(super) fn no_longer_asked(&mut self) {
-        self.asked = false;
+    pub(super) fn no_longer_requested(&mut self) {
+        self.requested = false;
     }
 
     /// The dump that is being received. A bare mark counts, unless the console has printed many of them.
@@ -242,8 +242,8 @@ impl Sorter {
     }
 
     /// Whether a requested dump has ended.
-    pub(super) fn has_asked(&self) -> bool {
-        self.done.iter().any(|dump| !dump.unasked)
+    pub(super) fn has_requested(&self) -> bool {
+        self.done.iter().any(|dump| !dump.unrequested)
     }
 
     /// Ends the dump that is being received, because nothing more of it will arrive.
@@ -417,7 +417,7 @@ mod tests {
         assert_eq!(sorter.take_text(), b"a -*-# b\r\nc");
         let dumps = sorter.take_dumps();
         assert_eq!(dumps.len(), 1);
-        assert!(dumps[0].is_whole() && dumps[0].body.is_empty() && dumps[0].unasked);
+        assert!(dumps[0].is_whole() && dumps[0].body.is_empty() && dumps[0].unrequested);
     }
 
     #[test]

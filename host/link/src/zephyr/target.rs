@@ -34,7 +34,7 @@ const START: Duration = Duration::from_millis(300);
 
 /// Number of unsolicited dumps after which a command counts as unanswered: the host would wait forever for a target
 /// that sends dump after dump.
-const MOST_UNASKED: usize = 16;
+const MOST_UNREQUESTED: usize = 16;
 
 /// Prefix that newer firmware accepts before each command, for a UART that it shares with a shell.
 const PREFIX: &str = "instr_";
@@ -415,7 +415,7 @@ impl Target {
         find: impl Fn(&[u8]) -> Option<Found<T>>,
     ) -> Result<Option<Found<T>>, LinkError> {
         let mut dumps = self.sorter.dumps();
-        let most = dumps + MOST_UNASKED;
+        let most = dumps + MOST_UNREQUESTED;
         loop {
             if let Some(found) = find(self.sorter.text()) {
                 return Ok(Some(found));

@@ -94,12 +94,12 @@ pub fn send(address: &Address, command: HostCommand, timeouts: Timeouts) -> Resu
     let clock = line.transport.clock();
     let deadline = clock.now() + SETTLE;
     let mut buffer = vec![0; 64 * 1024];
-    let mut came = 0;
+    let mut arrived = 0;
     loop {
         let left = deadline.saturating_duration_since(clock.now());
         if left.is_zero() {
-            return Ok(came);
+            return Ok(arrived);
         }
-        came += line.read(&mut buffer, left)? as u64;
+        arrived += line.read(&mut buffer, left)? as u64;
     }
 }

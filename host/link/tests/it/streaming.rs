@@ -302,9 +302,9 @@ fn the_time_that_the_target_is_told_is_right_within_what_is_said_of_it() {
             .as_nanos()
     };
     let before = now();
-    let said = target.tell_time().unwrap();
+    let printed = target.send_time().unwrap();
     let after = now();
-    let told = fake
+    let reported = fake
         .state()
         .commands
         .into_iter()
@@ -317,9 +317,9 @@ fn the_time_that_the_target_is_told_is_right_within_what_is_said_of_it() {
             } => Some((ticks, u128::from(ns), uncertainty)),
             _ => None,
         });
-    let (ticks, ns, uncertainty) = told.expect("the time was told");
-    assert_eq!((said.ticks, u128::from(said.ns)), (ticks, ns));
-    assert_eq!(said.uncertainty, uncertainty);
+    let (ticks, ns, uncertainty) = reported.expect("the time was told");
+    assert_eq!((printed.ticks, u128::from(printed.ns)), (ticks, ns));
+    assert_eq!(printed.uncertainty, uncertainty);
     assert!((before..=after).contains(&ns));
     // The target's clock is the true one: the pair is wrong by no more than it says (and a tick).
     let wrong = (u128::from(ticks) * 40 + u128::from(STARTED)).abs_diff(ns);

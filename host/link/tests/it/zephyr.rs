@@ -287,12 +287,12 @@ fn a_chatty_console_neither_confuses_nor_delays() {
         target.reboot(&Cancel::new()).unwrap();
         unhurt(&fake, 1);
         drop(target);
-        let said = text_of(&console);
-        assert!(said.matches(chatter).count() > 1, "{said}");
-        assert!(said.contains(BANNER.trim_end()), "{said}");
+        let printed = text_of(&console);
+        assert!(printed.matches(chatter).count() > 1, "{printed}");
+        assert!(printed.contains(BANNER.trim_end()), "{printed}");
         // Of lines that look like the reply, nobody can know which was it.
-        let replies = said.matches("1 1 1").count();
-        assert!(replies == 0 || chatter.contains("1 0 0"), "{said}");
+        let replies = printed.matches("1 1 1").count();
+        assert!(replies == 0 || chatter.contains("1 0 0"), "{printed}");
     }
 }
 
@@ -320,9 +320,9 @@ fn replies_are_taken_out_of_what_the_console_shows() {
     one(&mut target, Kind::Trace);
     target.reboot(&Cancel::new()).unwrap();
     drop(target);
-    let said = text_of(&console);
-    let said = said.replace("invalid command identify\r\n", "");
-    assert_eq!(said, BANNER);
+    let printed = text_of(&console);
+    let printed = printed.replace("invalid command identify\r\n", "");
+    assert_eq!(printed, BANNER);
 }
 
 #[test]

@@ -522,7 +522,7 @@ impl Export {
             }
         }
         let whole_calls = env_text(metadata, "kymo_whole_calls").is_some();
-        let tells_missing = env_text(metadata, "kymo_tells_missing").is_some();
+        let marks_missing_exits = env_text(metadata, "kymo_tells_missing").is_some();
         let identities = &mut info.identities;
         // A thread of a process has a stream of calls and one of items, which belong together.
         let has_threads = trace.stream_names().any(|file| file.starts_with("thread-"));
@@ -531,7 +531,7 @@ impl Export {
         let streams = info.streams.iter_mut().skip(first);
         for (stream, file) in streams.zip(trace.stream_names()) {
             stream.whole_calls = whole_calls;
-            stream.tells_missing = tells_missing;
+            stream.marks_missing_exits = marks_missing_exits;
             // Errors are reported when the streams are opened.
             let Ok(bytes) = File::open(directory.join(trace.name()).join(file)) else {
                 continue;

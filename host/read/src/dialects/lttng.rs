@@ -163,7 +163,7 @@ impl Lttng {
 
     /// Returns whether the trace records thread switches.
     pub(crate) fn tells_switches(&self) -> bool {
-        rules::tell_switches(&self.rules)
+        rules::reports_switches(&self.rules)
     }
 
     /// Adds the properties that are known before the events are read.

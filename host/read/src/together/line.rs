@@ -343,7 +343,7 @@ fn is_it(event: &EventRef<'_>, text: &str, number: Option<u64>) -> bool {
         _ => false,
     };
     let mut fields = event.fields.iter();
-    event.says(|said| said == text)
+    event.says(|printed| printed == text)
         || fields.any(|field| field.name == "value" && is_number(&field.value))
 }
 

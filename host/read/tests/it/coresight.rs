@@ -97,8 +97,8 @@ fn self_times_are_the_instructions_that_ran() {
             assert_eq!(info.unit, TimeUnit::Instructions, "{name}");
             assert_eq!(sum, instructions, "{name}");
         }
-        let told = ("instructions".to_owned(), instructions.to_string());
-        assert!(info.about.contains(&told), "{name}: {:?}", info.about);
+        let reported = ("instructions".to_owned(), instructions.to_string());
+        assert!(info.about.contains(&reported), "{name}: {:?}", info.about);
     }
 }
 
@@ -129,8 +129,8 @@ fn time_beside_a_loss_is_not_made_up() {
         let sum: u64 = table.values().map(|[_, _, own]| own).sum();
         // 85 overflows, and no symbols of what ran: in which function it goes on behind one is not certain before the next step.
         assert!(sum < 31_566 && sum > 25_000, "{name}: {sum}");
-        let told = ("instructions".to_owned(), "31566".to_owned());
-        assert!(info.about.contains(&told), "{name}: {:?}", info.about);
+        let reported = ("instructions".to_owned(), "31566".to_owned());
+        assert!(info.about.contains(&reported), "{name}: {:?}", info.about);
     }
 }
 
@@ -169,8 +169,11 @@ fn code_without_an_image_is_told() {
     let is_no_code = |event: &&Event| event.name == "no_code";
     // OpenCSD's count of such elements.
     assert_eq!(events.iter().filter(is_no_code).count(), 15_974);
-    let told = info.about.iter().find(|(what, _)| what == "not followed");
-    assert!(told.unwrap().1.starts_with("15974 times"), "{told:?}");
+    let reported = info.about.iter().find(|(what, _)| what == "not followed");
+    assert!(
+        reported.unwrap().1.starts_with("15974 times"),
+        "{reported:?}"
+    );
     let mut functions = info.identities.functions().iter();
     assert!(functions.any(|function| function.name.as_deref() == Some("[no code]")));
 }
@@ -223,7 +226,7 @@ fn text_of_an_itm_stands_at_the_time_of_its_last_byte() {
         &[0x1a, 0x05, 0xbe, 0x20],
     ];
     let bytes = [&synchronization[..], &writes.concat()].concat();
-    let (found, info) = said("ITM", &bytes);
+    let (found, info) = printed("ITM", &bytes);
     let expected = [
         (5, "\"r\""),
         (6, "0xef03"),
@@ -237,7 +240,7 @@ fn text_of_an_itm_stands_at_the_time_of_its_last_byte() {
 }
 
 /// What software says in a stream without frames: when, and the text or value.
-fn said(protocol: &str, bytes: &[u8]) -> (Vec<(i64, String)>, TraceInfo) {
+fn printed(protocol: &str, bytes: &[u8]) -> (Vec<(i64, String)>, TraceInfo) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("said.bin");
     std::fs::write(&path, bytes).unwrap();
@@ -273,7 +276,7 @@ fn text_of_port_0_may_be_written_in_words() {
         &[0x03, 1, 2, 0, 0, 0x0b, b'a', b'b', b'c', b'd'],
     ];
     let bytes = [&[0, 0, 0, 0, 0, 0x80][..], &writes.concat()].concat();
-    let (found, _) = said("ITM", &bytes);
+    let (found, _) = printed("ITM", &bytes);
     let found: Vec<_> = found.into_iter().map(|(_, what)| what).collect();
     assert_eq!(found, ["\"hello world\"", "0x201", "0x64636261"]);
 }
@@ -329,13 +332,13 @@ fn timestamps_that_go_back_are_remarked() {
     let packets = [
         0x0f, 0x0f, 0x30, 0x68, 0x21, 0x05, 0x68, 0x22, 0x06, 0x68, 0x23, 0x01,
     ];
-    let said_so = |packets: &[u8]| {
-        let (_, info) = said("STM", &[&[0xff; 10][..], packets].concat());
+    let printed_so = |packets: &[u8]| {
+        let (_, info) = printed("STM", &[&[0xff; 10][..], packets].concat());
         let mut remarks = info.remarks.iter();
         remarks.any(|it| it.starts_with("the timestamps went back 1 time "))
     };
-    assert!(said_so(&packets));
-    assert!(!said_so(&packets[..9]));
+    assert!(printed_so(&packets));
+    assert!(!printed_so(&packets[..9]));
 }
 
 /// Only UTF-8 is text. Other bytes keep their numbers.
@@ -354,7 +357,7 @@ fn bytes_that_are_no_text_are_values() {
         // The beginning of a character, and no more of it.
         (b"\xc3A\n\xe2\x82", &["0xc3", "\"A\"", "0xe2", "0x82"]),
     ] {
-        let (found, _) = said("ITM", &written(bytes));
+        let (found, _) = printed("ITM", &written(bytes));
         let found: Vec<_> = found.into_iter().map(|(_, what)| what).collect();
         assert_eq!(found, expected, "{bytes:?}");
     }
@@ -363,7 +366,7 @@ fn bytes_that_are_no_text_are_values() {
         0x0f, 0x0f, 0x30, 0x41, 0x31, 0x10, 0xb4, 0x52, 0xd4, 0x9a, 0x04, 0x63, 0x21, 0x43, 0x65,
         0x87, 0x04, 0x47, 0xff, 0x64, 0xc1, 0x05,
     ];
-    let (found, _) = said("STM", &[&[0xff; 10][..], &packets].concat());
+    let (found, _) = printed("STM", &[&[0xff; 10][..], &packets].concat());
     let found: Vec<_> = found.into_iter().map(|(_, what)| what).collect();
     assert_eq!(
         found,
@@ -390,9 +393,9 @@ fn times_are_looked_for_where_registers_do_not_tell_of_them() {
     let (events, info) = events(&folder, "snapshots/ts_bit64_set");
     let times: Vec<i64> = events.iter().map(|event| event.time.0).collect();
     assert!(times.iter().all(|time| *time > 1 << 62), "{times:?}");
-    let told = info.about.iter().find(|(what, _)| what == "clock");
+    let reported = info.about.iter().find(|(what, _)| what == "clock");
     assert!(
-        told.is_some_and(|(_, about)| about.contains("9223372036854775808")),
+        reported.is_some_and(|(_, about)| about.contains("9223372036854775808")),
         "{:?}",
         info.about
     );

@@ -144,10 +144,10 @@ fn what_is_behind_a_damaged_packet_is_read_and_what_is_passed_over_is_told() {
             })
             .collect()
     };
-    let told = read();
+    let reported = read();
     // The second packet begins at byte 16, its damaged event 14 bytes on; the third at 33.
-    assert_eq!(told.len(), 5, "{told:?}");
-    let damage = &told[3];
+    assert_eq!(reported.len(), 5, "{reported:?}");
+    let damage = &reported[3];
     assert!(
         damage.starts_with("3 bytes at offset 30 passed over: "),
         "{damage}"
@@ -158,7 +158,7 @@ fn what_is_behind_a_damaged_packet_is_read_and_what_is_passed_over_is_told() {
         "the event of this packet before it is counted, although a wrong byte may lie in it";
     assert!(damage.contains(doubt), "{damage}");
     for (index, number) in [(0, 10), (1, 11), (2, 12), (4, 13)] {
-        assert_eq!(told[index], format!("{:?}", Value::Unsigned(number)));
+        assert_eq!(reported[index], format!("{:?}", Value::Unsigned(number)));
     }
 }
 

@@ -228,8 +228,8 @@ fn no_event_is_taken_out_of_a_packet_that_is_found_to_be_damaged() {
         let mut events = events(&mut *source);
         events.retain(|event| event.record);
         let damage = source.info().damage.clone();
-        let told = |event: &Event| format!("{} {:?}", event.time.0, event.kind);
-        (events.iter().map(told).collect::<Vec<_>>(), damage)
+        let reported = |event: &Event| format!("{} {:?}", event.time.0, event.kind);
+        (events.iter().map(reported).collect::<Vec<_>>(), damage)
     };
     for wanted in [Wanted::Meaning, Wanted::Everything] {
         let (mut truth, none) = read(&whole, wanted);

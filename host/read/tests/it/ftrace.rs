@@ -94,14 +94,14 @@ fn every_record_of_a_trace_dat_is_an_event_with_its_fields() {
             }
         }
         assert_eq!(all.next(), None, "{name}");
-        let told: Vec<_> = events
+        let reported: Vec<_> = events
             .iter()
             .filter_map(|event| match &event.kind {
                 EventKind::Gap(Gap::Discarded { events }) => Some(*events),
                 _ => None,
             })
             .collect();
-        assert_eq!(told, losses, "{name}");
+        assert_eq!(reported, losses, "{name}");
     }
 }
 
@@ -122,8 +122,8 @@ fn events_happen_in_one_order_whatever_is_wanted_of_them() {
         let [few, all] = [Wanted::Meaning, Wanted::Everything].map(|wanted| {
             let events = wanted_events(&path, wanted).0.into_iter();
             let what = |kind: &EventKind| std::mem::discriminant(kind);
-            let told = |event: Event| (event.time, event.cpu, event.thread, what(&event.kind));
-            events.map(told).collect::<Vec<_>>()
+            let reported = |event: Event| (event.time, event.cpu, event.thread, what(&event.kind));
+            events.map(reported).collect::<Vec<_>>()
         });
         let differs = few.iter().zip(&all).position(|(few, all)| few != all);
         assert_eq!((differs, few.len()), (None, all.len()), "{name}");
@@ -356,17 +356,17 @@ fn raw_pages_are_the_text_of_the_same_buffer() {
                 *entered.entry(String::from(name)).or_insert(0) += 1;
             }
         }
-        let mut told = HashMap::new();
+        let mut reported = HashMap::new();
         for text in text.lines() {
             use kymo_ftrace::text::{Line, TextKind, line};
             if let Line::Event(event) = line(text)
                 && let TextKind::Entry { function, .. } | TextKind::Leaf { function, .. } =
                     event.kind
             {
-                *told.entry(function.to_owned()).or_insert(0) += 1;
+                *reported.entry(function.to_owned()).or_insert(0) += 1;
             }
         }
-        assert_eq!(entered, told);
+        assert_eq!(entered, reported);
     }
 }
 

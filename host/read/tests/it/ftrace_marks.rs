@@ -10,7 +10,7 @@ use kymo_read::{Events, OpenOptions};
 use crate::ftrace_text::read_lines;
 
 /// What events say of spans and counters, in microseconds; `-` for others.
-fn told(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, u64)> {
+fn reported(events: &[Event], info: &TraceInfo) -> Vec<(String, i64, u64)> {
     let name = |function| crate::ftrace_text::name(info, function);
     let one = |event: &Event| {
         let what = match &event.kind {
@@ -73,7 +73,7 @@ fn marks_in_text_are_spans_and_counters() {
     for written in ["tracing_mark_write", "print: tracing_mark_write", "print"] {
         let lines = WRITTEN.map(|(time, tid, text)| line(time, tid, &format!("{written}: {text}")));
         let (events, info) = read_lines(&format!("# tracer: nop\n#\n{}", lines.concat()));
-        assert_eq!(told(&events, &info), expected(), "{written}");
+        assert_eq!(reported(&events, &info), expected(), "{written}");
         assert_eq!((info.damaged_places(), info.remarks.len()), (0, 0));
     }
 }
@@ -88,10 +88,13 @@ fn frequencies_and_idle_states_are_counters() {
     ];
     let lines = lines.map(|text| line(1, 8, text)).concat();
     let (events, info) = read_lines(&format!("# tracer: nop\n#\n{lines}"));
-    let told = told(&events, &info);
-    let told: Vec<_> = told.iter().map(|it| it.0.as_str()).collect();
+    let reported = reported(&events, &info);
+    let reported: Vec<_> = reported.iter().map(|it| it.0.as_str()).collect();
     let idle = ["cpu_idle cpu1=2", "cpu_idle cpu1=-1", "text"];
-    assert_eq!(told, [&["cpu_frequency cpu3=1800000"][..], &idle].concat());
+    assert_eq!(
+        reported,
+        [&["cpu_frequency cpu3=1800000"][..], &idle].concat()
+    );
 }
 
 #[test]
@@ -105,15 +108,15 @@ fn counters_are_of_the_process_that_their_mark_names() {
     ];
     let lines = lines.map(|(at, tid, text)| line(at, tid, &format!("tracing_mark_write: {text}")));
     let (events, info) = read_lines(&format!("# tracer: nop\n#\n{}", lines.concat()));
-    let told = told(&events, &info);
-    let told: Vec<_> = told.iter().map(|it| it.0.as_str()).collect();
+    let reported = reported(&events, &info);
+    let reported: Vec<_> = reported.iter().map(|it| it.0.as_str()).collect();
     let expected = [
         "queued=9223372036854775807 of 7",
         "queued=-1.5 of 9",
         "queued=2 of 7",
         "queued=1",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
 }
 
 #[test]
@@ -137,7 +140,10 @@ fn marks_stay_text_beside_the_calls_that_hold_them() {
         (graph.to_owned(), "vfs_write"),
     ] {
         let (events, info) = read_lines(&text);
-        let found: Vec<_> = told(&events, &info).into_iter().map(|it| it.0).collect();
+        let found: Vec<_> = reported(&events, &info)
+            .into_iter()
+            .map(|it| it.0)
+            .collect();
         let (begin, end) = (format!("+{call}"), format!("-{call}"));
         let once = [begin, "text".to_owned(), end];
         assert_eq!(found, [once.clone(), once].concat());
@@ -206,7 +212,7 @@ fn marks_in_a_trace_dat_are_spans_and_counters() {
     let mut source = kymo_read::open(&path, &OpenOptions::default()).unwrap();
     let events: Vec<_> = Events::new(&mut *source).map(Result::unwrap).collect();
     let info = source.info();
-    assert_eq!(told(&events, info), expected());
+    assert_eq!(reported(&events, info), expected());
     assert_eq!(info.damaged_places(), 0);
 }
 

@@ -152,7 +152,7 @@ fn a_report_of_trace_cmd_may_have_its_header_and_lines_of_a_console() {
 }
 
 /// What a line tells of a call that is whole: function, time (of the beginning or end) and duration.
-fn told(path: &Path) -> Vec<(String, Option<u64>, i64)> {
+fn reported(path: &Path) -> Vec<(String, Option<u64>, i64)> {
     let lines = std::fs::read_to_string(path).unwrap();
     let call = |text: &str| {
         let Line::Event(event) = line(text) else {
@@ -181,8 +181,8 @@ fn calls_of_function_duration_begin_and_last_as_the_text_says() {
         };
         let (events, info) = read(&path);
         let mut ours = calls(&events, &info);
-        let told = told(&path).into_iter();
-        let mut theirs: Vec<_> = told
+        let reported = reported(&path).into_iter();
+        let mut theirs: Vec<_> = reported
             .map(|(name, time, duration)| (name, time.unwrap() as i64, duration))
             .collect();
         ours.sort();
@@ -211,7 +211,7 @@ fn calls_that_are_told_at_their_ends_are_put_in_order() {
         let (events, info) = read(&path);
         assert!(events.is_sorted_by_key(|event| event.time), "{name}");
         let ours = calls(&events, &info);
-        let theirs = told(&path);
+        let theirs = reported(&path);
         assert_eq!(ours.len(), theirs.len(), "{name}");
         let totals = |calls: &mut dyn Iterator<Item = (String, i64)>| {
             let mut totals: HashMap<String, (i64, i64)> = HashMap::new();
@@ -280,8 +280,10 @@ fn calls_without_times_are_as_long_as_the_text_says() {
         .into_iter()
         .map(|(name, _, duration)| (name, duration))
         .collect();
-    let told = told(&path).into_iter();
-    let mut theirs: Vec<_> = told.map(|(name, _, duration)| (name, duration)).collect();
+    let reported = reported(&path).into_iter();
+    let mut theirs: Vec<_> = reported
+        .map(|(name, _, duration)| (name, duration))
+        .collect();
     ours.sort();
     theirs.sort();
     assert_eq!(ours.len(), theirs.len());
@@ -423,12 +425,12 @@ fn scheduling(text: &str) -> Vec<(&'static str, u64, String)> {
         let name = identities.thread_name(thread).unwrap_or_default();
         (what, identities.tid(thread).0, name.to_owned())
     };
-    let told = events.iter().filter_map(|event| match event.kind {
+    let reported = events.iter().filter_map(|event| match event.kind {
         EventKind::Ready { thread } => Some(of("ready", thread)),
         EventKind::SwitchedIn => Some(of("in", event.thread?)),
         _ => None,
     });
-    told.collect()
+    reported.collect()
 }
 
 #[test]
@@ -440,10 +442,10 @@ fn switches_of_latency_tracers_and_of_trace_cmd_are_switches() {
         \x20 <idle>-0       3dNs7    0us :      0:120:R   + [003]   312:100:R kworker/3:1H\n\
         \x20 <idle>-0       3dNs7    1us+: ttwu_do_activate.constprop.87 <-try_to_wake_up\n\
         \x20 <idle>-0       3d..3   15us :      0:120:R ==> [003]   312:100:R kworker/3:1H\n";
-    let told = |what, pid, name: &str| (what, pid, name.to_owned());
+    let reported = |what, pid, name: &str| (what, pid, name.to_owned());
     let kworker = [
-        told("ready", 312, "kworker/3:1H"),
-        told("in", 312, "kworker/3:1H"),
+        reported("ready", 312, "kworker/3:1H"),
+        reported("in", 312, "kworker/3:1H"),
     ];
     assert_eq!(scheduling(latency), kworker);
 

@@ -116,7 +116,7 @@ fn items_are_read_by_name() {
             }
             let events = kymo_fixtures::recorder::events(source);
             let mine: Vec<_> = events.iter().filter(|it| it.stream.0 == items).collect();
-            let told: Vec<(&str, u64)> = mine
+            let reported: Vec<(&str, u64)> = mine
                 .iter()
                 .filter(|event| event.record)
                 .map(|event| {
@@ -129,7 +129,7 @@ fn items_are_read_by_name() {
                 })
                 .collect();
             assert_eq!(
-                told,
+                reported,
                 [
                     ("MALLOC_ENTRY", 0x40_0123),
                     ("ARG_0", 64),

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use kymo_event::{Addr, Event, EventKind, Field, Gap, StreamId, TraceInfo, Value, Wanted};
-use kymo_fixtures::names::{named_threads, told};
+use kymo_fixtures::names::{named_threads, reported};
 use kymo_fixtures::recorder::{
     CORTEX_M, Encoder, Op, TEXT_BASE, events, identity, layouts, small, ten_packets,
 };
@@ -37,7 +37,7 @@ fn essence(info: &TraceInfo, events: &[Event]) -> Vec<String> {
             cpu: None,
             ..event.clone()
         };
-        told(info, &plain)
+        reported(info, &plain)
     };
     let mut all: Vec<_> = events.iter().map(tell).collect();
     // Names come as they come, and streams side by side.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kymo_event::{Event, EventKind, TraceInfo, Wanted};
-use kymo_fixtures::names::told;
+use kymo_fixtures::names::reported;
 use kymo_fixtures::recorder::{CORTEX_M, Encoder, Op, identity, layouts, random_op, small};
 use kymo_read::kymo::{Dump, open_dump, write_raw};
 use kymo_read::{Events, OpenOptions, Source, open};
@@ -94,8 +94,8 @@ fn agree(open: &dyn Fn(&OpenOptions) -> Box<dyn Source>) -> usize {
         for (at, (row, event)) in rows.events.iter().zip(&whole.events).enumerate() {
             let event = wanted_of(event, wanted, row);
             assert_eq!(
-                told(&rows.info, row),
-                told(&whole.info, &event),
+                reported(&rows.info, row),
+                reported(&whole.info, &event),
                 "{wanted:?}, event {at}"
             );
         }

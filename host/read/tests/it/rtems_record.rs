@@ -272,8 +272,9 @@ fn all_cases_are_counted_and_their_damage_is_told() {
             Ok(found) => found,
             Err(error) => {
                 assert!(name.starts_with("error-"), "{name}: {error}");
-                let is_told = matches!(error, OpenError::Record { .. } | OpenError::Empty { .. });
-                assert!(is_told, "{name}: {error}");
+                let is_reported =
+                    matches!(error, OpenError::Record { .. } | OpenError::Empty { .. });
+                assert!(is_reported, "{name}: {error}");
                 continue;
             }
         };

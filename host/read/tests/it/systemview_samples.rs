@@ -38,8 +38,8 @@ fn values_without_registration_are_unsigned_and_said_to_be() {
     let values = [5, value.into()].map(|it| (name, Quantity::Unsigned(it)));
     assert_eq!(samples(&all), values);
     let remarks = &source.info().remarks;
-    let said = remarks.iter().filter(|it| it.contains("registration"));
-    assert_eq!(said.count(), 1, "{remarks:?}");
+    let printed = remarks.iter().filter(|it| it.contains("registration"));
+    assert_eq!(printed.count(), 1, "{remarks:?}");
 }
 
 #[test]

@@ -73,13 +73,13 @@ fn captures_have_the_records_that_are_in_them() {
         );
         // A time is that of its record, and what goes back is reported before.
         let mut last = Time(i64::MIN);
-        let mut told = None;
+        let mut reported = None;
         for event in &events {
             match &event.kind {
-                EventKind::Gap(Gap::TimeBackward { by }) => told = Some(*by),
+                EventKind::Gap(Gap::TimeBackward { by }) => reported = Some(*by),
                 _ => {
                     let back = last.since(event.time).filter(|by| *by > Duration(0));
-                    assert_eq!(back.filter(|_| last != Time(i64::MIN)), told.take());
+                    assert_eq!(back.filter(|_| last != Time(i64::MIN)), reported.take());
                     last = event.time;
                 }
             }

@@ -26,14 +26,14 @@ fn records_go_on_behind_any_amount_of_damage() {
         let [
             Gap::Damage {
                 offset,
-                bytes: told,
+                bytes: reported,
                 ..
             },
         ] = gaps.as_slice()
         else {
             panic!("{gaps:?}");
         };
-        assert_eq!((*offset, *told), (4 + half as u64, Some(bytes as u64)));
+        assert_eq!((*offset, *reported), (4 + half as u64, Some(bytes as u64)));
     }
 }
 
@@ -60,7 +60,7 @@ fn a_capture_that_is_cut_anywhere_tells_what_is_missing() {
                 continue;
             };
             let events: Vec<Event> = Events::new(&mut *source).map(Result::unwrap).collect();
-            let told: u64 = events
+            let reported: u64 = events
                 .iter()
                 .filter_map(|event| match event.kind {
                     EventKind::Gap(Gap::Damage { bytes, .. }) => bytes,
@@ -79,7 +79,7 @@ fn a_capture_that_is_cut_anywhere_tells_what_is_missing() {
             if length < records + 4 {
                 assert_eq!(source.info().damage.len(), 1, "{file}: {length}");
                 let left = length - 4 - whole * size;
-                assert_eq!(told, left as u64, "{file}: {length}");
+                assert_eq!(reported, left as u64, "{file}: {length}");
             }
         }
     }
@@ -102,7 +102,7 @@ fn records_are_found_behind_damage_at_the_start() {
             let [
                 Gap::Damage {
                     offset: 4,
-                    bytes: Some(told),
+                    bytes: Some(reported),
                     ..
                 },
             ] = gaps.as_slice()
@@ -110,7 +110,10 @@ fn records_are_found_behind_damage_at_the_start() {
                 panic!("{bytes} of {byte}: {gaps:?}");
             };
             let lost = (400 - count) * (records.len() / 400);
-            assert_eq!(4 + *told as usize, dump.len() - 6 - records.len() + lost);
+            assert_eq!(
+                4 + *reported as usize,
+                dump.len() - 6 - records.len() + lost
+            );
         }
     }
 }

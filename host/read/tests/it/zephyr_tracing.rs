@@ -68,10 +68,10 @@ fn records_are_those_that_babeltrace_prints_with_their_own_times() {
             last = event.time;
         }
         assert_eq!((back, around), (steps_back, turns), "{folder}");
-        let told = events.iter().filter(|event| {
+        let reported = events.iter().filter(|event| {
             matches!(event.kind, EventKind::Gap(Gap::TimeBackward { by }) if by < Duration(1 << 30))
         });
-        assert_eq!(told.count(), steps_back);
+        assert_eq!(reported.count(), steps_back);
         if folder == "ctf_uart_mps2" {
             // It was cut in its last event. It took 11 s, and not the 45 s that babeltrace2 shows.
             assert_eq!(info.damage.len(), 1);
@@ -356,9 +356,13 @@ fn a_ring_of_packets_is_read_from_the_oldest_on() {
     let id = 3 * 128 + 36 + 8;
     stream[id..id + 2].copy_from_slice(&[0xEE, 0xEE]);
     let (info, _) = read(trace(&numbered, &stream).path());
-    let told = info.damage.first().expect("damage");
-    assert!(told.message.contains("at byte 256"), "{}", told.message);
-    assert!((128..256).contains(&told.offset), "{}", told.offset);
+    let reported = info.damage.first().expect("damage");
+    assert!(
+        reported.message.contains("at byte 256"),
+        "{}",
+        reported.message
+    );
+    assert!((128..256).contains(&reported.offset), "{}", reported.offset);
     // One that is missing in between is reported.
     let stream: Vec<u8> = [5, 6, 2, 4].into_iter().flat_map(packet).collect();
     let (_, events) = read(trace(&numbered, &stream).path());
@@ -492,7 +496,7 @@ fn zeros_behind_the_last_event_are_no_damage() {
         assert_eq!(info.damaged_places() > 0, is_damaged);
         let is_gap = |event: &Event| matches!(event.kind, EventKind::Gap(_));
         assert_eq!(events.iter().any(is_gap), is_damaged, "{events:?}");
-        let is_said = |remark: &String| remark.contains("unused rest of a buffer");
-        assert_eq!(info.remarks.iter().any(is_said), !is_damaged);
+        let is_printed = |remark: &String| remark.contains("unused rest of a buffer");
+        assert_eq!(info.remarks.iter().any(is_printed), !is_damaged);
     }
 }

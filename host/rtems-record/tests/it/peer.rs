@@ -49,7 +49,7 @@ fn rows(path: &Path) -> HashMap<u8, Vec<Row>> {
 }
 
 /// Returns the name and data of a row's item, as far as the peer keeps them.
-fn said(row: &Row) -> (String, Option<u64>) {
+fn printed(row: &Row) -> (String, Option<u64>) {
     let number = |place: usize| {
         let text = row.fields.get(place)?;
         match text.strip_prefix("0x") {
@@ -96,7 +96,7 @@ fn compare(case: &str, folder: &Path, found: &Read) {
                 .next()
                 .unwrap_or_else(|| panic!("{case}: CPU {cpu}: {item:?} is not the peer's"));
             listed += 1;
-            let (name, data) = said(row);
+            let (name, data) = printed(row);
             let is_switch = item.event == EventId::THREAD_SWITCH_IN;
             let own = if is_switch {
                 "sched_switch"

@@ -193,15 +193,15 @@ int main(void)
         return;
     }
     let program = workshop.path("print");
-    let said = workshop
+    let printed = workshop
         .run(program.to_str().expect("a path"), &[])
         .expect("it was just built");
-    let addresses: Vec<_> = said
+    let addresses: Vec<_> = printed
         .split_whitespace()
         .map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).expect("an address"))
         .collect();
     let [base, main, text] = addresses[..] else {
-        panic!("{said}");
+        panic!("{printed}");
     };
     let mut symbols = workshop.symbols("print");
     assert!(symbols.function_at(Addr(main)).is_none());

@@ -122,8 +122,8 @@ fn lost_bytes_cost_only_the_records_around_them() {
             };
             let to = from + lost;
             let dump = [&body[..from], &body[to..]].concat();
-            let said = format!("{file}: {lost} bytes from {from} on");
-            assert_eq!(detect(&dump, &Hints::default()), Some(layout), "{said}");
+            let printed = format!("{file}: {lost} bytes from {from} on");
+            assert_eq!(detect(&dump, &Hints::default()), Some(layout), "{printed}");
             let mut before = 0;
             let mut behind = 0;
             let mut wrong = 0;
@@ -132,7 +132,7 @@ fn lost_bytes_cost_only_the_records_around_them() {
                     continue;
                 };
                 if offset + size <= from {
-                    assert_eq!(offset % size, 0, "{said}");
+                    assert_eq!(offset % size, 0, "{printed}");
                     before += 1;
                 } else if offset >= from && (offset + lost) % size == 0 {
                     behind += 1;
@@ -143,14 +143,14 @@ fn lost_bytes_cost_only_the_records_around_them() {
             let left = (body.len() - 6) / size;
             assert!(
                 before >= (from / size).saturating_sub(1),
-                "{said}: {before}"
+                "{printed}: {before}"
             );
             assert!(
                 behind + 2 >= left - to.div_ceil(size),
-                "{said}: {behind} behind"
+                "{printed}: {behind} behind"
             );
             // The remains of two records can look like one.
-            assert!(wrong <= 1, "{said}: {wrong} out of step");
+            assert!(wrong <= 1, "{printed}: {wrong} out of step");
         }
     }
 }

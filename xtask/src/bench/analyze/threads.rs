@@ -65,8 +65,11 @@ fn of_threads(command: &Command, threads: u32) -> Result<Vec<f64>> {
     let shown = run::line(&valgrind);
     let output = valgrind.stdin(Stdio::null()).output().context(&shown)?;
     if !output.status.success() {
-        let told = String::from_utf8_lossy(&output.stderr);
-        return Err(Error::new(format!("{shown}: {}\n{told}", output.status)));
+        let reported = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::new(format!(
+            "{shown}: {}\n{reported}",
+            output.status
+        )));
     }
     let mut files = Vec::new();
     for entry in fs::read_dir(&folder).context(folder.display())? {

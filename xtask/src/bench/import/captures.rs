@@ -156,10 +156,13 @@ pub fn rtems(program: &Path, layout: &str, items: u64) -> Result<Input> {
             .args(["write", layout, &items.to_string()])
             .arg(&path),
     )?;
-    let told = run::output(Command::new(program).arg("read").arg(&path))?;
-    let records = told.split(' ').next().and_then(|items| items.parse().ok());
+    let reported = run::output(Command::new(program).arg("read").arg(&path))?;
+    let records = reported
+        .split(' ')
+        .next()
+        .and_then(|items| items.parse().ok());
     Ok(Input {
-        records: records.ok_or_else(|| Error::new(format!("expected items, found {told}")))?,
+        records: records.ok_or_else(|| Error::new(format!("expected items, found {reported}")))?,
         path,
     })
 }

@@ -27,14 +27,14 @@ fn a_jump_ends_what_it_leaves_at_once() {
         .enter(20, B)
         .exit(21, B)
         .exit(30, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 C0 3-10 7/7 jumped",
         "0 B0 2-10 8/1 jumped",
         "0 B0 20-21 1/1",
         "0 A0 0-30 30/21",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     let counts = Counts {
         returned: 2,
         jumped: 2,
@@ -50,13 +50,13 @@ fn recursion_is_cut_back_to_the_call_that_set_the_mark() {
     let mut trace = Trace::new();
     trace.enter(0, A).setjmp(1, ENV).enter(2, A).enter(3, A);
     trace.longjmp(4, ENV).exit(9, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 A0 3-4 1/1 jumped recursive",
         "0 A0 2-4 2/1 jumped recursive",
         "0 A0 0-9 9/7",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 
     // Marks at two levels of one recursion: each jump leads to its own.
     let mut trace = Trace::new();
@@ -71,14 +71,14 @@ fn recursion_is_cut_back_to_the_call_that_set_the_mark() {
         .enter(6, A)
         .longjmp(7, ENV);
     trace.exit(8, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 A0 4-5 1/1 jumped recursive",
         "0 A0 6-7 1/1 jumped recursive",
         "0 A0 2-7 5/3 jumped recursive",
         "0 A0 0-8 8/3",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert_eq!(trace.calls.counts().orphans, 0);
 }
 
@@ -92,14 +92,14 @@ fn a_mark_can_be_set_anew_and_used_again() {
         .enter(6, C)
         .longjmp(7, ENV);
     trace.exit(8, B).exit(9, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 C0 4-5 1/1 jumped",
         "0 C0 6-7 1/1 jumped",
         "0 B0 2-8 6/4",
         "0 A0 0-9 9/3",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -131,47 +131,47 @@ fn a_handler_can_leave_itself() {
     let mut trace = Trace::new();
     trace.enter(0, A).setjmp(1, ENV).enter(2, B).isr(3, 10);
     trace.enter(4, C).longjmp(6, ENV).exit(9, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "1 C0 4-6 2/2 jumped",
         "1 irq10 3-6 3/1 jumped",
         "0 B0 2-6 1/1 jumped",
         "0 A0 0-9 6/5",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     // And a jump within a handler ends nothing of what it interrupts.
     let mut trace = Trace::new();
     trace.enter(0, A).isr(3, 10).enter(4, B).setjmp(5, ENV);
     trace.enter(6, C).longjmp(7, ENV).exit(8, B).isr_end(9, 10);
     trace.exit(10, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "1 C0 6-7 1/1 jumped",
         "1 B0 4-8 4/3",
         "1 irq10 3-9 6/2",
         "0 A0 0-10 4/4",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
 fn without_its_mark_a_jump_is_seen_at_the_next_exit() {
     let mut trace = Trace::new();
     trace.enter(0, A).enter(2, B).longjmp(3, ENV).exit(9, A);
-    let said = ["+0 implied", "0 B0 2-9 7/7 unwound", "0 A0 0-9 9/2"];
-    assert_eq!(trace.finish(), said);
+    let printed = ["+0 implied", "0 B0 2-9 7/7 unwound", "0 A0 0-9 9/2"];
+    assert_eq!(trace.finish(), printed);
     // The call that set the mark has returned, as far as the trace tells: the mark of the call
     // that leads here is among what was lost.
     let mut trace = Trace::new();
     trace.enter(0, A).enter(1, B).setjmp(2, ENV).exit(3, B);
     trace.enter(4, C).longjmp(5, ENV).exit(9, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 B0 1-3 2/2",
         "0 C0 4-9 5/5 unwound",
         "0 A0 0-9 9/2",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -179,13 +179,13 @@ fn a_loss_in_between_leaves_the_mark_and_puts_calls_in_doubt() {
     let mut trace = Trace::new();
     trace.enter(0, A).setjmp(1, ENV).enter(2, B).gap(3);
     trace.enter(4, C).longjmp(5, ENV).exit(9, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 C0 4-5 1/1 jumped",
         "0 B0 2-5 3/2 lost doubtful",
         "0 A0 0-9 9/6 doubtful",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -215,9 +215,9 @@ fn marks_do_not_fill_the_memory() {
         .enter(300_002, B)
         .longjmp(300_003, ENV)
         .exit(300_004, A);
-    let said = trace.finish();
+    let printed = trace.finish();
     assert_eq!(
-        said[said.len() - 2..],
+        printed[printed.len() - 2..],
         ["0 B0 300002-300003 1/1 jumped", "0 A0 300000-300004 4/3"]
     );
 }

@@ -11,14 +11,14 @@ fn longjmp_to_before_the_trace_leaves_nothing_open() {
         .exit(10, C)
         .enter(11, A)
         .exit(12, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 B0 1-10 9/9 unwound",
         "0 A0 0-10 10/1 unwound",
         "0 C0 orphan",
         "0 A0 11-12 1/1",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -30,14 +30,14 @@ fn what_began_before_the_trace_is_an_orphan() {
         .exit(2, B)
         .isr_end(3, 15)
         .exit(4, C);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 A0 orphan",
         "0 B0 1-2 1/1",
         "1 irq15 orphan",
         "0 C0 orphan",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert_eq!(trace.calls.counts().orphans, 3);
 }
 
@@ -51,7 +51,7 @@ fn the_end_of_the_trace_closes_the_rest() {
         .isr(7, 15)
         .enter(8, C)
         .enter(9, C);
-    let said = [
+    let printed = [
         "+0 implied",
         "-0",
         "+1",
@@ -61,7 +61,7 @@ fn the_end_of_the_trace_closes_the_rest() {
         "0 A0 0-9 5/5 open",
         "1 B0 6-9 1/1 open",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert!(trace.finish().is_empty());
     assert!(Trace::new().finish().is_empty());
 }
@@ -71,7 +71,7 @@ fn recording_off_closes_everything_everywhere() {
     let mut trace = Trace::new();
     trace.cpu(1).thread(2).enter(0, C).cpu(0).thread(1);
     trace.enter(1, A).isr(2, 15).recording(10, false);
-    let said = [
+    let printed = [
         "+0 implied",
         "+1 implied",
         "2 irq15 2-10 8/8 off",
@@ -80,7 +80,7 @@ fn recording_off_closes_everything_everywhere() {
         "-0 implied",
         "-1 implied",
     ];
-    assert_eq!(std::mem::take(&mut trace.said), said);
+    assert_eq!(std::mem::take(&mut trace.printed), printed);
     // What passed in between is nobody's; what was open before may return after.
     trace
         .recording(100, true)
@@ -123,13 +123,13 @@ fn a_loss_puts_what_is_open_in_doubt() {
         .gap(3)
         .exit(10, B)
         .exit(11, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 C0 2-10 8/8 lost doubtful",
         "0 B0 1-10 9/1 doubtful",
         "0 A0 0-11 11/2 doubtful",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     let counts = Counts {
         returned: 2,
         doubtful: 2,
@@ -153,7 +153,7 @@ fn what_was_entered_in_a_loss_is_an_orphan_and_proves_nothing_about_the_others()
         .enter(4, C)
         .exit(5, C)
         .exit(6, A);
-    let said = [
+    let printed = [
         "+0 implied",
         // Entered behind the loss, so inside B.
         "0 C0 2-3 1/1 unwound",
@@ -161,7 +161,7 @@ fn what_was_entered_in_a_loss_is_an_orphan_and_proves_nothing_about_the_others()
         "0 C0 4-5 1/1",
         "0 A0 0-6 6/4 doubtful",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -175,14 +175,14 @@ fn interrupts_are_not_kept_over_a_loss() {
         .enter(4, C)
         .exit(5, C)
         .exit(6, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "1 B0 2-3 0/0 lost doubtful",
         "1 irq15 1-3 1/1 lost doubtful",
         "0 C0 4-5 1/1",
         "0 A0 0-6 5/4 doubtful",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -192,10 +192,10 @@ fn calls_without_a_sign_of_life_are_closed_in_the_end() {
     for i in 0..i64::from(LOSSES_SURVIVED) {
         trace.gap(1 + i);
     }
-    assert_eq!(std::mem::take(&mut trace.said), ["+0 implied"]);
+    assert_eq!(std::mem::take(&mut trace.printed), ["+0 implied"]);
     trace.gap(20);
-    let said = ["0 B0 1-20 0/0 lost doubtful", "0 A0 0-20 1/1 lost doubtful"];
-    assert_eq!(std::mem::take(&mut trace.said), said);
+    let printed = ["0 B0 1-20 0/0 lost doubtful", "0 A0 0-20 1/1 lost doubtful"];
+    assert_eq!(std::mem::take(&mut trace.printed), printed);
 
     // The return of a call that was open before the loss tells that its callers are open.
     let mut trace = Trace::new();
@@ -204,9 +204,9 @@ fn calls_without_a_sign_of_life_are_closed_in_the_end() {
         trace.enter(i * 10, B).gap(i * 10 + 1).exit(i * 10 + 2, B);
     }
     trace.exit(500, A);
-    let said = trace.finish();
+    let printed = trace.finish();
     assert_eq!(
-        said.last().map(String::as_str),
+        printed.last().map(String::as_str),
         Some("0 A0 0-500 500/402 doubtful")
     );
     assert_eq!(trace.calls.counts().lost, 0);
@@ -215,7 +215,7 @@ fn calls_without_a_sign_of_life_are_closed_in_the_end() {
 #[test]
 fn calls_outlive_losses_where_missing_exits_are_told() {
     let stream = StreamInfo {
-        tells_missing: true,
+        marks_missing_exits: true,
         ..StreamInfo::default()
     };
     let info = TraceInfo {
@@ -231,12 +231,12 @@ fn calls_outlive_losses_where_missing_exits_are_told() {
     trace.exit(50, B);
     let ago = Duration(60);
     trace.push(60, EventKind::Gap(Gap::MissingExit { ago }));
-    let said = [
+    let printed = [
         "+0 implied",
         "0 B0 1-50 49/49 doubtful",
         "0 A0 0-60 60/11 lost doubtful",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -313,17 +313,17 @@ fn a_clock_in_doubt_is_no_loss() {
         .exit(8, B)
         .enter(9, C)
         .exit(10, C);
-    let said = ["+0 implied", "0 B0 1-8 7/7 clock", "0 C0 9-10 1/1"];
-    assert_eq!(trace.said, said);
+    let printed = ["+0 implied", "0 B0 1-8 7/7 clock", "0 C0 9-10 1/1"];
+    assert_eq!(trace.printed, printed);
     let back = Gap::TimeBackward { by: Duration(90) };
     trace
         .enter(100, B)
         .push(100, EventKind::Gap(back))
         .exit(10, B)
         .exit(20, A);
-    let said = trace.finish();
+    let printed = trace.finish();
     assert_eq!(
-        said[3..],
+        printed[3..],
         ["0 B0 100-10 0/0 clock", "0 A0 0-20 20/12 clock"]
     );
     assert_eq!(trace.calls.counts().clock_doubts, 2);
@@ -338,8 +338,8 @@ fn a_clock_that_was_ahead_between_two_threads_is_charged_to_neither() {
     trace.push(1_000, EventKind::SwitchedOut);
     trace.thread(2).push(30, EventKind::SwitchedIn);
     trace.enter(31, C).exit(35, C).switch(40, 1).exit(50, A);
-    let said = trace.finish();
-    let ends: Vec<_> = said
+    let printed = trace.finish();
+    let ends: Vec<_> = printed
         .iter()
         .map(String::as_str)
         .filter(|line| !line.starts_with(['+', '-']))
@@ -367,8 +367,8 @@ fn a_step_back_is_given_to_whom_the_run_ahead_was_charged() {
     // Ahead by 1,000 until here: B of the first thread, which has ended, was charged with it.
     trace.exit(70, B).exit(80, A).switch(90, 1);
     trace.exit(100, C).exit(110, A);
-    let said = trace.finish();
-    let ends: Vec<_> = said
+    let printed = trace.finish();
+    let ends: Vec<_> = printed
         .iter()
         .filter(|line| !line.starts_with(['+', '-']))
         .collect();
@@ -395,8 +395,8 @@ fn a_step_back_is_given_to_whom_the_run_ahead_was_charged() {
     trace.thread(2).push(500, EventKind::SwitchedIn);
     trace.enter(500, B).enter(1_100, C).exit(100, C);
     trace.exit(200, B).switch(200, 1).exit(300, A);
-    let said = trace.finish();
-    let ends: Vec<_> = said
+    let printed = trace.finish();
+    let ends: Vec<_> = printed
         .iter()
         .filter(|line| !line.starts_with(['+', '-']))
         .collect();
@@ -419,8 +419,8 @@ fn a_step_back_that_is_told_puts_in_doubt_what_is_open() {
     let by = Duration(990);
     trace.push(40, EventKind::Gap(Gap::TimeBackward { by }));
     trace.exit(40, A).enter(50, A).exit(60, A);
-    let said = trace.finish();
-    let ends: Vec<_> = said
+    let printed = trace.finish();
+    let ends: Vec<_> = printed
         .iter()
         .filter(|line| !line.starts_with(['+', '-']))
         .collect();
@@ -452,7 +452,7 @@ fn what_is_too_deep_is_counted() {
         .enter(10, C);
     // Unwound from below the limit.
     trace.exit(11, A).enter(12, C).exit(13, C);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 B0 1-6 5/5",
         "0 C0 7-8 1/1",
@@ -460,7 +460,7 @@ fn what_is_too_deep_is_counted() {
         "0 A0 0-11 11/3",
         "0 C0 12-13 1/1",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert_eq!(trace.calls.counts().too_deep, 3);
 
     let mut trace = Trace::new();
@@ -492,14 +492,14 @@ fn an_interrupt_that_began_in_a_loss_is_not_charged_to_the_thread() {
         .exit(26, C)
         .isr_end(30, 15)
         .exit(40, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "1 B0 22-25 3/3",
         "1 C0 orphan",
         "2 irq15 orphan",
         "0 A0 0-40 30/30 doubtful",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     // One that is seen interrupts two that are not; what is open in them ends with them.
     let mut trace = Trace::new();
     trace
@@ -514,7 +514,7 @@ fn an_interrupt_that_began_in_a_loss_is_not_charged_to_the_thread() {
         .exit(18, C)
         .isr_end(20, 5)
         .exit(25, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "2 irq3 12-15 3/3",
         "1 B0 11-16 2/2 unwound",
@@ -523,7 +523,7 @@ fn an_interrupt_that_began_in_a_loss_is_not_charged_to_the_thread() {
         "4 irq5 orphan",
         "0 A0 0-25 15/15 doubtful",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     // Of what is active when recording is turned on, the beginnings are recorded.
     let mut trace = Trace::new();
     trace
@@ -534,10 +534,10 @@ fn an_interrupt_that_began_in_a_loss_is_not_charged_to_the_thread() {
         .isr_end(4, 15)
         .enter(5, A)
         .exit(6, A);
-    let said = ["2 irq15 2-4 2/2", "1 A0 5-6 1/1"];
+    let printed = ["2 irq15 2-4 2/2", "1 A0 5-6 1/1"];
     let calls: Vec<_> = trace.finish();
     let calls: Vec<_> = calls.iter().filter(|line| !line.starts_with('+')).collect();
-    assert_eq!(calls, said.iter().collect::<Vec<_>>());
+    assert_eq!(calls, printed.iter().collect::<Vec<_>>());
 }
 
 #[test]
@@ -548,12 +548,15 @@ fn an_interrupt_that_began_before_the_trace_puts_times_in_doubt() {
     trace.push(5, EventKind::SwitchedOut);
     trace.cpu(0).push(10, EventKind::SwitchedIn);
     trace.isr_end(11, 15).exit(11, A).enter(12, B).exit(13, B);
-    let said = trace.finish();
+    let printed = trace.finish();
     assert!(
-        said.contains(&"0 A0 0-11 6/6 interrupt".to_owned()),
-        "{said:?}"
+        printed.contains(&"0 A0 0-11 6/6 interrupt".to_owned()),
+        "{printed:?}"
     );
-    assert!(said.contains(&"0 B0 12-13 1/1".to_owned()), "{said:?}");
+    assert!(
+        printed.contains(&"0 B0 12-13 1/1".to_owned()),
+        "{printed:?}"
+    );
     let counts = trace.calls.counts();
     assert_eq!((counts.doubtful, counts.doubtful_time), (1, 1));
 }

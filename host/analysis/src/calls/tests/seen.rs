@@ -7,12 +7,12 @@ use super::*;
 /// Takes a row without an event beside it.
 fn push_row(trace: &mut Trace, row: Row) {
     let row = row.at(Some(Cpu(0)), Some(ThreadId(1)));
-    let said = &mut trace.said;
+    let printed = &mut trace.printed;
     let event = EventRef {
         row: &row,
         event: None,
     };
-    trace.calls.push(event, &mut |step| say(&step, said));
+    trace.calls.push(event, &mut |step| say(&step, printed));
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn instructions_behind_a_loss_are_certain_where_it_is_seen_what_runs() {
     let expected = [50, 35, 35].map(|count| Some(Duration(count)));
     assert_eq!(certain, [expected.into()]);
     assert_eq!(
-        trace.said.last().map(String::as_str),
+        trace.printed.last().map(String::as_str),
         Some("0 C0 80-90 10/10")
     );
 }

@@ -20,7 +20,7 @@ fn they_overlap_calls_and_threads() {
         .push(12, end(C, true))
         .push(13, end(C, true))
         .exit(15, B);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 A0 0-5 5/5",
         "-0",
@@ -30,7 +30,7 @@ fn they_overlap_calls_and_threads() {
         "1 C0 10-13 3/0",
         "2 B0 7-15 8/8",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -41,14 +41,14 @@ fn a_name_is_open_on_each_processor_or_once() {
     // What one processor began for the machine another may end.
     trace.push(3, end(B, false)).push(5, end(A, true));
     trace.cpu(0).thread(1).push(6, end(A, true));
-    let said = [
+    let printed = [
         "+0 implied",
         "+3 implied",
         "2 B0 0-3 3/0",
         "4 A0 1-5 4/0",
         "1 A0 0-6 6/0",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -58,8 +58,8 @@ fn an_end_without_a_begin_is_of_one_that_began_unseen() {
     trace.push(1, end(A, true)).push(2, end(A, true));
     trace.push(3, begin(A, true)).push(4, end(A, true));
     trace.push(5, end(A, true)).gap(6).push(9, end(A, true));
-    let said = ["+0 implied", "1 A0 orphan", "1 A0 3-4 1/0", "1 A0 orphan"];
-    assert_eq!(trace.finish(), said);
+    let printed = ["+0 implied", "1 A0 orphan", "1 A0 3-4 1/0", "1 A0 orphan"];
+    assert_eq!(trace.finish(), printed);
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn a_loss_anywhere_puts_those_of_the_machine_in_doubt() {
     trace.cpu(1).thread(2).push(1, begin(A, true)).gap(4);
     trace.push(6, end(A, true));
     trace.cpu(0).thread(1).push(9, end(B, false));
-    let said: Vec<_> = trace.finish();
-    let ends: Vec<_> = said.iter().filter(|line| line.contains('/')).collect();
+    let printed: Vec<_> = trace.finish();
+    let ends: Vec<_> = printed.iter().filter(|line| line.contains('/')).collect();
     assert_eq!(ends, ["3 A0 1-6 5/0 doubtful", "1 B0 0-9 9/0 doubtful"]);
     // So are those of a stream that names no processor.
     let mut trace = Trace::new();

@@ -11,12 +11,12 @@ impl Trace {
             .at(self.cpu.map(Cpu), self.thread.map(ThreadId))
             .function(Some(function))
             .took(Duration(wall));
-        let said = &mut self.said;
+        let printed = &mut self.printed;
         let event = EventRef {
             row: &row,
             event: None,
         };
-        self.calls.push(event, &mut |step| say(&step, said));
+        self.calls.push(event, &mut |step| say(&step, printed));
         self
     }
 }
@@ -29,7 +29,7 @@ fn a_call_that_began_before_the_trace_took_what_it_called_at_least() {
         .exit(110, C)
         .exit_took(115, B, 500)
         .exit_took(120, A, 700);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 C0 100-110 10/10",
         "0 B0 10ns..500ns/490 of 500ns orphan doubtful",
@@ -42,7 +42,7 @@ fn a_call_that_began_before_the_trace_took_what_it_called_at_least() {
             .iter()
             .map(|it| it.replace("ns", ""))
             .collect::<Vec<_>>(),
-        said
+        printed
     );
     assert_eq!(trace.calls.counts().orphans, 2);
 }
@@ -101,10 +101,10 @@ fn a_call_that_took_as_long_as_it_was_open_is_no_other_one_behind_a_loss() {
 fn a_window_has_what_of_such_a_call_lies_within() {
     let mut trace = Trace::new();
     trace.enter(0, C).exit(10, C);
-    let said = &mut trace.said;
+    let printed = &mut trace.printed;
     trace
         .calls
-        .open_window(Time(100), &mut |step| say(&step, said));
+        .open_window(Time(100), &mut |step| say(&step, printed));
     trace.exit_took(130, A, 500).exit_took(140, B, 7);
     let mut ends = Vec::new();
     let found = trace.finish();

@@ -22,7 +22,7 @@ fn what_is_open_on_a_machine_ends_with_its_last_event() {
         .exit(110, B)
         .recording(120, false)
         .recording(1000, true);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 B0 10-20 10/10",
         "+1 implied",
@@ -32,7 +32,7 @@ fn what_is_open_on_a_machine_ends_with_its_last_event() {
         "+1 implied",
         "0 A0 0-20 20/10 open",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
 }
 
 /// A thread with a stream of calls and one of items.
@@ -59,8 +59,8 @@ fn an_item_in_a_stream_of_its_own_takes_no_time_from_its_thread() {
     trace.push(20, EventKind::Other);
     trace.stream = 0;
     trace.exit(30, B).exit(40, A);
-    let said = ["+0 implied", "0 B0 10-30 20/20", "0 A0 0-40 40/20"];
-    assert_eq!(trace.finish(), said);
+    let printed = ["+0 implied", "0 B0 10-30 20/20", "0 A0 0-40 40/20"];
+    assert_eq!(trace.finish(), printed);
     assert_eq!(trace.calls.counts().implied_switches, 0);
 }
 
@@ -103,9 +103,9 @@ fn a_gap_lasts_until_its_own_stream_goes_on() {
     trace.push(2, EventKind::Other);
     trace.cpu(1).thread(2).enter(3, B);
     trace.push(4, EventKind::SwitchedOut).exit(9, B);
-    let said = ["+0 implied", "+1 implied", "-1", "+1 implied"];
+    let printed = ["+0 implied", "+1 implied", "-1", "+1 implied"];
     let end = "1 B0 3-9 1/1 doubtful";
-    assert_eq!(trace.finish()[..5], [&said[..], &[end]].concat());
+    assert_eq!(trace.finish()[..5], [&printed[..], &[end]].concat());
 }
 
 #[test]
@@ -118,14 +118,14 @@ fn a_thread_that_goes_on_in_the_streams_of_one_that_ended_is_another_one() {
     trace.push(20, EventKind::Other);
     trace.stream = 0;
     trace.exit(30, B);
-    let said = [
+    let printed = [
         "+0 implied",
         "0 C0 5-7 2/2",
         "+1 implied",
         "1 B0 10-30 20/20",
         "0 A0 0-7 7/5 open",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert_eq!(trace.calls.counts().implied_switches, 0);
 }
 
@@ -137,7 +137,7 @@ fn a_thread_that_switches_itself_keeps_its_stream() {
     trace.push(7, EventKind::Other);
     trace.stream = 0;
     trace.exit(8, B).switch(9, 1).exit(10, A);
-    let said = [
+    let printed = [
         "+0 implied",
         "-0",
         "+1",
@@ -146,7 +146,7 @@ fn a_thread_that_switches_itself_keeps_its_stream() {
         "+0",
         "0 A0 0-10 6/6",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     assert_eq!(trace.calls.counts().implied_switches, 0);
 }
 
@@ -178,12 +178,12 @@ fn a_thread_that_waits_keeps_its_calls_open_until_the_end_of_the_trace() {
         (50, ["0 B0 3-50 47/47 open", "0 A0 0-50 50/3 open"]),
     ] {
         let mut trace = deadlocked();
-        let said = &mut trace.said;
+        let printed = &mut trace.printed;
         let calls = &mut trace.calls;
         calls.close_window(Time(end), &mut |step| {
             assert!(matches!(&step, Step::End(end) if end.clipped));
-            say(&step, said);
+            say(&step, printed);
         });
-        assert_eq!(trace.said, [&before[..], &open].concat());
+        assert_eq!(trace.printed, [&before[..], &open].concat());
     }
 }

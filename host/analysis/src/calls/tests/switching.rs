@@ -10,7 +10,7 @@ fn what_switches_threads_returns_although_another_one_runs() {
     trace.switch(10, 1).enter(11, B);
     trace.enter(12, A).switch(13, 2).exit(14, A);
     trace.exit(20, C).switch(21, 1).exit(22, B);
-    let said = [
+    let printed = [
         "+0 implied",
         "-0",
         "+1",
@@ -22,7 +22,7 @@ fn what_switches_threads_returns_although_another_one_runs() {
         "+1",
         "1 B0 11-22 3/2",
     ];
-    assert_eq!(trace.finish(), said);
+    assert_eq!(trace.finish(), printed);
     let counts = trace.calls.counts();
     assert_eq!((counts.orphans, counts.unwound), (0, 0));
 }
@@ -72,9 +72,9 @@ fn a_call_from_before_the_trace_is_not_taken_for_the_other_threads() {
     let mut trace = Trace::new();
     trace.enter(0, A).switch(1, 2).enter(2, B).exit(3, B);
     trace.enter(4, C).exit(5, A).switch(6, 1).exit(7, A);
-    let said = trace.finish();
-    assert!(said.contains(&"1 A0 orphan".to_owned()), "{said:?}");
-    assert_eq!(said.last().unwrap(), "0 A0 0-7 2/2");
+    let printed = trace.finish();
+    assert!(printed.contains(&"1 A0 orphan".to_owned()), "{printed:?}");
+    assert_eq!(printed.last().unwrap(), "0 A0 0-7 2/2");
 }
 
 /// A thread has two turns on one processor; when it has none again, another processor reports a loss that may have begun when

@@ -14,8 +14,8 @@ fn a_handler_that_began_in_a_loss_may_have_switched_threads() {
         trace
     };
     let ends = |trace: &mut Trace| -> Vec<_> {
-        let said = trace.finish().into_iter();
-        said.filter(|line| line.contains('/')).collect()
+        let printed = trace.finish().into_iter();
+        printed.filter(|line| line.contains('/')).collect()
     };
     let mut trace = wander();
     trace
@@ -24,12 +24,12 @@ fn a_handler_that_began_in_a_loss_may_have_switched_threads() {
         .push(14, EventKind::SwitchedOut);
     trace.cpu(1).push(20, EventKind::SwitchedIn);
     trace.exit(21, B).exit(22, A);
-    let said = [
+    let printed = [
         "0 C0 11-12 1/1",
         "0 B0 1-21 9/8 doubtful",
         "0 A0 0-22 11/2 doubtful",
     ];
-    assert_eq!(ends(&mut trace), said);
+    assert_eq!(ends(&mut trace), printed);
 
     // Once it has returned there from a call that it had open, no handler is active.
     let mut trace = wander();
@@ -37,12 +37,12 @@ fn a_handler_that_began_in_a_loss_may_have_switched_threads() {
     trace.cpu(1).thread(3).enter(12, C);
     trace.push(13, EventKind::SwitchedOut);
     trace.cpu(0).push(15, EventKind::SwitchedIn).exit(16, C);
-    let said = [
+    let printed = [
         "0 B0 1-11 5/5 doubtful",
         "1 C0 12-16 2/2",
         "0 A0 0-16 9/4 open doubtful",
     ];
-    assert_eq!(ends(&mut trace), said);
+    assert_eq!(ends(&mut trace), printed);
 }
 
 #[test]

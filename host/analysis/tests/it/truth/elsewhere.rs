@@ -7,7 +7,7 @@ use kymo_event::{Batch, Event, EventKind, Time, TraceInfo};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
-use super::{Action, Call, Machine, alone, lose, said};
+use super::{Action, Call, Machine, alone, lose, printed};
 
 /// Actions among which many are switches of threads.
 fn actions() -> impl Strategy<Value = Vec<Action>> {
@@ -91,7 +91,7 @@ proptest! {
                 at < number || begins.is_none_or(|begins: Time| begins > end.time)
             });
             if is_reported && !end.doubt.any() {
-                prop_assert!(truth.contains(&alone(said(&end))), "{end:?}");
+                prop_assert!(truth.contains(&alone(printed(&end))), "{end:?}");
             }
             // Of one and the same call, what is certain is no more than it took.
             let same = machine.truth.iter().find(|call| {
@@ -114,7 +114,7 @@ proptest! {
         let events = without_switches_out(&lose(&machine.events, &losses));
         for (_, end) in returned(&events) {
             if !end.doubt.any() {
-                prop_assert!(truth.contains(&alone(said(&end))), "{end:?}");
+                prop_assert!(truth.contains(&alone(printed(&end))), "{end:?}");
             }
         }
     }

@@ -72,7 +72,7 @@ pub fn show(
     let mut slowest = Slowest::new(Some(args.number.unwrap_or(1)));
     let mut durations: HashMap<Callee, Durations> = HashMap::new();
     // What a function that was asked for called is in its tree.
-    let asked_for = |identities: &Identities, callee: Callee| {
+    let requested = |identities: &Identities, callee: Callee| {
         let function = match callee {
             Callee::Function(id) => identities.function(id),
             _ => None,
@@ -81,7 +81,7 @@ pub fn show(
         part.asks_for(code.as_ref(), &names.callee(identities, callee))
     };
     let mut meet = |info: &TraceInfo, call: Call| {
-        if !asked_for(&info.identities, call.end.callee) {
+        if !requested(&info.identities, call.end.callee) {
             return;
         }
         if call.end.is_complete()

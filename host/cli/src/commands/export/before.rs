@@ -62,7 +62,7 @@ struct Finder {
     /// Where names were told that hold still.
     names: HashMap<Named, Place>,
     /// The names that the record tells which comes next.
-    told: Vec<Named>,
+    reported: Vec<Named>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -78,15 +78,17 @@ impl Finder {
         let place = (row.stream, *records);
         *records += u64::from(row.record);
         match event.event.map(|event| &event.kind) {
-            Some(EventKind::ThreadName { thread, .. }) => self.told.push(Named::Thread(*thread)),
-            Some(EventKind::IsrName { irq, .. }) => self.told.push(Named::Interrupt(*irq)),
+            Some(EventKind::ThreadName { thread, .. }) => {
+                self.reported.push(Named::Thread(*thread))
+            }
+            Some(EventKind::IsrName { irq, .. }) => self.reported.push(Named::Interrupt(*irq)),
             _ => {}
         }
         if row.record {
             // A call that is over would seem to be open.
-            let tells_alone = matches!(row.kind, RowKind::Other | RowKind::Rare);
-            let told = self.told.drain(..).filter(|_| tells_alone);
-            self.names.extend(told.map(|named| (named, place)));
+            let is_alone = matches!(row.kind, RowKind::Other | RowKind::Rare);
+            let reported = self.reported.drain(..).filter(|_| is_alone);
+            self.names.extend(reported.map(|named| (named, place)));
         }
         let stream = info.stream(row.stream);
         let machine = stream.map(|stream| stream.machine).unwrap_or_default();

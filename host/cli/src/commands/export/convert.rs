@@ -276,9 +276,9 @@ fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
             "{stream}: {error}; {kept} of that packet kept, {rest}"
         ));
     }
-    let told = summary.damage.len() as u64;
-    if summary.damaged > told {
-        let more = counted(summary.damaged - told, "more place");
+    let reported = summary.damage.len() as u64;
+    if summary.damaged > reported {
+        let more = counted(summary.damaged - reported, "more place");
         context.warn(format_args!("{more} of damage like these"));
     }
     let path = into.display();

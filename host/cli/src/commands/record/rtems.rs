@@ -56,8 +56,8 @@ impl Read for Copy<'_> {
 impl Copy<'_> {
     /// Ends the file with the last whole item of so many bytes that could not all be written; returns how many of them
     /// are in it.
-    fn end(&mut self, error: io::Error, came: u64) -> usize {
-        self.full = Some((error, self.bytes + came));
+    fn end(&mut self, error: io::Error, arrived: u64) -> usize {
+        self.full = Some((error, self.bytes + arrived));
         let whole = self.server.whole(self.file.written()).max(self.bytes);
         // What can't be cut, as a pipe can't, ends within an item.
         let _ = self.file.cut(whole);
@@ -135,7 +135,7 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
     let full = copy
         .full
         .take()
-        .map(|(error, came)| copy.file.unwritten(&error, came));
+        .map(|(error, arrived)| copy.file.unwritten(&error, arrived));
     if full.is_none() {
         copy.file.flush().map_err(unwritten)?;
     }

@@ -311,9 +311,9 @@ pub fn chosen(text: Option<&str>, usual: &[&str]) -> Result<Vec<&'static Column>
 }
 
 /// A row as something that a condition asks.
-pub struct Asked<'e>(pub &'e Entry, pub Whole);
+pub struct Requested<'e>(pub &'e Entry, pub Whole);
 
-impl Subject for Asked<'_> {
+impl Subject for Requested<'_> {
     fn time(&self) -> Option<Time> {
         None
     }

@@ -185,13 +185,13 @@ pub fn json(
         }
     }
     let properties = ["name", "function", "file", "line"];
-    let told = |column: &Column| {
+    let reported = |column: &Column| {
         let name = column.name;
         let is_property = properties.contains(&name) || by.iter().any(|by| by.column() == name);
         is_property || USUAL.contains(&name) || name == "bound"
     };
     let others = columns.iter().filter(|column| !of_runs(column));
-    for column in others.filter(|column| !told(column)) {
+    for column in others.filter(|column| !reported(column)) {
         column.member(entry, whole, &mut object);
     }
     object.end();

@@ -137,7 +137,7 @@ pub fn commands(
     let Threshold::From(ns) = threshold else {
         return Ok(vec![Command::Duration(Duration::On(false))]);
     };
-    let mut asked = vec![
+    let mut requested = vec![
         Duration::Threshold(ticks(ns, &identity)?),
         Duration::Depth(calls.depth.unwrap_or(0)),
         Duration::Cpu(args.on_cpu),
@@ -149,7 +149,7 @@ pub fn commands(
             None => Ok(0),
         }
     };
-    asked.push(Duration::StopAt(find(args.stop_at.as_ref())?));
+    requested.push(Duration::StopAt(find(args.stop_at.as_ref())?));
     let (function, over_ns, event) = match &args.freeze {
         Some(Freeze::Call { function, over_ns }) => (Some(function), *over_ns, FreezeOn::Nothing),
         Some(Freeze::Event(event)) => (None, 0, *event),
@@ -161,12 +161,12 @@ pub fn commands(
                 .help("calls below the threshold are not looked at: give a lower --threshold"),
         );
     }
-    asked.push(Duration::Freeze {
+    requested.push(Duration::Freeze {
         function: find(function)?,
         over: ticks(over_ns, &identity)?,
     });
-    asked.push(Duration::FreezeOn(event));
-    asked.push(Duration::Condition {
+    requested.push(Duration::FreezeOn(event));
+    requested.push(Duration::Condition {
         from: find(args.from.as_ref())?,
         hit: args.hit,
         after: args.after,
@@ -176,7 +176,7 @@ pub fn commands(
         false => Action::Skip,
     };
     if !calls.functions.is_empty() || !calls.hide.is_empty() || has_filter(live)? {
-        asked.push(Duration::Filter(None, others));
+        requested.push(Duration::Filter(None, others));
     }
     for (wanted, action) in [
         (&calls.functions, Action::Record),
@@ -184,12 +184,12 @@ pub fn commands(
     ] {
         for text in wanted {
             for Addr(address) in functions(text, symbols)? {
-                asked.push(Duration::Filter(Some(address), action));
+                requested.push(Duration::Filter(Some(address), action));
             }
         }
     }
-    asked.push(Duration::On(true));
-    Ok(asked.into_iter().map(Command::Duration).collect())
+    requested.push(Duration::On(true));
+    Ok(requested.into_iter().map(Command::Duration).collect())
 }
 
 /// Refuses a target that has no duration mode.

@@ -253,8 +253,8 @@ pub(super) fn list(
     let sets = live.target.sets().map_err(explain)?;
     let answer = match live.identity.capabilities.conditions {
         true => {
-            let asked = Command::Condition(Conditions::Ask);
-            live.target.command(asked).map_err(explain)?
+            let requested = Command::Condition(Conditions::Ask);
+            live.target.command(requested).map_err(explain)?
         }
         false => String::new(),
     };

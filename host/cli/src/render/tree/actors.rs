@@ -183,7 +183,7 @@ impl Actors {
 
     /// A track does something in a stream.
     #[inline]
-    pub fn came_up(&mut self, stream: StreamId, track: TrackId) -> Option<&mut Actor> {
+    pub fn appear(&mut self, stream: StreamId, track: TrackId) -> Option<&mut Actor> {
         // A span is beside what acts.
         if !self.get(track).is_some_and(Actor::is_span) {
             replace(&mut self.acting, stream, track);

@@ -149,10 +149,10 @@ fn the_console_of_a_target_is_filtered() {
     });
     let output = zephyr::on(&fake, &["reboot", "--console"]);
     good(&output);
-    let said = err(&output);
+    let printed = err(&output);
     assert!(
-        said.contains("\r\n\u{1b}[1;32mlog\u{1b}[0m \\x1b]0;t\\x07\r\n"),
-        "{said:?}"
+        printed.contains("\r\n\u{1b}[1;32mlog\u{1b}[0m \\x1b]0;t\\x07\r\n"),
+        "{printed:?}"
     );
 }
 
@@ -167,14 +167,14 @@ fn a_dump_that_comes_only_once_is_kept() {
     ] {
         let folder = TempDir::new().unwrap();
         let fake = zephyr_target::Fake::start(zephyr::state());
-        let mut asked = command(arguments);
-        asked.env("TMPDIR", folder.path());
-        asked.env("KYMO_PATIENCE", "20");
-        asked.args(["--target", &fake.address()]);
-        let output = asked.output().expect("it runs");
+        let mut requested = command(arguments);
+        requested.env("TMPDIR", folder.path());
+        requested.env("KYMO_PATIENCE", "20");
+        requested.args(["--target", &fake.address()]);
+        let output = requested.output().expect("it runs");
         let live = good(&output);
-        let said = err(&output);
-        let path = said.split("kept in ").nth(1).expect("a name");
+        let printed = err(&output);
+        let path = printed.split("kept in ").nth(1).expect("a name");
         let path = path.split(',').next().expect("a name");
         assert!(path.starts_with(folder.path().to_str().unwrap()), "{path}");
         let saved = out(&command(arguments).arg(path).output().expect("it runs"));

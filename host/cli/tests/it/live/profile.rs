@@ -151,7 +151,7 @@ fn a_profile_of_a_saved_trace_agrees_with_its_report() {
         ("demo.kymo", "lost, and in no row: 37 events"),
         ("processors.kymo", "2 packets before it, overwritten"),
     ] {
-        let said = err(&run(&["profile", trace, "--elf", "demo.elf"]));
-        assert!(said.contains(missing), "{said}");
+        let printed = err(&run(&["profile", trace, "--elf", "demo.elf"]));
+        assert!(printed.contains(missing), "{printed}");
     }
 }

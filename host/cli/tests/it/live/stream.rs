@@ -116,15 +116,15 @@ fn what_is_recorded_is_what_a_dump_would_have_been() {
         .as_ref()
         .expect("the date is known");
     let wrong = date.unix_ns(kymo_event::Time(0)).abs_diff(STARTED as i64);
-    let said = summary["wall_clock_uncertainty_ns"]
+    let printed = summary["wall_clock_uncertainty_ns"]
         .as_u64()
         .expect("it is said");
-    assert!(wrong <= said + 40, "{wrong} of {said} ns");
+    assert!(wrong <= printed + 40, "{wrong} of {printed} ns");
     // The target got the time of day, and the command to record only while we listened.
     let commands = fake.state().commands;
     assert!(commands.contains(&LinkCommand::On) && commands.contains(&LinkCommand::Off));
-    let told = |command: &LinkCommand| matches!(command, LinkCommand::WallClock { .. });
-    assert!(commands.iter().any(told));
+    let reported = |command: &LinkCommand| matches!(command, LinkCommand::WallClock { .. });
+    assert!(commands.iter().any(reported));
 }
 
 #[test]
@@ -276,9 +276,12 @@ fn what_a_target_did_not_send_is_asked_for_again_and_what_it_keeps_back_is_told(
     assert_eq!(summary["packets"], all);
     assert_eq!(summary["reconnected"], 1);
     assert_eq!(summary["withheld_streams"], 2);
-    let said = err(&output);
-    assert!(said.contains("trying again"), "{said}");
-    assert!(said.contains("the end of 2 streams is missing"), "{said}");
+    let printed = err(&output);
+    assert!(printed.contains("trying again"), "{printed}");
+    assert!(
+        printed.contains("the end of 2 streams is missing"),
+        "{printed}"
+    );
 }
 
 #[test]

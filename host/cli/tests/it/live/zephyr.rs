@@ -113,16 +113,16 @@ fn a_live_trace_looks_like_a_saved_one() {
         let fake = Fake::start(state());
         let live = on(&fake, &[&["trace"], view].concat());
         assert_eq!(good(&live), saved);
-        let said = err(&live);
+        let printed = err(&live);
         assert!(
-            said.contains("until it is rebooted (`kymo reboot`)"),
-            "{said}"
+            printed.contains("until it is rebooted (`kymo reboot`)"),
+            "{printed}"
         );
         // It has forgotten it.
         let again = on(&fake, &["trace", "--events"]);
         assert_eq!(good(&again).lines().count(), 1, "the header");
-        let said = err(&again);
-        assert_eq!(said.matches("the dump is empty").count(), 1, "{said}");
+        let printed = err(&again);
+        assert_eq!(printed.matches("the dump is empty").count(), 1, "{printed}");
         unhurt(&fake, 0);
     }
     let fake = Fake::start(state());
@@ -396,7 +396,7 @@ fn what_cannot_be_written_in_the_end_is_kept_elsewhere() {
 #[test]
 fn dumps_that_come_unasked_are_shown_before_the_rest() {
     let fake = Fake::start(State {
-        unasked: [records("zephyr.dump")].into(),
+        unrequested: [records("zephyr.dump")].into(),
         ..state()
     });
     let output = on(&fake, &["trace", "--elf", "demo.elf", "--wait", "0"]);

@@ -361,7 +361,7 @@ mod tests {
     }
 
     /// Everything that a reader with windows of this size reports about events.
-    fn told(plan: &Arc<Plan>, bytes: &[u8], chunk: usize) -> Vec<String> {
+    fn reported(plan: &Arc<Plan>, bytes: &[u8], chunk: usize) -> Vec<String> {
         let input = Box::new(Cursor::new(bytes.to_vec()));
         let mut reader = StreamReader::with_chunk(plan.clone(), input, chunk);
         let mut lines = Vec::new();
@@ -404,9 +404,9 @@ mod tests {
         assert!(quick.is_some(), "the header has a fast path");
         let bytes = stream(5_000);
         // Windows of a few bytes disable the fast path.
-        let slowly = told(&plan, &bytes, 8);
+        let slowly = reported(&plan, &bytes, 8);
         assert_eq!(slowly.len(), 5_000);
-        let quickly = told(&plan, &bytes, 256 << 10);
+        let quickly = reported(&plan, &bytes, 256 << 10);
         for (quickly, slowly) in quickly.iter().zip(&slowly) {
             assert_eq!(quickly, slowly);
         }

@@ -143,7 +143,7 @@ impl StreamReader {
             match self.hold(given, next.saturating_add(4))? {
                 // The packet is too large to be held for a search, so trust its size.
                 None => return Ok((Some(next), Resume::PacketSize)),
-                Some(true) if magic.is_none_or(|magic| self.stands_at(next, magic)) => {
+                Some(true) if magic.is_none_or(|magic| self.is_at(next, magic)) => {
                     return Ok((Some(next), Resume::PacketSize));
                 }
                 // The stream ends with the packet, or less than 4 bytes after it.
@@ -181,7 +181,7 @@ impl StreamReader {
         }
     }
 
-    fn stands_at(&self, place: u64, magic: [u8; 4]) -> bool {
+    fn is_at(&self, place: u64, magic: [u8; 4]) -> bool {
         let (bytes, first) = self.view.window.from(place);
         first == place && bytes.starts_with(&magic)
     }

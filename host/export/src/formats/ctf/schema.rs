@@ -271,7 +271,7 @@ fn environment(
     if is_each(|stream| stream.whole_calls) {
         facts.push(("kymo_whole_calls", "1".to_owned()));
     }
-    if is_each(|stream| stream.tells_missing) {
+    if is_each(|stream| stream.marks_missing_exits) {
         facts.push(("kymo_tells_missing", "1".to_owned()));
     }
     if let Some(origin) = origin(info) {

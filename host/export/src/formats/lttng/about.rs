@@ -13,7 +13,7 @@ pub(super) fn environment(
     host: Option<&str>,
 ) -> Vec<(&'static str, Env)> {
     let text = |text: &str| Env::Text(text.to_owned());
-    let told = |name: &str| {
+    let reported = |name: &str| {
         let found = info.about.iter().find(|(known, _)| known == name);
         found.map(|(_, text)| text.clone())
     };
@@ -23,7 +23,7 @@ pub(super) fn environment(
             "hostname",
             Env::Text(match host {
                 Some(host) => host.to_owned(),
-                None => told("bsp").unwrap_or_else(|| program.clone()),
+                None => reported("bsp").unwrap_or_else(|| program.clone()),
             }),
         ),
         ("domain", text("kernel")),
@@ -42,7 +42,7 @@ pub(super) fn environment(
         ("kymo_tools", "tools"),
         ("kymo_revision", "revision"),
     ] {
-        facts.extend(told(fact).map(|text| (name, Env::Text(text))));
+        facts.extend(reported(fact).map(|text| (name, Env::Text(text))));
     }
     facts
 }

@@ -85,7 +85,7 @@ pub(super) struct Stream {
     sequence: u64,
     discarded: u64,
     /// Whether there is a loss that no packet has reported yet.
-    untold: bool,
+    unreported: bool,
 }
 
 impl Stream {
@@ -104,7 +104,7 @@ impl Stream {
             last: 0,
             sequence: 0,
             discarded: 0,
-            untold: false,
+            unreported: false,
         }
     }
 
@@ -168,7 +168,7 @@ impl Stream {
         }
         self.end_packet()?;
         self.discarded = self.discarded.saturating_add(events);
-        self.untold = true;
+        self.unreported = true;
         Ok(())
     }
 
@@ -204,14 +204,14 @@ impl Stream {
         self.written += self.bytes.len() as u64;
         self.bytes.clear();
         self.sequence += 1;
-        self.untold = false;
+        self.unreported = false;
         Ok(())
     }
 
     /// Closes the stream. A loss after its last event is reported by a packet without events.
     pub fn finish(mut self) -> io::Result<()> {
         self.end_packet()?;
-        if self.untold {
+        if self.unreported {
             let last = self.last;
             self.begin_packet(last);
             self.end_packet()?;

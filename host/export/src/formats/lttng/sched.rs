@@ -144,9 +144,9 @@ impl Lttng<'_> {
 
     /// Records the priority of a thread, if the event has it.
     pub(super) fn learn_priority(&mut self, thread: Option<ThreadId>, event: &Event, field: &str) {
-        let told = number(event, field).and_then(|told| i32::try_from(told).ok());
-        if let (Some(thread), Some(told)) = (thread, told) {
-            self.priorities.insert(thread, told);
+        let reported = number(event, field).and_then(|reported| i32::try_from(reported).ok());
+        if let (Some(thread), Some(reported)) = (thread, reported) {
+            self.priorities.insert(thread, reported);
         }
     }
 
@@ -229,14 +229,14 @@ impl Lttng<'_> {
             Some(thread) => self.tid(info, thread),
             None => 0,
         };
-        let told = || {
+        let reported = || {
             let known = info.identities.threads().get(thread?.0 as usize)?;
             i32::try_from(known.priority?).ok()
         };
         let priority = thread.and_then(|thread| self.priorities.get(&thread).copied());
         Actor {
             tid,
-            priority: priority.or_else(told).unwrap_or(PRIORITY),
+            priority: priority.or_else(reported).unwrap_or(PRIORITY),
             comm,
         }
     }

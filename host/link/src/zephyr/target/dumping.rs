@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use kymo_zephyr_instrumentation::Kind;
 
-use super::{ATTEMPTS, MOST_UNASKED, Target};
+use super::{ATTEMPTS, MOST_UNREQUESTED, Target};
 use crate::zephyr::replies;
 use crate::zephyr::{Arrived, Ended};
 use crate::{Cancel, LinkError, Progress};
@@ -48,12 +48,12 @@ impl Target {
         cancel: &Cancel,
     ) -> Result<Arrived, LinkError> {
         let result = self.ask_for_dump(kind, progress, cancel);
-        self.sorter.no_longer_asked();
+        self.sorter.no_longer_requested();
         let dumps = self.sorter.take_dumps();
         let missing = match result {
             Err(error) if dumps.is_empty() => return Err(error),
             Err(error @ LinkError::TooMuch { .. }) => Some(error),
-            Err(error) if dumps.iter().all(|dump| dump.unasked) => Some(error),
+            Err(error) if dumps.iter().all(|dump| dump.unrequested) => Some(error),
             _ => None,
         };
         Ok(Arrived { dumps, missing })
@@ -84,7 +84,7 @@ impl Target {
             if let Err(error @ LinkError::TooMuch { .. }) = answers {
                 return Err(error);
             }
-            if self.sorter.has_asked() {
+            if self.sorter.has_requested() {
                 return Ok(());
             }
             if answers? {
@@ -106,7 +106,7 @@ impl Target {
     fn dump_begins(&mut self, cancel: &Cancel) -> Result<bool, LinkError> {
         let deadline = self.clock.now() + self.timeouts.reply;
         loop {
-            if self.sorter.coming().is_some() || self.sorter.has_asked() {
+            if self.sorter.coming().is_some() || self.sorter.has_requested() {
                 return Ok(true);
             }
             if let Some((_, range)) = replies::invalid(self.sorter.text()) {
@@ -130,7 +130,7 @@ impl Target {
         self.send("ping")?;
         let mut deadline = self.clock.now() + self.timeouts.reply;
         let mut dumps = self.sorter.dumps();
-        let most = dumps + MOST_UNASKED;
+        let most = dumps + MOST_UNREQUESTED;
         loop {
             if let Some(((), range)) = replies::pong(self.sorter.text()) {
                 self.take_reply(range);

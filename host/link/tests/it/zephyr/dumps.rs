@@ -85,10 +85,10 @@ fn bytes_lost_in_the_middle_do_not_hide_the_end() {
 
 #[test]
 fn dumps_that_come_unasked_are_kept_in_order() {
-    let unasked = [records(300), records(100)];
+    let unrequested = [records(300), records(100)];
     let fake = Fake::start(State::new(records(4), entries(2)));
     let (mut target, console) = recognise(&fake, COMES);
-    fake.change(|state| state.unasked = VecDeque::from(unasked.clone()));
+    fake.change(|state| state.unrequested = VecDeque::from(unrequested.clone()));
     // One comes before each of these answers.
     assert!(target.status().unwrap().trace);
     let dumps = all(&mut target, Kind::Trace, &Cancel::new());
@@ -96,8 +96,8 @@ fn dumps_that_come_unasked_are_kept_in_order() {
     assert!(bodies == [records(300), records(100), records(4)]);
     assert!(dumps.iter().all(Dump::is_whole));
     drop(target);
-    let said = text_of(&console).replace("invalid command identify\r\n", "");
-    assert_eq!(said, "", "all of it was replies and dumps");
+    let printed = text_of(&console).replace("invalid command identify\r\n", "");
+    assert_eq!(printed, "", "all of it was replies and dumps");
 }
 
 /// What came unasked is given, and why what was asked for did not come.
@@ -106,7 +106,7 @@ fn a_device_that_dies_behind_an_unasked_dump_is_told() {
     let fake = Fake::start(State::new(records(40), entries(2)));
     let (mut target, _) = recognise(&fake, LACKS);
     fake.change(|state| {
-        state.unasked = VecDeque::from([records(300)]);
+        state.unrequested = VecDeque::from([records(300)]);
     });
     target.ping().unwrap();
     fake.change(|state| state.lost_commands = u32::MAX);
@@ -126,7 +126,7 @@ fn a_device_that_dies_behind_an_unasked_dump_is_told() {
 fn a_dump_that_comes_before_the_first_answer_is_kept() {
     for text in ["", "EATING\r\n"] {
         let fake = Fake::start(State {
-            unasked: VecDeque::from([records(300)]),
+            unrequested: VecDeque::from([records(300)]),
             chatter: Some(text).filter(|text| !text.is_empty()),
             ..State::new(records(4), entries(2))
         });

@@ -222,9 +222,9 @@ impl Lttng {
         trace: &Trace,
         identities: &mut Identities,
     ) -> Option<Addr> {
-        let tells =
+        let reports =
             |rule: &Rule| matches!(rule.meaning, Means::Object(Object::Known) | Means::BuildId);
-        if !self.processes.has_calls || !self.rules.iter().any(|rules| rules.iter().any(tells)) {
+        if !self.processes.has_calls || !self.rules.iter().any(|rules| rules.iter().any(reports)) {
             return None;
         }
         let mut base = None;
@@ -240,7 +240,7 @@ impl Lttng {
             let rules = self.rules.get(class).cloned().unwrap_or_default();
             for record in events {
                 let rule = rules.get(record.class_index());
-                let Some(rule) = rule.filter(|rule| tells(rule)) else {
+                let Some(rule) = rule.filter(|rule| reports(rule)) else {
                     continue;
                 };
                 let process = record.numbers::<2>(&self.places).unsigned(PID);

@@ -67,7 +67,7 @@ pub(super) fn of(metadata: &Metadata) -> (Vec<Arc<[Rule]>>, Vec<String>) {
 }
 
 /// Returns whether the events record thread switches.
-pub(super) fn tell_switches(rules: &[Arc<[Rule]>]) -> bool {
+pub(super) fn reports_switches(rules: &[Arc<[Rule]>]) -> bool {
     let mut rules = rules.iter().flat_map(|rules| rules.iter());
     rules.any(|rule| rule.meaning == Means::Switch)
 }

@@ -214,8 +214,8 @@ impl Mapped {
             _ => None,
         };
         match kind {
-            Some(Said::Kind(kind)) => out.push(Meaning::of(kind).in_thread(thread)),
-            Some(Said::Switched) => {}
+            Some(Outcome::Kind(kind)) => out.push(Meaning::of(kind).in_thread(thread)),
+            Some(Outcome::Switched) => {}
             None => out.push(Meaning::of(EventKind::Other).in_thread(thread)),
         }
         for meaning in out.iter_mut().skip(from) {
@@ -230,11 +230,11 @@ impl Mapped {
         record: &kymo_ctf::Event<'_>,
         identities: &mut Identities,
         out: &mut Vec<Meaning>,
-    ) -> Option<Said> {
+    ) -> Option<Outcome> {
         let field = |name: &Option<String>| number(record, name.as_deref()?);
         let irq = |identities| self.interrupt(field(&entry.irq)?, identities);
         let thread = |identities| self.thread(field(&entry.thread)?, identities);
-        Some(Said::Kind(match entry.means {
+        Some(Outcome::Kind(match entry.means {
             Means::Enter => EventKind::Enter {
                 function: self.function(rule, entry, record, identities)?,
                 call_site: field(&entry.call_site).map(Addr),
@@ -260,7 +260,7 @@ impl Mapped {
                 let previous = field(&entry.from);
                 let previous = previous.and_then(|thread| self.thread(thread, identities));
                 switch(previous, next, out);
-                return Some(Said::Switched);
+                return Some(Outcome::Switched);
             }
             Means::IsrEnter => {
                 let irq = irq(identities)?;
@@ -317,7 +317,7 @@ impl Mapped {
 }
 
 /// Result of applying an entry to a record.
-enum Said {
+enum Outcome {
     Kind(EventKind),
     /// A switch, which was already passed on.
     Switched,

@@ -114,7 +114,7 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
     let process = move |thread: u32| processes.get(&thread).copied().unwrap_or(thread);
     let buffers = std::mem::take(&mut recording.buffers);
     let names = names(&buffers, &threads);
-    let tells_threads = buffers.iter().any(|buffer| {
+    let reports_threads = buffers.iter().any(|buffer| {
         let mut sources = 0..buffer.sources.len();
         sources.any(|source| has_threads(buffer, source))
     });
@@ -138,7 +138,7 @@ pub(super) fn perf(path: &Path, bytes: &[u8], options: &OpenOptions) -> Result<I
     }
     for unit in &mut input.units {
         unit.work.conversion = recording.conversion;
-        unit.work.tells_threads = tells_threads;
+        unit.work.reports_threads = reports_threads;
     }
     Ok(input)
 }
@@ -232,7 +232,7 @@ impl Input {
                     conversion: None,
                     binaries: Arc::clone(&binaries),
                     thread: buffer.thread,
-                    tells_threads: true,
+                    reports_threads: true,
                     process_of: process_of.clone(),
                     absent: Arc::clone(&absent),
                     options: EtmV4Options::default(),

@@ -50,7 +50,7 @@ pub(super) struct CoreSightSource {
     latest: Option<i64>,
     total: End,
     doubts: Doubts,
-    is_told: bool,
+    is_reported: bool,
     /// Whether events have names.
     has_names: bool,
 }
@@ -124,7 +124,7 @@ impl CoreSightSource {
                 cpu,
                 trace_id: Some(unit.id),
                 // Calls that a loss may have ended are tracked: each has its exit.
-                tells_missing: true,
+                marks_missing_exits: true,
                 ..StreamInfo::default()
             });
             readers.push(Reader {
@@ -183,7 +183,7 @@ impl CoreSightSource {
             latest: None,
             total: End::default(),
             doubts: Doubts::default(),
-            is_told: false,
+            is_reported: false,
             has_names: wanted >= Wanted::Everything,
         }
     }
@@ -349,7 +349,7 @@ impl CoreSightSource {
 
     /// Adds the totals and remarks at the end.
     fn tell(&mut self) {
-        if std::mem::replace(&mut self.is_told, true) {
+        if std::mem::replace(&mut self.is_reported, true) {
             return;
         }
         let mut remarks = std::mem::take(&mut self.total.remarks);

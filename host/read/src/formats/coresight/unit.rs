@@ -137,7 +137,7 @@ pub(super) struct Work {
     /// Thread of the whole trace.
     pub thread: Option<u32>,
     /// Whether the trace has thread numbers. They are all 0 if the kernel does not write them.
-    pub tells_threads: bool,
+    pub reports_threads: bool,
     /// Returns the process of each thread, if the trace is of processes.
     pub process_of: Option<Arc<ProcessOf>>,
     /// Files that the input lacks.
@@ -158,7 +158,7 @@ impl Work {
         Some(Threads {
             protocol: source.protocol,
             always: self.thread,
-            scheduled: (!self.tells_threads).then_some(None),
+            scheduled: (!self.reports_threads).then_some(None),
         })
     }
 

@@ -216,8 +216,8 @@ impl Held {
         let (cpu_buffer, task, recorded) = (row.row.stream, row.pid, row.time());
         let before = row.before;
         let (mut passed, mut wanted, mut place) = (Vec::new(), 0, before);
-        let came = self.first + self.rows.len() as u64;
-        let most = (LOOKED_AT * came).saturating_sub(self.looked_at);
+        let arrived = self.first + self.rows.len() as u64;
+        let most = (LOOKED_AT * arrived).saturating_sub(self.looked_at);
         let mut is_first = index as u64 <= most;
         for at in (0..index).rev().take(most as usize) {
             self.looked_at += 1;

@@ -21,7 +21,7 @@ pub(super) struct Out {
     /// Running task, if it is known; 0 is the idle task of the CPU. For a switch, the task after it.
     pub(super) pid: Option<i32>,
     /// Data that only an event has.
-    pub(super) event: Option<Box<Told>>,
+    pub(super) event: Option<Box<Reported>>,
     /// For a row that [waits](Held): the time of the row before it in its CPU buffer.
     pub(super) before: Time,
     /// Whether it is an entry whose exit has not arrived.
@@ -32,7 +32,7 @@ pub(super) struct Out {
 
 impl Out {
     #[inline]
-    pub(super) const fn new(row: Row, pid: Option<i32>, event: Option<Box<Told>>) -> Self {
+    pub(super) const fn new(row: Row, pid: Option<i32>, event: Option<Box<Reported>>) -> Self {
         Self {
             row,
             pid,
@@ -57,7 +57,7 @@ impl Out {
 
 /// Data of an event that a row does not have.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct Reported {
     pub(super) kind: EventKind,
     pub(super) name: std::borrow::Cow<'static, str>,
     pub(super) fields: Vec<Field>,
@@ -533,13 +533,13 @@ impl Tasks {
         }
         match out.event.take() {
             None => batch.push(*row),
-            Some(told) => {
-                let Told {
+            Some(reported) => {
+                let Reported {
                     kind,
                     name,
                     fields,
                     stamp,
-                } = *told;
+                } = *reported;
                 let event = Event {
                     time: row.time,
                     stream: row.stream,
@@ -561,7 +561,7 @@ impl Tasks {
     }
 }
 
-impl Told {
+impl Reported {
     /// Creates the data of an event that is not a record of the trace.
     pub(super) fn unnamed(kind: EventKind, time: Time) -> Box<Self> {
         Self::record(kind, "".into(), Vec::new(), time)
@@ -587,6 +587,6 @@ impl Told {
 pub(super) fn gap(gap: Gap, time: Time, stream: StreamId, cpu: Option<Cpu>) -> Out {
     let mut row = Row::new(RowKind::Rare, time, stream).at(cpu, None);
     row.record = false;
-    let event = Told::unnamed(EventKind::Gap(gap), time);
+    let event = Reported::unnamed(EventKind::Gap(gap), time);
     Out::new(row, None, Some(event))
 }

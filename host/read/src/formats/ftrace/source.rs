@@ -20,7 +20,7 @@ use super::Beginnings;
 use super::fields;
 use super::marks::{Marks, power};
 use super::meaning::{self, Meaning, Switch};
-use super::output::{self, Out, Output, Told};
+use super::output::{self, Out, Output, Reported};
 use super::stacks::{Stacks, Task};
 use crate::bytes::Bytes;
 use crate::linux::SOFTIRQS;
@@ -114,7 +114,7 @@ impl DatSource {
                 space: output.space,
                 cpu: Some(Cpu(cpu)),
                 whole_calls: exits_alone || kinds.functions > 0,
-                tells_missing: kinds.entries > 0,
+                marks_missing_exits: kinds.entries > 0,
                 without_switches,
                 ..StreamInfo::default()
             });
@@ -558,17 +558,17 @@ impl Reader {
     #[inline]
     fn out(&self, row: Row, at: &At<'_>) -> Out {
         let event = match self.wanted {
-            Wanted::Everything | Wanted::Records => Some(self.told(&row, at)),
+            Wanted::Everything | Wanted::Records => Some(self.reported(&row, at)),
             _ => None,
         };
         Out::new(row, Some(at.pid), event)
     }
 
     #[inline(never)]
-    fn told(&self, row: &Row, at: &At<'_>) -> Box<Told> {
+    fn reported(&self, row: &Row, at: &At<'_>) -> Box<Reported> {
         let (name, fields) = self.details(at);
         let event = kymo_event::EventRef { row, event: None };
-        Told::record(event.kind(), name, fields, at.time)
+        Reported::record(event.kind(), name, fields, at.time)
     }
 
     /// Adds a record whose meaning no row can represent.
@@ -577,8 +577,8 @@ impl Reader {
             Wanted::Meaning => ("".into(), Vec::new()),
             _ => self.details(at),
         };
-        let told = Told::record(kind, name, fields, at.time);
-        let out = Out::new(at.row(RowKind::Rare), Some(at.pid), Some(told));
+        let reported = Reported::record(kind, name, fields, at.time);
+        let out = Out::new(at.row(RowKind::Rare), Some(at.pid), Some(reported));
         self.output.put(out, batch);
     }
 

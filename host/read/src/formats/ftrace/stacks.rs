@@ -48,7 +48,7 @@ pub(super) struct Found {
     /// Number of its entry, if that waits.
     pub(super) entry: Option<Number>,
     /// Number of the gap row that reported this exit as missing.
-    pub(super) told: Option<Number>,
+    pub(super) reported: Option<Number>,
     /// Whether records are missing between its entry and its exit.
     pub(super) over_loss: bool,
 }
@@ -142,7 +142,7 @@ impl Stacks {
     }
 
     /// Notes the number of the gap row for the missing exit of the call that began at `entered`.
-    pub(super) fn told(&mut self, task: Task, entered: Time, row: Number) {
+    pub(super) fn reported(&mut self, task: Task, entered: Time, row: Number) {
         let place = self.place(task);
         let missing = self
             .stacks
@@ -197,7 +197,7 @@ impl Stacks {
         if let Some(open) = stack.open.pop_if(is_it) {
             return Some(Found {
                 entry: open.entry,
-                told: None,
+                reported: None,
                 over_loss: false,
             });
         }
@@ -225,7 +225,7 @@ impl Stacks {
                 if !is_other {
                     return Some(Found {
                         entry: open.entry,
-                        told: None,
+                        reported: None,
                         over_loss: !losses.is_empty(),
                     });
                 }
@@ -237,10 +237,10 @@ impl Stacks {
             let within = times.is_some_and(|(begin, end)| (begin..=end).contains(&open.entered));
             within && (open.depth, open.function) == (depth, function)
         };
-        let (open, told) = stack.missing.take_if(|(open, _)| is_it(open))?;
+        let (open, reported) = stack.missing.take_if(|(open, _)| is_it(open))?;
         Some(Found {
             entry: open.entry,
-            told,
+            reported,
             over_loss: open.losses != self.forgotten + self.losses.len(),
         })
     }

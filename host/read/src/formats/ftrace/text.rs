@@ -32,7 +32,7 @@ use self::state::{Stack, State, Task as Caller};
 use self::system_calls::SystemCalls;
 use super::Beginnings;
 use super::marks::Marks;
-use super::output::{self, Out, Output, Told};
+use super::output::{self, Out, Output, Reported};
 use crate::{ReadError, Source};
 
 /// Remark about a text without times.
@@ -81,7 +81,7 @@ pub(super) struct TextSource {
     waiting: VecDeque<(String, Spot)>,
     exits: Exits,
     /// Whether depths show missing exits.
-    tells_missing: bool,
+    marks_missing_exits: bool,
     /// Whether switches are not recorded.
     without_switches: bool,
     /// Whether [`BY_WALL`] has been reported.
@@ -419,7 +419,7 @@ impl TextSource {
                 row: &row,
                 event: None,
             };
-            Told::record(event.kind(), name.to_owned().into(), fields, row.time)
+            Reported::record(event.kind(), name.to_owned().into(), fields, row.time)
         });
         Out::new(row, at.pid, event)
     }

@@ -234,13 +234,13 @@ struct Run<'a>(&'a [Recorded]);
 impl Run<'_> {
     /// By how many nanoseconds either clock's reading may be wrong.
     fn uncertainty(&self) -> u64 {
-        let said = self.0.iter().map(|recorded| recorded.uncertainty);
+        let printed = self.0.iter().map(|recorded| recorded.uncertainty);
         match self.scatter() {
             // All of them can be wrong in the same way by what is said of the best.
-            Some(scatter) => scatter.max(said.min().unwrap_or(0)),
-            None => match said.max() {
+            Some(scatter) => scatter.max(printed.min().unwrap_or(0)),
+            None => match printed.max() {
                 None | Some(0) => SUPPOSED_NS,
-                Some(said) => said,
+                Some(printed) => printed,
             },
         }
     }
@@ -342,7 +342,7 @@ pub(super) struct Clocks {
     /// The date of the events, by their times as they are when corrected.
     pub(super) wall: Option<WallClock>,
     /// What is corrected, for people.
-    pub(super) said: Vec<ClockCorrection>,
+    pub(super) printed: Vec<ClockCorrection>,
     /// What is to be corrected, stream by stream.
     pub(super) corrections: Vec<Option<Correction>>,
     /// How the clock compares with the time of day, where there are two moments.
@@ -389,7 +389,7 @@ impl Clocks {
             if !points.iter().any(differs) {
                 continue;
             }
-            clocks.said.push(ClockCorrection {
+            clocks.printed.push(ClockCorrection {
                 cpu: Cpu((*number).into()),
                 reference: Cpu((*reference).into()),
                 moments: points.len() as u64,
@@ -460,7 +460,7 @@ mod tests {
             last_ns: -2 * S - 9 * 50_000,
             uncertainty_ns: 0,
         };
-        assert_eq!(clocks.said, [wanted]);
+        assert_eq!(clocks.printed, [wanted]);
         assert_eq!(clocks.wall.unwrap().unix_ns(Time(3 * S)), 1_700_000_003 * S);
     }
 
@@ -469,19 +469,19 @@ mod tests {
         let jitter = |second: i64| second * S + (second * 7919) % 5_000;
         let other = |second: i64| second * S + (second * 104_729) % 5_000;
         let clocks = compare(moments(0..50, jitter), moments(0..50, other));
-        assert_eq!(clocks.said, []);
+        assert_eq!(clocks.printed, []);
         // With too few to tell how exact they are, a millisecond is not taken for a difference.
         let clocks = compare(
             moments([1], |second| second * S),
             moments([5], |second| second * S + 900_000),
         );
-        assert_eq!(clocks.said, []);
+        assert_eq!(clocks.printed, []);
         let clocks = compare(
             moments([1], |second| second * S),
             moments([5], |second| second * S + 9_000_000),
         );
-        assert_eq!(clocks.said[0].first_ns, -9_000_000);
-        assert_eq!(clocks.said[0].uncertainty_ns, 2 * SUPPOSED_NS);
+        assert_eq!(clocks.printed[0].first_ns, -9_000_000);
+        assert_eq!(clocks.printed[0].uncertainty_ns, 2 * SUPPOSED_NS);
         let correction = clocks.corrections[1].as_ref().unwrap();
         assert_eq!(correction.apply(Time(9_000_000)), Time(0));
     }
@@ -493,11 +493,11 @@ mod tests {
         for recorded in one.0.iter_mut().chain(&mut other.0) {
             recorded.uncertainty = 5_000_000;
         }
-        assert_eq!(compare(one.clone(), other.clone()).said, []);
+        assert_eq!(compare(one.clone(), other.clone()).printed, []);
         for recorded in one.0.iter_mut().chain(&mut other.0) {
             recorded.uncertainty = 4_000_000;
         }
-        assert_eq!(compare(one, other).said[0].uncertainty_ns, 8_000_000);
+        assert_eq!(compare(one, other).printed[0].uncertainty_ns, 8_000_000);
     }
 
     #[test]
@@ -512,7 +512,7 @@ mod tests {
         };
         let clocks = compare(set(0), set(3 * S));
         assert_eq!(
-            (clocks.said[0].moments, clocks.said[0].first_ns),
+            (clocks.printed[0].moments, clocks.printed[0].first_ns),
             (5, -3 * S)
         );
         let wall = clocks.wall.unwrap();
@@ -521,7 +521,7 @@ mod tests {
         // One of them never learns it: nothing can be said.
         let mut never = set(3 * S);
         never.0.truncate(5);
-        assert_eq!(compare(set(0), never).said, []);
+        assert_eq!(compare(set(0), never).printed, []);
     }
 
     #[test]
@@ -532,13 +532,13 @@ mod tests {
             (StreamKind::Thread, 1, ahead.clone()),
         ];
         let clocks = Clocks::compare(&streams);
-        assert_eq!((clocks.said.len(), clocks.corrections.len()), (0, 2));
+        assert_eq!((clocks.printed.len(), clocks.corrections.len()), (0, 2));
         assert!(clocks.wall.is_some());
         let alone = [
             (StreamKind::Cpu, 0, Moments::default()),
             (StreamKind::Cpu, 1, ahead),
         ];
-        assert_eq!(Clocks::compare(&alone).said, []);
+        assert_eq!(Clocks::compare(&alone).printed, []);
         assert!(Clocks::compare(&[]).wall.is_none());
     }
 

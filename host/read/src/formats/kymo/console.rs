@@ -155,8 +155,8 @@ impl TextDump {
             last.number as usize * LINE_BYTES + last.bytes().len()
         });
         let limit = (MISSING_AT_MOST + MISSING_TO_ONE * self.lines.len()) * LINE_BYTES;
-        let told = self.end.map_or(0, |(_, bytes, _)| bytes as usize);
-        seen.max(told.min(limit))
+        let reported = self.end.map_or(0, |(_, bytes, _)| bytes as usize);
+        seen.max(reported.min(limit))
     }
 
     /// The bytes, and which of them are missing.

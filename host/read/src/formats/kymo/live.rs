@@ -371,7 +371,11 @@ impl Live {
             (part.kind == StreamKind::Items).then(|| self.parts.iter().position(leads))?
         }));
         self.info.wall_clock = self.info.wall_clock.take().or(clocks.wall);
-        let worth = clocks.said.iter().map(|said| said.uncertainty_ns).max();
+        let worth = clocks
+            .printed
+            .iter()
+            .map(|printed| printed.uncertainty_ns)
+            .max();
         let worth = worth.unwrap_or(0);
         for (part, correction) in self.parts.iter_mut().zip(clocks.corrections) {
             let Some(correction) = correction else {
@@ -382,7 +386,7 @@ impl Live {
             if known.is_none_or(|known| at(known).abs_diff(at(&correction)) > worth) {
                 part.stream.correct(correction.clone());
                 part.correction = Some(correction);
-                self.info.clock_corrections.clone_from(&clocks.said);
+                self.info.clock_corrections.clone_from(&clocks.printed);
             }
         }
     }

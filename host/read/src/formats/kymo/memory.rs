@@ -386,10 +386,10 @@ impl Found<'_> {
             (place < places).then_some(place)
         };
         let with_header = |place| Some((place, self.header(recorder.packet_at(cpu, place))?));
-        let told = at.map(|at| place_of(at).and_then(with_header));
-        let is_damaged = matches!(told, Some(None));
+        let reported = at.map(|at| place_of(at).and_then(with_header));
+        let is_damaged = matches!(reported, Some(None));
         let latest = || self.latest(cpu).and_then(with_header);
-        let newest = told.flatten().or_else(latest);
+        let newest = reported.flatten().or_else(latest);
         if let (true, Some(at)) = (is_damaged, at) {
             self.damage.push(Fault {
                 at: address.unwrap_or(at),
@@ -423,12 +423,12 @@ impl Found<'_> {
         let count = recorder.of_cpu(recorder.state, recorder.note.discarded_offset, cpu);
         let count = count.and_then(|at| self.half(at)).unwrap_or(0);
         header.discarded = header.discarded.max(count).max(recorder.discarded);
-        let told = (header.content_bits / 8) as usize;
+        let reported = (header.content_bits / 8) as usize;
         let length = match at.and_then(|at| usize::try_from(at.checked_sub(start)?).ok()) {
             Some(length) => length,
             None => {
                 // A packet that was not completed says that it is empty.
-                if told == layout.header_bytes() {
+                if reported == layout.header_bytes() {
                     header.flags |= PacketHeader::FLAG_CUT;
                     self.remarks.push(format!(
                         "the last events of cpu {cpu} are not shown: where they end stands in {}, \
@@ -439,7 +439,7 @@ impl Found<'_> {
                         }
                     ));
                 }
-                told
+                reported
             }
         };
         self.complete(start, header, length);
@@ -567,9 +567,9 @@ impl Found<'_> {
     /// What the target would have answered.
     fn identity(&self) -> Result<Identity, String> {
         let recorder = self.recorder;
-        let told = self.clock();
+        let reported = self.clock();
         let clock_hz = match recorder.clock_hz {
-            0 => told.map(|(hz, _)| hz).filter(|hz| *hz != 0),
+            0 => reported.map(|(hz, _)| hz).filter(|hz| *hz != 0),
             hz => Some(hz),
         };
         Ok(Identity {
@@ -578,7 +578,7 @@ impl Found<'_> {
             clock_hz: clock_hz.ok_or(
                 "expected clock_hz in kymo_config or in the metadata of the recording, found neither",
             )?,
-            clock_bits: told.map_or(32, |(_, bits)| bits),
+            clock_bits: reported.map_or(32, |(_, bits)| bits),
             buffer_bytes: recorder.buffer_bytes,
             packet_bytes: recorder.packet_bytes,
             streams: recorder.cpus,

@@ -263,10 +263,10 @@ impl<'a> Pieces<'a> {
     fn packet(&self, at: usize) -> Result<Packet, Fault> {
         let rest = self.bytes.get(at..).unwrap_or(&[]);
         let mut header = checked_header(self.layout, rest)?;
-        let told = (header.packet_bits / 8) as usize;
-        let mut end = at.saturating_add(told).min(self.bytes.len());
-        let mut fault = (end - at < told).then(|| Fault::Truncated {
-            expected: told,
+        let reported = (header.packet_bits / 8) as usize;
+        let mut end = at.saturating_add(reported).min(self.bytes.len());
+        let mut fault = (end - at < reported).then(|| Fault::Truncated {
+            expected: reported,
             found: end - at,
         });
         if let Some(missing) = self.missing_from(at)
@@ -277,12 +277,12 @@ impl<'a> Pieces<'a> {
         }
         // A packet that is followed by something else than a packet may lack a part in its
         // middle: then the next one begins inside it.
-        if (fault.is_some() || !self.may_end_at(at + told))
+        if (fault.is_some() || !self.may_end_at(at + reported))
             && let Some(next) = self.find_header(at + 1, end)
         {
             end = next;
             fault = Some(Fault::Overlapped {
-                expected: told,
+                expected: reported,
                 found: next - at,
             });
         }
@@ -315,7 +315,7 @@ impl<'a> Pieces<'a> {
             header.content_bits = (kept * 8) as u32;
             header.packet_bits = header.content_bits;
         } else {
-            kept = told;
+            kept = reported;
         }
         Ok(Packet {
             bytes: at..at + kept,

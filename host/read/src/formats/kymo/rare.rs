@@ -120,8 +120,8 @@ impl<'a> Record<'a> {
             },
             EventId::Metadata => {
                 let (kind, value) = self.counted();
-                let told = dialect.metadata(identities, kind, value);
-                told.unwrap_or(EventKind::Fact)
+                let reported = dialect.metadata(identities, kind, value);
+                reported.unwrap_or(EventKind::Fact)
             }
             EventId::ClockGap => EventKind::Gap(Gap::Clock(ClockGap {
                 at_least: Duration(Ticks(self.whole()).to_ns(dialect.clock_hz)),

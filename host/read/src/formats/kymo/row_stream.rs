@@ -356,7 +356,7 @@ impl RowStream {
         self.open = None;
         self.cut_before = false;
         let Some(head) = self.packets.peek().copied() else {
-            self.tell_damage(shared);
+            self.report_damage(shared);
             self.close();
             self.ended = true;
             return;
@@ -372,7 +372,7 @@ impl RowStream {
         if first {
             self.last = begin;
         }
-        let damaged = self.tell_damage(shared);
+        let damaged = self.report_damage(shared);
         let Some((packet, is_last)) = self.packets.next() else {
             return;
         };
@@ -481,7 +481,7 @@ impl RowStream {
     }
 
     /// Tells of the damage in front of the next packet; whether there was any.
-    fn tell_damage(&mut self, shared: &mut Shared<'_>) -> bool {
+    fn report_damage(&mut self, shared: &mut Shared<'_>) -> bool {
         let mut any = false;
         while let Some(Damaged { bytes, fault }) = self.packets.damage() {
             let offset = bytes.start as u64;

@@ -129,7 +129,7 @@ impl NativeSource {
         }
         let Clocks {
             wall,
-            said,
+            printed,
             corrections,
             check,
         } = clocks(plan, &mut inputs);
@@ -138,7 +138,7 @@ impl NativeSource {
             unix_ns,
         });
         info.wall_clock = wall.or_else(|| WallClock::new(origin));
-        info.clock_corrections = said;
+        info.clock_corrections = printed;
         info.in_order = true;
         let mut facts = CheckFacts::default();
         let mut spans = Vec::new();
@@ -294,11 +294,11 @@ fn clocks(plan: &Plan, parts: &mut [Part]) -> Clocks {
         return Clocks::default();
     };
     let moments = parts.iter_mut().map(|part| {
-        let told = match part.kind {
+        let reported = match part.kind {
             StreamKind::Items => Moments::default(),
             _ => Moments::of_stream(&mut part.input, clock),
         };
-        (part.kind, part.number.cpu, told)
+        (part.kind, part.number.cpu, reported)
     });
     let mut clocks = Clocks::compare(&moments.collect::<Vec<_>>());
     clocks.follow(parts.iter().map(|part| match part.kind {

@@ -155,7 +155,7 @@ impl Stream {
                 self.begin(&head, thread, damage);
             }
             Ok(None) => {
-                self.tell_damage(u64::MAX, damage);
+                self.report_damage(u64::MAX, damage);
                 self.close();
                 self.ended = true;
             }
@@ -190,7 +190,7 @@ impl Stream {
         if first {
             self.last = head.begin;
         }
-        let damaged = self.tell_damage(head.number, damage);
+        let damaged = self.report_damage(head.number, damage);
         let mut lost_before = cut || damaged || (first && head.sequence > 0);
         if first && head.sequence > 0 {
             let packets = head.sequence;
@@ -263,7 +263,7 @@ impl Stream {
     }
 
     /// Tells of the damage in front of a packet; whether there was any.
-    fn tell_damage(&mut self, packet: u64, damage: &mut dyn FnMut(u64, String)) -> bool {
+    fn report_damage(&mut self, packet: u64, damage: &mut dyn FnMut(u64, String)) -> bool {
         let mut any = false;
         while let Some(Damaged { bytes, fault }) = self.notes.damage_before(packet) {
             let offset = bytes.start as u64;

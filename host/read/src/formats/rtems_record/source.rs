@@ -167,7 +167,7 @@ impl RecordSource {
         };
         source.describe(&header);
         for dump in 0..source.inputs.dumps().max(1) {
-            source.turn_to(dump);
+            source.switch_to(dump);
         }
         source.learn();
         for (dump, fault) in faults {
@@ -179,7 +179,7 @@ impl RecordSource {
     /// Takes over the thread names from the readers.
     fn learn(&mut self) {
         for (dump, name) in self.inputs.take_names() {
-            self.turn_to(dump);
+            self.switch_to(dump);
             let machine = self.dump.machine;
             names::name(&mut self.info.identities, machine, name.id, &name.name);
         }
@@ -233,7 +233,7 @@ impl RecordSource {
             return;
         };
         if self.dump.number != record.dump {
-            self.turn_to(record.dump);
+            self.switch_to(record.dump);
         }
         let time = Time(record.time);
         self.latest = self.latest.max(time);
@@ -576,7 +576,7 @@ impl Source for RecordSource {
                 let numbers = self.others.iter().map(|dump| dump.number);
                 let numbers: Vec<u16> = numbers.chain([self.dump.number]).collect();
                 for dump in numbers {
-                    self.turn_to(dump);
+                    self.switch_to(dump);
                     for number in 0..self.dump.cpus.len() {
                         self.end_block(number, batch);
                     }

@@ -58,16 +58,16 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     }
     let finder = Finder::new(bytes, hints);
     let mut dumps = Vec::new();
-    let (mut from, mut told) = (0, 0);
+    let (mut from, mut reported) = (0, 0);
     while let Some(begin) = find_begin(bytes, from) {
         let (dump, behind) = finder.dump_at(begin);
         from = behind;
         // A mark without a dump is other data that looks like it: a firmware image contains the mark, too, with other
         // strings behind it.
         if finder.is_sure(&dump) {
-            finder.unmarked(told, begin - BEGIN.len(), &mut dumps);
+            finder.unmarked(reported, begin - BEGIN.len(), &mut dumps);
             dumps.push(dump);
-            told = behind;
+            reported = behind;
         }
     }
     if dumps.is_empty() {
@@ -78,7 +78,7 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
             dumps.retain(|dump| !dump.is_unknown());
         }
     } else {
-        finder.unmarked(told, bytes.len(), &mut dumps);
+        finder.unmarked(reported, bytes.len(), &mut dumps);
     }
     (!dumps.is_empty()).then_some(dumps)
 }

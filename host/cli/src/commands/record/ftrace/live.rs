@@ -287,7 +287,7 @@ fn watch(
     bar: &ProgressBar,
 ) -> Result<Ended, Report> {
     let started = Instant::now();
-    let mut asked: Option<Instant> = None;
+    let mut requested: Option<Instant> = None;
     let mut ended = Ended::default();
     loop {
         if let Some(command) = command.as_mut() {
@@ -306,8 +306,8 @@ fn watch(
         if args.duration.is_some_and(|limit| took >= limit) {
             return Ok(ended);
         }
-        if asked.is_none_or(|asked| asked.elapsed() >= ASK) {
-            asked = Some(Instant::now());
+        if requested.is_none_or(|requested| requested.elapsed() >= ASK) {
+            requested = Some(Instant::now());
             let figures = session.figures();
             progress(bar, figures, took);
             ended.has_stopped |= figures.has_stopped;

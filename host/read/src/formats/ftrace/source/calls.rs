@@ -5,7 +5,7 @@ use kymo_ftrace::Trace;
 
 use super::{At, Reader, time};
 use crate::formats::ftrace::meaning::Exit;
-use crate::formats::ftrace::output::{Out, Told};
+use crate::formats::ftrace::output::{Out, Reported};
 
 impl Reader {
     /// Handles the exit of a call, whose record has its start and end.
@@ -31,9 +31,9 @@ impl Reader {
             false => (None, None),
         };
         let found = self.stacks.exit(at.task(), function, depth, begin.zip(end));
-        if let Some(told) = found.and_then(|found| found.told) {
+        if let Some(reported) = found.and_then(|found| found.reported) {
             // The missing exit has arrived.
-            self.output.take_back(told);
+            self.output.take_back(reported);
         }
         self.put_missing(at, batch);
         let mut row = at.row(RowKind::Exit).function(Some(function));
@@ -93,7 +93,7 @@ impl Reader {
             function: Some(function),
         };
         let out = |row, event| Out::new(row, Some(at.pid), event);
-        let event = details.map(|(name, fields)| Told::record(kind, name, fields, at.time));
+        let event = details.map(|(name, fields)| Reported::record(kind, name, fields, at.time));
         let depth = depth.min(1 << 16);
         self.output
             .put_call(out(enter, None), out(left, event), (depth, is_local), batch);

@@ -3,7 +3,7 @@
 use kymo_event::{Batch, EventKind, FunctionId, Gap, RowKind, Time, TraceInfo};
 
 use super::{At, Reader};
-use crate::formats::ftrace::output::{Out, Told};
+use crate::formats::ftrace::output::{Out, Reported};
 
 impl Reader {
     /// Handles the start or end of a system call.
@@ -83,10 +83,10 @@ impl Reader {
             let mut row = at.row(RowKind::Rare);
             row.time = time;
             row.record = false;
-            let told = Told::unnamed(EventKind::Gap(Gap::MissingExit { ago }), time);
-            let out = Out::new(row, Some(at.pid), Some(told));
+            let reported = Reported::unnamed(EventKind::Gap(Gap::MissingExit { ago }), time);
+            let out = Out::new(row, Some(at.pid), Some(reported));
             if let Some(row) = self.output.put_gap(out, batch) {
-                self.stacks.told(at.task(), entered, row);
+                self.stacks.reported(at.task(), entered, row);
             }
         }
     }

@@ -4,7 +4,7 @@ use kymo_event::{Batch, EventKind, InterruptId, InterruptKind, Irq, RowKind, Tra
 use kymo_ftrace::Scope;
 
 use super::{At, Reader};
-use crate::formats::ftrace::output::{Out, Told};
+use crate::formats::ftrace::output::{Out, Reported};
 use crate::formats::ftrace::text::with_handler;
 
 impl Reader {
@@ -78,7 +78,7 @@ impl Reader {
     pub(super) fn besides(&mut self, kind: EventKind, at: &At<'_>, batch: &mut Batch) {
         let mut row = at.row(RowKind::Rare);
         row.record = false;
-        let told = Told::unnamed(kind, at.time);
-        self.output.put(Out::new(row, None, Some(told)), batch);
+        let reported = Reported::unnamed(kind, at.time);
+        self.output.put(Out::new(row, None, Some(reported)), batch);
     }
 }

@@ -9,7 +9,7 @@ use kymo_ftrace::text::Values;
 use super::state::{Open, State};
 use super::{At, BY_WALL, TextSource, id};
 use crate::formats::ftrace::held::Number;
-use crate::formats::ftrace::output::{self, Out, Told};
+use crate::formats::ftrace::output::{self, Out, Reported};
 
 /// Name of a function whose name the text omits.
 const UNKNOWN: &str = "(unknown)";
@@ -309,7 +309,7 @@ impl TextSource {
         let event = (self.wanted >= Wanted::Everything).then(|| {
             let kind = EventKind::Exit { function: Some(id) };
             let fields = fields(depth, Some(duration), at);
-            Told::record(kind, "funcgraph_exit".into(), fields, end)
+            Reported::record(kind, "funcgraph_exit".into(), fields, end)
         });
         self.output
             .put_call(out(enter, None), out(exit, event), (depth, is_exact), batch);

@@ -7,7 +7,7 @@ use kymo_ftrace::text::{self, Scheduled, Task, Values};
 
 use super::{At, Caller, TextSource};
 use crate::formats::ftrace::marks::{self, BESIDE_CALLS, Mark};
-use crate::formats::ftrace::output::{Out, Told};
+use crate::formats::ftrace::output::{Out, Reported};
 use crate::linux::{SOFTIRQS, SPAWN};
 
 /// Remark about a text whose last line has no line end.
@@ -25,8 +25,8 @@ impl TextSource {
     /// Says how many calls began before their lines of entry, and stand at these, once no more come.
     pub(super) fn remark_late(&mut self) {
         let late = self.late_calls + self.output.late();
-        let is_said = std::mem::replace(&mut self.says_late, true);
-        if late > 0 && !is_said {
+        let is_printed = std::mem::replace(&mut self.says_late, true);
+        if late > 0 && !is_printed {
             self.info.remarks.push(format!(
                 "{late} calls began before their lines, which an interrupt delayed: they begin too late here, and their durations are as stated"
             ));
@@ -219,8 +219,8 @@ impl TextSource {
                 (name.to_owned(), fields)
             }
         };
-        let told = Told::record(kind, event.0.into(), event.1, time);
-        let out = Out::new(at.row(RowKind::Rare, time), at.pid, Some(told));
+        let reported = Reported::record(kind, event.0.into(), event.1, time);
+        let out = Out::new(at.row(RowKind::Rare, time), at.pid, Some(reported));
         self.output.put(out, batch);
     }
 

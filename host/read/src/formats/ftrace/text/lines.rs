@@ -11,10 +11,10 @@ impl TextSource {
         while self.exits_alone.is_none() {
             let next = self.input.line()?;
             let is_end = next.is_none();
-            let mut told = None;
+            let mut reported = None;
             if let Some((line, spot)) = next {
-                told = self.exits.add(line.trim_end_matches(['\n', '\r']));
-                let waits = told.is_some() || self.exits.has_any();
+                reported = self.exits.add(line.trim_end_matches(['\n', '\r']));
+                let waits = reported.is_some() || self.exits.has_any();
                 if !waits && self.waiting.is_empty() {
                     return Ok(Some((line, spot)));
                 }
@@ -23,7 +23,7 @@ impl TextSource {
                 return Ok(None);
             }
             let is_long = self.waiting.len() >= LINES_LOOKED_AT;
-            if let Some(alone) = told.or((is_end || is_long).then_some(true)) {
+            if let Some(alone) = reported.or((is_end || is_long).then_some(true)) {
                 self.exits_are_alone(alone);
             }
         }
@@ -37,7 +37,7 @@ impl TextSource {
     fn exits_are_alone(&mut self, alone: bool) {
         let has_switches = |(line, _): &(String, Spot)| has_switches(line.as_bytes());
         self.exits_alone = Some(alone);
-        self.tells_missing = !alone;
+        self.marks_missing_exits = !alone;
         self.without_switches = alone && !self.waiting.iter().any(has_switches);
         if alone {
             self.output.sort();
@@ -47,7 +47,7 @@ impl TextSource {
         }
         for stream in &mut self.info.streams {
             stream.whole_calls = alone;
-            stream.tells_missing = self.tells_missing;
+            stream.marks_missing_exits = self.marks_missing_exits;
             stream.without_switches = self.without_switches;
         }
     }

@@ -31,7 +31,7 @@ impl TextSource {
         let mut first_tasks = HashMap::new();
         let mut alone = Beginnings::default();
         let mut without_switches = false;
-        let mut tells_missing = false;
+        let mut marks_missing_exits = false;
         let mut of_dump = None;
         let (input, exits_alone) = match peek.file().cloned() {
             Some(bytes) => {
@@ -51,7 +51,7 @@ impl TextSource {
                 let text = bytes.get(part.clone()).unwrap_or_default();
                 let graph = graph(text);
                 let exits_alone = graph == Graph::ExitsAlone;
-                tells_missing = graph == Graph::Whole;
+                marks_missing_exits = graph == Graph::Whole;
                 without_switches = exits_alone && !has_switches(text);
                 first_tasks = tasks_at_first(text);
                 alone = beginnings(text);
@@ -93,7 +93,7 @@ impl TextSource {
         }
         if options.wanted == Wanted::Records {
             output.stay();
-        } else if tells_missing && is_timed(&input) {
+        } else if marks_missing_exits && is_timed(&input) {
             output.hold_text();
         }
         if without_switches {
@@ -130,7 +130,7 @@ impl TextSource {
             says_by_wall: false,
             late_calls: 0,
             says_late: false,
-            tells_missing,
+            marks_missing_exits,
             alone,
             marks: Marks::default(),
             has_graph: false,

@@ -19,7 +19,7 @@ impl TextSource {
             space: self.output.space,
             cpu: cpu.map(Cpu),
             whole_calls: self.exits_alone == Some(true) || self.has_functions,
-            tells_missing: self.tells_missing,
+            marks_missing_exits: self.marks_missing_exits,
             without_switches: self.without_switches,
             ..StreamInfo::default()
         });

@@ -35,7 +35,7 @@ impl RecordSource {
     }
 
     /// Makes another dump the current one.
-    pub(super) fn turn_to(&mut self, number: u16) {
+    pub(super) fn switch_to(&mut self, number: u16) {
         if self.dump.number == number {
             return;
         }
@@ -142,7 +142,7 @@ impl RecordSource {
 
     /// Reports damage in the input.
     pub(super) fn damage(&mut self, dump: u16, fault: &Fault) {
-        self.turn_to(dump);
+        self.switch_to(dump);
         let message = match fault.decoded {
             true => format!("{} (the offset is of the decoded bytes)", fault.message),
             false => fault.message.clone(),
