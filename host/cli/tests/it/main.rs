@@ -8,6 +8,7 @@ mod counts;
 mod disassembly;
 mod fdd;
 mod fixtures;
+mod ftrace_by_wall;
 mod ftrace_text;
 mod hardware_calls;
 mod hardware_inputs;

@@ -18,7 +18,10 @@ const MOST: usize = 32_000;
 /// written. Hardly any row moves, but thousands of rows of other CPUs may be in between.
 const LOOKED_AT: u64 = 64;
 
-/// Number of a row, in order of arrival.
+/// So many nanoseconds are no matter between the beginning of a call and its entry.
+const NEAR: i64 = 20_000;
+
+/// The number of a row, by the order in which rows came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Number(u64);
 
@@ -34,7 +37,9 @@ pub(super) struct Held {
     last: Vec<Time>,
     /// Number of calls whose entries were output before their exits arrived.
     early: u64,
-    /// Number of rows that were [examined](LOOKED_AT).
+    /// Calls whose entries could not go back as far as they began.
+    late: u64,
+    /// How many rows have been [looked at](LOOKED_AT).
     looked_at: u64,
     /// Waiting entries that moved: their old and new numbers. The caller takes them.
     pub(super) moved: Vec<(Number, Number)>,
@@ -49,6 +54,7 @@ impl Held {
             first: 0,
             last: Vec::new(),
             early: 0,
+            late: 0,
             looked_at: 0,
             moved: Vec::new(),
         }
@@ -159,7 +165,12 @@ impl Held {
         self.early
     }
 
-    /// Returns the time of the last row of a CPU buffer.
+    /// How many calls begin more than 20 us late, since what is in front of their entries is given out, or another task's.
+    pub(super) const fn late(&self) -> u64 {
+        self.late
+    }
+
+    /// The time of the last row of a CPU buffer.
     #[inline]
     fn last(&mut self, stream: StreamId) -> &mut Time {
         let cpu_buffer = stream.0 as usize;
@@ -234,7 +245,9 @@ impl Held {
         if let Some(oldest) = oldest.filter(|oldest| is_first && oldest.pid == task) {
             (wanted, place) = (passed.len(), oldest.before);
         }
+        let begun = time;
         let time = time.max(place).min(recorded);
+        self.late += u64::from(time.0.saturating_sub(begun.0) > NEAR);
         let mut at = index;
         for to in passed.into_iter().take(wanted) {
             self.rows.swap(at, to);

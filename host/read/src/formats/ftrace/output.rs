@@ -79,6 +79,8 @@ pub(super) struct Output {
     last_thread: (i32, Option<ThreadId>),
     sorter: Option<Sorter>,
     held: Option<Held>,
+    /// Whether each entry that could not wait for its exit begins late: not in text, where nearly none does.
+    early_is_late: bool,
     ready: Vec<Out>,
     /// Rows with later times than the next ones; at most one per stream.
     ahead: Vec<Out>,
@@ -127,6 +129,7 @@ impl Output {
             last_thread: (0, None),
             sorter: sorted.then(Sorter::default),
             held: None,
+            early_is_late: true,
             ready: Vec::new(),
             ahead: Vec::new(),
         }
@@ -152,10 +155,17 @@ impl Output {
         self.held = Some(Held::new(self.tasks.stay));
     }
 
-    /// Adds a remark if calls began before the last output, and were truncated.
+    /// Lets entries of text wait for their exits: the few that were written late go back to where their calls began.
+    pub(super) fn hold_text(&mut self) {
+        self.hold();
+        self.early_is_late = false;
+    }
+
+    /// Says so if calls began before what had been given out already, and were cut there.
     pub(super) fn remark_cut(&self, info: &mut TraceInfo) {
         let cut = self.sorter.as_ref().map_or(0, |sorter| sorter.cut_calls);
-        let early = self.held.as_ref().map_or(0, Held::early);
+        let held = self.held.as_ref().filter(|_| self.early_is_late);
+        let early = held.map_or(0, Held::early);
         for (calls, remark) in [
             (
                 cut,
@@ -246,6 +256,15 @@ impl Output {
     /// Adds a row. Rows of one CPU arrive in order.
     #[inline]
     pub(super) fn put(&mut self, out: Out, batch: &mut Batch) {
+        if !self.ahead.is_empty() {
+            self.give_ahead(Some(&out.row), batch);
+        }
+        self.pass(out, batch);
+    }
+
+    /// Takes a row that nothing ahead belongs before.
+    #[inline]
+    fn pass(&mut self, mut out: Out, batch: &mut Batch) {
         if let Some(held) = &mut self.held {
             held.add(out);
             self.give_held(false, batch);
@@ -253,24 +272,28 @@ impl Output {
             sorter.add(out, 0);
             self.settle(WAITING, batch);
         } else {
-            if !self.ahead.is_empty() {
-                self.give_ahead(Some(&out.row), batch);
-            }
-            self.tasks.emit(&mut { out }, batch);
+            self.tasks.emit(&mut out, batch);
         }
     }
 
     /// Adds the end of a call whose line is at its start. Lines of other CPUs with earlier times follow, so the row
     /// waits until its time: rows are in order of time.
     pub(super) fn put_ahead(&mut self, out: Out, batch: &mut Batch) {
-        if self.held.is_some() || self.sorter.is_some() {
+        if self.sorter.is_some() {
             return self.put(out, batch);
         }
         self.give_ahead(Some(&out.row), batch);
         self.ahead.push(out);
     }
 
-    /// Outputs the rows ahead that precede `next`, in order of time; all of them if no rows follow.
+    /// Takes the row of a stream back that is [ahead](Self::put_ahead), if it has not been given out.
+    pub(super) fn take_ahead(&mut self, stream: StreamId) -> Option<Out> {
+        let mut ahead = self.ahead.iter();
+        let place = ahead.position(|out| out.row.stream == stream)?;
+        Some(self.ahead.swap_remove(place))
+    }
+
+    /// Gives out the rows ahead that belong before this one, in the order of time; all if no more come.
     #[inline(never)]
     fn give_ahead(&mut self, next: Option<&Row>, batch: &mut Batch) {
         let is_before = |out: &Out| {
@@ -288,8 +311,8 @@ impl Output {
             let Some((first, _)) = due.min_by_key(|(_, out)| out.time()) else {
                 return;
             };
-            let mut out = self.ahead.swap_remove(first);
-            self.tasks.emit(&mut out, batch);
+            let out = self.ahead.swap_remove(first);
+            self.pass(out, batch);
         }
     }
 
@@ -302,6 +325,9 @@ impl Output {
     /// Adds an entry whose exit will contain the start of the call. Returns its number, if it waits.
     #[inline]
     pub(super) fn put_entry(&mut self, out: Out, batch: &mut Batch) -> Option<Number> {
+        if !self.ahead.is_empty() {
+            self.give_ahead(Some(&out.row), batch);
+        }
         match &mut self.held {
             // Only this entry was added, so no row can be output.
             Some(held) => Some(held.add_entry(out)),
@@ -335,6 +361,9 @@ impl Output {
         entry: Option<(Number, Time)>,
         batch: &mut Batch,
     ) {
+        if !self.ahead.is_empty() {
+            self.give_ahead(Some(&out.row), batch);
+        }
         match &mut self.held {
             Some(held) => {
                 held.add_exit(out, end, entry);
@@ -344,11 +373,15 @@ impl Output {
         }
     }
 
-    /// Lets an entry stop waiting, because its exit is missing.
-    pub(super) fn release(&mut self, entry: Number) {
-        if let Some(held) = &mut self.held {
-            held.release(entry);
-        }
+    /// An entry is not to wait longer: its exit is missing, or tells nothing more. Whether it was still there.
+    pub(super) fn release(&mut self, entry: Number) -> bool {
+        let held = self.held.as_mut();
+        held.is_some_and(|held| held.release(entry).is_some())
+    }
+
+    /// How many calls of [text](Self::hold_text) begin late, since their entries could not go back far enough.
+    pub(super) fn late(&self) -> u64 {
+        self.held.as_ref().map_or(0, Held::late)
     }
 
     /// Returns the old and new numbers of entries that moved.
@@ -414,6 +447,7 @@ impl Output {
     /// Ends the output. If no row is held, outputs those that wait for the end of a switch.
     pub(super) fn end(&mut self, batch: &mut Batch) {
         self.give_ahead(None, batch);
+        self.give_held(true, batch);
         if !self.is_waiting() {
             self.tasks.tails.end();
             self.tasks.give_waiting(batch);

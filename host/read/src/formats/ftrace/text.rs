@@ -39,7 +39,11 @@ use crate::{ReadError, Source};
 const UNTIMED: &str = "the text has no times: they are made of the durations that it states, for each thread by itself, \
      and are no more than an order; durations are those by the wall that the text states, and unknown where it states none";
 
-/// Events that contain texts of programs.
+/// What a user should know of calls that are recorded at their exits, where no event reports switches.
+const BY_WALL: &str = "calls are recorded at their exits alone, and no event reports switches: all times are by the wall, SELF too, with those in which \
+     the thread slept, so that their sums may be more than the CPU had; times on a CPU need the event sched:sched_switch";
+
+/// The events that hold texts of the user's.
 const PRINTS: [&str; 4] = ["print", "bprint", "bputs", "tracing_mark_write"];
 
 /// Remark about a text with several lines.
@@ -80,7 +84,13 @@ pub(super) struct TextSource {
     marks_missing_exits: bool,
     /// Whether switches are not recorded.
     without_switches: bool,
-    /// Kinds that have only beginnings.
+    /// Whether [`BY_WALL`] has been reported.
+    says_by_wall: bool,
+    /// Calls that began before their entries were written, which were given out where they stand.
+    late_calls: u64,
+    /// Whether they have been reported.
+    says_late: bool,
+    /// What has beginnings alone.
     alone: Beginnings,
     /// Spans of programs.
     marks: Marks,
@@ -306,6 +316,7 @@ impl TextSource {
         };
         self.lose_early(at.time, place, event.cpu, batch);
         self.end_leaf(&at, batch);
+        self.end_long_leaf(&at, batch);
         match &event.kind {
             TextKind::Entry { function, depth } => self.entry(function, (*depth, None), &at, batch),
             TextKind::Leaf {
@@ -384,6 +395,18 @@ impl TextSource {
         batch: &mut Batch,
         fields: impl FnOnce(&mut Self) -> Vec<Field>,
     ) {
+        let out = self.out(row, at, name, fields);
+        self.output.put(out, batch);
+    }
+
+    /// A row on its way, with name and fields if they are wanted.
+    fn out(
+        &mut self,
+        row: Row,
+        at: &At<'_>,
+        name: &str,
+        fields: impl FnOnce(&mut Self) -> Vec<Field>,
+    ) -> Out {
         let is_wanted = match self.wanted {
             Wanted::Meaning => false,
             Wanted::Details => row.kind == RowKind::Other,
@@ -398,7 +421,7 @@ impl TextSource {
             };
             Reported::record(event.kind(), name.to_owned().into(), fields, row.time)
         });
-        self.output.put(Out::new(row, at.pid, event), batch);
+        Out::new(row, at.pid, event)
     }
 }
 
@@ -447,6 +470,7 @@ impl Source for TextSource {
 
     fn fill(&mut self, batch: &mut Batch) -> Result<bool, ReadError> {
         batch.clear();
+        self.output.give_held(false, batch);
         while !batch.is_full() && !self.ended {
             // Returns available events before it waits for more.
             if !batch.is_empty() && self.waiting.is_empty() && !self.input.has_line() {
@@ -478,6 +502,7 @@ impl Source for TextSource {
             self.output.settle(0, batch);
             self.output.end(batch);
             self.output.remark_cut(&mut self.info);
+            self.remark_late();
         }
         for row in batch.rows() {
             if let Some(stream) = self.info.streams.get_mut(row.stream.0 as usize) {

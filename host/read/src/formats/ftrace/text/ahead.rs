@@ -106,7 +106,17 @@ pub(super) fn has_cpus(input: &Input) -> Option<bool> {
     })
 }
 
-/// Returns the thread groups of tasks in the lines; none if the first event has no column for it.
+/// Whether the first event of the text has a time.
+pub(super) fn is_timed(input: &Input) -> bool {
+    let mut lines = input.ahead().take(LINES_LOOKED_AT);
+    let first = lines.find_map(|line| match text::line(&line) {
+        Line::Event(event) => Some(event.time.is_some()),
+        _ => None,
+    });
+    first == Some(true)
+}
+
+/// The thread groups of tasks, as far as lines tell; none if the first event has no column for it.
 pub(super) fn groups<'t>(lines: impl Iterator<Item = Cow<'t, str>>) -> HashMap<i32, i32> {
     let mut groups = HashMap::new();
     for line in lines {

@@ -7,7 +7,8 @@ use kymo_event::{
 use kymo_ftrace::text::Values;
 
 use super::state::{Open, State};
-use super::{At, TextSource, id};
+use super::{At, BY_WALL, TextSource, id};
+use crate::formats::ftrace::held::Number;
 use crate::formats::ftrace::output::{self, Out, Reported};
 
 /// Name of a function whose name the text omits.
@@ -76,15 +77,20 @@ impl TextSource {
             begin: time,
             function,
             losses,
+            entry: None,
         });
         self.put_missing(missing, time, at, batch);
         if let Some(state) = self.state_of_cpu(at) {
             state.remember(depth, function);
         }
         let row = at.row(RowKind::Enter, time).function(Some(function));
-        self.put(row, at, "funcgraph_entry", batch, |_| {
-            fields(depth, duration, at)
-        });
+        let out = self.out(row, at, "funcgraph_entry", |_| fields(depth, duration, at));
+        if let Some(number) = self.output.put_entry(out, batch) {
+            let stack = self.stacks.entry(at.task).or_default();
+            if !stack.number(depth, number) {
+                self.output.release(number);
+            }
+        }
     }
 
     /// Returns the state of an event's CPU, also if threads have their own states.
@@ -95,7 +101,10 @@ impl TextSource {
 
     /// Reports missing exits of calls, which the depth of a later record shows.
     fn put_missing(&mut self, missing: Vec<Open>, time: Time, at: &At<'_>, batch: &mut Batch) {
-        // Without a loss, no exit is missing.
+        for entry in missing.iter().filter_map(|open| open.entry) {
+            self.output.release(entry);
+        }
+        // Where nothing was lost, nothing is missing.
         let losses = self.losses;
         for open in missing.into_iter().filter(|open| open.losses != losses) {
             let ago = time.since(open.begin).unwrap_or_default();
@@ -173,12 +182,76 @@ impl TextSource {
             None if at.time.is_none() => row = row.untimed(),
             None => {}
         }
+        let entry = open.and_then(|open| open.entry);
+        if let Some(duration) = duration.filter(|it| !is_record && at.time.is_some() && *it > NEAR)
+            && let Some(state) = self.states.get_mut(at.place)
+        {
+            state.long_leaf = Some((time, duration, entry));
+            return self.output.put_ahead(Out::new(row, at.pid, None), batch);
+        }
+        let is_waiting = entry.is_some_and(|entry| self.output.release(entry));
         if !is_record && at.time.is_some() {
             return self.output.put_ahead(Out::new(row, at.pid, None), batch);
         }
-        self.put(row, at, "funcgraph_exit", batch, |_| {
-            fields(depth, duration, at)
-        });
+        let out = self.out(row, at, "funcgraph_exit", |_| fields(depth, duration, at));
+        // Its entry was written behind an interrupt, which came between the beginning of the call and that.
+        let is_late = exact.is_some_and(|exact| exact.0.abs_diff(time.0) > NEAR && exact > time);
+        if !is_late || at.time.is_none() {
+            return self.output.put(out, batch);
+        }
+        // Whose lines it would pass is not known without a task.
+        let is_waiting = is_waiting && out.pid.is_some();
+        if !is_waiting {
+            self.late_calls += 1;
+        }
+        let begin = Time(time.0.saturating_sub(known.unwrap_or_default()));
+        let entry = entry.filter(|_| is_waiting).map(|entry| (entry, begin));
+        self.put_late(out, entry, batch);
+    }
+
+    /// A long call without others in it has ended, at the latest when the next line of its CPU was written. If it seems to end
+    /// later, an interrupt came between its beginning and the writing of its line.
+    pub(super) fn end_long_leaf(&mut self, now: &At<'_>, batch: &mut Batch) {
+        let Some(state) = self.states.get_mut(now.place) else {
+            return;
+        };
+        let Some((end, duration, entry)) = state.long_leaf.take() else {
+            return;
+        };
+        let is_waiting = entry.is_some_and(|entry| self.output.release(entry));
+        let Some(time) = now
+            .time
+            .filter(|time| end.0.abs_diff(time.0) > NEAR && end > *time)
+        else {
+            return;
+        };
+        let Some(mut out) = self.output.take_ahead(id(now.place)) else {
+            return;
+        };
+        let is_waiting = is_waiting && out.pid.is_some();
+        let duration = i64::try_from(duration).unwrap_or(i64::MAX);
+        // The line stands where its entry was written.
+        let written = Time(end.0.saturating_sub(duration));
+        let time = time.max(written);
+        out.row.time = time;
+        state.last = time;
+        if !is_waiting {
+            self.late_calls += 1;
+        }
+        let begin = Time(time.0.saturating_sub(duration));
+        let entry = entry.filter(|_| is_waiting).map(|entry| (entry, begin));
+        self.put_late(out, entry, batch);
+    }
+
+    /// Puts the exit of a call whose entry was written late: the number of that, and when the call began.
+    fn put_late(&mut self, out: Out, entry: Option<(Number, Time)>, batch: &mut Batch) {
+        let time = out.time();
+        self.output.put_exit(out, time, entry, batch);
+        if let Some(moved) = self.output.moved() {
+            for stack in self.stacks.values_mut() {
+                stack.renumber(&moved);
+            }
+        }
     }
 
     /// Handles an exit without an entry, with its duration.
@@ -219,6 +292,11 @@ impl TextSource {
         at: &At<'_>,
         batch: &mut Batch,
     ) {
+        // Of a text without times it is reported that they are.
+        if self.without_switches && !self.says_by_wall && at.time.is_some() {
+            self.says_by_wall = true;
+            self.remark(BY_WALL);
+        }
         let id = self.function(function);
         let mut enter = at.row(RowKind::Enter, begin).function(Some(id));
         enter.record = false;

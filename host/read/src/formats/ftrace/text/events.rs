@@ -22,7 +22,18 @@ impl TextSource {
         }
     }
 
-    /// Handles an event with any other name.
+    /// Says how many calls began before their lines of entry, and stand at these, once no more come.
+    pub(super) fn remark_late(&mut self) {
+        let late = self.late_calls + self.output.late();
+        let is_printed = std::mem::replace(&mut self.says_late, true);
+        if late > 0 && !is_printed {
+            self.info.remarks.push(format!(
+                "{late} calls began before their lines, which an interrupt delayed: they begin too late here, and their durations are as stated"
+            ));
+        }
+    }
+
+    /// An event of any other name.
     pub(super) fn other(&mut self, name: &str, body: &str, at: &At<'_>, batch: &mut Batch) {
         let time = self.now(at);
         let fields = text::fields(body);

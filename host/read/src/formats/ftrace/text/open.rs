@@ -6,7 +6,7 @@ use kymo_event::{Time, TimeUnit, TraceInfo, Wanted};
 
 use super::ahead::{
     Exits, Graph, LINES_LOOKED_AT, TICKS, beginnings, graph, groups, has_cpus, has_switches,
-    is_ticks, tasks_at_first,
+    is_ticks, is_timed, tasks_at_first,
 };
 use super::input::Input;
 use super::system_calls::SystemCalls;
@@ -93,6 +93,8 @@ impl TextSource {
         }
         if options.wanted == Wanted::Records {
             output.stay();
+        } else if marks_missing_exits && is_timed(&input) {
+            output.hold_text();
         }
         if without_switches {
             output.infer_no_switches();
@@ -125,6 +127,9 @@ impl TextSource {
             waiting: VecDeque::new(),
             exits: Exits::default(),
             without_switches,
+            says_by_wall: false,
+            late_calls: 0,
+            says_late: false,
             marks_missing_exits,
             alone,
             marks: Marks::default(),

@@ -6,7 +6,9 @@
 
 use kymo_event::{FunctionId, Time};
 
-/// State of a CPU or a thread.
+use crate::formats::ftrace::held::Number;
+
+/// A CPU, or a thread.
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// For a CPU: the running task.
@@ -23,7 +25,10 @@ pub(super) struct State {
     pub(super) ended: Vec<(u32, Time)>,
     /// For a CPU: the last function entered at each depth. An exit without a name belongs to it.
     pub(super) entered: Vec<Option<FunctionId>>,
-    /// Leaf call whose end the text does not have: its function, its depth and its origin.
+    /// The last call without others in it, if its line may have been written late: when it ended, how long it took, and the
+    /// number of its entry, if that waits.
+    pub(super) long_leaf: Option<(Time, u64, Option<Number>)>,
+    /// A leaf call whose end the text does not tell: its function, its depth and where it is.
     pub(super) leaf: Option<(Option<FunctionId>, u32, super::At<'static>)>,
 }
 
@@ -56,6 +61,8 @@ pub(super) struct Open {
     pub(super) function: FunctionId,
     /// Number of losses before it.
     pub(super) losses: u64,
+    /// The number of its entry, if that waits for the exit.
+    pub(super) entry: Option<Number>,
 }
 
 /// Largest depth of tracked calls.
@@ -121,8 +128,24 @@ impl Stack {
         missing
     }
 
-    /// Ends a call at this depth. Returns the matching open call, if it `fits`, and the calls that must have ended
-    /// before.
+    /// The entry of the call that began last has this number. `false` if the call is not followed.
+    pub(super) fn number(&mut self, depth: u32, entry: Number) -> bool {
+        let last = self.0.last_mut();
+        let last = last.filter(|open| open.depth == depth && open.entry.is_none());
+        last.map(|open| open.entry = Some(entry)).is_some()
+    }
+
+    /// Entries that wait have other numbers: those before and since.
+    #[cold]
+    pub(super) fn renumber(&mut self, moved: &[(Number, Number)]) {
+        for entry in self.0.iter_mut().filter_map(|open| open.entry.as_mut()) {
+            if let Some((_, since)) = moved.iter().find(|(before, _)| before == entry) {
+                *entry = *since;
+            }
+        }
+    }
+
+    /// A call ends at this depth. The open call that it is, if it `fits`, and those that have ended before.
     pub(super) fn close(
         &mut self,
         depth: u32,
@@ -176,6 +199,7 @@ mod tests {
             begin: Time(0),
             function: FunctionId(function),
             losses: 0,
+            entry: None,
         };
         for (depth, function) in [(0, 10), (1, 11), (2, 12)] {
             assert!(stack.open(call(depth, function)).is_empty());
