@@ -37,7 +37,7 @@
 //! for thread in source.info().identities.threads() {
 //!     println!("thread {} is {:?}", thread.tid, thread.name);
 //! }
-//! Code that is not time-critical can iterate over single events.
+//! // Code that is not time-critical can iterate over single events.
 //! let mut source = kymo_read::open("trace".as_ref(), &OpenOptions::default())?;
 //! for event in Events::new(&mut *source) {
 //!     let event = event?;

@@ -27,7 +27,7 @@
 //! use kymo_rtems_record::Reader;
 //!
 //! # fn main() -> Result<(), kymo_rtems_record::Error> {
-//! A 32-bit little-endian target: the header, then one pair of uptime items and a user event.
+//! // A 32-bit little-endian target: the header, then one pair of uptime items and a user event.
 //! let mut bytes = vec![0x11; 4];
 //! let words: &[u32] = &[
 //!     0x82e1_4ec1, // magic

@@ -8,7 +8,7 @@ use kymo_wire::event::OTHER_BITS;
 
 impl<P: SinglePort + 'static> Single<P> {
     /// Records an event with interrupts masked once, if it needs nothing but a record; returns false if it must be
-    /// recorded in the [general way](Self::print). For an event whose kind is a constant: code for other kinds is
+    /// recorded in the [general way](Self::hook_event). For an event whose kind is a constant: code for other kinds is
     /// removed.
     ///
     /// The cursor's limit is 0 whenever nothing is to be recorded, so the gate need not be checked.
