@@ -108,7 +108,7 @@ impl QuickCheck {
                 _ => return Found::Suspect,
             }
         }
-        // A valid tick has the top bit clear, so that a 64-bit clock never wraps around.
+        // With ticks of at most 63 bits, the 64-bit clock cannot have wrapped around within the packet.
         match clock <= header.end && header.end < u64::MAX >> 1 {
             true => Found::Whole { wall_clock },
             false => Found::Suspect,
