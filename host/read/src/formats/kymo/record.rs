@@ -328,8 +328,8 @@ impl Recorded {
         }
     }
 
-    /// Whether the loss before a packet happened at or after `began`, judged by the end of the previous packet, or by the
-    /// begin of this one if it is the first.
+    /// Whether the loss before a packet happened at or after `began`, judged by the previous packet's end, or by this
+    /// packet's begin if it is the first.
     fn is_later(&self, header: &PacketHeader, began: u64) -> bool {
         let before = match self.newest.0.is_empty() {
             true => header.begin,
