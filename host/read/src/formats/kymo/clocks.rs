@@ -77,8 +77,8 @@ impl Moments {
         found
     }
 
-    /// Collects the moments in a stream's packets, which lie in `bytes`. Also returns the offsets of packets whose records
-    /// may be damaged.
+    /// Collects the moments in a stream's packets, which lie in `bytes`. Also returns the offsets of the packets whose
+    /// records may be damaged.
     pub(super) fn find(
         check: &QuickCheck,
         bytes: &[u8],
