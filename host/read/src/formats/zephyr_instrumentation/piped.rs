@@ -101,7 +101,7 @@ impl Piped {
         Ok(self.take_rest(all))
     }
 
-    /// Consumes the complete dumps, if no other data has begun after them; returns whether there are any.
+    /// Consumes the complete dumps, if no incomplete one has begun; returns whether there are any.
     fn take_dumps(&mut self) -> bool {
         let found = dump::find(&self.waiting, &self.hints).unwrap_or_default();
         let is_whole = found.iter().all(|dump| !dump.cut);

@@ -33,7 +33,7 @@ impl CoreSightSource {
         }
     }
 
-    /// Whether the current source is the only one with code that a reset of another core would not end.
+    /// Whether a reset of the current source's core ends everything that runs: there is no other core at the same time.
     pub(super) fn is_only_core(&self) -> bool {
         let mut cores = self.readers.iter().filter(|it| it.exceptions.is_some());
         self.is_serial || cores.nth(1).is_none()
