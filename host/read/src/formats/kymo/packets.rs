@@ -71,7 +71,7 @@ pub enum Fault {
         expected.saturating_sub(*found)
     )]
     Truncated {
-        /// The size that the packet tells.
+        /// The size in the packet header.
         expected: usize,
         /// How many bytes there are.
         found: usize,
@@ -83,7 +83,7 @@ pub enum Fault {
         expected.saturating_sub(*found)
     )]
     Overlapped {
-        /// The size that the packet tells.
+        /// The size in the packet header.
         expected: usize,
         /// The offset of the next packet, in bytes from the start of this one.
         found: usize,

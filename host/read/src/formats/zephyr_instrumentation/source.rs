@@ -75,7 +75,7 @@ pub(super) struct DumpSource {
     /// Where in the input these begin.
     offset: usize,
     dumps: Vec<Dump>,
-    /// Whether the dump before these was of a trace.
+    /// Whether earlier input had a dump of a trace: events may be missing before the next such dump.
     has_trace_before: bool,
     functions: Functions,
     /// Which dump is being read, and up to where in it.
