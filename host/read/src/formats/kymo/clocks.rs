@@ -275,7 +275,7 @@ impl Run<'_> {
         Some(strays.fold(0.0, f64::max).round() as u64)
     }
 
-    /// The time by this processor's clock at a time of day.
+    /// The time on this processor's clock at a time of day.
     fn time(&self, unix_ns: i64) -> Option<i64> {
         let points = self
             .0
@@ -518,7 +518,7 @@ mod tests {
         let wall = clocks.wall.unwrap();
         assert_eq!(wall.unix_ns(Time(S)), S);
         assert_eq!(wall.unix_ns(Time(6 * S)), 1_700_000_006 * S);
-        // One of them never learns it: nothing can be said.
+        // One of them never learns it: their clocks cannot be compared.
         let mut never = set(3 * S);
         never.0.truncate(5);
         assert_eq!(compare(set(0), never).printed, []);

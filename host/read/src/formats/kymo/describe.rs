@@ -23,7 +23,7 @@ pub(crate) struct Description {
     pub(crate) build_id: Vec<u8>,
     /// The program's event declarations.
     pub(crate) declared: Declarations,
-    /// The functions that the metadata names, by address.
+    /// The functions in the metadata, with their addresses.
     functions: Vec<(Addr, String)>,
 }
 

@@ -68,7 +68,7 @@ pub struct Live {
     names_given: usize,
     /// Reader of packets of names, where each is sent only once.
     names_reader: Option<NamesReader>,
-    /// The end of the newest packet of all.
+    /// The latest end of any packet.
     newest: Time,
     /// Splits calls into entries and exits, once there are packets that record a call as one record.
     calls: Option<Splitter>,

@@ -94,7 +94,7 @@ struct Recorded {
     bytes: u64,
     /// The counter of discarded events in the last packet.
     discarded: u32,
-    /// The time of the last packet's last event, in ticks.
+    /// The end of the last packet, in ticks.
     end: u64,
 }
 

@@ -133,7 +133,7 @@ pub(super) fn payload(layout: Layout, id: EventId) -> Option<Payload> {
     let word = layout.word.bytes();
     let function = layout.shape.named_bits() as usize / 8;
     Some(Payload::Bytes(match id {
-        // These have forms of their own; no target writes them in this one.
+        // These have forms of their own; no target writes them as `Form::Other`.
         EventId::Enter | EventId::Exit | EventId::EnterLong | EventId::Time => return None,
         EventId::ExitNamed => function,
         EventId::EnterFar | EventId::ExitFar => word,

@@ -1,4 +1,4 @@
-//! A whole recording as a [`Source`]: its streams merged by time.
+//! [`Source`] of a complete recording: merges its streams by time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -43,7 +43,7 @@ const FEW_CALLS: usize = WAITING * 4;
 struct Part {
     info: StreamInfo,
     kind: StreamKind,
-    /// The `cpu_id` of its packets.
+    /// The `cpu_id` and `stream_id` of its packets.
     number: StreamNumber,
     input: Input,
 }
@@ -276,7 +276,7 @@ impl Source for NativeSource {
         while !batch.is_full()
             && let Some(Reverse((_, index))) = self.order.pop()
         {
-            // At equal times, the first stream comes first.
+            // At equal times, the stream with the lower index precedes the other.
             let limit = match self.order.peek() {
                 Some(Reverse((time, other))) if index < *other => *time,
                 Some(Reverse((time, _))) => Time(time.0.saturating_sub(1)),

@@ -29,7 +29,7 @@ pub struct Tail {
     open: OpenFiles<usize>,
     /// The begin of each file's next complete packet, and the file's index: at most one entry per file.
     next: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The last content of the file of names.
+    /// The previous content of the file of names.
     names: Vec<u8>,
 }
 

@@ -273,7 +273,7 @@ pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> WriteError + us
 /// Checks that a directory is empty or holds only an older trace of Kymo.
 ///
 /// # Errors
-/// [`WriteError::Occupied`] if something else is there, or that it can't be read.
+/// [`WriteError::Occupied`] if it holds other files, [`WriteError::Io`] if it cannot be read.
 pub fn check_replaceable(directory: &Path) -> Result<(), WriteError> {
     files_of_trace(directory).map(drop)
 }
