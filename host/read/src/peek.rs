@@ -1,8 +1,8 @@
-//! An input before anyone knows what it is: a directory, a file, or a stream of which the beginning can be looked at.
+//! Input of unknown format: a directory, a file, or a pipe whose beginning can be read in advance.
 //!
-//! A file is mapped. What comes through a pipe (standard input, a FIFO, a device) is read as it comes: a look at its
-//! beginning keeps what was looked at, no more, and the next reader gets that first. Only a format that has to seek
-//! copies it to a temporary file, with a bound.
+//! A file is mapped. A pipe (standard input, a FIFO, a device) is read incrementally: reading its beginning buffers
+//! only those bytes, and the next reader gets them first. Only a format that has to seek copies a pipe to a temporary
+//! file, of limited size.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use crate::OpenError;
 use crate::bytes::{Bytes, SPOOLED_AT_MOST};
 
-/// An input.
+/// An input whose beginning can be read in advance.
 pub(crate) struct Peek {
     path: PathBuf,
     content: Content,
@@ -21,10 +21,10 @@ enum Content {
     Directory,
     File(Bytes),
     Stream {
-        /// What was looked at.
+        /// The bytes read in advance.
         head: Vec<u8>,
         rest: Box<dyn Read + Send>,
-        /// Whether [`Peek::first`] reads more of it.
+        /// Whether [`Peek::first`] may block to read more.
         may_wait: bool,
     },
 }
@@ -62,7 +62,7 @@ impl Peek {
         })
     }
 
-    /// What to call it, and where it is.
+    /// The path, which is also the name in messages.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -77,7 +77,7 @@ impl Peek {
         matches!(self.content, Content::File(_))
     }
 
-    /// All of a file.
+    /// The whole content of a file; `None` for other inputs.
     pub(crate) fn file(&self) -> Option<&Bytes> {
         match &self.content {
             Content::File(bytes) => Some(bytes),
@@ -85,16 +85,16 @@ impl Peek {
         }
     }
 
-    /// Whether [`first`](Self::first) waits for more of a pipe than was looked at. What it is may be known already, and more may
-    /// come much later.
+    /// Sets whether [`first`](Self::first) waits for more bytes of a pipe than are buffered. The format may be known
+    /// already, and more bytes may arrive much later.
     pub(crate) fn set_waiting(&mut self, waits: bool) {
         if let Content::Stream { may_wait, .. } = &mut self.content {
             *may_wait = waits;
         }
     }
 
-    /// The first bytes: so many, or all if there are fewer, none of a directory. Of a pipe it [waits](Self::set_waiting) for
-    /// them.
+    /// The first `count` bytes, or all if there are fewer; none for a directory. On a pipe it
+    /// [waits](Self::set_waiting) for them.
     ///
     /// # Errors
     /// [`OpenError::Io`] if it cannot be read.
@@ -120,10 +120,10 @@ impl Peek {
         Ok(bytes.get(..count).unwrap_or(bytes))
     }
 
-    /// All of it, in a place where it can be looked at anywhere; at least one byte.
+    /// The whole content with random access; at least one byte.
     ///
     /// # Errors
-    /// [`OpenError::Io`] if it cannot be read, is a directory, or a pipe gives more than [`SPOOLED_AT_MOST`];
+    /// [`OpenError::Io`] if it cannot be read, is a directory, or is a pipe with more than [`SPOOLED_AT_MOST`] bytes;
     /// [`OpenError::Empty`].
     pub(crate) fn into_bytes(self) -> Result<Bytes, OpenError> {
         self.into_bytes_up_to(SPOOLED_AT_MOST)
@@ -147,7 +147,7 @@ impl Peek {
         Ok(bytes)
     }
 
-    /// All of a pipe, as it comes.
+    /// Incremental reader of a whole pipe; `None` for other inputs.
     pub(crate) fn into_reader(self) -> Option<Box<dyn Read + Send>> {
         match self.content {
             Content::Stream { head, rest, .. } => Some(Box::new(io::Cursor::new(head).chain(rest))),
@@ -156,9 +156,9 @@ impl Peek {
     }
 }
 
-/// What bytes are that are no trace, by the first of them (`file(1)` knows the same).
+/// Recognises common formats that are not traces, by their first bytes (as `file(1)` does).
 pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
-    /// So many zeros are nothing else.
+    /// Number of zeros at the beginning that mark an input as zeros.
     const ZEROS: usize = 4096;
     const SIGNATURES: [(&[u8], &str); 16] = [
         (b"\x89PNG\r\n\x1a\n", "a PNG picture"),
@@ -211,11 +211,11 @@ pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
     Some(what)
 }
 
-/// Whether packets follow each other, as in the protobuf messages of Perfetto (`Trace.packet`, field 1).
+/// Whether the bytes are consecutive packets, as in Perfetto's protobuf messages (`Trace.packet`, field 1).
 fn is_perfetto(head: &[u8]) -> bool {
-    /// So many packets are no accident.
+    /// Number of packets that rules out a coincidence.
     const PACKETS: usize = 3;
-    /// The first field of a packet with a length, a number or 64 bits: their types are 2, 0 and 1.
+    /// Wire types of a packet's first field: 2 for a length, 0 for a varint, 1 for 64 bits.
     const TYPES: [u8; 3] = [0, 1, 2];
     // A log may begin with empty lines.
     if head.iter().take(64).all(u8::is_ascii) {
@@ -246,7 +246,7 @@ fn is_perfetto(head: &[u8]) -> bool {
     true
 }
 
-/// So many bytes [`foreign`] wants to see.
+/// Number of bytes that [`foreign`] needs.
 pub(crate) const FOREIGN_HEAD: usize = 4096;
 
 #[cfg(test)]

@@ -1,20 +1,20 @@
-//! Kymo's own recordings: dumps, raw files and trace directories.
+//! Readers and writers of Kymo's own recordings: dumps, raw files and trace directories.
 //!
-//! All three hold the same packets ([`kymo_wire::event`]) and differ in how they say what the
-//! packets look like:
+//! All forms hold the same packets ([`kymo_wire::event`]) and differ in how they describe the
+//! packets' layout:
 //!
-//! - a *dump* is packets alone; who sent it has said the rest in its [`Identity`];
-//! - a *raw file* is the identity as a line of text, then a dump: what `kymo_save` writes on Linux,
-//!   and what a dump becomes when it is kept as it is ([`write_raw`]);
-//! - the same as text in the log of a *console*, where a target died;
-//! - a *trace directory* is CTF: `metadata`, and one file a stream ([`write_trace`]).
+//! - a *dump* is packets alone; the target's [`Identity`] describes them;
+//! - a *raw file* is the identity as a line of text, followed by a dump: `kymo_save` writes it on
+//!   Linux, and [`write_raw`] stores a dump in this form;
+//! - a *console* log contains the same as text, printed by a target that crashed;
+//! - a *trace directory* is CTF: `metadata`, and one file per stream ([`write_trace`]).
 //!
-//! What is still in a target's RAM becomes a dump with the help of the program ([`MemoryDump`]).
+//! [`MemoryDump`] turns the contents of a target's RAM into a dump, with the help of the program.
 //!
-//! Reading goes the same way for all: the packets are picked out of the bytes ([`Pieces`]) and
-//! given, with the CTF metadata that describes them, to the CTF reader. [`open_dump`] reads a dump
-//! without writing it anywhere first; [`RawFile`] gives the dump in a raw file, to be written as a
-//! trace directory.
+//! All forms are read the same way: [`Pieces`] finds the packets in the bytes and passes them to
+//! the CTF reader, with the CTF metadata that describes them. [`open_dump`] reads a dump without
+//! a file in between; [`RawFile`] returns the dump of a raw file, ready to be written as a trace
+//! directory.
 
 mod clock_checks;
 mod clocks;
@@ -72,21 +72,21 @@ use std::ops::Range;
 
 pub use kymo_wire::link::Identity;
 
-/// A dump: what a target sent, and what is known of it besides.
+/// Packets as a target sent them, with the target's identity and the ranges that are missing.
 #[derive(Clone, Copy, Debug)]
 pub struct Dump<'a> {
-    /// Who sent it.
+    /// The identity of the target.
     pub identity: &'a Identity,
-    /// The packets, one behind the other.
+    /// The packets, one after the other.
     pub bytes: &'a [u8],
-    /// The parts of `bytes` that never arrived; what stands there does not matter.
+    /// The parts of `bytes` that never arrived; their contents are ignored.
     pub missing: &'a [Range<u64>],
-    /// What it came from, for people: a link's name, a program's name.
+    /// A display name of the origin: the name of a link or a program.
     pub target: &'a str,
 }
 
 impl<'a> Dump<'a> {
-    /// The dump taken apart.
+    /// Iterates over the packets and the damage of the dump.
     pub const fn pieces(&self) -> Pieces<'a> {
         Pieces::new(self.identity.layout, self.bytes, self.missing)
     }

@@ -82,7 +82,7 @@ pub(crate) fn open_shared(
     Some(Box::new(source))
 }
 
-/// What is known of the target that sent dumps.
+/// Known properties of the target that sent the dumps.
 fn hints(name_bytes: Option<usize>, options: &OpenOptions) -> Hints {
     let program = options.program.as_deref().and_then(head);
     Hints {
@@ -91,7 +91,7 @@ fn hints(name_bytes: Option<usize>, options: &OpenOptions) -> Hints {
     }
 }
 
-/// Opens what comes through a pipe: each dump as it comes.
+/// Opens a pipe, and reads each dump when it arrives.
 ///
 /// # Errors
 /// [`OpenError::Io`] if it cannot be read, [`OpenError::Unknown`] if there is no dump in it.
@@ -100,8 +100,8 @@ pub(crate) fn open_piped(peek: Peek, options: &OpenOptions) -> Result<Box<dyn So
     Ok(Box::new(source))
 }
 
-/// Opens a file of which the metadata of the target's build is given, as it is for a stream of a CTF trace;
-/// `None` if that metadata or the file is something else.
+/// Opens a file together with the metadata of the target's build, like a stream of a CTF trace; `None` if the
+/// metadata or the file has another format.
 ///
 /// # Errors
 /// [`OpenError`] if the file cannot be read.

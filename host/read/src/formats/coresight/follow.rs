@@ -83,7 +83,7 @@ impl Follow {
         self
     }
 
-    /// Returns the number of exception returns behind which any of several tasks may have continued.
+    /// Returns the number of exception returns after which any of several tasks may have continued.
     pub fn doubtful_switches(&self) -> u64 {
         self.stacks.doubtful_switches()
     }

@@ -103,7 +103,7 @@ pub(super) fn backward(times: u64) -> Option<String> {
     ))
 }
 
-/// What is to be said of calls that were too deep to be followed; `None` if none were.
+/// Returns a remark about calls that were too deep to be followed; `None` if there are none.
 pub(super) fn too_deep(calls: u64) -> Option<String> {
     (calls > 0).then(|| {
         format!(
@@ -112,7 +112,7 @@ pub(super) fn too_deep(calls: u64) -> Option<String> {
     })
 }
 
-/// What is to be said of sources of messages without timestamps; `None` if there are none.
+/// Returns a remark about sources of messages without timestamps; `None` if there are none.
 pub(super) fn timeless(sources: u64) -> Option<String> {
     let sources = match sources {
         0 => return None,
@@ -124,7 +124,7 @@ pub(super) fn timeless(sources: u64) -> Option<String> {
     ))
 }
 
-/// Returns a remark about exception returns behind which any of several tasks may have continued; `None` if there are
+/// Returns a remark about exception returns after which any of several tasks may have continued; `None` if there are
 /// none.
 pub(super) fn same_address(switches: u64) -> Option<String> {
     let times = match switches {

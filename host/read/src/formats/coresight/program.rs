@@ -388,7 +388,7 @@ impl Program for Code<'_> {
         self.tid(context).unwrap_or(NO_THREAD)
     }
 
-    /// Before Armv5T a call through a pointer is `mov lr, pc` and a branch behind it.
+    /// Before Armv5T a call through a pointer is `mov lr, pc` followed by a branch.
     fn is_call(&mut self, range: &Range) -> bool {
         if range.isa != Isa::A32 || range.count < 2 {
             return false;
@@ -407,7 +407,7 @@ impl Program for Code<'_> {
             && exceptions.is_some_and(Exceptions::is_m_profile)
     }
 
-    /// Of a core of a system with threads, a reset is a way to wake up: what it ran goes on.
+    /// On a core of a system with threads, a reset may be a wake-up: its running code continues.
     fn is_reset(&mut self, context: &Context, number: u32) -> bool {
         let threads = self.threads.as_ref();
         let exceptions = threads.and_then(|it| Exceptions::of(&it.protocol));

@@ -36,7 +36,7 @@ pub(super) enum Message {
     Named(&'static str, Vec<(&'static str, u64)>),
     /// The source could not send everything.
     Overflow,
-    /// Nothing says how much time passes up to the next message.
+    /// The time up to the next message is unknown.
     Timeless,
     /// Bytes that are no packet: where they begin in the stream, and how many.
     Damage { bytes: u64, message: &'static str },
@@ -65,10 +65,10 @@ const CHANNELS: usize = 4096;
 /// Largest number of messages and timestamps that wait for lines to end. Beyond it, all lines are ended.
 const WAITING: usize = 1 << 16;
 
-/// What the times of a stream of messages are.
+/// Kind of timestamps in a stream of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Times {
-    /// Each follows what it is of: those of an STM, and local ones of an ITM.
+    /// Each timestamp follows its message: timestamps of an STM, and local ones of an ITM.
     Own,
     /// Global timestamps of an ITM alone, which come now and then.
     Global {
@@ -199,7 +199,7 @@ enum Waiting {
 struct Reader<'o, 'a> {
     output: &'o mut Output<'a>,
     times: Times,
-    /// Timestamps so far: what comes between two has the time of the second.
+    /// Number of timestamps so far: messages between two timestamps have the time of the second.
     group: u64,
     ticks: u64,
     /// Open lines, by origin.
@@ -430,8 +430,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Handles packets before a synchronization, which cannot be read: in a ring buffer whose oldest packet was partly
-    /// overwritten, or behind damage.
+    /// Handles unreadable packets before a synchronization: in a ring buffer whose oldest packet was partly
+    /// overwritten, or after damage.
     fn unsynced(&mut self, at: usize) {
         if !std::mem::replace(&mut self.is_unsynced, true) && at > 0 {
             self.end_lines();
@@ -461,7 +461,8 @@ impl Reader<'_, '_> {
                 _ => Message::Named("exception", vec![("number", number.into())]),
             },
             (2, 4) => Message::Named("pc_sample", vec![(crate::code::FIELD, value)]),
-            // Armv8-M: code is running that may not be sampled, as secure code (Arm DDI 0553, periodic PC sample packet).
+            // Armv8-M: code is running that may not be sampled, as secure code (Arm DDI 0553, periodic PC sample
+            // packet).
             (2, _) if value == 0xff => Message::Named("pc_sample_prohibited", Vec::new()),
             (2, _) => Message::Named("sleeping", Vec::new()),
             // Armv8.1-M: a bit for each counter of the performance monitors.

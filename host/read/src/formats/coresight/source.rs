@@ -233,7 +233,7 @@ impl CoreSightSource {
             true => self.base,
             false => self.base.saturating_add(item.time),
         };
-        // The time in front of the first timestamp is unknown.
+        // The time before the first timestamp is unknown.
         let time = match self.latest {
             _ if item.time != UNKNOWN => time.max(self.latest.unwrap_or(i64::MIN)),
             Some(latest) => latest,
@@ -467,7 +467,7 @@ impl At<'_> {
         self.batch.push_both(&row, event);
     }
 
-    /// Reports the running function behind a gap, unless the trace enters it there.
+    /// Reports the running function after a gap, unless the trace enters it there.
     fn runs(&mut self, place: Place) {
         if std::mem::take(&mut self.reader.is_behind_gap)
             && let Place::Function { function, .. } = place
@@ -487,13 +487,13 @@ impl At<'_> {
             .push_event(self.reader.event(self.time, kind, true));
     }
 
-    /// Durations of what is open are uncertain.
+    /// Marks the durations of all open calls as uncertain.
     fn uncertain_clock(&mut self) {
         let at_least = Duration(0);
         self.push_made(EventKind::Gap(Gap::Clock(ClockGap { at_least })));
     }
 
-    /// Something that no record tells by itself.
+    /// Adds an event that has no record of its own.
     fn push_made(&mut self, kind: EventKind) {
         self.batch
             .push_event(self.reader.event(self.time, kind, false));

@@ -53,7 +53,7 @@ pub(super) enum What {
     Restart,
     /// Last time that the source has. Later times are extrapolated.
     LastTime,
-    /// The timestamps went back: times go on at the rate before.
+    /// The timestamps went back: times continue at the previous rate.
     StepBack,
     /// The source ends.
     End,
@@ -63,7 +63,7 @@ pub(super) enum What {
 #[derive(Debug)]
 pub(super) struct Item {
     pub time: i64,
-    /// Times of the trace before and behind it. It is no earlier and no later.
+    /// Times of the trace before and after it: its own time lies between them.
     pub bounds: (i64, i64),
     /// Offset in the buffer.
     pub offset: u64,
@@ -302,7 +302,7 @@ impl Output<'_> {
         self.memory?.name_at(self.view, address).map(str::to_owned)
     }
 
-    /// Adds an element behind this number of instructions, from the packet at a position of the stream.
+    /// Adds an element after this number of instructions, from the packet at a position of the stream.
     pub fn push(&mut self, instructions: u64, at: usize, what: What) {
         let offset = self.offsets.of(at);
         let State { clock, placed, .. } = &mut self.state;

@@ -18,7 +18,7 @@ const MOST: usize = 32_000;
 /// written. Hardly any row moves, but thousands of rows of other CPUs may be in between.
 const LOOKED_AT: u64 = 64;
 
-/// So many nanoseconds are no matter between the beginning of a call and its entry.
+/// Tolerated time between the beginning of a call and the record of its entry, in nanoseconds.
 const NEAR: i64 = 20_000;
 
 /// The number of a row, by the order in which rows came.
@@ -165,7 +165,8 @@ impl Held {
         self.early
     }
 
-    /// How many calls begin more than 20 us late, since what is in front of their entries is given out, or another task's.
+    /// Number of calls that begin more than 20 us late, because the rows before their entries are output already, or
+    /// belong to another task.
     pub(super) const fn late(&self) -> u64 {
         self.late
     }

@@ -92,7 +92,7 @@ struct Tasks {
     threads: HashMap<i32, ThreadId>,
     /// Task that runs on each CPU, as far as it is known from records: those of idle tasks name no thread.
     running: Vec<Option<i32>>,
-    /// Incomplete switches, and the rows behind them.
+    /// Incomplete switches, and the rows after them.
     tails: Tails,
     /// Whether rows keep the order of their records, so that no switch waits.
     stay: bool,
@@ -161,7 +161,7 @@ impl Output {
         self.early_is_late = false;
     }
 
-    /// Says so if calls began before what had been given out already, and were cut there.
+    /// Adds a remark if calls began before rows already output, and were truncated there.
     pub(super) fn remark_cut(&self, info: &mut TraceInfo) {
         let cut = self.sorter.as_ref().map_or(0, |sorter| sorter.cut_calls);
         let held = self.held.as_ref().filter(|_| self.early_is_late);
@@ -286,14 +286,14 @@ impl Output {
         self.ahead.push(out);
     }
 
-    /// Takes the row of a stream back that is [ahead](Self::put_ahead), if it has not been given out.
+    /// Removes a stream's row that is [ahead](Self::put_ahead), if it has not been output.
     pub(super) fn take_ahead(&mut self, stream: StreamId) -> Option<Out> {
         let mut ahead = self.ahead.iter();
         let place = ahead.position(|out| out.row.stream == stream)?;
         Some(self.ahead.swap_remove(place))
     }
 
-    /// Gives out the rows ahead that belong before this one, in the order of time; all if no more come.
+    /// Outputs the rows ahead that belong before this one, in time order; all of them at the end.
     #[inline(never)]
     fn give_ahead(&mut self, next: Option<&Row>, batch: &mut Batch) {
         let is_before = |out: &Out| {
@@ -373,7 +373,7 @@ impl Output {
         }
     }
 
-    /// An entry is not to wait longer: its exit is missing, or tells nothing more. Whether it was still there.
+    /// Releases an entry whose exit is missing or adds no information. Returns whether it was still waiting.
     pub(super) fn release(&mut self, entry: Number) -> bool {
         let held = self.held.as_mut();
         held.is_some_and(|held| held.release(entry).is_some())

@@ -91,8 +91,8 @@ impl Sorter {
         Some(out)
     }
 
-    /// Adjusts inexact times of a call: it must enclose the calls that it made, begin behind the call before it, and
-    /// not begin before the last output.
+    /// Adjusts inexact times of a call: it must enclose its callees, begin after the previous call, and not begin
+    /// before the last output.
     pub(super) fn nest(&mut self, enter: &mut Out, exit: &mut Out, depth: u32) {
         if self.inner.len() > MOST_TASKS {
             self.inner.clear();
@@ -145,7 +145,7 @@ impl Sorter {
         self.cut(enter, exit);
     }
 
-    /// Truncates a call at the last output, and makes it end behind its start.
+    /// Truncates a call at the last output, and makes it end after its start.
     pub(super) fn cut(&mut self, enter: &mut Out, exit: &mut Out) {
         if let Some(given) = self.given.get(&enter.row.stream)
             && enter.row.time < *given

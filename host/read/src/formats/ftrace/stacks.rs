@@ -82,7 +82,7 @@ const DEEPEST: usize = 1 << 16;
 const MOST_TASKS: usize = 1 << 20;
 
 impl Stacks {
-    /// Notes that records are missing on some CPU behind one with this time.
+    /// Notes that records are missing on some CPU after one with this time.
     pub(super) fn lost(&mut self, last: Option<Time>) {
         if self.losses.len() >= 2 * MOST_LOSSES {
             self.losses.drain(..MOST_LOSSES);

@@ -137,7 +137,7 @@ impl Tails {
         }
     }
 
-    /// Ends a switch: its rows move behind the last row of its tail.
+    /// Ends a switch: its rows move after the last row of its tail.
     fn end_one(&mut self, place: usize) {
         let Switch {
             begin, count, last, ..

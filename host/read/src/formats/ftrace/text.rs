@@ -39,7 +39,7 @@ use crate::{ReadError, Source};
 const UNTIMED: &str = "the text has no times: they are made of the durations that it states, for each thread by itself, \
      and are no more than an order; durations are those by the wall that the text states, and unknown where it states none";
 
-/// What a user should know of calls that are recorded at their exits, where no event reports switches.
+/// Remark on calls that are recorded at their exits, in a text without switches.
 const BY_WALL: &str = "calls are recorded at their exits alone, and no event reports switches: all times are by the wall, SELF too, with those in which \
      the thread slept, so that their sums may be more than the CPU had; times on a CPU need the event sched:sched_switch";
 
@@ -86,7 +86,7 @@ pub(super) struct TextSource {
     without_switches: bool,
     /// Whether [`BY_WALL`] has been reported.
     says_by_wall: bool,
-    /// Calls that began before their entries were written, which were given out where they stand.
+    /// Number of calls that began before their entries were written, and were output at the lines of these.
     late_calls: u64,
     /// Whether they have been reported.
     says_late: bool,

@@ -1,4 +1,4 @@
-//! What a recording tells of its target's clock: comparisons with the periodic tick, and with a host's clock.
+//! Checks of a target's clock in a recording: comparisons with the periodic tick, and with a host's clock.
 
 use kymo_event::{ClockCheck, ClockReference, ClockVerdict, TraceInfo};
 use kymo_wire::clock_check::{HostCheck, TickCheck};
@@ -12,19 +12,19 @@ use super::Identity;
 use super::packets::{Packet, Piece, Pieces};
 use super::records::number;
 
-/// What stands in the packet of names of the clock, and its comparisons.
+/// Facts about the clock in the packet of names, and its comparisons.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CheckFacts {
-    /// The bits of the counter that the target extends.
+    /// The width in bits of the hardware counter that the target extends.
     bits: Option<u32>,
     tick: Option<TickCheck>,
     host: Option<HostCheck>,
-    /// Names and other facts that the target could not keep.
+    /// Number of names and other facts that the target had no memory for.
     pub(super) lost: u64,
 }
 
 impl CheckFacts {
-    /// Takes a fact of this type and value.
+    /// Adds a metadata record of this type and value.
     pub(super) fn add(&mut self, layout: Layout, kind: u64, value: &[u8]) {
         if kind == MetadataType::TickCheck as u64 {
             self.tick = TickCheck::decode(layout.order, value);
@@ -36,8 +36,8 @@ impl CheckFacts {
         }
     }
 
-    /// Remarks what the target could not keep, and that a pause may be longer than it is shown: where the counter goes
-    /// round in it, and no tick sees that.
+    /// Adds remarks: on facts that the target had no memory for, and on pauses that may be longer than shown, because
+    /// the counter can wrap around in them and no tick detects it.
     pub(super) fn remark(self, info: &mut TraceInfo) {
         if self.lost > 0 {
             let remark = format!(
@@ -54,8 +54,8 @@ impl CheckFacts {
         let Some(turn) = self.bits.and_then(|bits| 1_u64.checked_shl(bits)) else {
             return;
         };
-        // As the target itself has it (`sure_clock`): there are four ticks in one turn, or the counter's turn is the
-        // tick (SysTick as both), which is not longer than twice what its bits count.
+        // The same condition as on the target (`sure_clock`): at least four ticks per wraparound, or the counter wraps
+        // around once per tick (SysTick as both), which takes less than twice the range of its bits.
         let is_seen = |tick: TickCheck| {
             let period = hz.checked_div(tick.hz.into());
             period.is_some_and(|period| {
@@ -69,7 +69,7 @@ impl CheckFacts {
             None => "the program has no periodic tick (kymo_config.tick_hz)".to_owned(),
             Some(tick) => format!("its periodic tick ({} Hz) comes too seldom", tick.hz),
         };
-        // Packets that come later may say more of the tick.
+        // Later packets may contain more about the tick.
         info.remarks.retain(|other| {
             !other.contains(" may be shown too short: the target's clock goes round")
         });
@@ -81,20 +81,20 @@ impl CheckFacts {
         info.remarks.push(remark);
     }
 
-    /// What they come to, for a clock of so many ticks a second. The trace goes over `span` of its ticks.
+    /// Evaluates the comparisons of a clock of `clock_hz`. The trace spans `span` of its ticks.
     pub(super) fn checks(self, clock_hz: u64, span: u64) -> Vec<ClockCheck> {
         let mut tick = self.tick;
         if let Some(tick) = &mut tick
             && tick.count == 0
         {
-            // The target had no occasion to say how long it has waited.
+            // Without a single tick, the target never recorded how long it waited for one.
             tick.clock = tick.clock.max(span);
         }
         clock_checks(clock_hz, tick, self.host)
     }
 }
 
-/// Three digits with a unit.
+/// Formats a time with one decimal and a unit.
 fn seconds(seconds: f64) -> String {
     match seconds {
         0.1.. => format!("{seconds:.1} s"),
@@ -103,7 +103,7 @@ fn seconds(seconds: f64) -> String {
     }
 }
 
-/// What comparisons of a clock of so many ticks a second come to.
+/// Evaluates comparisons of a clock of `clock_hz`.
 pub fn clock_checks(
     clock_hz: u64,
     tick: Option<TickCheck>,
@@ -118,16 +118,16 @@ pub fn clock_checks(
     tick.into_iter().chain(host).collect()
 }
 
-/// Adds what a host found of the clock of the target that a trace was just fetched from.
+/// Adds the host's check of the target's clock to a trace that was just fetched.
 pub fn add_host_check(info: &mut TraceInfo, host: Option<HostCheck>) {
     let mut checks = info.clock_checks.take().unwrap_or_default();
     checks.extend(clock_checks(info.clock_hz.unwrap_or(0), None, host));
     keep(info, checks);
 }
 
-/// Keeps what a trace's clock was compared with, and remarks on what is wrong.
+/// Stores the checks of a trace's clock, and adds a remark for each that shows a difference.
 pub(super) fn keep(info: &mut TraceInfo, checks: Vec<ClockCheck>) {
-    // They are compared anew when more is known.
+    // Replaces the remarks of earlier checks: checks are repeated when more data arrives.
     info.remarks
         .retain(|other| !other.starts_with("times may be wrong: the target's clock ("));
     for check in &checks {
@@ -142,11 +142,11 @@ pub(super) fn keep(info: &mut TraceInfo, checks: Vec<ClockCheck>) {
     info.clock_checks = Some(checks);
 }
 
-/// An empty packet of events that says how many the target could not record, to be put behind the packets of a dump; `None` if
-/// the last packet says so already.
+/// An empty packet of events that reports the number of discarded events, to be appended to a dump; `None` if the
+/// last packet reports it already.
 ///
-/// A target in stream mode whose buffer is full has no room to say it itself. Of several streams nobody knows which
-/// lost them.
+/// A target in stream mode whose buffer is full has no room for such a packet. Only for targets with one stream: with
+/// several, it is unknown which one lost the events.
 pub fn loss_packet(identity: &Identity, bytes: &[u8], discarded: u64) -> Option<Vec<u8>> {
     let layout = identity.layout;
     if identity.streams != 1 || identity.mode != Mode::Stream {
@@ -177,7 +177,7 @@ pub fn loss_packet(identity: &Identity, bytes: &[u8], discarded: u64) -> Option<
     Some(packet)
 }
 
-/// A packet of names that says how the target's clock compares with this computer's, to be put behind the packets
+/// A packet of names with the comparison of the target's clock with this computer's, to be appended to the packets
 /// of a dump.
 pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -> Vec<u8> {
     let layout = identity.layout;
@@ -189,7 +189,7 @@ pub fn host_check_packet(identity: &Identity, bytes: &[u8], check: &HostCheck) -
     )
 }
 
-/// A packet of names with one fact, to be put behind the packets of a dump.
+/// A packet of names with one fact, to be appended to a dump.
 fn fact_packet(layout: Layout, bytes: &[u8], kind: MetadataType, value: &[u8]) -> Vec<u8> {
     let (mut sequence, mut clock, mut discarded, mut flags) = (0, 0, 0, 0);
     for piece in Pieces::new(layout, bytes, &[]).heads_only() {
@@ -197,9 +197,9 @@ fn fact_packet(layout: Layout, bytes: &[u8], kind: MetadataType, value: &[u8]) -
             && packet.header.cpu == METADATA_STREAM
         {
             sequence += 1;
-            // It has no time of its own: it must not be later than what was recorded.
+            // The new packet has no time of its own: it must not be later than the recorded ones.
             clock = packet.header.end;
-            // What found no room counts up, and did not find some since.
+            // Keeps the counter of facts without room, so that no new loss is reported.
             discarded = packet.header.discarded;
             flags = packet.header.flags & PacketHeader::FLAG_FACTS;
         }
@@ -282,7 +282,7 @@ mod tests {
                 };
                 (MetadataType::TickCheck, check.encode(order).to_vec())
             });
-            // A program without a build id says that it has none.
+            // A program without a build id records an empty one.
             let facts = [
                 (MetadataType::BuildId, Vec::new()),
                 (MetadataType::Clock, clock),
@@ -304,7 +304,7 @@ mod tests {
         assert!(remark.starts_with("pauses of 171.8 s and more"), "{remark}");
         assert!(remark.ends_with("(kymo_config.tick_hz)"), "{remark}");
         assert!(remarks(24, Some(2))[0].contains("(2 Hz) comes too seldom"));
-        // Often enough; the counter's own timer; a counter that does not go round.
+        // Ticks often enough; the counter as its own timer; a counter that does not wrap around.
         assert_eq!(remarks(24, Some(100)), [""; 0]);
         assert_eq!(remarks(17, Some(100)), [""; 0]);
         assert_eq!(remarks(64, None), [""; 0]);

@@ -1,15 +1,15 @@
-//! The time of day in a recording, and processors whose clocks differ.
+//! Wall-clock synchronisation: dates of events, and correction of processors whose clocks differ.
 //!
-//! A target that knows the time of day records it now and then ([`EventId::WallClock`]), each processor
-//! by its own clock. Such a record is a [`Moment`]: the same instant on two clocks. From them follows
-//! what date an event has; and where several processors have them, how far apart their own clocks
-//! are. Events of different processors can be put in order only by one clock, so the times of all
-//! are then made those of the first processor that has moments, by straight lines from moment to
-//! moment. That is done only where clocks differ by more than what the moments are worth: processors
-//! with one clock in common must not be put out of order by how exactly the time of day was read.
+//! A target that knows the time of day records it occasionally ([`EventId::WallClock`]), on each
+//! processor with the processor's own clock. Such a record is a [`Moment`]: one instant on two clocks.
+//! Moments give the dates of events and, where several processors have them, the offsets between
+//! the processors' clocks. Merging events of several processors requires one clock. The times of all
+//! processors are then converted to the clock of the first processor that has moments, by linear
+//! interpolation between moments. This happens only where clocks differ by more than the moments'
+//! uncertainty, so that reading errors never reorder events of processors that share a clock.
 //!
-//! Moments have to be known before the first event is given, so they are looked for beforehand; that
-//! is a walk along the records without reading them.
+//! The moments must be known before the first event is returned. A pass over the records, which
+//! decodes only their sizes and times, collects them beforehand.
 
 use kymo_ctf::metadata::Clock;
 use kymo_event::{
@@ -24,27 +24,27 @@ use super::records::{self, Walk, number};
 use super::streams::{StreamKind, StreamNumber, find_streams};
 use super::{Dump, Identity};
 
-/// So many moments of a stream are kept; of more, every second, again and again. More tell nothing.
+/// Maximum number of moments kept per stream; beyond it, every second one is dropped. More do not add accuracy.
 const MOST: usize = 1 << 14;
 
-/// What a moment is worth where nothing tells: a time of day from a link or a peripheral clock is
-/// no better as a rule.
+/// Uncertainty assumed where none is recorded: a time of day from a link or a peripheral clock is
+/// usually no better.
 const SUPPOSED_NS: u64 = 1_000_000;
 
-/// A time of day that was recorded, with what it is worth.
+/// A recorded time of day with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Recorded {
     moment: Moment,
-    /// By how many nanoseconds it may be wrong; 0 if nobody said.
+    /// The uncertainty in nanoseconds; 0 if not recorded.
     uncertainty: u64,
 }
 
-/// The times of day in one stream, in their order.
+/// The times of day in one stream, in recorded order.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Moments(Vec<Recorded>);
 
 impl Moments {
-    /// Looks for them in a stream whose times are those of `clock`, and notes in the input which of its packets are suspect.
+    /// Collects the moments of a stream whose ticks are those of `clock`, and sets the input's list of suspect packets.
     pub(super) fn of_stream(input: &mut Input, clock: &Clock) -> Self {
         let Input {
             layout,
@@ -77,8 +77,8 @@ impl Moments {
         found
     }
 
-    /// Looks for them in packets of a stream, which are among `bytes`. Tells, too, where the packets begin whose records may
-    /// not be whole.
+    /// Collects the moments in a stream's packets, which lie in `bytes`. Also returns the offsets of the packets whose
+    /// records may be damaged.
     pub(super) fn find(
         check: &QuickCheck,
         bytes: &[u8],
@@ -97,7 +97,7 @@ impl Moments {
                 Found::Whole { wall_clock: true } => {}
                 Found::Suspect => {
                     suspect.push(packet.bytes.start);
-                    // What is damaged is reported when the packet is read.
+                    // Damage is reported later, when the packet is read.
                     if records::check(layout, &packet.header, content).1.is_some() {
                         continue;
                     }
@@ -133,7 +133,7 @@ impl Moments {
         (found, suspect)
     }
 
-    /// Takes in what came later.
+    /// Appends later moments.
     pub(super) fn append(&mut self, later: Self) {
         for recorded in later.0 {
             self.push(recorded);
@@ -155,8 +155,8 @@ impl Moments {
         self.0.push(recorded);
     }
 
-    /// How the clock compares with the time of day. That may be set while it records: where a clock is right, it is
-    /// so over all moments between which that did not happen.
+    /// Compares the clock with the time of day. The time of day may be set during the recording, so only moments
+    /// between which it was not set are compared.
     fn check(&self) -> Option<ClockCheck> {
         let by = |one: &Recorded, other: &Recorded| {
             let own = other.moment.time.0.saturating_sub(one.moment.time.0);
@@ -191,8 +191,8 @@ impl Moments {
         self.0.iter().map(|recorded| recorded.moment)
     }
 
-    /// The last of them between which nobody has set the time of day: by which two processors
-    /// can be compared.
+    /// The last moments between which the time of day was not set: only these are suited to
+    /// compare two processors.
     fn last_run(&self) -> Run<'_> {
         let steps = self.0.windows(2).rev();
         let in_step = steps.take_while(
@@ -203,8 +203,8 @@ impl Moments {
     }
 }
 
-/// When tick 0 was by the clock of a dump, in nanoseconds since 1970 in UTC, if it tells: by that of the
-/// first processor that does.
+/// The time of tick 0 of a dump's clock, in nanoseconds since 1970 in UTC, from the first processor with
+/// wall-clock records; `None` without any.
 pub(super) fn origin(dump: &Dump<'_>) -> Option<i64> {
     let Identity {
         layout, clock_hz, ..
@@ -228,15 +228,15 @@ pub(super) fn origin(dump: &Dump<'_>) -> Option<i64> {
         })
 }
 
-/// Moments of a processor, one clock in step with the other.
+/// Moments of a processor between which the time of day was not set.
 struct Run<'a>(&'a [Recorded]);
 
 impl Run<'_> {
-    /// By how many nanoseconds either clock's reading may be wrong.
+    /// The uncertainty of either clock's reading, in nanoseconds.
     fn uncertainty(&self) -> u64 {
         let printed = self.0.iter().map(|recorded| recorded.uncertainty);
         match self.scatter() {
-            // All of them can be wrong in the same way by what is said of the best.
+            // All of them may share an error as large as the smallest recorded uncertainty.
             Some(scatter) => scatter.max(printed.min().unwrap_or(0)),
             None => match printed.max() {
                 None | Some(0) => SUPPOSED_NS,
@@ -245,12 +245,12 @@ impl Run<'_> {
         }
     }
 
-    /// By how much the moments stray from a straight line; `None` if they are too few to tell.
+    /// The deviation of the moments from a straight line; `None` for fewer than three.
     fn scatter(&self) -> Option<u64> {
         let [first, _, _, ..] = self.0 else {
             return None;
         };
-        // Distances from the first moment, of which differences are small: exact in floating point.
+        // Distances from the first moment: their differences are small, so exact in floating point.
         let points: Vec<(f64, f64)> = self
             .0
             .iter()
@@ -275,7 +275,7 @@ impl Run<'_> {
         Some(strays.fold(0.0, f64::max).round() as u64)
     }
 
-    /// The time by this processor's clock at a time of day.
+    /// The time on this processor's clock at a time of day.
     fn time(&self, unix_ns: i64) -> Option<i64> {
         let points = self
             .0
@@ -284,8 +284,8 @@ impl Run<'_> {
         Line(points.collect()).at(unix_ns)
     }
 
-    /// Whether it is of about the same days as another: times of day far from those of the other
-    /// say nothing of it.
+    /// Whether both runs cover about the same period: times of day far from those of the other run
+    /// cannot be compared with it.
     fn meets(&self, other: &Self) -> bool {
         let ends = |run: &Self| {
             let (first, last) = (run.0.first()?, run.0.last()?);
@@ -302,7 +302,7 @@ impl Run<'_> {
     }
 }
 
-/// A line through points that rise both ways; beyond its ends it goes on as at them.
+/// Piecewise linear function through points that rise in both coordinates; extrapolates with the outer segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line(Vec<(i64, i64)>);
 
@@ -325,27 +325,27 @@ impl Line {
     }
 }
 
-/// How the times of one processor become those of another.
+/// Conversion of one processor's times to another processor's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Correction(Line);
 
 impl Correction {
-    /// The other processor's time at a time of this one.
+    /// Converts a time of this processor to the other processor's clock.
     pub(super) fn apply(&self, time: Time) -> Time {
         Time(self.0.at(time.0).unwrap_or(time.0))
     }
 }
 
-/// What follows from the times of day in a recording.
+/// Results from the times of day in a recording.
 #[derive(Debug, Default)]
 pub(super) struct Clocks {
-    /// The date of the events, by their times as they are when corrected.
+    /// The dates of the events, by their corrected times.
     pub(super) wall: Option<WallClock>,
-    /// What is corrected, for people.
+    /// The corrections, for display.
     pub(super) printed: Vec<ClockCorrection>,
-    /// What is to be corrected, stream by stream.
+    /// The correction of each stream.
     pub(super) corrections: Vec<Option<Correction>>,
-    /// How the clock compares with the time of day, where there are two moments.
+    /// Comparison of the clock with the time of day, if there are at least two moments.
     pub(super) check: Option<ClockCheck>,
 }
 
@@ -361,7 +361,7 @@ impl Clocks {
             .filter(|(kind, _, moments)| *kind == StreamKind::Cpu && !moments.0.is_empty())
             .min_by_key(|(_, number, _)| *number);
         let Some((_, reference, theirs)) = reference else {
-            // The threads of a process have one clock.
+            // The threads of a process share one clock.
             let all = streams.iter().flat_map(|(.., moments)| moments.moments());
             clocks.wall = WallClock::new(all);
             let moments = streams.iter().map(|(.., moments)| moments);
@@ -402,7 +402,7 @@ impl Clocks {
         clocks
     }
 
-    /// Corrects each stream that tells nothing itself, and follows another, as that one is.
+    /// Copies the correction of its leader to each stream without moments that follows another stream.
     pub(super) fn follow(&mut self, leaders: impl Iterator<Item = Option<usize>>) {
         for (index, leader) in leaders.enumerate() {
             let correction = leader.and_then(|leader| self.corrections.get(leader)?.clone());
@@ -419,7 +419,7 @@ mod tests {
 
     const S: i64 = 1_000_000_000;
 
-    /// Moments of a processor at these seconds of the day's clock, by a clock of its own.
+    /// Moments of a processor at these wall-clock seconds, on the processor's own clock.
     fn moments(seconds: impl IntoIterator<Item = i64>, own: impl Fn(i64) -> i64) -> Moments {
         let recorded = seconds.into_iter().map(|second| Recorded {
             moment: Moment {
@@ -441,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_clock_that_is_ahead_and_drifts_is_corrected() {
-        // Two seconds ahead, and 50 parts in a million fast.
+        // Two seconds ahead, and 50 ppm fast.
         let fast = |second: i64| second * S + 2 * S + second * 50_000;
         let clocks = compare(moments(0..10, |second| second * S), moments(0..10, fast));
         let correction = clocks.corrections[1].as_ref().unwrap();
@@ -470,7 +470,7 @@ mod tests {
         let other = |second: i64| second * S + (second * 104_729) % 5_000;
         let clocks = compare(moments(0..50, jitter), moments(0..50, other));
         assert_eq!(clocks.printed, []);
-        // With too few to tell how exact they are, a millisecond is not taken for a difference.
+        // Too few moments to estimate their uncertainty: a millisecond does not count as a difference.
         let clocks = compare(
             moments([1], |second| second * S),
             moments([5], |second| second * S + 900_000),
@@ -518,7 +518,7 @@ mod tests {
         let wall = clocks.wall.unwrap();
         assert_eq!(wall.unix_ns(Time(S)), S);
         assert_eq!(wall.unix_ns(Time(6 * S)), 1_700_000_006 * S);
-        // One of them never learns it: nothing can be said.
+        // One of them never learns it: their clocks cannot be compared.
         let mut never = set(3 * S);
         never.0.truncate(5);
         assert_eq!(compare(set(0), never).printed, []);

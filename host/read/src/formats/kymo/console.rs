@@ -1,8 +1,8 @@
-//! Dumps in the log of a console: what `kymo_dump_text()` says where a target dies.
+//! Reader of text dumps in a console log, as `kymo_dump_text()` prints them when a target crashes.
 //!
-//! A log has whatever else was said, with times and names before each line, and maybe several dumps. The lines of a dump are
-//! known by their own mark, number and checksum ([`kymo_wire::link::console`]), wherever they stand and where a terminal of 80
-//! columns wrapped them (they have 85 characters); what is missing between them is a gap as in a dump over the link.
+//! A log also has other output, prefixes (times, names) on each line, and maybe several dumps. The lines of a dump have
+//! a mark, a number and a checksum ([`kymo_wire::link::console`]). These identify them at any position, and also where
+//! a terminal of 80 columns wrapped them (they have 85 characters). Missing lines are gaps, as in a dump over the link.
 
 use std::ops::Range;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::formats::{Confidence, Opened};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions};
 
-/// So much of an input tells whether it is text.
+/// Number of bytes that are checked for being text.
 const HEAD: usize = 4096;
 
-/// So far into a pipe a dump is looked for.
+/// Number of bytes of a pipe that are searched for a dump.
 const MARK_WITHIN: usize = 1 << 20;
 
 pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidence>, OpenError> {
@@ -41,7 +41,7 @@ pub(crate) fn probe(peek: &mut Peek, _: &OpenOptions) -> Result<Option<Confidenc
     Ok(is_ours.then_some(Confidence::Certain))
 }
 
-/// Whether there is a dump's beginning, or a line of one.
+/// Whether the bytes contain the beginning or a line of a dump.
 fn has_dump(bytes: &[u8]) -> bool {
     let mut lines = memmem::find_iter(bytes, LINE);
     let line = |at: usize| read_line(bytes.get(at + LINE.len()..)?);
@@ -112,23 +112,23 @@ fn open_dump(
     Ok(Opened::Source(source))
 }
 
-/// A dump as far as its lines are there.
+/// The available lines of a dump.
 #[derive(Debug, Default)]
 struct TextDump {
-    /// In the order of their numbers, each once, when it is [finished](Self::finish).
+    /// After [`finish`](Self::finish): sorted by number, without duplicates.
     lines: Vec<Line>,
     has_first: bool,
-    /// Lines, bytes and checksum, if its end is there.
+    /// Numbers of lines and bytes, and the checksum, if the end mark is present.
     end: Option<(u32, u32, u32)>,
 }
 
-/// More lines than this, and as many times as there are lines, are not taken to be missing: a damaged number must not
-/// fill the memory.
+/// Limits of a line number: a constant, plus a multiple of the lines received so far. A damaged number must not
+/// exhaust memory.
 const MISSING_AT_MOST: usize = 4096;
 const MISSING_TO_ONE: usize = 64;
 
 impl TextDump {
-    /// Takes a line, if its number can follow.
+    /// Adds a line if its number is within the limits.
     fn take(&mut self, line: Line) {
         let limit = MISSING_AT_MOST + MISSING_TO_ONE * self.lines.len();
         if (line.number as usize) < limit {
@@ -137,7 +137,7 @@ impl TextDump {
         }
     }
 
-    /// Puts its lines in order. Of those with one number the first counts.
+    /// Sorts the lines. Of several lines with the same number, the first one is kept.
     fn finish(mut self) -> Self {
         self.lines.sort_by_key(|line| line.number);
         self.lines.dedup_by_key(|line| line.number);
@@ -148,7 +148,7 @@ impl TextDump {
         self.lines.is_empty() && self.end.is_none()
     }
 
-    /// How many bytes it has, as far as is known.
+    /// The size of the dump in bytes, as far as known.
     fn length(&self) -> usize {
         let last = self.lines.last();
         let seen = last.map_or(0, |last| {
@@ -159,7 +159,7 @@ impl TextDump {
         seen.max(reported.min(limit))
     }
 
-    /// The bytes, and which of them are missing.
+    /// The bytes, and the ranges that are missing.
     fn bytes(&self) -> (Vec<u8>, Vec<Range<u64>>) {
         let mut bytes = vec![0; self.length()];
         let mut missing = Vec::new();
@@ -180,7 +180,7 @@ impl TextDump {
         (bytes, missing)
     }
 
-    /// What is to be known of it.
+    /// Remarks for the user.
     fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let (bytes, missing) = self.bytes();
@@ -210,11 +210,11 @@ impl TextDump {
     }
 }
 
-/// Lines that a terminal may have made of one.
+/// Maximum number of lines into which a terminal may have wrapped one line.
 const PARTS: usize = 4;
 
-/// What a line says from `start` on, behind a prefix of `column` characters. Where that is nothing, a terminal may have wrapped it:
-/// the lines behind it are its rest, whole or without a prefix. The checksum of the line says which.
+/// Reads the text of a line from `start`, after a prefix of `column` characters. If that fails, a terminal may have
+/// wrapped the line: the lines after it then continue it, with or without the prefix. The checksum decides.
 fn unwrapped<T>(
     text: &[u8],
     column: usize,
@@ -226,7 +226,7 @@ fn unwrapped<T>(
     if let Some(found) = read(words) {
         return Some(found);
     }
-    // The beginning of a line is shorter than one.
+    // The first part of a wrapped line is shorter than a whole line.
     if words.len() >= LINE_TEXT {
         return None;
     }
@@ -287,7 +287,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of a dump of these bytes.
+    /// The lines of a text dump of these bytes.
     fn lines(bytes: &[u8]) -> Vec<String> {
         let mut lines = vec![format!("{BEGIN}: keep this text ***")];
         let mut add = |write: &dyn Fn(&mut Text<'_>)| {

@@ -1,7 +1,7 @@
-//! What a recording says about itself, however it says it.
+//! Description of a recording, from CTF metadata or from a raw file's identity.
 //!
-//! A raw file's identity becomes CTF metadata, the same text that a trace directory has; so there
-//! is one way from there on.
+//! An identity is first converted to CTF metadata, the same text that a trace directory has, so that
+//! both are read by the same code.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ use crate::dialects::kymo::{Dialect, event_ids};
 use crate::dialects::{env_text, hex_bytes, labels};
 use crate::{Declarations, OpenError};
 
-/// All that is needed to read packets.
+/// Properties of a recording that are needed to read its packets.
 #[derive(Clone, Debug)]
 pub(crate) struct Description {
     pub(crate) dialect: Dialect,
     pub(crate) build_id: Vec<u8>,
-    /// The events that it says the program declares.
+    /// The program's event declarations.
     pub(crate) declared: Declarations,
-    /// The functions that the metadata names, by address.
+    /// The functions in the metadata, with their addresses.
     functions: Vec<(Addr, String)>,
 }
 
-/// Why what a recording says of itself cannot be used.
+/// The reason why a recording's description cannot be used.
 #[derive(Debug)]
 pub(crate) enum Unusable {
-    /// It is of this format of packets and metadata, which is not read here.
+    /// This version of the format of packets and metadata is not supported.
     Version(u32),
-    /// What was expected, and what is there.
+    /// Message with the expected and the actual content.
     Other(String),
 }
 
@@ -43,7 +43,7 @@ impl<S: Into<String>> From<S> for Unusable {
 }
 
 impl Unusable {
-    /// The error of the input at `path`; `other` makes it where the format is the right one.
+    /// The error for the input at `path`; `other` creates it where the version is supported.
     pub(crate) fn of(
         self,
         path: PathBuf,
@@ -59,14 +59,14 @@ impl Unusable {
         }
     }
 
-    /// [`of`](Self::of) an input that begins with an identity.
+    /// [`of`](Self::of) for an input that begins with an identity.
     pub(crate) fn of_identity(self, path: PathBuf) -> OpenError {
         self.of(path, |path, message| OpenError::Identity { path, message })
     }
 }
 
-/// Refuses recordings of another format of packets and metadata: `found` is `tracer_minor` of a trace
-/// directory, or the protocol that an identity tells, which goes with it.
+/// Rejects recordings with another version of the format of packets and metadata: `found` is `tracer_minor`
+/// of a trace directory, or the protocol of an identity, which corresponds to it.
 pub(super) fn check_version(found: u32, shape: Option<Shape>) -> Result<(), Unusable> {
     if found == PROTOCOL || shape.is_some_and(|shape| is_understood(found, shape)) {
         return Ok(());
@@ -74,16 +74,16 @@ pub(super) fn check_version(found: u32, shape: Option<Shape>) -> Result<(), Unus
     Err(Unusable::Version(found))
 }
 
-/// Whether this is the metadata of one of our own recordings.
+/// Whether this is the metadata of one of Kymo's own recordings.
 pub(crate) fn is_native(metadata: &Metadata) -> bool {
     env_text(metadata, "tracer_name") == Some("kymo")
 }
 
 impl Description {
-    /// What `metadata` says.
+    /// Reads the description from `metadata`.
     ///
     /// # Errors
-    /// What is missing in it, or wrong.
+    /// [`Unusable`] if something in it is missing or wrong.
     pub(crate) fn new(metadata: &Metadata, wanted: Wanted) -> Result<Self, Unusable> {
         let missing =
             |name: &str| format!("expected {name} in the environment, found none that is known");
@@ -138,7 +138,7 @@ impl Description {
         })
     }
 
-    /// What is known of the trace from its description alone.
+    /// Facts about the trace that follow from its description alone.
     pub(crate) fn info(&self) -> TraceInfo {
         let build_id = (!self.build_id.is_empty()).then(|| self.build_id.clone());
         let text_base = Some(Addr(self.dialect.text_base));
@@ -163,17 +163,17 @@ impl Description {
     }
 }
 
-/// The events that the metadata says the program declares.
+/// Reads the program's event declarations from the metadata.
 fn declared(metadata: &Metadata, layout: Layout) -> Declarations {
     let texts = (0..).map_while(|number| env_text(metadata, &format!("kymo_event_{number}")));
     let texts: Vec<_> = texts.map(str::as_bytes).collect();
     let mut declarations = Declarations::default();
-    // (What is not understood is shown as it was recorded.)
+    // Events with invalid declarations are shown as recorded.
     declarations.add(&texts.join(&0), layout.order == ByteOrder::Big);
     declarations
 }
 
-/// The names of markers that the metadata tells, by address.
+/// The names of markers in the metadata, by address.
 fn markers(metadata: &Metadata) -> HashMap<u64, String> {
     let labels = labels(metadata, "named_marker", "name").into_iter();
     labels
@@ -181,7 +181,7 @@ fn markers(metadata: &Metadata) -> HashMap<u64, String> {
         .collect()
 }
 
-/// The functions that the metadata names: the labels of the field `function` where it is widest.
+/// The functions in the metadata: the labels of the widest `function` field.
 fn functions(metadata: &Metadata, layout: Layout, text_base: u64) -> Vec<(Addr, String)> {
     let mut functions: Vec<_> = labels(metadata, "exit", "function")
         .into_iter()

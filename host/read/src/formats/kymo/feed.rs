@@ -1,9 +1,8 @@
-//! The packets of one stream, repaired, as the plain stream of bytes that a CTF reader takes.
+//! Byte stream of one stream's packets, repaired for the CTF reader.
 //!
-//! The CTF reader knows packets that are as its specification wants them. Here all others are
-//! kept from it: damage is left out and cut packets get a head that is right again. What was
-//! done is written down in [`Notes`], so that the one who reads the events can tell of it at the
-//! right place.
+//! The CTF reader accepts only packets that follow its specification. [`Feed`] therefore removes
+//! damaged bytes and gives cut packets a corrected header. It records each repair in [`Notes`], so
+//! that the reader of the events can report it at the right position.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -16,33 +15,33 @@ use super::packets::{Damaged, Packet, Piece, Pieces};
 use super::streams::StreamNumber;
 use crate::bytes::Bytes;
 
-/// Which bytes are a stream, and what of them.
+/// Location of a stream in the input.
 #[derive(Clone, Debug)]
 pub(super) struct Input {
     pub(super) layout: Layout,
     pub(super) bytes: Bytes,
     /// The parts that never arrived.
     pub(super) missing: Arc<[Range<u64>]>,
-    /// Where the stream is; packets of others may stand in between.
+    /// The range of the stream; it may contain packets of other streams.
     pub(super) range: Range<usize>,
-    /// The stream whose packets are meant; `None` if all are.
+    /// The stream whose packets are read; `None` for all packets.
     pub(super) number: Option<StreamNumber>,
-    /// Where the packets of the stream begin whose records may not be whole, in their order.
+    /// The offsets of the stream's packets whose records may be damaged, in ascending order.
     pub(super) suspect: Arc<[usize]>,
 }
 
-/// What is to be known of a packet besides its bytes.
+/// Properties of a packet that its bytes do not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PacketNote {
-    /// Where it begins in the input.
+    /// The packet's offset in the input.
     pub(super) offset: usize,
-    /// Whether it was cut here.
+    /// Whether the feed cut the packet.
     pub(super) cut: bool,
-    /// Whether it is the last of the stream.
+    /// Whether it is the last packet of the stream.
     pub(super) last: bool,
 }
 
-/// The notes of a stream; shared between the feed, which runs ahead, and the one who reads the
+/// Notes on a stream's packets, shared between the feed, which runs ahead, and the reader of the
 /// events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Notes(Arc<Mutex<Queues>>);
@@ -50,7 +49,7 @@ pub(super) struct Notes(Arc<Mutex<Queues>>);
 #[derive(Debug, Default)]
 struct Queues {
     packets: VecDeque<PacketNote>,
-    /// What was left out, with the number of the packet in front of which it was.
+    /// The damage that was left out, with the number of the packet after it.
     damage: VecDeque<(u64, Damaged)>,
 }
 
@@ -59,8 +58,8 @@ impl Notes {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes what was left out in front of the packet of this number. What adjoins is joined: a
-    /// file of nothing but damage must not fill the memory.
+    /// Records damage that was left out before packet number `packet`. Adjacent damage is merged, so
+    /// that a file of damage alone does not exhaust memory.
     pub(super) fn left_out(&self, packet: u64, damaged: Damaged) {
         let mut queues = self.queues();
         let joined = queues
@@ -72,17 +71,17 @@ impl Notes {
         }
     }
 
-    /// Notes a packet that comes next.
+    /// Appends the note on a packet.
     pub(super) fn packet(&self, note: PacketNote) {
         self.queues().packets.push_back(note);
     }
 
-    /// The note on the next packet, in order; each packet has one.
+    /// Removes the note on the next packet; each packet has one, in stream order.
     pub(super) fn next_packet(&self) -> Option<PacketNote> {
         self.queues().packets.pop_front()
     }
 
-    /// The next damage in front of the packet of this number, or of an earlier one.
+    /// Removes the next damage before packet number `packet` or before an earlier one.
     pub(super) fn damage_before(&self, packet: u64) -> Option<Damaged> {
         let mut queues = self.queues();
         queues
@@ -93,25 +92,25 @@ impl Notes {
     }
 }
 
-/// Gives the bytes of the packets, one packet after the other.
+/// Reader of the packets' bytes, one packet after the other.
 #[derive(Debug)]
 pub(super) struct Feed {
     input: Input,
     notes: Notes,
-    /// The next piece of the input.
+    /// The offset of the next piece in the input.
     at: usize,
-    /// Whether the last packet that was seen was one of ours: damage behind it is ours too.
+    /// Whether the previous packet belongs to this stream: the damage after it then does too.
     ours: bool,
     /// The number of the next packet, and the packet.
     count: u64,
     next: Option<Packet>,
-    /// What is left to give of the packet at hand: its head, if that is a new one, and its bytes.
+    /// The unread part of the current packet: its header, if the feed rewrote it, and its bytes.
     head: ([u8; PacketHeader::MAX_BYTES], Range<usize>),
     rest: Range<usize>,
 }
 
 impl Feed {
-    /// The feed of a stream, with the notes that it will make.
+    /// Creates the feed of a stream, and the notes that it fills.
     pub(super) fn new(input: Input) -> (Self, Notes) {
         let notes = Notes::default();
         let mut feed = Self {
@@ -128,7 +127,7 @@ impl Feed {
         (feed, notes)
     }
 
-    /// Finds the next packet of the stream, and notes the damage before it.
+    /// Finds the next packet of the stream, and records the damage before it.
     fn look_ahead(&mut self) {
         let Input {
             layout,
@@ -138,11 +137,11 @@ impl Feed {
             bytes,
             ..
         } = &self.input;
-        // What a piece is depends on what follows it, so it is taken out of all bytes, not only
-        // out of this stream's.
+        // The extent of a piece depends on the bytes after it, so all bytes are searched, not only
+        // those of this stream.
         let pieces = |at| Pieces::new(*layout, bytes, missing).starting_at(at);
         while self.at < range.end {
-            // The records of other streams' packets are looked at by those.
+            // The feeds of other streams check the records of their own packets.
             let mut heads = pieces(self.at).heads_only();
             let here = self.at;
             let Some(piece) = heads.next() else { return };
@@ -166,7 +165,7 @@ impl Feed {
         }
     }
 
-    /// Goes to the next packet; `false` if there is none.
+    /// Starts the next packet; `false` if there is none.
     fn advance(&mut self) -> bool {
         let Some(packet) = self.next.take() else {
             return false;
@@ -181,8 +180,7 @@ impl Feed {
             }
             self.notes.left_out(self.count, cut);
         }
-        // The note on the packet has to be there before its bytes are, and it has to say whether
-        // there are more.
+        // The note must precede the packet's bytes, and it states whether more packets follow.
         self.look_ahead();
         let note = PacketNote {
             offset: bytes.start,

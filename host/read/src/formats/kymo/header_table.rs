@@ -1,48 +1,49 @@
-//! What the first byte of a record tells: one look-up in the place of the decisions that
-//! [`Walk`](super::records::Walk) makes for every record.
+//! Table of record headers, indexed by the first byte of a record. One lookup replaces the decisions
+//! that [`Walk`](super::records::Walk) makes for every record.
 
 use kymo_wire::event::{ByteOrder, EventId, Form, Layout};
 
 use super::records::{Payload, payload};
 
-/// How to read a record that begins with a certain byte. Shifts and masks are those of the first
-/// eight bytes as an integer ([`load`]).
+/// Decoding parameters for records that begin with a certain byte. Shifts and masks apply to the
+/// first eight bytes as an integer ([`load`]).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
-    /// The low bits of the clock, behind `time_shift`.
+    /// Mask of the clock's low bits, after shifting by `time_shift`.
     pub(super) time_mask: u64,
-    /// The function, behind `function_shift`; 0 where there is none.
+    /// Mask of the function number, after shifting by `function_shift`; 0 where there is none.
     pub(super) function_mask: u32,
     pub(super) time_shift: u8,
     pub(super) function_shift: u8,
-    /// The bytes of the whole record; 0 where more than the first byte tells ([`HeaderTable::size`]).
+    /// The size of the whole record in bytes; 0 where it depends on more than the first byte
+    /// ([`HeaderTable::size`]).
     pub(super) size: u8,
-    /// What it is; [`EventId::Time`] also where it is nothing.
+    /// The kind of the record; [`EventId::Time`] also for first bytes of no record.
     pub(super) id: EventId,
 }
 
 impl Header {
-    /// Whether it is that of an entry or of an exit of the usual forms.
+    /// Whether the record is an entry or an exit of the usual forms.
     #[inline(always)]
     pub(super) const fn is_call(&self) -> bool {
         self.function_mask != 0 || matches!(self.id, EventId::Exit)
     }
 }
 
-/// [`Header`]s by first bytes.
+/// [`Header`]s indexed by the first byte of a record.
 #[derive(Debug)]
 pub(super) struct HeaderTable {
     layout: Layout,
     headers: [Header; 256],
 }
 
-/// What a record is that has no fixed size.
+/// Size of a record whose first byte does not determine it.
 pub(super) enum Size {
-    /// So many bytes.
+    /// The size in bytes.
     Bytes(usize),
-    /// More than there are in the packet.
+    /// The packet ends before the field that holds the length.
     Cut,
-    /// There is no record with this id.
+    /// No record has this id.
     Unknown(u8),
 }
 
@@ -62,13 +63,13 @@ impl HeaderTable {
         &self.headers[usize::from(first)]
     }
 
-    /// The size of the record at `at` of a packet, whose first byte does not tell it.
+    /// The size of the record at offset `at` of a packet, where its first byte does not determine it.
     #[cold]
     pub(super) fn size(&self, content: &[u8], at: usize) -> Size {
         self.size_of(content.get(at..).unwrap_or(&[]), at)
     }
 
-    /// The size of the record that `rest` begins with, at `at` of its packet.
+    /// The size of the record at the start of `rest`, which is at offset `at` of its packet.
     #[cold]
     pub(super) fn size_of(&self, rest: &[u8], at: usize) -> Size {
         let Layout { shape, order, .. } = self.layout;
@@ -101,7 +102,7 @@ fn header(layout: Layout, first: u8) -> Header {
         Form::EnterShort => Some(EventId::Enter),
         Form::EnterLong => Some(EventId::EnterLong),
         Form::Time => Some(EventId::Time),
-        // Of what has a form of its own there is none in this one.
+        // Records with a form of their own never use this one.
         Form::Other => EventId::from_number(Form::other_id(order, first))
             .filter(|id| payload(layout, *id).is_some()),
     };
@@ -113,13 +114,13 @@ fn header(layout: Layout, first: u8) -> Header {
     };
     let time_bits = shape.time_bits(form);
     let function_bits = shape.function_bits(form);
-    // The bits that tell the form stand in front of the time.
+    // The bits that encode the form precede the time.
     let front = match form {
         Form::ExitShort => 1,
         Form::EnterShort | Form::ExitLong | Form::EnterLong => 3,
         Form::Other | Form::Time => 8,
     };
-    // Bit fields fill a record from the end at which its first byte is.
+    // CTF fills bit fields from the first byte: at the low end on little-endian, the high end on big-endian.
     let (time_shift, function_shift) = match order {
         ByteOrder::Little => (front, front + time_bits),
         ByteOrder::Big => (
@@ -128,7 +129,7 @@ fn header(layout: Layout, first: u8) -> Header {
         ),
     };
     let mask = |bits: u32| u64::MAX.checked_shr(64 - bits).unwrap_or(0);
-    // None of these is larger than what a byte holds.
+    // All of these fit into a byte.
     let byte = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
     Header {
         time_mask: mask(time_bits),
@@ -140,8 +141,8 @@ fn header(layout: Layout, first: u8) -> Header {
     }
 }
 
-/// The first eight bytes from `at` on, or as many as there are, as an integer: from its least significant
-/// byte on little-endian, from its most significant one on big-endian.
+/// Loads up to eight bytes from `at` as an integer, padded with zeros at the end: the first byte is the least
+/// significant one on little-endian, the most significant one on big-endian.
 #[inline(always)]
 pub(super) fn load(big: bool, bytes: &[u8], at: usize) -> u64 {
     let rest = bytes.get(at..).unwrap_or(&[]);

@@ -1,4 +1,4 @@
-//! What a stream's packets tell before its records are read.
+//! Summary of a stream's packet headers, computed before any record is read.
 
 use kymo_wire::event::PacketHeader;
 use kymo_wire::packet::EVENT_STREAM;
@@ -7,15 +7,15 @@ use super::feed::Input;
 use super::packets::{Packet, Piece, Pieces};
 use super::streams::StreamNumber;
 
-/// What the heads of a stream's packets tell.
+/// Summary of a stream's packet headers.
 pub(super) struct Heads {
-    /// Whether all are of events: with items in between, it takes metadata to read it.
+    /// Whether all packets hold events: a stream that also holds items can only be read with metadata.
     pub(super) events: bool,
-    /// Whether none begins before the end of the one in front of it. No record lies outside of its packet's times.
+    /// Whether no packet begins before the end of the previous one. All records lie within their packet's times.
     pub(super) in_order: bool,
-    /// The first begin and the last end, in ticks.
+    /// The earliest begin and the latest end, in ticks.
     pub(super) span: Option<(u64, u64)>,
-    /// Whether calls are records of their own in some of them.
+    /// Whether some packets record each call as one record ([`PacketHeader::FLAG_CALLS`]).
     pub(super) whole_calls: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The load map of a process: which files its functions were in, and when ([`MetadataType::Image`]).
+//! Load map of a process: the files that its functions were in, and since when ([`MetadataType::Image`]).
 //!
-//! A library can be loaded where another one had been. Addresses there mean two functions, so those of the
-//! later library are moved to where no process has memory: by a multiple of 2^48, which symbols of that
-//! library are moved by too ([`Mapping::start`]).
+//! A library can be loaded where another one had been, so that one address means two functions. The addresses
+//! of the later library are then moved by a multiple of 2^48, to a range where no process has memory. The
+//! library's symbols are moved by the same amount ([`Mapping::start`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use kymo_wire::event::{Layout, MetadataType};
 
 use super::number;
 
-/// Images that are distinguished; a recording has room for some hundreds.
+/// Maximum number of images; a recording has room for some hundreds.
 const MOST: usize = 4096;
 
-/// The longest path that is kept, in bytes.
+/// Maximum length of a path, in bytes.
 const LONGEST_PATH: usize = 4096;
 
-/// Collects what the facts of a recording say of its images.
+/// Collects the metadata records that describe a recording's images.
 #[derive(Debug, Default)]
 pub(super) struct ImageFacts {
     paths: HashMap<u64, Vec<u8>>,
-    /// Those that are known, by their numbers: a fact may come again.
+    /// The numbers of the known images: a record may be repeated.
     numbers: HashSet<u64>,
-    /// The files, in the order in which they were met.
+    /// The files, in the order of their records.
     mappings: Vec<Mapping>,
     moved: Vec<Moved>,
-    /// There are more than were asked for last.
+    /// Whether images were added since the last call of [`changed`](Self::changed).
     has_changed: bool,
 }
 
-/// An image, as one fact tells it.
+/// An image as described by one record.
 #[derive(Clone, Copy)]
 struct Image<'a> {
     number: u64,
@@ -41,7 +41,7 @@ struct Image<'a> {
     since: Time,
 }
 
-/// An image that shares addresses with another one, and by how much its own are moved.
+/// An image that shares addresses with another one, and the offset that its own are moved by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Moved {
     start: u64,
@@ -50,12 +50,12 @@ struct Moved {
     by: u64,
 }
 
-/// Where addresses mean different functions at different times; empty as a rule.
+/// Address ranges that mean different functions at different times; usually empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MovedImages(Arc<[Moved]>);
 
 impl MovedImages {
-    /// The address that stands for a run-time address at a time.
+    /// Maps a run-time address at a time to its moved, unambiguous address.
     #[inline]
     pub(crate) fn address(&self, address: u64, time: Time) -> u64 {
         if self.0.is_empty() {
@@ -69,7 +69,7 @@ impl MovedImages {
 }
 
 impl ImageFacts {
-    /// Takes a fact of this type and value.
+    /// Adds a metadata record of this type and value.
     pub(super) fn add(&mut self, layout: Layout, kind: u64, value: &[u8], time: Time) {
         let word = layout.word.bytes();
         let word_at = |at: usize| {
@@ -105,12 +105,12 @@ impl ImageFacts {
         }
     }
 
-    /// Takes an image, whose path came before it.
+    /// Adds an image. The record of its path precedes it.
     fn add_image(&mut self, image: Image<'_>) {
         let path = self.paths.get(&image.number).map_or(&[][..], Vec::as_slice);
         let path = String::from_utf8_lossy(path).into_owned();
         let build_id = (!image.build_id.is_empty()).then(|| image.build_id.to_vec());
-        // Of those at this place so far: the same file, or so many others.
+        // Among the images at this address so far: the same file, or else the number of other files.
         let known = self.mappings.iter().find(|it| {
             run_time(it.start) == image.start
                 && (&it.path, &it.build_id, it.bytes) == (&path, &build_id, image.bytes)
@@ -145,7 +145,7 @@ impl ImageFacts {
         self.has_changed = true;
     }
 
-    /// The files, in the order in which they were met, and what they share; `None` if that is what was given last.
+    /// The files in the order of their records, and the moved images; `None` if unchanged since the last call.
     pub(super) fn changed(&mut self) -> Option<(Vec<Mapping>, MovedImages)> {
         if !std::mem::take(&mut self.has_changed) {
             return None;
@@ -158,10 +158,10 @@ impl ImageFacts {
     }
 }
 
-/// Addresses of processes have fewer bits.
+/// Bits of a moved address that hold the run-time address; the addresses of processes are smaller.
 const MOVE_BITS: u32 = 48;
 
-/// The address of a process that stands behind one that may have been moved.
+/// The run-time address of a possibly moved address.
 fn run_time(address: Addr) -> u64 {
     address.0 & ((1 << MOVE_BITS) - 1)
 }
@@ -218,7 +218,7 @@ mod tests {
             [at(0x9010, 15), at(0x9010, 25), at(0x9010, 35)],
             [0x9010, AWAY + 0x9010, 0x9010]
         );
-        // What was there before the first record of one is taken for that one; behind its end it cannot be.
+        // An address before the first image's record belongs to that image, but not one after its end.
         assert_eq!([at(0x9010, 5), at(0x9FFF, 25)], [0x9010, 0x9FFF]);
         assert_eq!(at(0x5010, 99), 0x5010);
     }

@@ -1,11 +1,11 @@
-//! The identities that a recording's records name, found without a hash table: the last ones of each kind
-//! stand in a small table of their own.
+//! Direct-mapped cache in front of [`Identities`]: the most recent functions, threads and interrupts resolve
+//! without a hash-table lookup.
 
 use kymo_event::{FunctionId, Identities, InterruptId, ThreadId};
 
 use crate::dialects::kymo::Dialect;
 
-/// Numbers of what was met last, in front of [`Identities`].
+/// Caches of recently used identities.
 #[derive(Debug)]
 pub(super) struct Interned {
     /// By the `function` of a record.
@@ -23,7 +23,7 @@ impl Interned {
         }
     }
 
-    /// The function of this number.
+    /// Resolves the number of a function.
     #[inline(always)]
     pub(super) fn function(
         &mut self,
@@ -38,7 +38,7 @@ impl Interned {
         FunctionId(slot.1)
     }
 
-    /// The thread of this number; 0 is none.
+    /// Resolves the number of a thread; 0 means none.
     #[inline]
     pub(super) fn thread(
         &mut self,
@@ -54,7 +54,7 @@ impl Interned {
         Some(ThreadId(slot.1))
     }
 
-    /// The interrupt of this number.
+    /// Resolves the number of an interrupt.
     #[inline]
     pub(super) fn interrupt(
         &mut self,
@@ -77,12 +77,12 @@ fn new_function(dialect: &Dialect, identities: &mut Identities, number: u32) -> 
     identities.function_at(dialect.space, address).0
 }
 
-/// A table of places, a power of two, each for one number at a time with what it stands for.
+/// Direct-mapped cache from record numbers to identities. `PLACES` is a power of two.
 #[derive(Debug)]
 struct Recent<const PLACES: usize>(Box<[(u64, u32); PLACES]>);
 
 impl<const PLACES: usize> Recent<PLACES> {
-    /// An empty one: in each place stands a number whose place is another one.
+    /// Creates an empty cache: each slot holds a number that maps to another slot, so no lookup hits.
     fn new() -> Self {
         let mut places = Box::new([(0, 0); PLACES]);
         if let Some(first) = places.first_mut() {
@@ -91,10 +91,10 @@ impl<const PLACES: usize> Recent<PLACES> {
         Self(places)
     }
 
-    /// The place of a number. Whose place it is stands in it.
+    /// The slot of a number. The slot's first field is the number that it currently holds.
     #[inline(always)]
     fn slot(&mut self, number: u64) -> &mut (u64, u32) {
-        // Fibonacci hashing: neighbours lie far from each other.
+        // Fibonacci hashing: it spreads consecutive numbers over the table.
         let place = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - PLACES.trailing_zeros());
         &mut self.0[place as usize & (PLACES - 1)]
     }

@@ -1,13 +1,13 @@
-//! Packets as they come, to events as they come: what `kymo show --follow` reads.
+//! Incremental reader: decodes packets as they arrive (`kymo show --follow`).
 //!
-//! Each stream's packets go through the same reader as those of a recording that is whole; only that
-//! "no more" means "no more yet". The streams are merged by time as far as that can be: an event is
-//! held back until every other stream has a later one, or is so far behind that it has
-//! probably nothing to tell, or nobody wants to wait any longer.
+//! Each stream's packets go through the same reader as those of a complete recording, except that
+//! the end of the packets is temporary. The streams are merged by time on a best-effort basis: an
+//! event is delayed until every other stream has a later one, until the others are so far behind
+//! that they probably have no events, or until the caller requests all events.
 //!
-//! Processors whose clocks differ are put into one order by the times of day that they have recorded by now
-//! ([`clocks`](super::clocks)): what was given before stays as it was, and what is known later does not
-//! change a clock again unless it differs by more than that is worth.
+//! Processors whose clocks differ are ordered by the wall-clock records received so far
+//! ([`clocks`](super::clocks)). Events already returned stay as they were. Later wall-clock records change a
+//! clock's correction only if the difference exceeds their uncertainty.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -41,82 +41,82 @@ use queue::{Feed, Queue};
 
 mod queue;
 
-/// How far a stream may be behind the newest packet of all, in nanoseconds, before it is no longer
-/// waited for: several times as long as a target waits before it sends a packet that is not full.
+/// Maximum lag of a stream behind the newest packet of all streams, in nanoseconds; streams further
+/// behind are no longer waited for. Several times the delay after which a target sends a partly filled packet.
 const PATIENCE: i64 = 500_000_000;
 
-/// The events of packets that are still coming.
+/// Reader of packets that are still arriving.
 #[derive(Debug)]
 pub struct Live {
     plan: Arc<Plan>,
     dialect: Dialect,
     info: TraceInfo,
-    /// The events that the metadata says the program declares.
+    /// The program's event declarations in the metadata.
     declared: Declarations,
     parts: Vec<Part>,
-    /// Where each of them is among them: by what its packets hold, and their number.
+    /// The index of each part in `parts`, by its kind and key.
     places: HashMap<(StreamKind, (u8, u16)), usize>,
-    /// The parts that have a next event, in the order in which these come.
+    /// The parts that have a next event, in the order of these events.
     order: BinaryHeap<Reverse<(Time, usize)>>,
-    /// Those that have none at hand, though packets of theirs have come.
+    /// The parts without a decoded event that have unread packets.
     hungry: Vec<usize>,
-    /// Events of the packet of names, which has no times to be merged by.
+    /// Events of the packet of names; they have no times, so they are not merged.
     names: VecDeque<Event>,
-    /// The stream that it makes up, once it has come.
+    /// The stream of the packet of names, once one has arrived.
     names_stream: Option<StreamId>,
-    /// How many events of that packet have been given out: it comes again when it has grown.
+    /// Number of events of that packet already returned: the target sends it again when it has grown.
     names_given: usize,
-    /// Reads packets of names that come once each.
+    /// Reader of packets of names, where each is sent only once.
     names_reader: Option<NamesReader>,
-    /// The end of the newest packet of all.
+    /// The latest end of any packet.
     newest: Time,
-    /// Takes calls apart, once there are packets in which a call is one record.
+    /// Splits calls into entries and exits, once there are packets that record a call as one record.
     calls: Option<Splitter>,
-    /// Where it puts what comes next.
+    /// Output buffer of `calls`.
     split: Batch,
-    /// No more will come.
+    /// Whether all packets have arrived.
     is_over: bool,
-    /// Whether packets can come again, because a connection was made anew.
+    /// Whether packets may be repeated after a reconnect.
     may_repeat: bool,
     /// The stream of the last packet.
     current: Option<usize>,
-    /// How long streams wait for each other, where not for [a time](PATIENCE).
+    /// Limits on waiting for other streams, instead of [`PATIENCE`].
     bounds: Option<Bounds>,
-    /// Where the newest packet of all begins in the input.
+    /// The offset in the input of the newest packet of all streams.
     newest_offset: usize,
 }
 
-/// How far streams that come through a pipe wait for each other.
+/// Limits on waiting for other streams when reading from a pipe.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
-    /// So many streams may come.
+    /// The number of streams expected.
     pub(super) streams: usize,
-    /// An event is held back until so many bytes have come behind the packet that has it.
+    /// An event is delayed until this many bytes have arrived after its packet.
     pub(super) bytes: usize,
 }
 
-/// A stream.
+/// State of one stream.
 #[derive(Debug)]
 struct Part {
     kind: StreamKind,
-    /// What its packets hold, and their number.
+    /// The `stream_id` and `cpu_id` of its packets.
     key: (u8, u16),
     newest: Newest,
     queue: Queue,
     notes: Notes,
     stream: Stream,
     head: Option<Event>,
-    /// The times of day that it has recorded.
+    /// The stream's wall-clock records.
     moments: Moments,
-    /// What its times are corrected by.
+    /// Correction applied to the stream's times.
     correction: Option<Correction>,
-    /// Packets have come since the stream had nothing more to tell.
+    /// Whether packets may be unread: set when one arrives, cleared when the stream has no further event.
     fed: bool,
-    /// How many of them there were.
+    /// Number of packets received.
     packets: u64,
 }
 
-/// The packets of names, and what they have said.
+/// Reader of packets of names, and the facts read so far.
 #[derive(Debug)]
 struct NamesReader {
     queue: Queue,
@@ -137,11 +137,11 @@ impl NamesReader {
 }
 
 impl Live {
-    /// The events of a target that said this of itself. `origin` is when tick 0 of its clock was, in
-    /// nanoseconds since 1970 in UTC, if that is known.
+    /// Creates a reader for a target with this identity. `origin` is the time of tick 0 of its clock, in
+    /// nanoseconds since 1970 in UTC, if known.
     ///
     /// # Errors
-    /// [`OpenError::Identity`] if it cannot be that of a recording; `name` is for the message.
+    /// [`OpenError::Identity`] if the identity is not valid for a recording; `name` is for the message.
     pub fn of_target(
         identity: &Identity,
         name: &str,
@@ -195,7 +195,7 @@ impl Live {
         })
     }
 
-    /// The same where each packet comes once, whatever number it has.
+    /// Disables the detection of repeated packets, for inputs where each packet occurs once.
     pub(super) fn once(self) -> Self {
         Self {
             may_repeat: false,
@@ -203,7 +203,7 @@ impl Live {
         }
     }
 
-    /// The same where streams wait for each other as far as these bounds say.
+    /// Limits waiting for other streams by these bounds.
     pub(super) fn within(self, bounds: Bounds) -> Self {
         Self {
             bounds: Some(bounds),
@@ -211,24 +211,23 @@ impl Live {
         }
     }
 
-    /// What is known of the trace so far.
+    /// Facts about the trace so far.
     pub const fn info(&self) -> &TraceInfo {
         &self.info
     }
 
-    /// The same, for callers that add to it.
+    /// Facts about the trace, for callers that add to them.
     pub(super) const fn info_mut(&mut self) -> &mut TraceInfo {
         &mut self.info
     }
 
-    /// How its packets are laid out.
+    /// The layout of the packets.
     pub const fn layout(&self) -> Layout {
         self.dialect.layout
     }
 
-    /// Takes a packet. One that comes again, because a connection was made anew, is known and passed over.
-    /// One that cannot be read is noted as [damage](TraceInfo::damage); its number
-    /// will be missing.
+    /// Adds a packet. Repeated packets (after a reconnect) are ignored. An unreadable packet is reported as
+    /// [damage](TraceInfo::damage); its sequence number will be missing.
     pub fn push(&mut self, packet: Vec<u8>) {
         let layout = self.dialect.layout;
         let whole = match Pieces::new(layout, &packet, &[]).next() {
@@ -252,7 +251,7 @@ impl Live {
         self.push_whole(whole, packet, None, Vec::new());
     }
 
-    /// Takes a packet that was found to be whole, or was made so, and what could not be read in front of it.
+    /// Adds a packet that is valid or was repaired, and the damage before it.
     pub(super) fn push_whole(
         &mut self,
         whole: Packet,
@@ -300,7 +299,7 @@ impl Live {
         }
     }
 
-    /// No more will come: the input has so many bytes, and these could not be read behind the last packet.
+    /// Ends the input, which has `bytes` bytes; `damaged` is the damage after the last packet.
     pub(super) fn end(&mut self, damaged: Vec<Damaged>, bytes: usize) {
         self.finish();
         for part in &mut self.parts {
@@ -309,12 +308,12 @@ impl Live {
         self.left_out(damaged);
     }
 
-    /// No more packets will come.
+    /// Declares that all packets have arrived.
     pub fn finish(&mut self) {
         self.is_over = true;
     }
 
-    /// Takes what could not be read behind the last packet.
+    /// Reports the damage after the last packet.
     fn left_out(&mut self, damaged: Vec<Damaged>) {
         let current = self.current.and_then(|index| self.parts.get_mut(index));
         let Some(part) = current else {
@@ -341,8 +340,8 @@ impl Live {
         }
     }
 
-    /// Looks for times of day in a packet that ends at `end`, and compares the clocks anew if there are
-    /// any.
+    /// Collects the wall-clock records of a packet that ends at `end`; if there are any, compares the
+    /// clocks again.
     fn look_for_moments(&mut self, index: usize, packet: Packet, bytes: &[u8], end: Time) {
         let Some(clock) = self.plan.metadata().clocks.first() else {
             return;
@@ -367,7 +366,7 @@ impl Live {
             let cpu = u32::from(part.key.1) % RINGS;
             let leads =
                 |other: &Part| other.kind == StreamKind::Cpu && u32::from(other.key.1) == cpu;
-            // A processor's items go by its clock.
+            // A processor's items use its clock.
             (part.kind == StreamKind::Items).then(|| self.parts.iter().position(leads))?
         }));
         self.info.wall_clock = self.info.wall_clock.take().or(clocks.wall);
@@ -391,7 +390,7 @@ impl Live {
         }
     }
 
-    /// The place of a packet's stream.
+    /// The index of a packet's stream in `parts`; adds new streams.
     fn part(&mut self, kind: StreamKind, header: &PacketHeader) -> usize {
         let (number, key) = (header.cpu, (header.stream, header.cpu));
         if let Some(index) = self.places.get(&(kind, key)) {
@@ -424,7 +423,7 @@ impl Live {
         index
     }
 
-    /// Takes a stream up among those that are known.
+    /// Adds a stream to the trace.
     fn add_stream(&mut self, name: String, kind: StreamKind, first: &First) -> StreamId {
         let identities = &mut self.info.identities;
         let info = stream_info(&self.dialect, identities, name, kind, first);
@@ -457,7 +456,7 @@ impl Live {
         id
     }
 
-    /// Takes a packet of names. One of a target has those that are known before those that are new.
+    /// Adds a packet of names. A target's packet holds all earlier names, followed by the new ones.
     fn take_names(&mut self, packet: Vec<u8>) {
         let id = self.names_stream();
         let mut reader = match self.names_reader.take() {
@@ -491,8 +490,8 @@ impl Live {
         }
     }
 
-    /// The next event; `None` if there is none that can be given now. With `all`, what is held back
-    /// to be merged with slower streams is given too.
+    /// Returns the next event; `None` if none is available now. With `all`, also returns events that
+    /// are delayed for merging with slower streams.
     pub fn next(&mut self, all: bool) -> Option<Event> {
         let mut event = self.next_as_recorded(all)?;
         self.declared.describe(&mut event);
@@ -517,7 +516,7 @@ impl Live {
                 None => break,
             }
         }
-        // A caller's record comes behind those of its callees, and is not waited for any longer than a stream.
+        // A caller's record follows those of its callees; waiting for it is limited as for streams.
         let calls = self.calls.as_mut()?;
         if self.is_over && all {
             calls.end();
@@ -534,7 +533,7 @@ impl Live {
         self.split.get(0).map(|event| event.to_event())
     }
 
-    /// The next event of all streams, a call as one.
+    /// The next event of all streams, with calls as single events.
     fn merge(&mut self, all: bool) -> Option<Event> {
         while let Some(index) = self.hungry.pop() {
             let Some(part) = self.parts.get_mut(index) else {
@@ -553,7 +552,7 @@ impl Live {
                     let stream = part.kind.file_name(part.key.1);
                     add_damage(damage, more_damage, &stream, offset, message);
                 });
-            // Where one event is, more may be.
+            // After one event, there may be more.
             part.fed = part.head.is_some();
             if let Some(event) = &part.head {
                 self.order.push(Reverse((event.time, index)));

@@ -10,10 +10,10 @@ use kymo_wire::packet::ITEM_STREAM;
 use super::number;
 use super::records::Walk;
 
-/// The most names that are kept: damaged packets can look like markers, each with another address.
+/// Maximum number of names: damaged packets can look like markers, each with another address.
 const MOST: usize = 10_000;
 
-/// Addresses of marker names that occur in the packets, with the names that were found for them.
+/// Addresses of marker names in the packets, with the names found for them.
 #[derive(Debug, Default)]
 pub(super) struct MarkerNames {
     names: BTreeMap<u64, Option<String>>,
@@ -22,7 +22,7 @@ pub(super) struct MarkerNames {
 }
 
 impl MarkerNames {
-    /// Collects the markers of a packet, whose head and records are `content`. Returns the number of intact records.
+    /// Collects the markers of a packet; `content` is its header and records. Returns the number of intact records.
     pub(super) fn note(&mut self, layout: Layout, header: &PacketHeader, content: &[u8]) -> u64 {
         if header.stream == ITEM_STREAM {
             return 0;
@@ -46,7 +46,7 @@ impl MarkerNames {
         }
     }
 
-    /// Looks the new addresses up. Returns whether any name was found.
+    /// Looks up the new addresses. Returns whether any name was found.
     pub(super) fn resolve(&mut self, string_at: impl Fn(Addr) -> Option<String>) -> bool {
         let mut found = false;
         for address in self.new.drain(..) {

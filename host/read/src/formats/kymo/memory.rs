@@ -1,19 +1,19 @@
-//! What a target left in its RAM: a dump of the memory, read with the help of the program's ELF file.
+//! Reader of a memory dump: extracts a target's packets from its RAM, with the help of the program's ELF file.
 //!
-//! A target that has crashed answers no host. But its packets are there as soon as they are recorded,
-//! and the ELF file says where ([`kymo_wire::note`]). So what a debugger saved of the memory
-//! (`dump binary memory` of GDB, `pmemsave` of QEMU, a core file) becomes what the target would have
-//! sent, and is read like that ([`Dump`]).
+//! A crashed target does not answer the host. But it records packets directly into memory, and the
+//! ELF file contains their address ([`kymo_wire::note`]). The memory saved by a debugger (`dump binary
+//! memory` of GDB, `pmemsave` of QEMU, a core file) is converted to the packets that the target would
+//! have sent, and read like these ([`Dump`]).
 //!
-//! What is different. The newest packet of each stream was not completed: its records reach up to a
-//! place that the recorder keeps, and end with the last of them. Packets are numbered and take places
-//! in turn, so those before the newest are found by going back from it; what else stands in the
-//! buffer (from before a reboot, or from before all was cleared) is none of this recording. And a
-//! plain file does not say where in memory it was: the packets in it tell, by their numbers, in which
-//! places they lie ([`Image::locate`]).
+//! There are three differences. The newest packet of each stream is incomplete: its records end at an
+//! offset that the recorder keeps. Packets are numbered and fill the slots of the buffer in a cycle, so
+//! older packets are found by going back from the newest one; other contents of the buffer (from
+//! before a reboot or a clear) do not belong to this recording. And a plain file does not state its
+//! address: it is computed from the sequence numbers of the packets in it, which determine their slots
+//! ([`Image::locate`]).
 //!
-//! Losses that the recorder had counted and not written into any packet yet are in the newest packet, but for
-//! those of hooks that were refused since it was begun: they are counted elsewhere.
+//! The newest packet includes losses that the recorder had counted but not yet written into a packet. Only
+//! the losses of hooks refused since the packet began are counted elsewhere.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -45,13 +45,13 @@ use image::Image;
 pub(crate) use process_file::{Unfinished, is_unfinished, read as read_unfinished};
 pub use table::MemoryTable;
 
-/// More rings of items than any program has: a list without an end is damaged.
+/// More rings of items than any program has: stops at a damaged, endless list.
 const RINGS: usize = 256;
 
 /// More CPUs than any recorder has buffers for.
 const CPUS: u32 = 256;
 
-/// A dump of a target's memory, for code that wants what it holds and not its events
+/// A dump of a target's memory, for code that converts its packets instead of reading its events
 /// ([`write_trace`](super::write_trace)).
 #[derive(Clone, Debug)]
 pub struct MemoryDump {
@@ -62,15 +62,15 @@ pub struct MemoryDump {
     damage: Vec<Fault>,
 }
 
-/// Something in memory that cannot be what was recorded.
+/// Damage: memory contents that no recorder writes.
 #[derive(Clone, Debug)]
 pub(crate) struct Fault {
-    /// Its address, or in a file its offset.
+    /// Its address, or its offset in a file.
     pub(crate) at: u64,
     pub(crate) message: String,
 }
 
-/// Adds what is damaged in the memory of a recorder to what is known of its trace.
+/// Adds the damage in a recorder's memory to the facts about its trace.
 pub(crate) fn add_faults(info: &mut TraceInfo, stream: &str, faults: Vec<Fault>) {
     for fault in faults {
         info.add_damage(Damage {
@@ -82,12 +82,12 @@ pub(crate) fn add_faults(info: &mut TraceInfo, stream: &str, faults: Vec<Fault>)
 }
 
 impl MemoryDump {
-    /// Opens the dump at `path`, of memory that `program` used: a core file, or plain bytes. These were at
-    /// `address`; if that is not known, their content tells. `more` are plain bytes of other parts of
-    /// the memory, and where they were.
+    /// Opens the dump at `path` of the memory of `program`: a core file, or plain bytes from `address`. An
+    /// unknown address is computed from the bytes. `more` are files of plain bytes from other parts of the
+    /// memory, with their addresses.
     ///
     /// # Errors
-    /// [`OpenError`] if it cannot be read, or there is no recording in it that could be found.
+    /// [`OpenError`] if the dump cannot be read, or no recording is found in it.
     pub fn open(
         path: &Path,
         program: &Program,
@@ -113,12 +113,12 @@ impl MemoryDump {
         })
     }
 
-    /// Who recorded it, as far as memory and ELF file tell.
+    /// The identity of the target, as far as memory and ELF file contain it.
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The packets. Offsets in it are not those of the file.
+    /// The packets. Offsets differ from those in the file.
     pub fn dump(&self) -> Dump<'_> {
         Dump {
             identity: &self.identity,
@@ -128,7 +128,7 @@ impl MemoryDump {
         }
     }
 
-    /// What of the recording is not in the dump, for people. It is a gap in the trace, too.
+    /// Descriptions of the parts of the recording that the dump lacks. They are gaps in the trace, too.
     pub fn remarks(&self) -> &[String] {
         &self.remarks
     }
@@ -136,7 +136,7 @@ impl MemoryDump {
     /// Reads its events.
     ///
     /// # Errors
-    /// [`OpenError::Identity`] if what the ELF file says cannot be that of a recording.
+    /// [`OpenError::Identity`] if the ELF file's data is not valid for a recording.
     pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
         let bytes = Bytes::from(self.packets);
         let name = self.path.display().to_string();
@@ -147,7 +147,7 @@ impl MemoryDump {
     }
 }
 
-/// Looks for what a recorder left in a dump of memory ([`MemoryDump::open`]), for `take` to take.
+/// Finds a recorder's data in a memory dump ([`MemoryDump::open`]) and passes it to `take`.
 fn look<R>(
     path: &Path,
     program: &Program,
@@ -180,8 +180,8 @@ fn look<R>(
     take(found).map_err(refuse)
 }
 
-/// Where in memory the recording of a program is, as far as its ELF file tells: packets, names, profile table. What the
-/// recorder itself keeps are variables of the program, and so are rings of items. Nothing if it has no recorder.
+/// The memory ranges of a program's recording that its ELF file states: packets, names, profile table. They exclude the
+/// recorder's state and the rings of items, which are variables of the program. Empty if it has no recorder.
 pub fn recorded_memory(program: &Program) -> Vec<Range<u64>> {
     let Ok(recorder) = Recorder::of(program) else {
         return Vec::new();
@@ -195,30 +195,30 @@ pub fn recorded_memory(program: &Program) -> Vec<Range<u64>> {
     ranges
 }
 
-/// What the ELF file says of the recorder.
+/// Data about the recorder from the ELF file.
 struct Recorder {
     note: Note,
     layout: Layout,
-    /// Where the first CPU's packets are.
+    /// The address of the first CPU's packets.
     buffer: u64,
-    /// The memory of one CPU's packets.
+    /// The size of one CPU's packet memory, in bytes.
     buffer_bytes: u32,
     packet_bytes: u32,
     cpus: u32,
     text_base: u64,
-    /// 0 if the metadata says it.
+    /// 0 if the metadata contains it.
     clock_hz: u64,
-    /// Null if there are none.
+    /// The address of the packet of names; 0 if there is none.
     metadata: u64,
     metadata_bytes: u32,
-    /// Where the profile table is, and how many slots that memory has; (0, 0) if there is none, or it is not known.
+    /// The address and the number of slots of the profile table's memory; (0, 0) if there is none or it is unknown.
     table: (u64, u32),
     duration: Option<duration::Place>,
-    /// Where `at_offset` counts from.
+    /// The base address of `at_offset`.
     cursor: Option<u64>,
-    /// Where the other offsets count from.
+    /// The base address of the other offsets.
     state: Option<u64>,
-    /// Events that were discarded, where they are counted apart from packets and recorder.
+    /// Discarded events that neither packets nor the recorder's state count.
     discarded: u32,
 }
 
@@ -299,7 +299,7 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// How many packets a CPU has room for.
+    /// The number of packet slots per CPU.
     const fn places(&self) -> u32 {
         match self.buffer_bytes.checked_div(self.packet_bytes) {
             Some(places) if self.packet_bytes as usize >= PacketHeader::MAX_BYTES => places,
@@ -307,32 +307,32 @@ impl Recorder {
         }
     }
 
-    /// Where a CPU's packet of this number lies.
+    /// The address of a CPU's packet with this sequence number.
     fn packet_at(&self, cpu: u32, sequence: u32) -> u64 {
         let buffer = u64::from(cpu) * u64::from(self.buffer_bytes);
         let packet = u64::from(sequence % self.places().max(1)) * u64::from(self.packet_bytes);
         self.buffer.wrapping_add(buffer + packet)
     }
 
-    /// Where something of this CPU is in the recorder, by the offset in the note.
+    /// The address of a CPU's field in the recorder, from its offset in the note.
     fn of_cpu(&self, base: Option<u64>, offset: u32, cpu: u32) -> Option<u64> {
         let stride = u64::from(self.note.stride) * u64::from(cpu);
         let at = base?.wrapping_add(u64::from(offset)).wrapping_add(stride);
         (offset != NOWHERE).then_some(at)
     }
 
-    /// Where the packets should be, for messages.
+    /// The expected address range of the packets, for messages.
     fn place(&self) -> String {
         let end = self.packet_at(self.cpus, 0);
         format!("the buffer at {:#x} to {end:#x}", self.buffer)
     }
 }
 
-/// What has been found in the memory.
+/// Data found in the memory.
 struct Found<'a> {
     recorder: &'a Recorder,
     image: &'a Image<'a>,
-    /// Packets, one behind the other.
+    /// Packets, one after the other.
     packets: Vec<u8>,
     remarks: Vec<String>,
     damage: Vec<Fault>,
@@ -350,7 +350,7 @@ impl Found<'_> {
         }
     }
 
-    /// The packet of names, which is always complete.
+    /// Adds the packet of names, which is always complete.
     fn metadata(&mut self) {
         let (at, most) = (self.recorder.metadata, self.recorder.metadata_bytes);
         if at == 0 {
@@ -369,7 +369,7 @@ impl Found<'_> {
         }
     }
 
-    /// The packets of a CPU, the oldest first.
+    /// Adds the packets of a CPU, the oldest first.
     fn stream(&mut self, cpu: u32) {
         let recorder = self.recorder;
         let places = recorder.places();
@@ -406,7 +406,7 @@ impl Found<'_> {
         for back in (0..places).rev() {
             let place = (newest + places - back) % places;
             let start = recorder.packet_at(cpu, place);
-            // Numbers begin again at 0 behind 2^32 - 1.
+            // Sequence numbers wrap around from 2^32 - 1 to 0.
             let wanted = header.sequence.wrapping_sub(back);
             if back == 0 {
                 self.newest(cpu, start, header, at);
@@ -416,7 +416,7 @@ impl Found<'_> {
         }
     }
 
-    /// The newest packet, whose records reach to `at`.
+    /// Adds the newest packet, whose records end at `at`.
     fn newest(&mut self, cpu: u32, start: u64, mut header: PacketHeader, at: Option<u64>) {
         let recorder = self.recorder;
         let layout = recorder.layout;
@@ -427,7 +427,7 @@ impl Found<'_> {
         let length = match at.and_then(|at| usize::try_from(at.checked_sub(start)?).ok()) {
             Some(length) => length,
             None => {
-                // A packet that was not completed says that it is empty.
+                // The header of an incomplete packet states an empty content.
                 if reported == layout.header_bytes() {
                     header.flags |= PacketHeader::FLAG_CUT;
                     self.remarks.push(format!(
@@ -445,7 +445,7 @@ impl Found<'_> {
         self.complete(start, header, length);
     }
 
-    /// A packet that may not have been completed, with so many bytes.
+    /// Adds a possibly incomplete packet of `length` bytes.
     fn complete(&mut self, start: u64, mut header: PacketHeader, length: usize) {
         let layout = self.recorder.layout;
         let Some(content) = self.image.bytes(start, length) else {
@@ -454,7 +454,7 @@ impl Found<'_> {
             ));
             return;
         };
-        // A process that still runs may have completed it meanwhile, with a time behind what is read here.
+        // A running process may have completed it meanwhile, with an end after the records read here.
         let is_whole = (header.content_bits / 8) as usize == length;
         header.content_bits = (length * 8) as u32;
         header.packet_bits = header.content_bits;
@@ -463,26 +463,26 @@ impl Found<'_> {
         let from = self.packets.len();
         self.packets.extend_from_slice(content);
         if let Some(front) = self.packets.get_mut(from..) {
-            // It has room for a header, or would not have one.
+            // Cannot fail: the packet contains a header.
             let _ = header.write(layout, front);
         }
     }
 
-    /// A packet that has been completed, if it is the one of this number; else it has given its place
-    /// to one that was being begun, or is lost, which the numbers of the others tell.
+    /// Adds a complete packet if it has the wanted sequence number. Otherwise its slot was reused for
+    /// a packet being started, or it is lost, which shows as a gap in the sequence numbers.
     fn packet(&mut self, start: u64, wanted: u32, most: u32) {
         let header = self.header(start);
         if header.is_some_and(|header| header.sequence != wanted) {
             return;
         }
-        // Without a header it is damaged, and reported as such.
+        // A packet without a header is added whole: the reader reports it as damage.
         let length = header.map_or(most, |header| (header.content_bits / 8).min(most));
         if let Some(packet) = self.image.bytes(start, length as usize) {
             self.packets.extend_from_slice(packet);
         }
     }
 
-    /// The place of the latest packet, as far as the packets themselves tell.
+    /// The slot of the latest packet, from the packets' headers.
     fn latest(&self, cpu: u32) -> Option<u32> {
         let recorder = self.recorder;
         let all = (0..recorder.places()).filter_map(|place| {
@@ -492,7 +492,7 @@ impl Found<'_> {
         all.max().map(|(_, place)| place)
     }
 
-    /// The rings of items of a CPU.
+    /// Adds the packets in a CPU's rings of items.
     fn rings(&mut self, cpu: u32) {
         let recorder = self.recorder;
         let first = recorder.of_cpu(recorder.state, recorder.note.rings_offset, cpu);
@@ -510,7 +510,7 @@ impl Found<'_> {
         }
     }
 
-    /// The packets of a ring, the oldest first; `None` if it is not there as a whole.
+    /// Adds the packets of a ring, the oldest first; `None` if the ring is incomplete in the dump.
     fn ring(&mut self, ring: u64) -> Option<()> {
         let layout = self.recorder.layout;
         let word = layout.word.bytes();
@@ -533,7 +533,7 @@ impl Found<'_> {
             let number = sequence.wrapping_sub(1).wrapping_sub(back);
             let start = memory.wrapping_add(u64::from(number % places) * u64::from(size));
             match (back, content) {
-                // It was being begun.
+                // The packet was being started.
                 (0, 0) => {}
                 (0, ring::OPEN) => {
                     let header = self.header(start)?;
@@ -564,7 +564,7 @@ impl Found<'_> {
         Some(number(self.recorder.layout.order, bytes) as u32)
     }
 
-    /// What the target would have answered.
+    /// The identity that the target would have reported.
     fn identity(&self) -> Result<Identity, String> {
         let recorder = self.recorder;
         let reported = self.clock();
@@ -588,12 +588,12 @@ impl Found<'_> {
                 trace: true,
                 ..Capabilities::default()
             },
-            // The target's own is in the metadata; that of the ELF file may be another build's.
+            // The metadata holds the target's own; the ELF file may be of another build.
             build_id: ([0; 32], 0),
         })
     }
 
-    /// Ticks a second and bits of the clock, as the metadata tell.
+    /// The clock's frequency in Hz and its bits, from the metadata.
     fn clock(&self) -> Option<(u64, u32)> {
         let layout = self.recorder.layout;
         let header = self.header(self.recorder.metadata)?;

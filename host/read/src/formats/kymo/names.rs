@@ -1,4 +1,4 @@
-//! The packets of names: what they say of a recording as a whole.
+//! Reader of the metadata stream: names and other facts about a recording as a whole.
 
 use kymo_event::{Event, EventKind, RecordingCost, TraceInfo, Value};
 use kymo_wire::event::MetadataType;
@@ -8,7 +8,7 @@ use super::images::{ImageFacts, MovedImages};
 use super::stream::Stream;
 use crate::dialects::kymo::Dialect;
 
-/// What was read of names and other facts.
+/// Facts read from the metadata stream so far.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
     images: ImageFacts,
@@ -16,9 +16,8 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Reads the names of threads and interrupts into the identities, the files that were in memory, what recording
-    /// costs, and the build id if nothing else has it. Gives what those files share, and what the clock was compared
-    /// with.
+    /// Reads the whole metadata stream into `info`: names of threads and interrupts, the load map, the recording
+    /// overhead, and the build id if no other source has it. Returns the moved images and the clock checks.
     pub(super) fn read_all(
         mut self,
         info: &mut TraceInfo,
@@ -29,7 +28,8 @@ impl Facts {
         (moved.unwrap_or_default(), self.checks)
     }
 
-    /// The same with what a stream has now; events go to `each`. Gives what the files share, if there are more of them.
+    /// Like [`read_all`](Self::read_all), with the records available now; passes every event to `each`. Returns the
+    /// moved images if there are new images.
     pub(super) fn read(
         &mut self,
         info: &mut TraceInfo,
@@ -49,15 +49,15 @@ impl Facts {
         Some(moved)
     }
 
-    /// What the clock was compared with so far.
+    /// The clock checks so far.
     pub(super) const fn checks(&self) -> CheckFacts {
         self.checks
     }
 
-    /// Takes an event of the packets of names.
+    /// Adds an event of the metadata stream.
     fn add(&mut self, info: &mut TraceInfo, dialect: &Dialect, event: &Event) {
         match &event.kind {
-            // A later one of the same kind takes the place of an earlier one.
+            // A later measurement replaces an earlier one of the same kind.
             EventKind::Costs(costs) => {
                 for cost in costs {
                     let same = |other: &RecordingCost| {

@@ -1,30 +1,29 @@
-//! The files of a recording's streams, of which only some are open.
+//! LRU cache of open stream files.
 //!
-//! A program has a stream for each of its threads, and may have more threads than a process may have files
-//! open (1024, often). So the file that was not used for longest is closed when another one is wanted, and
-//! opened again when its turn comes. What is written or read at a time is a packet, beside which that costs
-//! little.
+//! A program has one stream per thread, and may have more threads than the limit of open files of a process
+//! (often 1024). The least recently used file is therefore closed when another one is needed, and reopened on
+//! its next use. Each use reads or writes a whole packet, so reopening costs comparatively little.
 
 use std::fs::File;
 use std::io;
 
-/// How many files are kept open: half of the smallest limit that anybody sets.
+/// Maximum number of open files: half of the smallest limit in practical use.
 const MOST: usize = 32;
 
-/// Files that are open, each under the key of its stream.
+/// Open files, each with the key of its stream.
 #[derive(Debug)]
 pub(super) struct OpenFiles<Key> {
-    /// The one that was used last is the last.
+    /// In the order of use: the most recently used file is the last.
     files: Vec<(Key, File)>,
 }
 
 impl<Key: PartialEq> OpenFiles<Key> {
-    /// None yet.
+    /// Creates an empty cache.
     pub(super) const fn new() -> Self {
         Self { files: Vec::new() }
     }
 
-    /// Does something with the file of a stream, which is opened for it with `open` if it is not open.
+    /// Calls `act` with the file of a stream; opens it with `open` first if it is closed.
     ///
     /// # Errors
     /// Those of `open` and `act`. After an error of `act` the file is closed.
@@ -80,7 +79,7 @@ mod tests {
         };
         let count = MOST + 1;
         assert_eq!((0..count).map(&mut write).sum::<usize>(), count);
-        // The first had to give way; the last is open, and the second will be as long as it is used.
+        // The first file was evicted; the last one is open, and the second stays open while it is used.
         assert_eq!([count - 1, 1, 0, 1, 2].map(&mut write), [0, 0, 1, 0, 1]);
         let lengths = (0..count).map(|number| fs::read(path(number)).expect("there").len());
         assert_eq!(lengths.sum::<usize>(), count + 5);

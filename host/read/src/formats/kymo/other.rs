@@ -1,5 +1,5 @@
-//! Records that are no entries or exits of the usual forms: switches, interrupts, calls of far functions,
-//! and what happens rarely.
+//! Decoder for all records besides entries and exits of the usual forms: switches, interrupts, calls of far
+//! functions, and rare records.
 
 use kymo_event::{Batch, FunctionId, Identities, InterruptId, Row, RowKind, ThreadId, Time};
 use kymo_wire::event::EventId;
@@ -8,19 +8,19 @@ use super::interned::Interned;
 use super::rare::Record;
 use crate::dialects::kymo::Dialect;
 
-/// Takes records of [their own form](kymo_wire::event::Form::Other).
+/// Decoder for records of [`Form::Other`](kymo_wire::event::Form::Other).
 pub(super) struct Other<'a> {
     pub(super) dialect: &'a Dialect,
     pub(super) identities: &'a mut Identities,
     pub(super) interned: &'a mut Interned,
-    /// The thread that the packet names, from which others are counted; 0 for none.
+    /// The thread in the packet header, the base of relative thread numbers; 0 for none.
     pub(super) base: u64,
-    /// What all rows of the stream have.
+    /// The template of the stream's rows.
     pub(super) row: &'a mut Row,
 }
 
 impl Other<'_> {
-    /// Adds a record to the batch; whether it was an entry.
+    /// Adds a record to the batch; returns whether it was an entry.
     pub(super) fn push(&mut self, record: &Record<'_>, time: Time, batch: &mut Batch) -> bool {
         let place = *self.row;
         let row = |kind| of_kind(&place, kind, time);
@@ -99,7 +99,7 @@ impl Other<'_> {
         false
     }
 
-    /// This thread runs from here on, or none.
+    /// Sets the running thread, or none.
     fn run(&mut self, thread: Option<ThreadId>) {
         *self.row = self.row.at(self.row.cpu(), thread);
     }
@@ -114,7 +114,7 @@ impl Other<'_> {
         interned.function(dialect, identities, number)
     }
 
-    /// The function at an address outside of the range of numbers.
+    /// The function at an address outside the range of function numbers.
     fn far(&mut self, address: u64, time: Time) -> FunctionId {
         let address = self.dialect.code(address, time);
         self.identities.function_at(self.dialect.space, address)
@@ -147,7 +147,7 @@ const fn named(mut row: Row) -> Row {
     row
 }
 
-/// A row of this kind and time where others of the stream are.
+/// A row of this kind and time, with the template's other fields.
 #[inline(always)]
 pub(super) const fn of_kind(place: &Row, kind: RowKind, time: Time) -> Row {
     let mut row = *place;

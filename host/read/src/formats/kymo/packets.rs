@@ -1,14 +1,13 @@
-//! A target's packets among bytes of any quality.
+//! Splits possibly damaged bytes into a target's packets and damage.
 //!
-//! Between a target's memory and here lie lossy links, cut files and full disks. So nothing is
-//! taken on trust: every packet's head is checked, and its records are walked through, once. What
-//! comes out is packets that a CTF reader takes without complaint, and [`Piece::Damage`] with its
-//! place and size for all else. After damage the search goes on at the next packet's magic number:
-//! packets are self-contained, so nothing behind a hole is lost with it.
+//! Lossy links, cut files and full disks damage recordings. Every packet's header and all its
+//! records are therefore checked once. The results are packets that a CTF reader accepts, and
+//! [`Piece::Damage`] with offset and size for all other bytes. After damage the search continues at
+//! the next packet's magic number: packets are self-contained, so damage never affects later ones.
 //!
-//! A packet whose end is missing is *cut*: the part that is there is kept and the rest reported. Where bytes inside a
-//! packet are wrong, a record is found to be none only some records behind the first wrong byte: those in between look
-//! like events and may be of other functions and threads. So none of the records of such a packet are used.
+//! A packet whose end is missing is *cut*: its first part is kept and the rest is reported. Wrong bytes inside a packet
+//! are detected only some records after the first wrong byte. The records in between look like events, but may name
+//! wrong functions and threads. Therefore no record of such a packet is used.
 
 use std::ops::Range;
 
@@ -19,7 +18,7 @@ use thiserror::Error;
 
 use super::records;
 
-/// Why bytes are not a packet, or not a whole one.
+/// The reason why bytes are not a packet, or not a whole one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -28,30 +27,30 @@ pub enum Fault {
     Magic {
         /// The magic number in the order of the target.
         expected: [u8; 4],
-        /// What stands there; zeros where there is nothing.
+        /// The bytes in its place; zeros after the end of the input.
         found: [u8; 4],
     },
-    /// The end comes inside the packet's head.
+    /// The input ends inside the packet's header.
     #[error("expected a packet's head of {expected} bytes, found {found}")]
     HeadCut {
-        /// The size of the head.
+        /// The size of the header in bytes.
         expected: usize,
         /// How many bytes there are.
         found: usize,
     },
-    /// A packet of a kind that is not known here.
+    /// A packet of an unknown stream.
     #[error("expected a packet of a known stream, found one of stream_id {found}")]
     Stream {
         /// The packet's `stream_id`.
         found: u8,
     },
-    /// Sizes that no target writes.
+    /// Invalid sizes: no target writes them.
     #[error(
         "expected a packet of at least {least} bits and whole bytes, found a content of {content} \
          of {packet} bits"
     )]
     Size {
-        /// The head alone, in bits.
+        /// The size of the header alone, in bits.
         least: usize,
         /// The packet's `content_size`, in bits.
         content: u32,
@@ -66,13 +65,13 @@ pub enum Fault {
         /// The packet's `timestamp_end`.
         end: u64,
     },
-    /// The end comes inside the packet.
+    /// The input ends inside the packet.
     #[error(
         "expected a packet of {expected} bytes, found the first {found}: the last {} are missing",
         expected.saturating_sub(*found)
     )]
     Truncated {
-        /// The size that the packet tells.
+        /// The size in the packet header.
         expected: usize,
         /// How many bytes there are.
         found: usize,
@@ -84,9 +83,9 @@ pub enum Fault {
         expected.saturating_sub(*found)
     )]
     Overlapped {
-        /// The size that the packet tells.
+        /// The size in the packet header.
         expected: usize,
-        /// After how many bytes the next one begins.
+        /// The offset of the next packet, in bytes from the start of this one.
         found: usize,
     },
     /// The bytes never arrived.
@@ -95,7 +94,7 @@ pub enum Fault {
     /// Zeros where events should be.
     #[error("expected an event, found a hole of zeros")]
     Hole,
-    /// A record of a kind that there is none of.
+    /// A record with an unknown id.
     #[error(
         "expected an event at byte {at} of a packet, found one of unknown id {id}; no event of this packet is used"
     )]
@@ -105,7 +104,7 @@ pub enum Fault {
         /// The id.
         id: u8,
     },
-    /// An exit without a name of which the enter is not in the packet.
+    /// An unnamed exit whose entry is not in the packet.
     #[error(
         "expected an event at byte {at} of a packet, found an exit without its entry; no event of this packet is used"
     )]
@@ -124,7 +123,7 @@ pub enum Fault {
         /// How many bytes are left.
         found: usize,
     },
-    /// An event from after the packet's end: its time is wrong, or what it stands for.
+    /// An event after the packet's end: its time is wrong, or it is not an event.
     #[error(
         "expected an event until tick {end} at byte {at} of a packet, found one at tick {found}; no event of this packet \
          is used"
@@ -139,40 +138,40 @@ pub enum Fault {
     },
 }
 
-/// A run of bytes: one packet, or what is none.
+/// A range of bytes: one packet, or damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// A packet whose records were all found to be whole.
+    /// A packet whose records are all valid.
     Packet(Packet),
-    /// Bytes that are no packet.
+    /// Bytes that are not a packet.
     Damage(Damaged),
 }
 
-/// A packet, checked.
+/// A checked packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Where its bytes are, without those that were cut off.
+    /// The range of its bytes, without those that were cut off.
     pub bytes: Range<usize>,
-    /// Its head. Where the packet was cut, the sizes are those that are left and [`PacketHeader::FLAG_CUT`]
-    /// is set.
+    /// Its header. For a cut packet the sizes are those of the remaining part, and
+    /// [`PacketHeader::FLAG_CUT`] is set.
     pub header: PacketHeader,
-    /// What was cut off at its end, here and now.
+    /// The bytes that this reader cut off at its end.
     pub cut: Option<Damaged>,
 }
 
 /// Bytes that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damaged {
-    /// Where they are, as far as they are there.
+    /// Their range within the input.
     pub bytes: Range<usize>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 
 impl Damaged {
-    /// Takes in `next` if it follows at once, and tells whether it did. One hole is one damage,
-    /// reported by how it begins, although it has several faults: a packet that is cut, bytes that
-    /// never arrived, the end of a packet without its head.
+    /// Merges `next` if it is adjacent, and returns whether it is. Adjacent damage is reported once,
+    /// with its first fault, although it may have several: a cut packet, bytes that never arrived,
+    /// the end of a packet without its header.
     pub fn join(&mut self, next: &Self) -> bool {
         let follows = self.bytes.end == next.bytes.start;
         if follows {
@@ -183,8 +182,8 @@ impl Damaged {
 }
 
 impl Packet {
-    /// The packet's bytes for a reader, out of all `bytes`. Where it was cut, its head is written
-    /// anew, which `scratch` is for.
+    /// The packet's bytes for a reader, taken from the input `bytes`. A cut packet is copied to
+    /// `scratch` with a new header.
     pub fn content<'a>(
         &self,
         layout: Layout,
@@ -197,13 +196,13 @@ impl Packet {
         }
         scratch.clear();
         scratch.extend_from_slice(content);
-        // Cannot fail: a packet is never cut inside its head.
+        // Cannot fail: a packet is never cut inside its header.
         let _ = self.header.write(layout, scratch);
         scratch
     }
 }
 
-/// Takes bytes apart into packets and damage, in order and without leaving any out.
+/// Splits bytes into packets and damage, in order and without gaps.
 #[derive(Clone, Debug)]
 pub struct Pieces<'a> {
     layout: Layout,
@@ -214,10 +213,10 @@ pub struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    /// The pieces of `bytes`.
+    /// Iterates over the pieces of `bytes`.
     ///
-    /// `missing` are the parts of them that never arrived; whatever stands there is not looked
-    /// at. (Holes of zeros that are not announced are found as such.)
+    /// `missing` are the parts of them that never arrived; their contents are ignored. (Holes of
+    /// zeros outside of `missing` are detected.)
     pub const fn new(layout: Layout, bytes: &'a [u8], missing: &'a [Range<u64>]) -> Self {
         Self {
             layout,
@@ -228,15 +227,14 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// The pieces from `offset` on.
+    /// Starts at `offset`.
     #[must_use]
     pub const fn starting_at(mut self, offset: usize) -> Self {
         self.at = offset;
         self
     }
 
-    /// Looks at the heads of packets alone: for finding out what is there, at the cost of a few
-    /// bytes a packet.
+    /// Checks the headers of packets only: a survey that reads a few bytes per packet.
     #[must_use]
     pub const fn heads_only(mut self) -> Self {
         self.check_records = false;
@@ -248,7 +246,7 @@ impl<'a> Pieces<'a> {
         self.at
     }
 
-    /// The first missing part that ends behind `at`, as far as it lies inside the bytes.
+    /// The first missing part that ends after `at`, clipped to the bytes.
     fn missing_from(&self, at: usize) -> Option<Range<usize>> {
         let len = self.bytes.len();
         let clip = |offset| usize::try_from(offset).map_or(len, |offset| offset.min(len));
@@ -259,7 +257,7 @@ impl<'a> Pieces<'a> {
             .min_by_key(|range| range.start)
     }
 
-    /// The packet at `at`, if one begins there; else why none does.
+    /// Reads the packet at `at`; the error is the reason why none begins there.
     fn packet(&self, at: usize) -> Result<Packet, Fault> {
         let rest = self.bytes.get(at..).unwrap_or(&[]);
         let mut header = checked_header(self.layout, rest)?;
@@ -275,8 +273,8 @@ impl<'a> Pieces<'a> {
             end = missing.start.max(at);
             fault = Some(Fault::Missing);
         }
-        // A packet that is followed by something else than a packet may lack a part in its
-        // middle: then the next one begins inside it.
+        // A packet that no other packet follows may lack a part in its middle: then the next one
+        // begins inside it.
         if (fault.is_some() || !self.may_end_at(at + reported))
             && let Some(next) = self.find_header(at + 1, end)
         {
@@ -294,7 +292,7 @@ impl<'a> Pieces<'a> {
             });
         }
         let mut kept = ((header.content_bits / 8) as usize).min(end - at);
-        // Bytes are missing somewhere in the content; what is behind them is read as what it is not.
+        // Bytes are missing somewhere in the content; the records after them cannot be decoded.
         let is_torn = matches!(fault, Some(Fault::Overlapped { found, .. }) if kept == found);
         if is_torn {
             kept = head;
@@ -306,7 +304,7 @@ impl<'a> Pieces<'a> {
                 (Some(fault), None | Some(Fault::EventCut { .. })) => (records, Some(fault)),
                 (fault, None) => (records, fault),
                 (fault, Some(Fault::Hole)) => (records, fault.or(broken)),
-                // Some of the records in front of it may be none, too.
+                // Some of the records before it may be invalid, too.
                 (_, Some(_)) => (head, broken),
             };
         }
@@ -327,8 +325,8 @@ impl<'a> Pieces<'a> {
         })
     }
 
-    /// Whether a packet may end at `at`: at the end of all, or where another packet or a missing
-    /// part begins.
+    /// Whether a packet may end at `at`: at the end of the input, or where another packet or a
+    /// missing part begins.
     fn may_end_at(&self, at: usize) -> bool {
         let rest = self.bytes.get(at..).unwrap_or(&[]);
         rest.is_empty()
@@ -338,13 +336,13 @@ impl<'a> Pieces<'a> {
                 .is_some_and(|missing| missing.start <= at)
     }
 
-    /// Whether a packet begins behind the first one's head.
+    /// Whether a packet begins after the first one's header.
     pub(super) fn has_later_head(&self) -> bool {
         let from = self.at.saturating_add(self.layout.header_bytes());
         self.find_header(from, self.bytes.len()).is_some()
     }
 
-    /// Where the next packet begins in `from..to`.
+    /// The offset of the next packet in `from..to`.
     fn find_header(&self, from: usize, to: usize) -> Option<usize> {
         let magic = magic(self.layout);
         let mut from = from;
@@ -401,7 +399,7 @@ impl Iterator for Pieces<'_> {
     }
 }
 
-/// The magic number as it stands in a packet.
+/// The magic number in a packet's byte order.
 pub(super) const fn magic(layout: Layout) -> [u8; 4] {
     match layout.order {
         ByteOrder::Little => PACKET_MAGIC.to_le_bytes(),
@@ -409,7 +407,7 @@ pub(super) const fn magic(layout: Layout) -> [u8; 4] {
     }
 }
 
-/// Where the records begin in a packet.
+/// The offset of the records in a packet.
 pub(super) const fn records_at(layout: Layout, header: &PacketHeader) -> usize {
     match header.stream {
         ITEM_STREAM => items::header_bytes(layout),
@@ -417,7 +415,7 @@ pub(super) const fn records_at(layout: Layout, header: &PacketHeader) -> usize {
     }
 }
 
-/// Reads the head of a packet at the front of `bytes`, if it can be one.
+/// Reads and checks the packet header at the start of `bytes`.
 pub(super) fn checked_header(layout: Layout, bytes: &[u8]) -> Result<PacketHeader, Fault> {
     let size = layout.header_bytes();
     let expected = magic(layout);

@@ -1,8 +1,8 @@
-//! A recording that comes through a pipe, read as it comes.
+//! Incremental reader of a recording from a pipe.
 //!
-//! Where it has several streams, an event is held back until each of them has a later one. The streams of a dump stand one
-//! behind the other, and none of them is longer than the target's buffers: when so many bytes have come behind an event's
-//! packet, it is given out, and what comes behind it all the same is counted.
+//! With several streams, an event is delayed until each stream has a later one. The streams of a dump follow each
+//! other, and none is longer than the target's buffers. When that many bytes have arrived after an event's packet, the
+//! event is output. Older events that arrive still later are counted.
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -20,56 +20,56 @@ use super::streams::StreamKind;
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
-/// So much is read at once.
+/// Number of bytes per read.
 const CHUNK: usize = 1 << 16;
 
-/// More than any packet is long: what says that it is longer is no packet's head.
+/// Upper limit of a packet's size, in bytes: a header that states more is not valid.
 const PACKET_MAX: usize = 1 << 24;
 
-/// So many bytes are held back at least, and at most, for streams that may be behind.
+/// Minimum and maximum number of bytes that an event is delayed for other streams.
 const HELD: (usize, usize) = (1 << 16, 1 << 26);
 
-/// The events of a recording that comes through a pipe.
+/// Reader of a recording from a pipe.
 pub(super) struct Piped {
     name: String,
     live: Live,
     input: Box<dyn Read + Send>,
-    /// What has come and is in no packet yet; where in the input it begins.
+    /// Received bytes that are not yet part of a packet, and their offset in the input.
     waiting: Vec<u8>,
     offset: usize,
-    /// What could not be read behind the last packet.
+    /// The damage after the last packet.
     damaged: Vec<Damaged>,
-    /// A packet that tells of discarded events. If it is the last of all, they were behind it.
+    /// A packet that reports discarded events. If it is the last of all packets, they were lost after it.
     held: Option<Held>,
     /// The counter of discarded events.
     discarded: u32,
-    /// The time of the newest event, and how many came behind it that are older.
+    /// The time of the newest event, and the number of older events that arrived after it.
     newest: Time,
     late: u64,
     is_at_end: bool,
 }
 
-/// A packet that has come.
+/// A delayed packet.
 struct Held {
     packet: Packet,
     content: Vec<u8>,
     note: PacketNote,
-    /// What could not be read in front of it, and at its end.
+    /// The damage before the packet, and at its end.
     damaged: Vec<Damaged>,
     cut: Option<Damaged>,
 }
 
-/// Opens a raw file that comes through a pipe: as it comes, if it says that it has one stream only.
+/// Opens a raw file from a pipe: incrementally if [`OpenOptions::as_it_comes`] is set, else as a whole.
 ///
 /// # Errors
-/// [`OpenError`] if it cannot be read, or its identity cannot be that of a recording.
+/// [`OpenError`] if it cannot be read, or its identity is not valid for a recording.
 pub(crate) fn open_raw(
     mut peek: Peek,
     options: &OpenOptions,
 ) -> Result<Box<dyn Source>, OpenError> {
     let path = peek.path().to_owned();
     if options.as_it_comes && !peek.is_file() {
-        // The line is short, and a byte more is not waited for.
+        // Reads byte by byte, so as not to wait for data after the line; the line is short.
         let mut length = PREFIX_BYTES;
         while length < LINE_MAX && !peek.first(length)?.contains(&b'\n') {
             length += 1;
@@ -86,7 +86,7 @@ pub(crate) fn open_raw(
     RawFile::new(&path, peek.into_bytes()?)?.into_source(options)
 }
 
-/// Opens one stream of a trace directory that comes through a pipe.
+/// Opens one stream of a trace directory from a pipe.
 ///
 /// # Errors
 /// [`OpenError`] if a file cannot be read, or the metadata lacks something.
@@ -120,7 +120,7 @@ pub(crate) fn open_described(
     Ok(Box::new(Piped::new(peek, live, 0)?))
 }
 
-/// How far so many streams of buffers of this size wait for each other.
+/// Limits on waiting for other streams, for this number of streams and size of buffers.
 fn bounds(streams: u32, buffer_bytes: u32) -> Bounds {
     let all = u64::from(streams.max(1)).saturating_mul(buffer_bytes.into());
     let all = usize::try_from(all).unwrap_or(usize::MAX);
@@ -131,7 +131,7 @@ fn bounds(streams: u32, buffer_bytes: u32) -> Bounds {
 }
 
 impl Piped {
-    /// The packets that come through a pipe, behind so many bytes.
+    /// Creates a reader of the packets after the first `start` bytes.
     fn new(peek: Peek, live: Live, start: usize) -> Result<Self, OpenError> {
         let path = peek.path().to_owned();
         let name = path.display().to_string();
@@ -157,7 +157,7 @@ impl Piped {
             late: 0,
             is_at_end: false,
         };
-        // What is shown depends on which streams there are.
+        // Callers choose their output by the streams, so at least one must be known.
         while !piped.is_at_end && !piped.live.info().streams.iter().any(|it| !it.timeless) {
             piped.read().map_err(|source| OpenError::Io {
                 path: path.clone(),
@@ -168,7 +168,7 @@ impl Piped {
         Ok(piped)
     }
 
-    /// Reads what there is, and waits if there is nothing.
+    /// Reads available bytes; blocks if there are none.
     fn read(&mut self) -> io::Result<()> {
         let mut more = [0; CHUNK];
         loop {
@@ -182,7 +182,7 @@ impl Piped {
         }
     }
 
-    /// Takes the packets that are whole out of what has come, and at the end the rest.
+    /// Consumes the whole packets in the received bytes, and at the end of the input the rest.
     fn take(&mut self) {
         let layout = self.live.layout();
         let waiting = std::mem::take(&mut self.waiting);
@@ -193,12 +193,12 @@ impl Piped {
                 Ok(header) => (header.packet_bits / 8) as usize,
                 Err(_) => layout.header_bytes(),
             };
-            // One wrong bit makes a packet longer than all that is to come. The head of the next one shows that.
+            // One wrong bit can make a packet longer than the whole input; the next packet's header reveals it.
             let is_short = rest.len() < least.min(PACKET_MAX);
             if !self.is_at_end && is_short && !Pieces::new(layout, rest, &[]).has_later_head() {
                 break;
             }
-            // Where the head of the next packet has come, it says whether this one has all its bytes.
+            // The header of the next packet, if received, shows whether this one has all its bytes.
             match Pieces::new(layout, rest, &[]).next() {
                 Some(Piece::Packet(packet)) => {
                     let end = packet
@@ -209,7 +209,7 @@ impl Piped {
                     at += end;
                 }
                 Some(Piece::Damage(mut damaged)) => {
-                    // The next packet's head may have begun.
+                    // The end may be the first bytes of the next packet's header.
                     let whole = damaged.bytes.end;
                     if !self.is_at_end && whole == rest.len() {
                         damaged.bytes.end -= layout.header_bytes().min(whole) - 1;
@@ -230,7 +230,7 @@ impl Piped {
         }
     }
 
-    /// Damage at its place in the input, not in what waits from `at` on.
+    /// Converts damage relative to offset `at` of the waiting bytes to offsets in the input.
     fn placed(&self, damaged: Damaged, at: usize) -> Damaged {
         let begin = self.offset + at;
         Damaged {
@@ -246,14 +246,14 @@ impl Piped {
         }
     }
 
-    /// Takes a packet at the front of `rest`, which begins at `at` of what waited.
+    /// Consumes the packet at the start of `rest`, which is at offset `at` of the waiting bytes.
     fn packet(&mut self, mut packet: Packet, rest: &[u8], at: usize) {
         let mut scratch = Vec::new();
         let content = packet.content(self.live.layout(), rest, &mut scratch);
         let content = content.to_vec();
         let cut = packet.cut.take().map(|cut| self.placed(cut, at));
         let header = packet.header;
-        // Before the damage in front of this packet is taken: how the other one was cut comes first.
+        // Must precede taking the damage before this packet: the cut of the held packet comes first.
         if header.cpu != METADATA_STREAM {
             self.release(false);
         }
@@ -281,7 +281,7 @@ impl Piped {
         }
     }
 
-    /// Hands the packet on that was held back; whether it is the last one is known now.
+    /// Passes on the held packet; `last` says whether it is the last one.
     fn release(&mut self, last: bool) {
         if let Some(mut held) = self.held.take() {
             held.note.last = last;
@@ -300,12 +300,12 @@ impl Piped {
         let note = (packet.header.cpu != METADATA_STREAM).then_some(note);
         self.live.push_whole(packet, content, note, damaged);
         if let Some(cut) = cut {
-            // In front of what is known to be damaged behind it.
+            // Before the damage after the packet.
             self.damaged.insert(0, cut);
         }
     }
 
-    /// Takes note of an event's time.
+    /// Updates the newest time and the stream's times with an event.
     fn meet(&mut self, event: &Event) {
         let info = self.live.info_mut();
         let Some(stream) = info.streams.get_mut(event.stream.0 as usize) else {
@@ -325,7 +325,7 @@ impl Piped {
         }
     }
 
-    /// Says what is known at the end.
+    /// Adds the remarks at the end of the input.
     fn remark(&mut self) {
         let streams = &self.live.info().streams;
         let several = streams.iter().filter(|stream| !stream.timeless).count() > 1;

@@ -1,14 +1,14 @@
-//! Whether all records of a packet are whole, in a fraction of the time that decoding takes.
+//! Fast check that all records of a packet are valid, in a fraction of the time of decoding.
 //!
-//! It says the same as [`check`](super::records::check), but not where the fault is: that one tells. In the same walk it
-//! looks whether there are times of day, which have to be known before the first event is given.
+//! The result agrees with [`check`](super::records::check), which also locates the fault. The same pass looks for
+//! wall-clock records, which the reader needs before it returns the first event.
 
 use kymo_wire::event::{ByteOrder, EventId, Form, Layout, PacketHeader};
 
 use super::header_table::{HeaderTable, Size, load};
 use super::packets::Packet;
 
-/// Walks through records by what their first bytes tell.
+/// Checks packets with a table indexed by the first byte of a record.
 #[derive(Debug)]
 pub(super) struct QuickCheck {
     layout: Layout,
@@ -17,26 +17,26 @@ pub(super) struct QuickCheck {
     records: [Record; 256],
 }
 
-/// What the first byte of a record tells.
+/// Properties of a record that follow from its first byte.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     time_mask: u64,
     time_shift: u8,
-    /// In bytes; 0 for what has to be looked at.
+    /// In bytes; 0 for records that need the slow path.
     size: u8,
-    /// By how many calls it changes those that an exit without a name may leave.
+    /// The change of the number of open calls that an unnamed exit may close: 1, 0 or -1.
     calls: i8,
 }
 
-/// What a walk has found.
+/// Result of checking a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// Records that are whole.
+    /// All records are valid.
     Whole {
-        /// Whether times of day are among them.
+        /// Whether they include wall-clock records.
         wall_clock: bool,
     },
-    /// What is none, or may be none.
+    /// A record is invalid, or may be.
     Suspect,
 }
 
@@ -56,12 +56,12 @@ impl QuickCheck {
         }
     }
 
-    /// How the packets are laid out.
+    /// The layout of the packets.
     pub(super) const fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Walks through the records of a packet of events that is among `bytes`.
+    /// Checks the records of a packet of events in `bytes`.
     pub(super) fn walk(&self, packet: &Packet, bytes: &[u8]) -> Found {
         let content = bytes.get(packet.bytes.clone()).unwrap_or(&[]);
         let content = content.get(..(packet.header.content_bits / 8) as usize);
@@ -90,7 +90,7 @@ impl QuickCheck {
             let record = &self.records[usize::from(first)];
             let mut size = usize::from(record.size);
             if size == 0 {
-                // Zeros may be a hole.
+                // Zeros may be missing data.
                 let at = front + records.len() - rest.len();
                 match self.size(rest, at).filter(|_| head != 0) {
                     Some(found) => size = found,
@@ -99,7 +99,7 @@ impl QuickCheck {
                 let form = Form::of(self.layout.order, first);
                 wall_clock |= form == Form::Other && self.table.get(first).id == EventId::WallClock;
             }
-            // The clock never goes back, so it is late at the end if it ever was.
+            // The clock never goes back: if any record is later than the packet's end, the last one is too.
             let elapsed = (head >> record.time_shift).wrapping_sub(clock) & record.time_mask;
             clock = clock.wrapping_add(elapsed);
             calls += i64::from(record.calls);
@@ -108,14 +108,14 @@ impl QuickCheck {
                 _ => return Found::Suspect,
             }
         }
-        // All numbers of ticks lie within the wrap of a clock of 64 bits.
+        // With ticks of at most 63 bits, the 64-bit clock cannot have wrapped around within the packet.
         match clock <= header.end && header.end < u64::MAX >> 1 {
             true => Found::Whole { wall_clock },
             false => Found::Suspect,
         }
     }
 
-    /// The size of the record that `rest` begins with, at `at` of its packet.
+    /// The size of the record at the start of `rest`, which is at offset `at` of its packet.
     #[cold]
     fn size(&self, rest: &[u8], at: usize) -> Option<usize> {
         let known = self.table.get(*rest.first()?).size;
@@ -140,7 +140,7 @@ fn record(layout: Layout, table: &HeaderTable, first: u8) -> Record {
         time_shift: header.time_shift,
         size: match id {
             Some(EventId::WallClock) => 0,
-            // What begins with a zero may be a hole.
+            // A record that begins with a zero may be missing data.
             _ if first == 0 => 0,
             _ => header.size,
         },

@@ -1,4 +1,4 @@
-//! Records that are no calls: what they mean, and their fields.
+//! Meaning and fields of records with a form of their own.
 
 use std::borrow::Cow;
 
@@ -15,11 +15,11 @@ use crate::dialects::kymo::{Dialect, call_end, recording_cause};
 pub(super) struct Record<'a> {
     pub(super) layout: Layout,
     pub(super) id: EventId,
-    /// What follows its header.
+    /// The bytes after the header.
     pub(super) payload: &'a [u8],
 }
 
-/// A whole call as its record has it, in ticks.
+/// Record of a whole call, in ticks.
 struct Call {
     number: Option<u32>,
     address: u64,
@@ -39,7 +39,7 @@ impl Call {
 }
 
 impl<'a> Record<'a> {
-    /// The record at `at` of a packet, so many bytes long.
+    /// The record at offset `at` of a packet, `size` bytes long.
     pub(super) fn new(
         layout: Layout,
         id: EventId,
@@ -60,49 +60,49 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The number of so many bytes at `from`.
+    /// The integer of `bytes` bytes at offset `from` of the payload.
     fn number(&self, from: usize, bytes: usize) -> u64 {
         let bytes = self.payload.get(from..from + bytes).unwrap_or(&[]);
         super::number(self.layout.order, bytes)
     }
 
-    /// The target's word at `from`.
+    /// The word of the target's size at offset `from` of the payload.
     pub(super) fn word(&self, from: usize) -> u64 {
         self.number(from, self.layout.word.bytes())
     }
 
-    /// The number of a function, which stands first.
+    /// The function number at the start of the payload.
     pub(super) fn function(&self) -> u32 {
         let bytes = self.layout.shape.named_bits() as usize / 8;
         u32::try_from(self.number(0, bytes)).unwrap_or(u32::MAX)
     }
 
-    /// The word behind a function's number.
+    /// The word after a function number.
     pub(super) fn behind_function(&self) -> u64 {
         self.word(self.layout.shape.named_bits() as usize / 8)
     }
 
-    /// The word behind another one.
+    /// The second word of the payload.
     pub(super) fn behind_word(&self) -> u64 {
         self.word(self.layout.word.bytes())
     }
 
-    /// All of the payload as a number.
+    /// The whole payload as an integer.
     pub(super) fn whole(&self) -> u64 {
         super::number(self.layout.order, self.payload)
     }
 
-    /// The same with a sign.
+    /// The payload's low 16 bits as a signed integer.
     pub(super) fn signed(&self) -> i64 {
         i64::from(self.whole() as u16 as i16)
     }
 
-    /// The type and the bytes of a record whose length it tells.
+    /// The type and the bytes of a record with a length field.
     fn counted(&self) -> (u64, &'a [u8]) {
         (self.number(0, 2), self.payload.get(4..).unwrap_or(&[]))
     }
 
-    /// What it means, if it is neither a call, nor a switch, nor an interrupt.
+    /// The event kind of records besides calls, switches and interrupts.
     fn kind(&self, dialect: &Dialect, identities: &mut Identities, time: Time) -> EventKind {
         let word = self.layout.word.bytes();
         match self.id {
@@ -155,7 +155,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// What a record of a whole call says.
+    /// Decodes the record of a whole call.
     fn call(&self) -> Call {
         let word = self.layout.word.bytes();
         let function = self.layout.shape.named_bits() as usize / 8;
@@ -172,7 +172,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Its fields, as recorded.
+    /// The fields as recorded.
     fn fields(&self, dialect: &Dialect, time: Time) -> Vec<Field> {
         let word = self.layout.word.bytes();
         let hex = |name, from| Field::new(name, Value::Hex(self.word(from)));
@@ -216,8 +216,8 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// The row of a record that is neither a call, nor a switch, nor an interrupt, if that says all that is
-    /// wanted of it.
+    /// The row of a record besides calls, switches and interrupts, if a row holds everything that is wanted of
+    /// it.
     pub(super) fn row(&self, wanted: Wanted, template: Row) -> Option<Row> {
         let kind = match self.id {
             EventId::Setjmp => RowKind::SetJmp,
@@ -234,7 +234,7 @@ impl<'a> Record<'a> {
         (wanted == Wanted::Meaning).then_some(row)
     }
 
-    /// The event of such a record.
+    /// The event of a record besides calls, switches and interrupts.
     pub(super) fn event(
         &self,
         dialect: &Dialect,

@@ -1,4 +1,4 @@
-//! Raw files: a line of text that says who recorded, then packets.
+//! Reader of raw files: the target's identity as a line of text, followed by packets.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use super::source::open_packets;
 use crate::bytes::Bytes;
 use crate::{OpenError, OpenOptions, Source};
 
-/// More than the longest identity line takes.
+/// Maximum length of an identity line in bytes; real ones are shorter.
 pub(super) const LINE_MAX: usize = 4096;
 
-/// A raw file, for code that wants what it holds and not its events: to keep it in another form
+/// A raw file, for code that converts its packets instead of reading its events
 /// ([`write_trace`](super::write_trace)).
 #[derive(Clone, Debug)]
 pub struct RawFile {
@@ -23,7 +23,7 @@ pub struct RawFile {
     identity: Identity,
     bytes: Bytes,
     start: usize,
-    /// What is to be known of it.
+    /// Remarks for the user.
     remarks: Vec<String>,
     damage: Vec<Fault>,
 }
@@ -32,7 +32,7 @@ impl RawFile {
     /// Opens the raw file at `path`; `-` is standard input.
     ///
     /// # Errors
-    /// [`OpenError`] if it cannot be read, or is no raw file.
+    /// [`OpenError`] if it cannot be read, or is not a raw file.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         let bytes = crate::open::file_bytes(path)?;
         if !is_raw(&bytes) {
@@ -41,7 +41,7 @@ impl RawFile {
         Self::new(path, bytes)
     }
 
-    /// A raw file that is in memory; `name` is what messages call it.
+    /// Opens a raw file in memory; messages call it `name`.
     ///
     /// # Errors
     /// [`OpenError::Identity`] if it does not begin with an identity line.
@@ -49,7 +49,7 @@ impl RawFile {
         Self::new(Path::new(name), Bytes::from(bytes))
     }
 
-    /// A raw file with this content.
+    /// Opens a raw file with this content.
     pub(crate) fn new(path: &Path, bytes: Bytes) -> Result<Self, OpenError> {
         if is_unfinished(&bytes) {
             let unfinished = read_unfinished(&bytes).map_err(|message| OpenError::Identity {
@@ -96,7 +96,7 @@ impl RawFile {
     /// Reads its events.
     ///
     /// # Errors
-    /// [`OpenError::Identity`] if its identity cannot be that of a recording.
+    /// [`OpenError::Identity`] if its identity is not valid for a recording.
     pub fn into_source(self, options: &OpenOptions) -> Result<Box<dyn Source>, OpenError> {
         let name = self.path.display().to_string();
         let mut source = open_packets(&self.identity, self.bytes, self.start, &[], options)
@@ -106,12 +106,12 @@ impl RawFile {
         Ok(source)
     }
 
-    /// Who recorded it.
+    /// The identity of the recorded target.
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The packets. Offsets in it count from the first packet, behind the line of text.
+    /// The packets. Offsets count from the first packet, after the identity line.
     pub fn dump(&self) -> Dump<'_> {
         Dump {
             identity: &self.identity,
@@ -122,7 +122,7 @@ impl RawFile {
     }
 }
 
-/// So many bytes tell whether it is one.
+/// Number of bytes that identify a raw file.
 pub(crate) const PREFIX_BYTES: usize = PREFIX.len();
 
 /// Whether `bytes` begin like a raw file.
@@ -130,7 +130,7 @@ pub(crate) fn is_raw(bytes: &[u8]) -> bool {
     bytes.starts_with(PREFIX.as_bytes()) || is_unfinished(bytes)
 }
 
-/// Offset of the identity line of another recording behind this offset. Its checksum tells it from other text.
+/// Offset of another recording's identity line at or after `from`. Its checksum distinguishes it from other text.
 fn next_recording(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
     let lines = memmem::find_iter(rest, PREFIX.as_bytes());
@@ -142,7 +142,7 @@ fn next_recording(bytes: &[u8], from: usize) -> Option<usize> {
     })
 }
 
-/// Takes a raw file apart into the identity and the offset at which its packets begin.
+/// Splits a raw file into the identity and the offset of its packets.
 pub(super) fn split_identity(bytes: &[u8]) -> Result<(Identity, usize), &'static str> {
     let head = bytes.get(..LINE_MAX).unwrap_or(bytes);
     let end = head
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(nothing, [0; 0]);
         let twice = read([&one[..], one].concat());
         assert_eq!(twice, (alone, vec![one.len() as u64]));
-        // Text that only looks like it is damage like any other.
+        // Text that only looks like an identity line is ordinary damage.
         let mut other = one.to_vec();
         other.extend(b"kymo identify: protocol=3");
         let (count, offsets) = read(other);

@@ -1,13 +1,12 @@
-//! A trace directory that is written while the target records.
+//! Writer of a trace directory while the target records.
 //!
-//! Whatever ends the recording, a full disk, a pulled cable, a kill, what is in the directory until
-//! then is a trace that every CTF reader takes: the metadata is there before the first packet,
-//! each packet is appended whole with one write (of one that finds no room, what was written is taken back), and the packet of names, which grows, is put in the
-//! place of the one before at once, by renaming.
+//! The directory is a valid CTF trace at any time, even if a full disk, a pulled cable or a kill ends the
+//! recording. The metadata is written before the first packet. Each packet is appended with one write,
+//! which is undone if the disk is full. The growing packet of names is replaced atomically, by renaming.
 //!
-//! A target may send a packet twice (the host's acknowledgement was lost when the connection broke),
-//! and it may have begun anew meanwhile, with another clock and other numbers. Both are recognised by
-//! what the packets' heads say.
+//! A target may send a packet twice (if the connection broke before the host's acknowledgement arrived),
+//! and it may have restarted with another clock and other sequence numbers. The packets' headers show
+//! both.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File, OpenOptions};
@@ -26,29 +25,29 @@ use super::packets::{Packet, Piece, Pieces};
 use super::streams::{StreamKind, StreamNumber};
 use super::write::{Program, WriteError, clear, io_error, metadata_text};
 
-/// So many packets of each stream are remembered, to be recognised when they come again: more than a
-/// target has on the way at a time.
+/// Packets remembered per stream to recognise repetitions: more than a target has in flight at any
+/// time.
 const REMEMBERED: usize = 64;
 
-/// Writes packets into a trace directory as they come.
+/// Writes packets into a trace directory as they arrive.
 #[derive(Debug)]
 pub struct Recording {
     directory: PathBuf,
     identity: Identity,
     streams: HashMap<StreamNumber, Recorded>,
-    /// Their files, as far as they are open.
+    /// Cache of the streams' open files.
     files: OpenFiles<StreamNumber>,
     /// The metadata without markers and items.
     metadata: String,
     markers: MarkerNames,
-    /// There are items.
+    /// Whether there are streams of items.
     items: bool,
-    /// When it began, in ticks of the target.
+    /// The begin of the recording, in ticks of the target.
     began: u64,
     figures: RecordingFigures,
 }
 
-/// What a recording has come to.
+/// Counters of a recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecordingFigures {
     /// Packets that were written.
@@ -57,32 +56,32 @@ pub struct RecordingFigures {
     pub bytes: u64,
     /// Events in them, names not included.
     pub events: u64,
-    /// Events that the target could not record, as its packets tell.
+    /// Events that the target could not record, from the packets' headers.
     pub discarded: u64,
-    /// Packets that never came, as the numbers of the others tell.
+    /// Packets that never arrived, from the gaps in the sequence numbers.
     pub lost_packets: u64,
-    /// Bytes that were no packet, and were not written.
+    /// Bytes that were not a valid packet, and were not written.
     pub refused: u64,
-    /// Of `events`, those in packets that had ended when the recording began: the target had kept them.
+    /// The part of `events` in packets that had ended before the recording began: the target had kept them.
     pub earlier: u64,
-    /// Of `discarded`, those between such a packet and the next: the target had no room for more of them, because nobody
-    /// took what it kept.
+    /// The part of `discarded` between such a packet and the next: the target's buffers were full, because no host
+    /// had fetched the kept packets.
     pub discarded_earlier: u64,
-    /// When the first of such packets was begun, in ticks before the recording began.
+    /// The time from the begin of the first such packet to the begin of the recording, in ticks.
     pub earlier_ticks: u64,
 }
 
-/// What became of a packet.
+/// Outcome of [`Recording::push`] for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It was written.
+    /// The packet was written.
     Written,
-    /// It had been written before.
+    /// The packet had been written before.
     Known,
-    /// It is none that can be read: it was left out, and counted.
+    /// The packet is not valid: it was left out, and counted.
     Refused,
-    /// The target has begun anew, so that the packet does not belong to this recording. It was not
-    /// written, and none that follow do belong.
+    /// The target has restarted: neither this packet nor later ones belong to this recording. The
+    /// packet was not written.
     BegunAnew,
 }
 
@@ -91,18 +90,18 @@ pub enum Taken {
 struct Recorded {
     path: PathBuf,
     newest: Newest,
-    /// How many bytes of its file are whole packets.
+    /// The length of the whole packets in its file, in bytes.
     bytes: u64,
-    /// What the last packet said was discarded up to then.
+    /// The counter of discarded events in the last packet.
     discarded: u32,
-    /// The time of the last packet's last event, in ticks.
+    /// The end of the last packet, in ticks.
     end: u64,
 }
 
 impl Recording {
-    /// Begins a recording in `directory`, in the place of a trace that may be there. `origin` is when
-    /// tick 0 of the target's clock was, in nanoseconds since 1970 in UTC, if that is known: then every
-    /// CTF reader shows dates. The rest is as for [`write_trace`](super::write_trace).
+    /// Starts a recording in `directory`; replaces an existing trace. `origin` is the time of tick 0 of
+    /// the target's clock, in nanoseconds since 1970 in UTC, if known: CTF readers then show dates. The
+    /// other arguments are those of [`write_trace`](super::write_trace).
     ///
     /// # Errors
     /// [`WriteError`].
@@ -130,23 +129,23 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Says what the target's clock showed when the recording began, so that what it had kept from before is
-    /// [told apart](RecordingFigures::earlier).
+    /// Sets the value of the target's clock at the begin of the recording. Packets that the target had kept
+    /// from before are then counted [separately](RecordingFigures::earlier).
     pub const fn begins_at(&mut self, ticks: u64) {
         self.began = ticks;
     }
 
-    /// What was written so far, and what is known to be missing.
+    /// Counters of written and missing data so far.
     pub const fn figures(&self) -> RecordingFigures {
         self.figures
     }
 
-    /// Whose recording it is.
+    /// The identity of the recorded target.
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Takes a packet that came from the target.
+    /// Writes a packet of the target.
     ///
     /// # Errors
     /// [`WriteError`]: the packet is then not in the recording, or not whole.
@@ -156,7 +155,7 @@ impl Recording {
             figures.refused += packet.len() as u64;
             Ok(Taken::Refused)
         };
-        // What the reader would find fault with does not get into the recording.
+        // Packets that the reader would report as damaged are not written.
         let whole = Pieces::new(layout, packet, &[]).next();
         let Some(Piece::Packet(Packet {
             bytes,
@@ -193,7 +192,7 @@ impl Recording {
         let whole = stream.bytes;
         let append = |file: &mut File| {
             file.write_all(packet).inspect_err(|_| {
-                // A part of a packet is damage. Where it cannot be taken back either, the reader says so.
+                // A partial packet is damage. If truncation fails too, the reader reports it.
                 let _ = file.set_len(whole);
             })
         };
@@ -219,11 +218,11 @@ impl Recording {
         Ok(Taken::Written)
     }
 
-    /// Adds the names of the markers that have come since to the metadata; `string_at` finds them
+    /// Adds the names of new markers to the metadata; `string_at` finds them
     /// (`kymo_symbols::Symbols::string_at`).
     ///
     /// # Errors
-    /// [`WriteError`]: the metadata is then as it was.
+    /// [`WriteError`]: the metadata is then unchanged.
     pub fn name_markers(
         &mut self,
         string_at: impl Fn(Addr) -> Option<String>,
@@ -245,7 +244,7 @@ impl Recording {
         self.replace("metadata", text.as_bytes())
     }
 
-    /// How many events a packet has, whose records are all good.
+    /// Counts the events of a packet whose records are all valid.
     fn count(&mut self, header: &PacketHeader, packet: &[u8]) -> u64 {
         let layout = self.identity.layout;
         if header.stream == ITEM_STREAM {
@@ -255,23 +254,22 @@ impl Recording {
         self.markers.note(layout, header, packet)
     }
 
-    /// Puts a file with this content in the place of the one before, if there is one.
+    /// Replaces a file atomically, or creates it.
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), WriteError> {
         let path = self.directory.join(name);
-        // Readers pass over files whose names begin like this.
+        // Readers ignore files whose names begin with a dot.
         let new = self.directory.join(format!(".{name}"));
         fs::write(&new, content).map_err(io_error(&new))?;
         fs::rename(&new, &path).map_err(io_error(&path))
     }
 }
 
-/// The newest packets of a stream, to know them when they come again: their numbers, and when they were
-/// begun.
+/// Sequence numbers and begins of a stream's newest packets, for recognising repetitions.
 #[derive(Debug, Default)]
 pub(super) struct Newest(VecDeque<(u32, u64)>);
 
 impl Newest {
-    /// Whether a packet is one of them.
+    /// Whether the packet is one of the remembered ones.
     pub(super) fn has(&self, header: &PacketHeader) -> bool {
         self.0.contains(&(header.sequence, header.begin))
     }
@@ -285,7 +283,7 @@ impl Newest {
     }
 }
 
-/// What a packet's head says is missing in front of it.
+/// Loss before a packet, from its header.
 struct Lost {
     packets: u32,
     events: u32,
@@ -303,8 +301,8 @@ impl Recorded {
         }
     }
 
-    /// Opens its file: a new one, or that of the packets before, to append. If somebody has taken it away
-    /// meanwhile, the packets before are gone, and that is an error.
+    /// Creates the stream's file before the first packet, else opens it for appending. A file that was
+    /// deleted meanwhile is an error, because its packets are lost.
     fn open(&self) -> io::Result<File> {
         if self.newest.0.is_empty() {
             File::create(&self.path)
@@ -313,7 +311,7 @@ impl Recorded {
         }
     }
 
-    /// Whether a packet follows those that are there.
+    /// Classifies a packet by its sequence number and begin.
     fn place(&self, header: &PacketHeader) -> Taken {
         let Some((last, begin)) = self.newest.0.back() else {
             return Taken::Written;
@@ -330,8 +328,8 @@ impl Recorded {
         }
     }
 
-    /// Whether what is missing in front of a packet may be missing since `began`: the packet before it, or it itself if
-    /// it is the first one, tells.
+    /// Whether the loss before a packet happened at or after `began`, judged by the previous packet's end, or by this
+    /// packet's begin if it is the first.
     fn is_later(&self, header: &PacketHeader, began: u64) -> bool {
         let before = match self.newest.0.is_empty() {
             true => header.begin,
@@ -340,7 +338,7 @@ impl Recorded {
         before >= began
     }
 
-    /// Remembers a packet of so many bytes that was written.
+    /// Remembers a written packet of `bytes` bytes; returns the loss before it.
     fn note(&mut self, header: &PacketHeader, bytes: usize) -> Lost {
         let before = self.newest.0.back().map(|(sequence, _)| *sequence);
         let expected = before.map_or(0, |sequence| sequence.wrapping_add(1));

@@ -1,8 +1,7 @@
-//! How far the records of a packet are whole.
+//! Validation of the records in a packet.
 //!
-//! Reading events is the CTF reader's business; but bytes that crossed a lossy link need not be
-//! events, and a reader that goes by the metadata cannot tell. So every packet is walked through
-//! first, which takes no more than the size and the time of each record.
+//! The CTF reader decodes events, but cannot detect bytes that a lossy link has damaged. Every
+//! packet is therefore checked first. The check decodes only the size and the time of each record.
 
 use kymo_wire::event::{BLOCK_ALIGN, ByteOrder, EventId, Form, Layout, PacketHeader, Shape};
 use kymo_wire::items;
@@ -10,12 +9,12 @@ use kymo_wire::packet::ITEM_STREAM;
 
 use super::packets::Fault;
 
-/// So many bytes of zeros where a record should begin are a hole (the missing part of a dump):
-/// they would be several entries of function 0 in one instant.
+/// Number of zero bytes at the start of a record that count as a hole (the missing part of a dump):
+/// as records they would be several entries of function 0 at the same time.
 pub(super) const HOLE: usize = 12;
 
-/// Walks through the records of a packet: `content` is its head and records, without padding.
-/// Returns where the last good record ends, and why it is not the end of the content.
+/// Checks the records of a packet: `content` is its header and records, without padding.
+/// Returns the end of the last valid record, and the fault if that is not the end of the content.
 pub(super) fn check(
     layout: Layout,
     header: &PacketHeader,
@@ -26,7 +25,7 @@ pub(super) fn check(
     }
     let mut walk = Walk::new(layout, header, content);
     let mut last = walk.at;
-    // Calls that were entered here; more than the target counts, which forgets them at a switch.
+    // Calls entered in this packet; may exceed the target's own count, which a switch resets.
     let mut entered = 0u64;
     let nested = header.flags & PacketHeader::FLAG_NESTED != 0;
     loop {
@@ -71,7 +70,7 @@ pub(super) fn check(
     }
 }
 
-/// The time of the last record that is whole, in ticks: for packets that were not completed.
+/// The time of the last whole record, in ticks, for packets that were not completed.
 pub(super) fn end(layout: Layout, header: &PacketHeader, content: &[u8]) -> u64 {
     if header.stream == ITEM_STREAM {
         let content = content.get(items::header_bytes(layout)..).unwrap_or(&[]);
@@ -83,7 +82,7 @@ pub(super) fn end(layout: Layout, header: &PacketHeader, content: &[u8]) -> u64 
     walk.clock
 }
 
-/// The clock behind an item.
+/// The clock after an item.
 fn after_item(layout: Layout, clock: u64, item: &[u8]) -> u64 {
     let order = layout.order;
     let half = |from: usize| number(order, item.get(from..from + 4).unwrap_or(&[])) as u32;
@@ -121,20 +120,20 @@ fn check_items(layout: Layout, header: &PacketHeader, content: &[u8]) -> (usize,
     (at, None)
 }
 
-/// How many bytes follow the header of a record of its own form ([`Form::Other`]).
+/// Size of the payload after the header of a [`Form::Other`] record.
 pub(super) enum Payload {
     Bytes(usize),
-    /// Two numbers of two bytes, the second of which says how many follow these four. They are
-    /// aligned to so many bytes in the packet.
+    /// Two 16-bit numbers, followed by as many bytes as the second one states. The numbers are
+    /// aligned in the packet; the value is the alignment in bytes.
     Counted(usize),
 }
 
-/// What follows the header of a record with this id; `None` if there are none with such a header.
+/// The payload of a record with this id; `None` if no [`Form::Other`] record has it.
 pub(super) fn payload(layout: Layout, id: EventId) -> Option<Payload> {
     let word = layout.word.bytes();
     let function = layout.shape.named_bits() as usize / 8;
     Some(Payload::Bytes(match id {
-        // These have forms of their own; no target writes them in this one.
+        // These have forms of their own; no target writes them as `Form::Other`.
         EventId::Enter | EventId::Exit | EventId::EnterLong | EventId::Time => return None,
         EventId::ExitNamed => function,
         EventId::EnterFar | EventId::ExitFar => word,
@@ -159,20 +158,20 @@ pub(super) fn payload(layout: Layout, id: EventId) -> Option<Payload> {
     }))
 }
 
-/// Goes from record to record, as far as their sizes and times tell.
+/// Iterator over a packet's records that decodes only their sizes and times.
 pub(super) struct Walk<'a> {
     layout: Layout,
     content: &'a [u8],
-    /// Where the next record begins.
+    /// The offset of the next record.
     at: usize,
     /// The time of the last record, in ticks.
     pub(super) clock: u64,
-    /// What follows the header of the last record.
+    /// The payload of the last record.
     pub(super) payload: &'a [u8],
 }
 
 impl<'a> Walk<'a> {
-    /// Begins at the first record of a packet.
+    /// Starts at the first record of a packet.
     pub(super) const fn new(layout: Layout, header: &PacketHeader, content: &'a [u8]) -> Self {
         Self {
             layout,
@@ -183,10 +182,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes past the next record, and tells what it is; `None` if it is not there as a whole.
+    /// Skips the next record and returns its id; `None` if the record is incomplete.
     ///
     /// # Errors
-    /// If it is of a kind that there is none of.
+    /// If the id is unknown.
     #[inline]
     pub(super) fn next(&mut self) -> Result<Option<EventId>, Fault> {
         let Layout { shape, order, .. } = self.layout;
@@ -237,8 +236,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The first eight bytes, or as many as there are, as an integer: from its least significant byte on
-/// little-endian, from its most significant one on big-endian.
+/// Loads up to eight bytes as an integer: the first byte is the least significant one on little-endian, the
+/// most significant one on big-endian.
 #[inline]
 fn head(order: ByteOrder, bytes: &[u8]) -> u64 {
     let mut head = [0; 8];
@@ -255,7 +254,7 @@ fn head(order: ByteOrder, bytes: &[u8]) -> u64 {
     }
 }
 
-/// The low bits of the clock in a record of this form, which begins `head`.
+/// The low bits of the clock in a record of this form; `head` is its first eight bytes.
 #[inline]
 const fn time(shape: Shape, order: ByteOrder, form: Form, head: u64) -> u64 {
     let from = match form {
@@ -264,7 +263,7 @@ const fn time(shape: Shape, order: ByteOrder, form: Form, head: u64) -> u64 {
         Form::Other | Form::Time => 8,
     };
     let bits = shape.time_bits(form);
-    // The bit fields of a head fill it from the end at which its first byte is.
+    // CTF fills bit fields from the first byte: at the low end on little-endian, the high end on big-endian.
     let shift = match order {
         ByteOrder::Little => from,
         ByteOrder::Big => 64 - from - bits,
@@ -272,7 +271,7 @@ const fn time(shape: Shape, order: ByteOrder, form: Form, head: u64) -> u64 {
     head >> shift & ((1 << bits) - 1)
 }
 
-/// The next moment at which the clock had these low bits (CTF's partial clock update).
+/// The first tick at or after `clock` with these low bits (CTF's partial clock update).
 const fn advance(clock: u64, time: u64, bits: u32) -> u64 {
     let turn = 1u64 << bits;
     let low = clock & (turn - 1);
@@ -284,7 +283,7 @@ const fn advance(clock: u64, time: u64, bits: u32) -> u64 {
     }
 }
 
-/// The unsigned number in at most 8 bytes.
+/// Decodes an unsigned integer of at most 8 bytes.
 pub(crate) fn number(order: ByteOrder, bytes: &[u8]) -> u64 {
     let fold = |value: u64, byte: &u8| value << 8 | u64::from(*byte);
     match order {

@@ -1,9 +1,9 @@
-//! One stream of a recording as rows, straight from its bytes: what [`Stream`](super::stream::Stream) gives
-//! by way of CTF, in a tenth of the time.
+//! Fast decoder of one stream: turns bytes directly into rows, in a tenth of the time that
+//! [`Stream`](super::stream::Stream) takes through CTF.
 //!
-//! Packets were [checked](super::quick_check) beforehand. Records are checked again while they are decoded: where
-//! [`check`](super::records::check) would cut a packet, its rows end. An exit or the end of an interrupt
-//! handler that does not say what it ends has no function or interrupt here; the reconstruction of calls knows.
+//! Packets were [checked](super::quick_check) beforehand. Decoding checks the records again: a packet's rows end
+//! where [`check`](super::records::check) would cut it. An unnamed exit has no function here, and an unnamed end of
+//! an interrupt handler no interrupt; the reconstruction of calls adds them.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,16 +25,16 @@ use super::streams::StreamKind;
 use super::ticks::Scale;
 use crate::dialects::kymo::Dialect;
 
-/// What the streams of a recording have in common.
+/// State shared by all streams of a recording.
 pub(super) struct Shared<'a> {
     pub(super) dialect: &'a Dialect,
     pub(super) decoder: &'a mut Decoder,
     pub(super) identities: &'a mut Identities,
-    /// Takes what cannot be read of the stream at hand.
+    /// Called with the offset and the description of each damage in the current stream.
     pub(super) damage: &'a mut dyn FnMut(u64, String),
 }
 
-/// What decoding needs besides the bytes.
+/// Tables and caches of the decoder.
 #[derive(Debug)]
 pub(super) struct Decoder {
     table: HeaderTable,
@@ -52,48 +52,48 @@ impl Decoder {
     }
 }
 
-/// Reads the rows of one stream, of a processor or of a thread.
+/// Decoder of the stream of one processor or thread.
 #[derive(Debug)]
 pub(super) struct RowStream {
     packets: StreamPackets,
     kind: StreamKind,
-    /// What makes its times those of another processor's clock.
+    /// Converts the stream's times to another processor's clock.
     correction: Option<Correction>,
-    /// Where the input ends: damage up to there is all the rest.
+    /// The end of the input; damage that reaches it covers everything that remains.
     end: usize,
-    /// What all rows have, with the processor and the thread that runs.
+    /// The template of all rows, with the processor and the running thread.
     row: Row,
-    /// The thread that the packet names, from which others are counted; 0 for none.
+    /// The thread in the packet header, the base of relative thread numbers; 0 for none.
     base: u64,
     open: Option<Open>,
-    /// The counters of the last packet of each processor.
+    /// The counters in each processor's previous packet.
     previous: Vec<Previous>,
-    /// What is to be reported behind the last event of the packet at hand.
+    /// Gaps to report after the last event of the current packet.
     behind: Vec<Gap>,
-    /// Whether the first of these is the end of a packet that was lost before it was saved.
+    /// Whether the first entry of `behind` reports a packet whose end was lost before it was saved.
     cut_before: bool,
     last: Option<Time>,
     ready: VecDeque<Event>,
     ended: bool,
-    /// The times of the first and of the last of the events that are records.
+    /// The times of the first and last events that are records.
     pub(super) span: Option<(Time, Time)>,
 }
 
 /// The packet whose records are being decoded.
 #[derive(Clone, Debug)]
 struct Open {
-    /// Its bytes in the input, with those that are no records.
+    /// Its range in the input, including padding.
     bytes: Range<usize>,
-    /// How many of them are its head and records.
+    /// The size of its header and records in bytes.
     content: usize,
-    /// The tick at which it ends.
+    /// The tick of its end.
     end: u64,
-    /// Where the next record begins, from the packet's beginning on.
+    /// The offset of the next record in the packet.
     at: usize,
     /// The tick of the last record.
     clock: u64,
-    /// How many exits may come that name no function: one for each entry. More than there can be where no
-    /// exit is named.
+    /// The number of unnamed exits that may follow: one per entry. A huge number where the packet leaves all
+    /// exits unnamed.
     entered: u64,
 }
 
@@ -105,18 +105,18 @@ struct Previous {
     discarded: u32,
 }
 
-/// Processors whose last packet is remembered, of those that share one stream.
+/// Maximum number of processors in one stream whose previous packet is remembered.
 const MOST_PROCESSORS: usize = 256;
 
-/// Why decoding records has stopped.
+/// The reason why decoding has stopped.
 enum Stop {
-    /// The next event is of this time, and its turn has not come; or there is no room for it.
+    /// The next event has this time, which is after the limit, or the batch is full.
     At(Time),
-    /// Something has to be reported first.
+    /// Events in `ready` must be returned first.
     Ready,
-    /// There are no more records in the packet.
+    /// The packet has no more records.
     End,
-    /// The rest of the packet, from the record at this place on, cannot be read.
+    /// The rest of the packet, from the record at this offset on, cannot be read.
     Fault(usize, Fault),
 }
 
@@ -145,8 +145,8 @@ impl RowStream {
         }
     }
 
-    /// Adds events to the batch: up to this time, as many as there is room for. Gives the time of the next
-    /// one.
+    /// Adds events up to time `limit` to the batch, as many as fit. Returns the time of the next
+    /// event.
     pub(super) fn run(
         &mut self,
         shared: &mut Shared<'_>,
@@ -178,7 +178,7 @@ impl RowStream {
         }
     }
 
-    /// Decodes records of the packet at hand.
+    /// Decodes records of the current packet.
     #[inline]
     fn records<const BIG: bool>(
         &mut self,
@@ -214,13 +214,13 @@ impl RowStream {
             content,
             stop: 0,
         };
-        // What comes later, or has no time, is for the loop below.
+        // The fast path handles records up to this tick; the loop below handles all others.
         let last_tick = match self.correction {
             None => scale.ticks(limit).min(open.end),
             Some(_) => 0,
         };
         let stop = loop {
-            // Within a packet, ticks don't go back; so times don't, if they have not up to here.
+            // Ticks never go back within a packet, so times stay monotonic if they are so up to here.
             let is_call = content
                 .get(at)
                 .is_some_and(|first| table.get(*first).is_call());
@@ -336,13 +336,13 @@ impl RowStream {
         stop
     }
 
-    /// The rest of the packet at hand, from a record on, cannot be read.
+    /// Cuts the current packet at the record at `at`, and reports the rest as damage.
     fn cut(&mut self, at: usize, fault: Fault) {
         let Some(open) = self.open.take() else {
             return;
         };
         if std::mem::take(&mut self.cut_before) {
-            // That is reported now.
+            // The damage reported here replaces it.
             self.behind.remove(0);
         }
         self.packets.cut(Damaged {
@@ -351,7 +351,7 @@ impl RowStream {
         });
     }
 
-    /// Goes to the next packet: tells what is missing in front of it, and what it begins with.
+    /// Starts the next packet: reports the loss before it, and sets its initial context.
     fn next_packet(&mut self, shared: &mut Shared<'_>) {
         self.open = None;
         self.cut_before = false;
@@ -392,10 +392,10 @@ impl RowStream {
             lost_before = true;
             self.gap(lost);
         }
-        // The counter of discarded events tells how many went missing between the last packet's
-        // end and this one's, not where. Recorders leave a packet when they cannot go on in it,
-        // so most often it was before this one; but what happened after the last packet of all
-        // (the buffer was full) can only be recorded in it.
+        // The counter of discarded events shows how many were lost between the ends of the last
+        // packet and of this one, but not where. Recorders close a packet when they cannot continue
+        // in it, so the loss was usually before this packet. Only the last packet of the stream may
+        // report a loss after it, because the buffer was full then.
         match events {
             Some(lost) if is_last => self.behind.push(lost),
             Some(lost) => {
@@ -443,7 +443,7 @@ impl RowStream {
         }
     }
 
-    /// What the counters of a packet say is missing since the packet before: packets, and events.
+    /// Computes the packets and events lost since the previous packet, from the counters of both.
     fn lost(&mut self, head: &PacketHeader) -> [Option<Gap>; 2] {
         let now = Previous {
             cpu: head.cpu,
@@ -464,7 +464,7 @@ impl RowStream {
         let events = lost(now.discarded, before.map_or(0, |before| before.discarded));
         [
             packets.map(|lost| Gap::LostPackets {
-                // More than half of the numbers gone: it went backward, another run or packets out of order.
+                // A difference of more than half the range went backward: another run, or packets out of order.
                 packets: (lost <= u32::MAX / 2).then_some(lost.into()),
             }),
             events.map(|lost| Gap::Discarded {
@@ -473,14 +473,14 @@ impl RowStream {
         ]
     }
 
-    /// Reports what belongs behind the last event of a packet.
+    /// Reports the gaps after the last event of a packet.
     fn close(&mut self) {
         for gap in std::mem::take(&mut self.behind) {
             self.gap(gap);
         }
     }
 
-    /// Tells of the damage in front of the next packet; whether there was any.
+    /// Reports the damage before the next packet; returns whether there was any.
     fn report_damage(&mut self, shared: &mut Shared<'_>) -> bool {
         let mut any = false;
         while let Some(Damaged { bytes, fault }) = self.packets.damage() {
@@ -488,7 +488,8 @@ impl RowStream {
             (shared.damage)(offset, fault.to_string());
             self.gap(Gap::Damage {
                 offset,
-                // Of a packet that lacks its end nothing was passed over, also at the end of all.
+                // Bytes are counted only where the reader skipped them and continued. A packet without its
+                // end has an empty range: nothing was skipped, also at the end of the input.
                 bytes: (bytes.end < self.end || bytes.is_empty()).then_some(bytes.len() as u64),
                 message: fault.to_string(),
             });
@@ -497,7 +498,7 @@ impl RowStream {
         any
     }
 
-    /// Tells of a gap behind the last event.
+    /// Adds a gap after the last event.
     fn gap(&mut self, gap: Gap) {
         let event = gap_event(&self.row, self.last.unwrap_or_default(), gap);
         self.ready.push_back(event);
@@ -507,7 +508,7 @@ impl RowStream {
 /// Earlier than any time.
 const NEVER: Time = Time(i64::MIN);
 
-/// Whether there are only zeros where a record should begin.
+/// Whether a record would begin with a [`HOLE`] of zeros.
 #[cold]
 fn is_hole(content: &[u8], at: usize) -> bool {
     let rest = content.get(at..).unwrap_or(&[]);
@@ -515,7 +516,7 @@ fn is_hole(content: &[u8], at: usize) -> bool {
         .is_some_and(|bytes| *bytes == [0; HOLE])
 }
 
-/// A gap with the place of its stream.
+/// A gap event with the stream, processor and thread of `place`.
 fn gap_event(place: &Row, time: Time, gap: Gap) -> Event {
     Event {
         time,

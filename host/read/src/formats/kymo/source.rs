@@ -1,4 +1,4 @@
-//! A whole recording as a [`Source`]: its streams merged by time.
+//! [`Source`] of a complete recording: merges its streams by time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -35,49 +35,49 @@ use crate::dialects::kymo::Dialect;
 use crate::source::add_damage;
 use crate::{OpenError, OpenOptions, ReadError, Source, describe_events};
 
-/// So many bytes hold no more records of calls than can [wait](WAITING).
+/// Inputs of up to this many bytes hold at most [`WAITING`] records of calls.
 const FEW_CALLS: usize = WAITING * 4;
 
-/// A stream to be read.
+/// Input of one stream.
 #[derive(Clone)]
 struct Part {
     info: StreamInfo,
     kind: StreamKind,
-    /// The `cpu_id` of its packets.
+    /// The `cpu_id` and `stream_id` of its packets.
     number: StreamNumber,
     input: Input,
 }
 
-/// A recording of Kymo's own.
+/// Reader of a complete Kymo recording.
 #[derive(Debug)]
 pub(super) struct NativeSource {
     info: TraceInfo,
     dialect: Dialect,
     decoder: Decoder,
     readers: Vec<Reader>,
-    /// The streams that have not ended, in the order of their next events.
+    /// The streams that have not ended, ordered by the times of their next events.
     order: BinaryHeap<Reverse<(Time, usize)>>,
-    /// Whether some calls are records of their own.
+    /// Whether some packets record a call as one record.
     whole_calls: bool,
 }
 
-/// A stream that is being read.
+/// Reader of one stream.
 #[derive(Debug)]
 enum Reader {
-    /// Straight from its bytes.
+    /// Decodes the bytes directly.
     Rows(Box<RowStream>),
-    /// By way of CTF, with names and fields of everything: what is read, and its next event.
+    /// Decodes through CTF, with the names and fields of all events.
     Events {
         stream: Box<Stream>,
         next: Option<Event>,
-        /// The times of the first and of the last of its records.
+        /// The times of its first and last records so far.
         span: Option<(Time, Time)>,
     },
 }
 
 impl Reader {
-    /// Adds events to the batch: up to this time, as many as there is room for. Gives the time of the next
-    /// one.
+    /// Adds events up to time `limit` to the batch, as many as fit. Returns the time of the next
+    /// event.
     fn run(&mut self, shared: &mut Shared<'_>, limit: Time, batch: &mut Batch) -> Option<Time> {
         let (stream, next, span) = match self {
             Self::Rows(stream) => return stream.run(shared, limit, batch),
@@ -101,7 +101,7 @@ impl Reader {
         }
     }
 
-    /// The times of the first and of the last of the records that it has given.
+    /// The times of the first and last records returned so far.
     const fn span(&self) -> Option<(Time, Time)> {
         match self {
             Self::Rows(stream) => stream.span,
@@ -111,10 +111,10 @@ impl Reader {
 }
 
 impl NativeSource {
-    /// A recording of these streams.
+    /// Creates a reader of these streams.
     ///
-    /// `origin` is when tick 0 of the clock was, in nanoseconds since 1970 in UTC, if something else
-    /// than the streams tells that.
+    /// `origin` is the time of tick 0 of the clock, in nanoseconds since 1970 in UTC, if known from
+    /// another source than the streams.
     fn new(
         plan: &Arc<Plan>,
         mut dialect: Dialect,
@@ -182,7 +182,7 @@ impl NativeSource {
         let checks = facts.checks(dialect.clock_hz, span);
         keep(&mut info, checks.into_iter().chain(check).collect());
         facts.remark(&mut info);
-        // When the first event of each comes is not known yet.
+        // The times of the first events are not known yet.
         let order = (0..readers.len()).map(|index| Reverse((Time(i64::MIN), index)));
         Self {
             info,
@@ -194,7 +194,7 @@ impl NativeSource {
         }
     }
 
-    /// The same with entries and exits where a call is one record.
+    /// Like [`new`](Self::new), but splits calls that are one record into entries and exits.
     fn open(
         plan: &Arc<Plan>,
         dialect: Dialect,
@@ -226,7 +226,7 @@ impl NativeSource {
         })
     }
 
-    /// Takes events of a stream up to a time, as many as there is room for.
+    /// Reads events of a stream up to time `limit`, as many as fit into the batch.
     fn run(&mut self, index: usize, limit: Time, batch: &mut Batch) {
         let Self {
             info,
@@ -276,7 +276,7 @@ impl Source for NativeSource {
         while !batch.is_full()
             && let Some(Reverse((_, index))) = self.order.pop()
         {
-            // At equal times, the first stream comes first.
+            // At equal times, the stream with the lower index precedes the other.
             let limit = match self.order.peek() {
                 Some(Reverse((time, other))) if index < *other => *time,
                 Some(Reverse((time, _))) => Time(time.0.saturating_sub(1)),
@@ -288,7 +288,7 @@ impl Source for NativeSource {
     }
 }
 
-/// What the times of day in the streams tell.
+/// Compares the streams' clocks by their wall-clock records.
 fn clocks(plan: &Plan, parts: &mut [Part]) -> Clocks {
     let Some(clock) = plan.metadata().clocks.first() else {
         return Clocks::default();
@@ -302,7 +302,7 @@ fn clocks(plan: &Plan, parts: &mut [Part]) -> Clocks {
     });
     let mut clocks = Clocks::compare(&moments.collect::<Vec<_>>());
     clocks.follow(parts.iter().map(|part| match part.kind {
-        // A processor's items go by its clock.
+        // A processor's items use its clock.
         StreamKind::Items => {
             let cpu = u32::from(part.number.cpu) % RINGS;
             parts.iter().position(|other| {
@@ -314,11 +314,11 @@ fn clocks(plan: &Plan, parts: &mut [Part]) -> Clocks {
     clocks
 }
 
-/// Opens a dump that is in memory, as it came from a target: `missing` are the parts of `bytes`
-/// that never arrived. `target` is what it came from, for messages.
+/// Opens a dump in memory, as received from a target: `missing` are the parts of `bytes` that never
+/// arrived. `target` names its origin in messages.
 ///
 /// # Errors
-/// [`OpenError::Identity`] if the identity cannot be that of a recording.
+/// [`OpenError::Identity`] if the identity is not valid for a recording.
 pub fn open_dump(
     identity: &Identity,
     bytes: Vec<u8>,
@@ -330,10 +330,10 @@ pub fn open_dump(
         .map_err(|why| why.of_identity(target.into()))
 }
 
-/// Opens the packets of a dump or raw file, which begin at `start`.
+/// Opens the packets of a dump or raw file, which begin at offset `start`.
 ///
 /// # Errors
-/// What is wrong with the identity.
+/// [`Unusable`](super::describe::Unusable) if the identity is not valid for a recording.
 pub(super) fn open_packets(
     identity: &Identity,
     bytes: Bytes,
@@ -392,17 +392,17 @@ pub(super) fn open_packets(
     ))
 }
 
-/// Which streams of a trace directory are read, besides those that hold what is to be known once.
+/// Selection of a trace directory's streams. The metadata streams are always read.
 pub(crate) enum Chosen<'a> {
     /// All.
     All,
     /// The one of this file name.
     File(&'a OsStr),
-    /// One that came through a pipe, and not from the directory.
+    /// One that was read from a pipe instead of the directory.
     Piped(Bytes),
 }
 
-/// Opens the streams of a trace directory whose metadata is our own.
+/// Opens the streams of a trace directory with Kymo's own metadata.
 ///
 /// # Errors
 /// [`OpenError`] if a file cannot be read, or the metadata lacks something.
@@ -488,7 +488,7 @@ pub(crate) fn open_directory(
                 suspect: Arc::default(),
             },
         };
-        // Streams without a packet come last.
+        // Streams without a packet sort last.
         streams.push(((!there, first.number), part));
     }
     streams.sort_by(|(a, left), (b, right)| (a, &left.info.name).cmp(&(b, &right.info.name)));
@@ -497,8 +497,8 @@ pub(crate) fn open_directory(
     Ok(describe_events(source, declared))
 }
 
-/// When tick 0 was by the clock of a trace directory, in nanoseconds since 1970 in UTC. It is taken out
-/// of the metadata: the times of a recording begin with the target, in whatever form it is kept.
+/// Returns the time of tick 0 of a trace directory's clock, in nanoseconds since 1970 in UTC, and removes it
+/// from the metadata: the times of every form of recording count from the start of the target.
 pub(super) fn take_origin(metadata: &mut Metadata) -> Option<i64> {
     let clock = metadata.clocks.first_mut()?;
     let origin = clock.nanoseconds(0).filter(|_| clock.absolute);
@@ -506,14 +506,14 @@ pub(super) fn take_origin(metadata: &mut Metadata) -> Option<i64> {
     origin
 }
 
-/// What the first packet of a stream says.
+/// Header fields of a stream's first packet.
 pub(super) struct First {
     pub(super) number: StreamNumber,
     pub(super) flags: u8,
     pub(super) thread: u64,
 }
 
-/// What is known of a stream from its first packet.
+/// Describes a stream by its first packet.
 pub(super) fn stream_info(
     dialect: &Dialect,
     identities: &mut Identities,

@@ -1,4 +1,4 @@
-//! Entries and exits of the usual forms, decoded in a loop that knows nothing else.
+//! Fast path of the decoder: a tight loop over entries and exits of the usual forms.
 
 use kymo_event::{Batch, Identities, Row};
 use kymo_wire::event::EventId;
@@ -8,33 +8,33 @@ use super::interned::Interned;
 use super::ticks::Near;
 use crate::dialects::kymo::Dialect;
 
-/// Where decoding is in a packet.
+/// Decoding state within a packet.
 pub(super) struct Run {
-    /// Where the next record begins, from the packet's beginning on.
+    /// The offset of the next record in the packet.
     pub(super) at: usize,
     /// The tick of the last record.
     pub(super) clock: u64,
-    /// How many exits may come that name no function.
+    /// The number of open calls that an unnamed exit may close.
     pub(super) entered: u64,
-    /// How many more rows the batch takes.
+    /// The number of rows that still fit into the batch.
     pub(super) room: usize,
 }
 
-/// What it takes to decode entries and exits of the usual forms: nearly all that there is.
+/// Decoder for entries and exits of the usual forms, which are nearly all records.
 pub(super) struct Straight<'a> {
     pub(super) table: &'a HeaderTable,
     pub(super) interned: &'a mut Interned,
-    /// What all rows have.
+    /// The template of all rows.
     pub(super) row: Row,
     pub(super) content: &'a [u8],
-    /// The last tick of which events may be taken.
+    /// The last tick whose events may be decoded.
     pub(super) stop: u64,
 }
 
 impl Straight<'_> {
-    /// Decodes as far as nothing unusual comes: whatever it is, it is left to others.
+    /// Decodes records up to the first one of another form, which the general decoder handles.
     ///
-    /// `near` tells the times of ticks from here on to `stop`.
+    /// `near` converts the ticks from `run.clock` to `stop`.
     #[inline(never)]
     pub(super) fn run<const BIG: bool>(
         &mut self,
@@ -56,12 +56,12 @@ impl Straight<'_> {
         let (mut clock, mut entered, mut room) = (run.clock, run.entered, run.room);
         let mut rest = content.get(run.at..).unwrap_or(&[]);
         let mut head = load(BIG, rest, 0);
-        // Zeros may be a hole; so may be what a record ends in.
+        // Zeros may be missing data; so may the end of a record before zeros.
         while room > 0 && head != 0 {
             let first = if BIG { head >> 56 } else { head & 0xFF };
             let header = table.get(first as u8);
             let elapsed = (head >> header.time_shift).wrapping_sub(clock) & header.time_mask;
-            // Far from the end of all numbers: the clock is not behind `stop`, and a record adds 56 bits at most.
+            // Cannot overflow: the clock is not after `stop`, and a record adds at most 56 bits.
             let tick = clock.wrapping_add(elapsed);
             let Some(behind) = rest.get(usize::from(header.size)..) else {
                 break;

@@ -1,4 +1,4 @@
-//! One stream of a recording: the events of its packets, and what is missing between them.
+//! Reader of one stream through CTF: the events of its packets, and the gaps between them.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -14,24 +14,24 @@ use super::packets::Damaged;
 use super::streams::StreamKind;
 use crate::dialects::kymo::{Context, Dialect};
 
-/// Reads the events of one stream.
+/// Reader of one stream's events.
 #[derive(Debug)]
 pub(super) struct Stream {
     reader: StreamReader,
     notes: Notes,
     kind: StreamKind,
-    /// What makes its times those of another processor's clock.
+    /// Converts the stream's times to another processor's clock.
     correction: Option<Correction>,
-    /// Where the input ends: damage up to there is all the rest.
+    /// The end of the input; damage that reaches it covers everything that remains.
     end: usize,
     context: Context,
-    /// What the CTF reader said is missing in front of the packet that comes next.
+    /// The gaps that the CTF reader reported before the next packet.
     lost: Vec<Gap>,
-    /// Names and other facts that found no room on the target.
+    /// Number of names and other facts that the target had no memory for.
     pub(super) facts_lost: u64,
-    /// What is to be reported behind the last event of the packet at hand.
+    /// Gaps to report after the last event of the current packet.
     behind: Vec<Gap>,
-    /// The packet at hand: its number, and where it begins in the input.
+    /// The current packet: its number, and its offset in the input.
     packet: Option<(u64, usize)>,
     last: Option<Time>,
     ready: VecDeque<Event>,
@@ -48,7 +48,7 @@ impl Stream {
         }
     }
 
-    /// A stream whose packets, all of them whole, `feed` gives; it has noted those that it gave.
+    /// Creates a reader of the packets from `feed`, which are all valid; `feed` makes a note on each.
     pub(super) fn over(
         plan: &Arc<Plan>,
         id: StreamId,
@@ -73,34 +73,34 @@ impl Stream {
         }
     }
 
-    /// The same with times of another processor's clock.
+    /// Sets the correction of the stream's times.
     pub(super) fn corrected(self, correction: Option<Correction>) -> Self {
         Self { correction, ..self }
     }
 
-    /// From the next event on its times are corrected so.
+    /// Changes the correction, from the next event on.
     pub(super) fn correct(&mut self, correction: Correction) {
         self.correction = Some(correction);
     }
 
-    /// The input has so many bytes.
+    /// Sets the size of the input in bytes.
     pub(super) fn end_at(&mut self, bytes: usize) {
         self.end = bytes;
     }
 
-    /// Where the packet of the last event begins in the input.
+    /// The offset in the input of the last event's packet.
     pub(super) fn offset(&self) -> usize {
         self.packet.map_or(0, |(_, offset)| offset)
     }
 
-    /// More packets may have come since the stream seemed to end.
+    /// Resumes reading after the end, because more packets may have arrived.
     pub(super) fn go_on(&mut self) {
         self.reader.go_on();
         self.ended = false;
     }
 
-    /// The next event; `None` at the end of the stream. Calls `damage` with what cannot be read:
-    /// where in the input, and why.
+    /// Returns the next event; `None` at the end of the stream. Calls `damage` with the offset and the
+    /// description of each unreadable range.
     pub(super) fn next(
         &mut self,
         dialect: &Dialect,
@@ -116,8 +116,8 @@ impl Stream {
         self.ready.pop_front()
     }
 
-    /// Takes the next thing that the CTF reader has to say. An event that nothing stands in front
-    /// of is given at once; everything else waits in `ready`.
+    /// Handles the next result of the CTF reader. Returns an event directly if nothing precedes it,
+    /// else queues it in `ready`.
     fn advance(
         &mut self,
         dialect: &Dialect,
@@ -160,7 +160,7 @@ impl Stream {
                 self.ended = true;
             }
             Err(error) => {
-                // Packets were checked before: so the metadata is not ours, or not theirs.
+                // The packets were checked before, so the metadata does not match them.
                 self.close();
                 let offset = self.packet.map_or(0, |(_, offset)| offset) as u64;
                 damage(offset, error.to_string());
@@ -175,7 +175,7 @@ impl Stream {
         None
     }
 
-    /// Tells what is missing in front of a packet, and sets the context that it begins with.
+    /// Reports the loss before a packet, and sets the packet's initial context.
     fn begin(
         &mut self,
         head: &Head,
@@ -202,10 +202,10 @@ impl Stream {
                 Gap::Overwritten { packets }
             });
         }
-        // The counter of discarded events tells how many went missing between the last packet's
-        // end and this one's, not where. Recorders leave a packet when they cannot go on in it,
-        // so most often it was before this one; but what happened after the last packet of all
-        // (the buffer was full) can only be recorded in it.
+        // The counter of discarded events shows how many were lost between the ends of the last
+        // packet and of this one, but not where. Recorders close a packet when they cannot continue
+        // in it, so the loss was usually before this packet. Only the last packet of the stream may
+        // report a loss after it, because the buffer was full then.
         let last = note.is_some_and(|note| note.last);
         let facts = self.kind == StreamKind::Metadata
             && head.flags & u64::from(PacketHeader::FLAG_FACTS) != 0;
@@ -239,7 +239,7 @@ impl Stream {
             }
             _ => None,
         };
-        // Items of a processor don't say when its thread changes.
+        // A processor's items do not record thread switches.
         self.context.thread = match self.kind {
             StreamKind::Items if self.context.cpu.is_some() => None,
             _ => thread,
@@ -255,14 +255,14 @@ impl Stream {
         }
     }
 
-    /// Reports what belongs behind the last event of a packet.
+    /// Reports the gaps after the last event of a packet.
     fn close(&mut self) {
         for gap in std::mem::take(&mut self.behind) {
             self.gap(gap);
         }
     }
 
-    /// Tells of the damage in front of a packet; whether there was any.
+    /// Reports the damage before a packet; returns whether there was any.
     fn report_damage(&mut self, packet: u64, damage: &mut dyn FnMut(u64, String)) -> bool {
         let mut any = false;
         while let Some(Damaged { bytes, fault }) = self.notes.damage_before(packet) {
@@ -270,7 +270,8 @@ impl Stream {
             damage(offset, fault.to_string());
             self.gap(Gap::Damage {
                 offset,
-                // Of a packet that lacks its end nothing was passed over, also at the end of all.
+                // Bytes are counted only where the reader skipped them and continued. A packet without its
+                // end has an empty range: nothing was skipped, also at the end of the input.
                 bytes: (bytes.end < self.end || bytes.is_empty()).then_some(bytes.len() as u64),
                 message: fault.to_string(),
             });
@@ -279,17 +280,17 @@ impl Stream {
         any
     }
 
-    /// Tells of a gap behind the last event.
+    /// Adds a gap after the last event.
     fn gap(&mut self, gap: Gap) {
         let gap = self.context.gap(self.last, gap);
         self.ready.push_back(gap);
     }
 }
 
-/// A processor's rings of items have numbers that are the same modulo this.
+/// The stream numbers of a processor's item rings are congruent modulo this number.
 pub(super) const RINGS: u32 = 256;
 
-/// What a packet says about itself, as far as it matters here.
+/// The packet header fields used here.
 struct Head {
     number: u64,
     begin: Option<Time>,

@@ -1,7 +1,7 @@
-//! The packets of one stream, one after the other, and what is damaged between them.
+//! Iterator over the packets of one stream and the damage between them.
 //!
-//! Packets whose records may be damaged are known beforehand ([`Input::suspect`]): where one record is found to be none,
-//! those in front of it may be none either, and must not have been counted by then.
+//! [`Input::suspect`] lists the packets whose records may be damaged, before any record is read: where one record
+//! turns out to be invalid, the records before it may be invalid too and must not have been counted.
 
 use std::collections::VecDeque;
 
@@ -11,16 +11,16 @@ use super::feed::Input;
 use super::packets::{Damaged, Packet, Piece, Pieces};
 use super::streams::StreamNumber;
 
-/// Goes from packet to packet of a stream.
+/// Iterates over the packets of a stream, with a look-ahead of one packet.
 #[derive(Debug)]
 pub(super) struct StreamPackets {
     pub(super) input: Input,
-    /// The next piece of the input.
+    /// The offset of the next piece in the input.
     at: usize,
-    /// Whether the last packet that was seen was one of ours: damage behind it is ours too.
+    /// Whether the previous packet belongs to this stream: the damage after it then does too.
     ours: bool,
     next: Option<Packet>,
-    /// What cannot be read in front of `next`.
+    /// The unreadable ranges before `next`.
     damage: VecDeque<Damaged>,
 }
 
@@ -37,27 +37,27 @@ impl StreamPackets {
         packets
     }
 
-    /// What cannot be read in front of the next packet.
+    /// Takes the next unreadable range before the next packet.
     pub(super) fn damage(&mut self) -> Option<Damaged> {
         self.damage.pop_front()
     }
 
-    /// Notes that the end of the packet at hand cannot be read.
+    /// Reports the unreadable end of the current packet.
     pub(super) fn cut(&mut self, mut damaged: Damaged) {
-        // One hole is one damage.
+        // Adjacent damage is reported once.
         if self.damage.front().is_some_and(|next| damaged.join(next)) {
             self.damage.pop_front();
         }
         self.damage.push_front(damaged);
     }
 
-    /// The head of the next packet.
+    /// The header of the next packet.
     pub(super) fn peek(&self) -> Option<&PacketHeader> {
         self.next.as_ref().map(|packet| &packet.header)
     }
 
-    /// Goes to the next packet, once the damage in front of it has been reported. Tells whether it is the last,
-    /// too.
+    /// Returns the next packet, and whether it is the last one. Callers first report the damage before it
+    /// ([`damage`](Self::damage)).
     pub(super) fn next(&mut self) -> Option<(Packet, bool)> {
         let packet = self.next.take()?;
         self.look_ahead();
@@ -77,8 +77,8 @@ impl StreamPackets {
             bytes,
             suspect,
         } = &self.input;
-        // What a piece is depends on what follows it, so it is taken out of all bytes, not only
-        // out of this stream's.
+        // The extent of a piece depends on the bytes after it, so all bytes are searched, not only
+        // those of this stream.
         let all = Pieces::new(*layout, bytes, missing);
         let mut pieces = all.clone().starting_at(self.at).heads_only();
         while pieces.offset() < range.end {

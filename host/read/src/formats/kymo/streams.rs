@@ -1,4 +1,4 @@
-//! Which streams there are in a run of packets.
+//! Discovery of the streams in a sequence of packets.
 
 use std::ops::Range;
 
@@ -7,20 +7,20 @@ use kymo_wire::packet::ITEM_STREAM;
 
 use super::packets::{Packet, Piece, Pieces};
 
-/// What the packets of a stream have in common.
+/// The source of a stream's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StreamKind {
-    /// What happened on one processor.
+    /// Events of one processor.
     Cpu,
-    /// What happened in one thread of a process: `cpu_id` only counts.
+    /// Events of one thread of a process: `cpu_id` is a running number.
     Thread,
     /// Items of a processor (`cpu_id` modulo 256: its rings may be several), or of a thread.
     Items,
-    /// Names and other things to be known once.
+    /// Names and other data recorded once.
     Metadata,
 }
 
-/// What tells a stream's packets from others'. The metadata stream comes last in order.
+/// The key of a stream. The metadata stream sorts last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct StreamNumber {
     /// The packets' `cpu_id`.
@@ -30,7 +30,7 @@ pub(super) struct StreamNumber {
 }
 
 impl StreamNumber {
-    /// The stream that a packet is of.
+    /// The stream of a packet.
     pub(super) const fn of(header: &PacketHeader) -> Self {
         Self {
             cpu: header.cpu,
@@ -50,8 +50,8 @@ impl StreamKind {
         }
     }
 
-    /// The kind of a stream with a file of its own: what its first packet says, or else what
-    /// [`file_name`](Self::file_name) has.
+    /// The kind of a stream in its own file: from its first packet, else from the name that
+    /// [`file_name`](Self::file_name) produces.
     pub(super) fn of_file(name: &str, first: Option<&PacketHeader>) -> Self {
         match first.and_then(Self::of_packet) {
             Some(kind) => kind,
@@ -61,7 +61,7 @@ impl StreamKind {
         }
     }
 
-    /// The kind that a packet tells; a processor's packets say nothing.
+    /// The kind that a packet header encodes; `None` for a processor's packets, which have no mark.
     fn of_packet(header: &PacketHeader) -> Option<Self> {
         if header.stream == ITEM_STREAM {
             Some(Self::Items)
@@ -80,20 +80,20 @@ pub(super) struct StreamRange {
     pub(super) kind: StreamKind,
     /// The `flags` of the first packet.
     pub(super) flags: u8,
-    /// The thread of the first packet; 0 if it says none.
+    /// The thread of the first packet; 0 if it names none.
     pub(super) thread: u64,
-    /// From the first packet to the end of the damage behind the last. Packets of other streams
-    /// may stand in between.
+    /// From the first packet to the end of the damage after the last one. The range may contain
+    /// packets of other streams.
     pub(super) bytes: Range<usize>,
 }
 
 /// Finds the streams of `pieces`, in the order of their numbers, the metadata stream last.
 ///
-/// Packets of a thread's stream say so ([`PacketHeader::FLAG_THREAD`]); the others are a processor's.
+/// Packets with [`PacketHeader::FLAG_THREAD`] belong to a thread; the others belong to a processor.
 pub(super) fn find_streams(pieces: Pieces<'_>) -> Vec<StreamRange> {
     let mut streams: Vec<StreamRange> = Vec::new();
     let mut by_number = std::collections::HashMap::new();
-    // Damage belongs to the stream of the packet before it; in front of all, to the first.
+    // Damage belongs to the stream of the packet before it, or to the first stream if there is none.
     let mut current = None;
     let (start, mut end) = (pieces.offset(), 0);
     for piece in pieces {
@@ -129,7 +129,7 @@ pub(super) fn find_streams(pieces: Pieces<'_>) -> Vec<StreamRange> {
             }
         }
     }
-    // Nothing but damage: somebody has to tell of it.
+    // Damage without any packet still needs a stream that reports it.
     if streams.is_empty() && start < end {
         streams.push(StreamRange {
             number: StreamNumber { cpu: 0, stream: 0 },

@@ -1,7 +1,7 @@
-//! A trace directory that is read while it is written: what `kymo show --follow DIR` shows.
+//! Reader of a trace directory that is still being written (`kymo show --follow DIR`).
 //!
-//! There may be a file for each of thousands of threads. So they are only looked at, most of the time, not
-//! opened ([`OpenFiles`]), and a file is looked at once for all the packets that have come in it.
+//! There may be thousands of files, one per thread. Polling therefore reads their lengths only, and [`OpenFiles`]
+//! limits how many of them are open.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashSet};
@@ -18,37 +18,37 @@ use super::open_files::OpenFiles;
 use super::streams::StreamKind;
 use crate::{OpenError, OpenOptions};
 
-/// A trace directory that is being written ([`Recording`](super::Recording)): the packets that are
-/// there, and then those that come.
+/// Reader of a trace directory that is being written ([`Recording`](super::Recording)): returns the
+/// existing packets first, then new ones as they arrive.
 #[derive(Debug)]
 pub struct Tail {
     directory: PathBuf,
     files: Vec<Followed>,
-    /// What they are called.
+    /// The names of all files in `files`.
     known: HashSet<String>,
     open: OpenFiles<usize>,
-    /// When the packets that are there were begun, and in which files they are: one of a file.
+    /// The begin of each file's next complete packet, and the file's index: at most one entry per file.
     next: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The last content of the file of names.
+    /// The previous content of the file of names.
     names: Vec<u8>,
 }
 
-/// A file of packets that grows.
+/// A growing file of packets.
 #[derive(Debug)]
 struct Followed {
     name: String,
     path: PathBuf,
-    /// Where the next packet begins.
+    /// The offset of the next packet.
     at: u64,
-    /// How long it is, once it is there.
+    /// The length of the next packet in bytes, once it is complete in the file.
     next: Option<u64>,
 }
 
 impl Tail {
-    /// Opens the directory; gives what its metadata says, too.
+    /// Opens the directory; returns a [`Live`] reader that its metadata describes, too.
     ///
     /// # Errors
-    /// [`OpenError`] if it is no recording of a target of ours.
+    /// [`OpenError`] if the directory is not one of Kymo's recordings.
     pub fn open(directory: &Path, options: &OpenOptions) -> Result<(Self, Live), OpenError> {
         let path = directory.join("metadata");
         let text = fs::read(&path).map_err(|source| OpenError::Io {
@@ -82,13 +82,13 @@ impl Tail {
         Ok((tail, live))
     }
 
-    /// Gives packets that have come to `live`, the oldest first, some of them if there are many;
-    /// tells whether there were any.
+    /// Passes new packets to `live`, the oldest first, in batches of about 1 MiB; returns whether there
+    /// were any.
     ///
     /// # Errors
     /// Those of the operating system.
     pub fn feed(&mut self, live: &mut Live) -> io::Result<bool> {
-        /// So much is read before events are looked at.
+        /// Bytes of packets read per call.
         const BATCH: usize = 1 << 20;
         let layout = live.layout();
         let mut fed = self.feed_names(live)?;
@@ -111,7 +111,7 @@ impl Tail {
         Ok(fed)
     }
 
-    /// Gives the packet of names, if it is another one than before.
+    /// Passes the packet of names to `live` if it has changed.
     fn feed_names(&mut self, live: &mut Live) -> io::Result<bool> {
         let name = StreamKind::Metadata.file_name(METADATA_STREAM);
         let content = match fs::read(self.directory.join(name)) {
@@ -127,7 +127,7 @@ impl Tail {
         Ok(new)
     }
 
-    /// Finds the files that have come since the last look.
+    /// Adds files that were created since the last call.
     fn find_files(&mut self) -> io::Result<()> {
         let names = StreamKind::Metadata.file_name(METADATA_STREAM);
         for entry in fs::read_dir(&self.directory)? {
@@ -150,7 +150,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Reads the head of a file's next packet, if the packet is there as a whole.
+    /// Reads the header of a file's next packet, and queues the packet if it is complete.
     fn look(&mut self, index: usize, layout: Layout) -> io::Result<()> {
         let Some(file) = self.files.get_mut(index) else {
             return Ok(());
@@ -187,7 +187,7 @@ impl Tail {
         Ok(())
     }
 
-    /// A file's packet whose head has been read.
+    /// Reads the packet whose header [`look`](Self::look) has read.
     fn take(&mut self, index: usize) -> io::Result<Option<Vec<u8>>> {
         let Some(file) = self.files.get_mut(index) else {
             return Ok(None);
@@ -207,7 +207,7 @@ impl Tail {
     }
 }
 
-/// Says in which file an error was met.
+/// Prefixes an error with the name of the file it occurred in.
 fn of_file(name: &str) -> impl FnOnce(io::Error) -> io::Error + use<'_> {
     move |error| io::Error::new(error.kind(), format!("{name}: {error}"))
 }

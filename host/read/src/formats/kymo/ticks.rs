@@ -1,31 +1,32 @@
-//! Ticks of a target's clock in nanoseconds, for every record of a trace.
+//! Conversion of a target's clock ticks to nanoseconds, fast enough to run for every record.
 
 use kymo_event::Time;
 
-/// A clock that counts from 0, prepared for many conversions.
+/// Conversion factors for a clock that counts from 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     hz: u64,
-    /// Nanoseconds of a tick where that is a whole number (1 GHz, 25 MHz), for up to `most` ticks.
+    /// Nanoseconds per tick where that is a whole number (1 GHz, 25 MHz), valid for up to `most` ticks; else 0.
     factor: u64,
     most: u64,
-    /// What a tick has besides whole nanoseconds, in parts of which a nanosecond has 2^64, rounded up.
+    /// The fraction of a nanosecond per tick, in units of 2^-64 ns, rounded up.
     part: u64,
 }
 
-/// The times of the ticks behind a certain one, by a multiplication: times are sums of nanoseconds and of parts of
-/// which a nanosecond has 2^64. What was rounded up adds less than one part a tick, so that the sum of parts is
-/// less than 1/hz of a nanosecond too large, which changes no whole nanosecond: what is true is a multiple of 1/hz.
+/// Converts the ticks after a base tick by multiplication, in fixed point with units of 2^-64 ns.
+///
+/// Rounding up adds less than one unit per tick, so the sum is less than 1/hz of a nanosecond too large. This never
+/// changes the whole nanoseconds, because the exact value is a multiple of 1/hz.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Near {
     tick: u64,
     ns: u64,
-    /// What is left of that tick's time behind whole nanoseconds, in parts.
+    /// The fraction of a nanosecond in the base tick's time, in units of 2^-64 ns.
     rest: u64,
-    /// The time of a tick.
+    /// Whole nanoseconds per tick.
     whole: u64,
     part: u64,
-    /// So many ticks behind its own it tells the times of.
+    /// The largest distance from the base tick for which [`time`](Self::time) is valid, in ticks.
     pub(super) reach: u64,
 }
 
@@ -33,15 +34,14 @@ impl Near {
     #[inline(always)]
     pub(super) const fn time(&self, tick: u64) -> Time {
         let ticks = tick.wrapping_sub(self.tick);
-        // No product of two numbers and another number take more than 128 bits.
+        // The product of two 64-bit numbers plus a third one fits into 128 bits.
         let parts = ticks as u128 * self.part as u128 + self.rest as u128;
         let ns = self.ns.wrapping_add(ticks.wrapping_mul(self.whole));
         Time(ns.wrapping_add((parts >> 64) as u64) as i64)
     }
 }
 
-/// A part of a number of nanoseconds, numerator by denominator (which is larger), in parts of which one has 2^64,
-/// rounded up.
+/// `numerator / denominator` nanoseconds in units of 2^-64 ns, rounded up. The denominator is the larger one.
 const fn parts(numerator: u64, denominator: u64) -> u64 {
     let parts = ((numerator as u128) << 64).div_ceil(denominator as u128);
     // The denominator is at most 2^62.
@@ -71,12 +71,12 @@ impl Scale {
         }
     }
 
-    /// For the times of ticks from this one on; `None` where they take more than 64 bits.
+    /// Prepares the conversion of ticks from `tick` on; `None` where the times exceed 64 bits.
     pub(super) fn near(&self, tick: u64) -> Option<Near> {
         let (seconds, ticks) = (tick.checked_div(self.hz)?, tick.checked_rem(self.hz)?);
         let behind = ticks.checked_mul(NANO)?;
         let ns = seconds.checked_mul(NANO)?.checked_add(behind / self.hz)?;
-        // What is within reach takes less than 2^62 ns.
+        // `reach` ticks last less than 2^62 ns.
         i64::try_from(ns.checked_add(1 << 62)?).ok()?;
         let whole = NANO / self.hz;
         let reach = (u64::MAX / self.hz).min((1 << 62) / (whole + 1));
@@ -90,7 +90,7 @@ impl Scale {
         })
     }
 
-    /// The time of a tick, rounded down; `None` if that is further away than 292 years.
+    /// Converts a tick to a time, rounded down; `None` if that exceeds 292 years.
     #[inline(always)]
     pub(super) fn time(&self, ticks: u64) -> Option<Time> {
         if ticks <= self.most {
@@ -99,7 +99,7 @@ impl Scale {
         self.divided(ticks)
     }
 
-    /// A tick whose time is this one or before, and nearly the last such; 0 for times before the first.
+    /// A tick whose time is at or before `time`, close to the last such tick; 0 for times before the first tick.
     pub(super) fn ticks(&self, time: Time) -> u64 {
         let ns = u64::try_from(time.0).unwrap_or(0);
         let (seconds, ns) = (ns / NANO, ns % NANO);
@@ -113,7 +113,7 @@ impl Scale {
     #[inline]
     fn divided(&self, ticks: u64) -> Option<Time> {
         let (seconds, rest) = (ticks.checked_div(self.hz)?, ticks.checked_rem(self.hz)?);
-        // Whole seconds and the rest, since two divisions of 64 bits take less than one of 128.
+        // Seconds and the remainder separately: two 64-bit divisions are faster than a 128-bit one.
         let ns = match rest.checked_mul(NANO) {
             Some(rest) => rest / self.hz,
             None => {

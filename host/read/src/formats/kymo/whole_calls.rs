@@ -1,16 +1,17 @@
-//! Calls that are one record each, as entries and exits.
+//! Splits calls that are one record each into entries and exits.
 //!
-//! In duration mode a target records a call at its end, so that a caller stands behind its callees. This source puts
-//! the entry of each at its beginning. Up to [`WAITING`] events wait for that; for calls that began before what has been
-//! given out by then, a recording that is longer is read [twice](early). In one that is read as it comes, such a call stays one
-//! event ([`EventKind::Call`]), so that it counts once, with the times of its record. A remark counts how many did.
+//! In duration mode a target records a call at its end, so a caller's record follows those of its callees. This source
+//! moves the entry of each call to its beginning. For that it buffers up to [`WAITING`] events. A longer recording is
+//! read [twice](early), to find calls that began before the events already output. In a recording that is read as it
+//! arrives, such a call stays one event ([`EventKind::Call`]): it counts once, with the times of its record. A remark
+//! states the number of these calls.
 //!
-//! Threads have streams of their own then: nothing is recorded of switches, and a call's duration is what its record says, whatever
-//! other threads did meanwhile.
+//! Each thread then has its own stream: the trace has no switches, and a call's duration is that of its record,
+//! whatever other threads did meanwhile.
 //!
-//! A call that was open when the recording was read has an entry alone. Each reading reports it anew, and by its
-//! record proper when it has ended: of these only the first makes an entry. One whose entry would come too late is one event,
-//! of its record proper; if there is none, of the last reading.
+//! A call that was open when the recording was read has only an entry. Each readout reports it again, and its own
+//! record follows when it has ended; only the first of these reports makes an entry. A call whose entry would come too
+//! late is one event: that of its own record or, without one, that of the last readout.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -25,16 +26,16 @@ use early::Early;
 
 mod early;
 
-/// So many events wait at most.
+/// Maximum number of buffered events.
 pub(super) const WAITING: usize = 1 << 19;
 
 /// Maximum number of open calls that are remembered. Others have no entries before their records.
 pub(super) const OPEN: usize = 1 << 16;
 
-/// Threads whose last calls are remembered.
+/// Maximum number of threads whose last calls are remembered.
 const THREADS: usize = 1 << 12;
 
-/// When an event is given out: by time; at one time exits first and entries last, those of longer calls before the others; each
+/// Sort key of the output: by time; at equal times exits first and entries last, entries of longer calls before others;
 /// else in the order of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -55,27 +56,27 @@ impl Key {
     }
 }
 
-/// Something that waits.
+/// A buffered output.
 #[derive(Debug)]
 enum Item {
-    /// What is no call.
+    /// An event that is not a call.
     Row(Row),
     Event(Box<Event>),
     /// The entry of a call.
     Enter(Row),
-    /// What a call's record is besides.
+    /// The event of a call's record itself, with its name and fields.
     OfCall(Box<Event>),
-    /// An exit, or a missing one, whose record has the self time.
+    /// An exit, or a missing one, with the self time from its record.
     Exit(Box<Event>, Duration),
-    /// A call that began before what has been given out; and whether calls of the same function were made within it.
+    /// A call that began before the output so far; and whether it contains calls of the same function.
     Late(Box<Event>, bool),
 }
 
-/// A call stack: calls of one nest.
+/// A call stack, whose calls nest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Track {
     Thread(ThreadId),
-    /// Of a stream whose calls name no thread.
+    /// The stream, if its calls name no thread.
     Stream(StreamId),
 }
 
@@ -88,50 +89,50 @@ impl Track {
     }
 }
 
-/// A call that has ended and may be a callee of one whose record is yet to come.
+/// A completed call that may be a callee of a later record's call.
 #[derive(Clone, Copy, Debug)]
 struct Inner {
     begin: Time,
     end: Time,
 }
 
-/// A call whose entry was recorded by a reading.
+/// An open call that a readout has reported.
 #[derive(Debug)]
 struct OpenCall {
     begin: Time,
-    /// The time of the last reading that reported it: at one time each record is of a call of its own.
+    /// The time of the last readout that reported it: records of one readout are of different calls.
     reported: Time,
     /// The last such record, if the entry would have come too late.
     late: Option<Box<Event>>,
 }
 
-/// What readings have reported of a call.
+/// State of a call in the reports of earlier readouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// Nothing.
+    /// It has not been reported.
     No,
     /// It has an entry.
     Entered,
     /// Its entry would have come too late.
     Late,
-    /// It is open, and too many are.
+    /// It is open, but [`OPEN`] is exceeded.
     Excess,
 }
 
-/// The events of another source with all calls taken apart.
+/// Source that splits the calls of another source.
 #[derive(Debug)]
 pub(super) struct WholeCalls<S> {
     source: S,
-    /// The same events, for the first of two readings.
+    /// A second source of the same events, for the first of two passes.
     before: Option<S>,
     read: Batch,
     is_over: bool,
-    /// Why it is over, if there would be more.
+    /// The error that ended the source early.
     failure: Option<ReadError>,
     calls: Splitter,
 }
 
-/// Takes calls apart, and puts entries and exits in order.
+/// Splits calls, and sorts entries and exits.
 #[derive(Debug)]
 pub(super) struct Splitter {
     /// Whether names and fields of calls' records are wanted.
@@ -140,27 +141,27 @@ pub(super) struct Splitter {
     items: Vec<Option<Item>>,
     free: Vec<usize>,
     number: i64,
-    /// What has been given out goes up to this time.
+    /// The time of the latest output.
     given: Time,
     cut: u64,
     inner: HashMap<Track, Vec<Inner>>,
-    /// The streams of threads, by the stream whose records name them.
+    /// The streams of threads, by the recorded stream and the thread.
     streams: HashMap<(StreamId, ThreadId), StreamId>,
-    /// Threads are switched in the trace itself.
+    /// Whether the trace itself records thread switches.
     has_switches: bool,
-    /// Calls whose entries were recorded by readings, the outermost first.
+    /// Open calls that readouts have reported, the outermost first.
     open: HashMap<(Track, FunctionId), Vec<OpenCall>>,
-    /// Number of all calls in `open`.
+    /// Total number of calls in `open`.
     open_calls: usize,
     /// Records of open calls that were not remembered.
     excess: u64,
     begun: LastBegun,
-    /// How many records of calls came.
+    /// Number of call records so far.
     records: u64,
     early: Early,
 }
 
-/// When the call of each function began that ended last, on each track.
+/// The begin of each function's most recently ended call, per track.
 #[derive(Debug, Default)]
 struct LastBegun {
     times: HashMap<(Track, FunctionId), Time>,
@@ -168,11 +169,11 @@ struct LastBegun {
 }
 
 impl LastBegun {
-    /// Takes a call that has ended; whether calls of the same function were made within it, or may have been.
+    /// Adds a call that has ended; returns whether it contains, or may contain, calls of the same function.
     ///
-    /// Calls of a track end in order, so if the one before began earlier, all that ended before did. Of a call and one within it
-    /// that began in the same tick, the outer one may seem to begin a nanosecond later. (Two calls one behind the other begin
-    /// as near only if the first of them took no more than that.)
+    /// Calls of a track end in order: if the previous call began earlier, so did all that ended before it. If a call
+    /// and its callee began in the same tick, the outer one may appear to begin 1 ns later. (Consecutive calls begin
+    /// that close to each other only if the first one took no longer.)
     fn add(&mut self, track: Track, function: FunctionId, begin: Time) -> bool {
         if self.times.len() >= WAITING {
             self.times.clear();
@@ -195,7 +196,7 @@ impl<S: Source> WholeCalls<S> {
         }
     }
 
-    /// Has all be read `before` by another source of the same events, if more than can wait may come of them.
+    /// Adds a first pass over `before`, another source of the same events, for recordings that may exceed the buffer.
     pub(super) fn read_before(self, before: S) -> Self {
         Self {
             before: Some(before),
@@ -203,14 +204,14 @@ impl<S: Source> WholeCalls<S> {
         }
     }
 
-    /// Finds the calls whose entries are to be given before their records come.
+    /// Runs the first pass: finds the calls whose entries must be output before their records are read.
     fn find_early(&mut self, mut before: S) {
-        // What the first reading interns is so for the second.
+        // Both passes use the same identities.
         let identities = &mut self.source.info_mut().identities;
         before.info_mut().identities = identities.clone();
         let mut calls = Splitter::new(Wanted::Meaning);
         calls.early = Early::Finding(Vec::new());
-        // (Where it fails, the second fails, too, and says so.)
+        // If the first pass fails, the second one fails too, and reports it.
         while let Ok(true) = before.fill(&mut self.read) {
             for event in self.read.iter() {
                 calls.take(event);
@@ -260,7 +261,7 @@ impl Splitter {
         self.waiting.push(Reverse((key, place)));
     }
 
-    /// Takes an event of a stream of calls.
+    /// Adds an event.
     pub(super) fn take(&mut self, event: EventRef<'_>) {
         let call = match event.event.map(|event| (&event.kind, event)) {
             Some((EventKind::Call(call), event)) => Some((*call, event)),
@@ -281,7 +282,7 @@ impl Splitter {
         }
     }
 
-    /// Takes a call apart.
+    /// Splits a call.
     fn take_call(&mut self, call: WholeCall, event: &Event) {
         let number = self.number;
         let end = event.time;
@@ -357,7 +358,7 @@ impl Splitter {
         }
     }
 
-    /// The stream of a thread's calls, as they are given out: by then what was read has told of switches, if it does.
+    /// The output stream of a thread's calls. At this time `has_switches` is known from the records read so far.
     fn stream(&mut self, info: &mut TraceInfo, of: StreamId, thread: Option<ThreadId>) -> StreamId {
         let Some(thread) = thread.filter(|_| !self.has_switches) else {
             return of;
@@ -388,10 +389,10 @@ impl Splitter {
         StreamId(next)
     }
 
-    /// What a reading before has recorded of this call; and one that is open now is remembered.
+    /// Looks up the call in earlier readouts; an open call is remembered.
     fn known(&mut self, track: Track, call: WholeCall, (begin, end): (Time, Time)) -> Known {
         let is_open = call.end == CallEnd::Open;
-        // Times in nanoseconds that are computed of ticks may be one off, and recursion makes calls within one.
+        // Times converted from ticks may be off by 1 ns, and recursive calls may begin within 1 ns.
         let is_it = |other: &OpenCall| {
             other.begin.0.abs_diff(begin.0) <= 1 && !(is_open && other.reported == end)
         };
@@ -400,7 +401,7 @@ impl Splitter {
             None => Known::Entered,
         };
         let place = (track, call.function);
-        // A reading reports the outermost first, and the innermost returns first.
+        // A readout reports the outermost call first, and the innermost call returns first.
         if let Some(known) = self.open.get_mut(&place) {
             let found = match is_open {
                 true => known.iter().position(is_it),
@@ -445,8 +446,8 @@ impl Splitter {
         }
     }
 
-    /// Handles the end of all records: of open calls that have neither entries nor records proper, what the last reading
-    /// reported is all there is.
+    /// Handles the end of all records: outputs the last readout's report of each open call that has neither an entry
+    /// nor its own record.
     pub(super) fn end(&mut self) {
         let open = std::mem::take(&mut self.open);
         self.open_calls = 0;
@@ -460,7 +461,7 @@ impl Splitter {
         }
     }
 
-    /// The beginning of a call, which is not behind those of its callees: times in nanoseconds that are computed of ticks may be one
+    /// The beginning of a call, moved to those of its callees if it is later: times converted from ticks may be 1 ns
     /// too late.
     fn nest(&mut self, track: Track, begin: Time, end: Time) -> Time {
         if self.inner.len() >= THREADS {
@@ -484,7 +485,7 @@ impl Splitter {
         first
     }
 
-    /// When what comes next happens; `None` if nothing waits.
+    /// The time of the next output; `None` if nothing is buffered.
     pub(super) fn next_time(&self) -> Option<Time> {
         self.waiting.peek().map(|Reverse((key, _))| key.time)
     }
@@ -497,7 +498,7 @@ impl Splitter {
         self.items.get_mut(place)?.take()
     }
 
-    /// Gives out what comes next.
+    /// Outputs the next item.
     pub(super) fn give(&mut self, info: &mut TraceInfo, batch: &mut Batch) {
         let Some(Reverse((next, _))) = self.waiting.peek() else {
             return;
@@ -530,7 +531,7 @@ impl Splitter {
         }
     }
 
-    /// Reports how many calls were cut since the last report.
+    /// Adds a remark on the calls that stayed one event since the last remark.
     pub(super) fn remark(&mut self, info: &mut TraceInfo) {
         if self.cut > 0 {
             let remark = format!(

@@ -1,9 +1,9 @@
-//! Keeping a dump: as a trace directory, which other tools read too, or as a raw file.
+//! Writers of a dump: as a trace directory, which other tools read too, or as a raw file.
 //!
-//! What is written is fit to be read without complaint, by anybody: damaged bytes are left out,
-//! packets that lack their end are cut at their last whole event and marked
+//! The output is valid for every CTF reader: damaged bytes are left out, packets without their end
+//! are cut after their last whole event and marked
 //! ([`PacketHeader::FLAG_CUT`](kymo_wire::event::PacketHeader::FLAG_CUT)), and missing packets show
-//! as jumps of the sequence number. What was left out is reported to the caller.
+//! as gaps in the sequence numbers. The caller gets a list of the damage.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -22,40 +22,40 @@ use super::packets::{Damaged, Piece};
 use super::streams::{StreamNumber, find_streams};
 use super::{Dump, Identity};
 
-/// What was written, and what could not be.
+/// Summary of the written streams and of the damage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// The streams, in the order of their numbers.
     pub streams: Vec<WrittenStream>,
-    /// What was left out: places in the dump.
+    /// The damage that was left out, with offsets in the dump.
     pub damage: Vec<Damage>,
 }
 
-/// One stream of a recording that was written.
+/// Summary of one written stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenStream {
-    /// Its name; in a trace directory its file.
+    /// Its name; in a trace directory the name of its file.
     pub name: String,
-    /// How many packets it has.
+    /// Number of packets.
     pub packets: u64,
-    /// How many bytes it has.
+    /// Number of bytes.
     pub bytes: u64,
 }
 
 /// Facts about the traced program that a recording's metadata keeps, so that it can be read without the ELF file.
 #[derive(Clone)]
 pub struct Program<'n> {
-    /// Its functions with their run-time addresses, in any order; those in reach of the events' `function` field get
-    /// into the metadata, so that every CTF reader shows names.
+    /// Its functions with their run-time addresses, in any order. The metadata gets those that the events' `function`
+    /// field can address, so that every CTF reader shows names.
     pub functions: Vec<(Addr, &'n str)>,
-    /// What it declares of events of its own: the section `.kymo.events` of its ELF file, of each library too.
+    /// Its declarations of custom events: the section `.kymo.events` of its ELF file, and of each library.
     pub events: Vec<&'n [u8]>,
-    /// Finds the constant text at an address: the names of markers.
+    /// Reads the constant string at an address: the names of markers.
     pub string_at: &'n dyn Fn(Addr) -> Option<String>,
 }
 
 impl Default for Program<'_> {
-    /// Nothing is known.
+    /// A program without any known facts.
     fn default() -> Self {
         Self {
             functions: Vec::new(),
@@ -74,24 +74,24 @@ impl std::fmt::Debug for Program<'_> {
     }
 }
 
-/// Why a recording could not be written.
+/// Error of writing a recording.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error("{}: {source}", path.display())]
     Io {
-        /// What was to be written.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: io::Error,
     },
-    /// The directory holds something that is not a trace, which is not overwritten.
+    /// The directory holds other files than a trace; they are not overwritten.
     #[error("{}: expected an empty directory or a trace to replace, found {found:?} in it", path.display())]
     Occupied {
         /// The directory.
         path: PathBuf,
-        /// One of the things that are there.
+        /// The name of one such file.
         found: String,
     },
 }
@@ -99,10 +99,10 @@ pub enum WriteError {
 /// Writes `dump` as a CTF trace directory: `metadata`, and a file for each stream (`cpu0`,
 /// `thread-0`, `items0`, `target`; see [`StreamKind::file_name`](super::StreamKind::file_name)).
 ///
-/// What is known of `program` gets into the metadata. A trace that is in the directory already is replaced.
+/// The metadata gets the facts about `program`. An existing trace in the directory is replaced.
 ///
 /// # Errors
-/// [`WriteError`]; then the directory may be there in part.
+/// [`WriteError`]; the directory may then be incomplete.
 pub fn write_trace(
     directory: &Path,
     dump: &Dump<'_>,
@@ -123,7 +123,7 @@ pub fn write_trace(
     }
     let written = write_packets(dump, streams, |number, header, content| {
         markers.note(dump.identity.layout, header, content);
-        // Every stream has its file.
+        // Never missing: every stream has its file.
         let Some((path, file)) = files.get_mut(&number) else {
             return Ok(());
         };
@@ -141,7 +141,7 @@ pub fn write_trace(
     Ok(written)
 }
 
-/// Writes `dump` as a raw file: the identity line, then the packets that are whole.
+/// Writes `dump` as a raw file: the identity line, then the packets without damage.
 ///
 /// # Errors
 /// Those of `out`.
@@ -152,7 +152,7 @@ pub fn write_raw(mut out: impl Write, dump: &Dump<'_>) -> io::Result<Written> {
     Ok(written)
 }
 
-/// The streams of a dump by their numbers, nothing of them written yet.
+/// The streams of a dump by their numbers, with all counts 0.
 fn streams(dump: &Dump<'_>) -> BTreeMap<StreamNumber, WrittenStream> {
     let found = find_streams(dump.pieces().heads_only());
     let named = found.into_iter().map(|stream| {
@@ -166,14 +166,14 @@ fn streams(dump: &Dump<'_>) -> BTreeMap<StreamNumber, WrittenStream> {
     named.collect()
 }
 
-/// Gives every packet that is good, or its good part, to `write`, with the number of its stream and its head.
+/// Passes every valid packet, or the valid part of a cut one, to `write`, with its stream number and header.
 fn write_packets<E>(
     dump: &Dump<'_>,
     mut streams: BTreeMap<StreamNumber, WrittenStream>,
     mut write: impl FnMut(StreamNumber, &PacketHeader, &[u8]) -> Result<(), E>,
 ) -> Result<Written, E> {
     let mut scratch = Vec::new();
-    // With the number of the stream that they are of, where that is known.
+    // With the number of the damaged stream, where known.
     let mut damaged: Vec<(Option<StreamNumber>, Damaged)> = Vec::new();
     for piece in dump.pieces() {
         let (number, left_out) = match piece {
@@ -205,7 +205,7 @@ fn write_packets<E>(
                 stream: stream.map_or(dump.target, |stream| &stream.name).to_owned(),
                 offset: bytes.start as u64,
                 message: match bytes.len() {
-                    // All that is there is good; what is missing never came.
+                    // No bytes were left out: the missing ones never arrived.
                     0 => fault.to_string(),
                     count => format!("{count} bytes left out: {fault}"),
                 },
@@ -217,14 +217,14 @@ fn write_packets<E>(
     })
 }
 
-/// Whether there are items among these streams.
+/// Whether any of these streams holds items.
 pub(super) fn has_items<'n>(mut numbers: impl Iterator<Item = &'n StreamNumber>) -> bool {
     numbers.any(|number| number.stream == ITEM_STREAM)
 }
 
-/// The CTF metadata for packets of this target, but for its named markers ([`MarkerNames::write`]). `origin` is when tick 0 of its clock was, in
-/// nanoseconds since 1970 in UTC, if that is known; `items`: streams of
-/// items are described too.
+/// The CTF metadata for packets of this target, without its named markers ([`MarkerNames::write`]). `origin` is the
+/// time of tick 0 of its clock, in nanoseconds since 1970 in UTC, if known. With `items`, streams of items are
+/// described too.
 pub(super) fn metadata_text(
     identity: &Identity,
     target: &str,
@@ -244,7 +244,7 @@ pub(super) fn metadata_text(
             Some((number, name))
         })
         .collect();
-    // The first name of an address stays: who gives several has put the best in front.
+    // Keeps the first name of an address: callers put the best one first.
     functions.sort_by_key(|(number, _)| *number);
     functions.dedup_by_key(|(number, _)| *number);
     let mut text = String::new();
@@ -264,21 +264,21 @@ pub(super) fn metadata_text(
     text
 }
 
-/// What it means that the system refuses something of `path`.
+/// Wraps an error of the operating system about `path`.
 pub(super) fn io_error(path: &Path) -> impl FnOnce(io::Error) -> WriteError + use<> {
     let path = path.to_owned();
     move |source| WriteError::Io { path, source }
 }
 
-/// Checks that a directory holds nothing but an older trace of Kymo's, or nothing at all.
+/// Checks that a directory is empty or holds only an older trace of Kymo.
 ///
 /// # Errors
-/// [`WriteError::Occupied`] if something else is there, or that it can't be read.
+/// [`WriteError::Occupied`] if it holds other files, [`WriteError::Io`] if it cannot be read.
 pub fn check_replaceable(directory: &Path) -> Result<(), WriteError> {
     files_of_trace(directory).map(drop)
 }
 
-/// Removes an older trace of Kymo's. Any other file stays, and is an error.
+/// Removes an older trace of Kymo. If there is any other file, removes nothing and returns an error.
 ///
 /// # Errors
 /// Those of [`check_replaceable`], and of removing.
@@ -289,7 +289,7 @@ pub fn clear(directory: &Path) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// The files of the trace in a directory that has nothing else.
+/// Lists the files of the trace in a directory; other files are an error.
 fn files_of_trace(directory: &Path) -> Result<Vec<PathBuf>, WriteError> {
     let io = |source| WriteError::Io {
         path: directory.to_owned(),
@@ -301,7 +301,7 @@ fn files_of_trace(directory: &Path) -> Result<Vec<PathBuf>, WriteError> {
         Err(error) => return Err(io(error)),
     };
     let ours = |name: &str| {
-        // What a recording that was killed left of a file that it was about to replace.
+        // A killed recording may leave the temporary copy of a file that it was about to replace.
         let name = name.strip_prefix('.').unwrap_or(name);
         name == "metadata"
             || name == "target"

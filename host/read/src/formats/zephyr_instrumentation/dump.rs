@@ -73,7 +73,7 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     if dumps.is_empty() {
         dumps.extend(bare(bytes, hints));
         if dumps.is_empty() && find_end(bytes).is_some() {
-            // The begin mark is damaged, and so are the bytes behind it.
+            // The begin mark is damaged, and so are the bytes after it.
             finder.unmarked(0, bytes.len(), &mut dumps);
             dumps.retain(|dump| !dump.is_unknown());
         }
@@ -83,7 +83,7 @@ pub(super) fn find(bytes: &[u8], hints: &Hints) -> Option<Vec<Dump>> {
     (!dumps.is_empty()).then_some(dumps)
 }
 
-/// What stands behind the last dump and is no text.
+/// Finds dumps in the bytes after the last dump that are not text.
 pub(super) fn rest(bytes: &[u8], hints: &Hints) -> Vec<Dump> {
     let mut dumps = Vec::new();
     Finder::new(bytes, hints).unmarked(0, bytes.len(), &mut dumps);
@@ -114,7 +114,7 @@ impl<'a> Finder<'a> {
         self.bytes.get(from..to).unwrap_or_default()
     }
 
-    /// Detects the layout behind a mark.
+    /// Detects the layout of the dump after a mark.
     fn detect(&self, body: &[u8]) -> Option<Layout> {
         let near = up_to_mark(body);
         if near.len() < SHORTEST {
@@ -154,7 +154,7 @@ impl<'a> Finder<'a> {
         records.take(3).count() == 3 || is_certain(body, layout)
     }
 
-    /// Returns the dump behind a mark, and the offset at which the search continues.
+    /// Returns the dump after a mark, and the offset at which the search continues.
     fn dump_at(&self, begin: usize) -> (Dump, usize) {
         let body = self.part(begin, self.bytes.len());
         let dump = |layout, length: usize, cut| Dump {

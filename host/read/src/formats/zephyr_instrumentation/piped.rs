@@ -11,7 +11,7 @@ use crate::bytes::{Bytes, SPOOLED_AT_MOST};
 use crate::peek::Peek;
 use crate::{OpenError, OpenOptions, ReadError, Source};
 
-/// So much is read at once.
+/// Number of bytes per read.
 const CHUNK: usize = 1 << 16;
 
 /// A dump is longer than this only if its end is missing: then all that comes is read first.
@@ -25,7 +25,7 @@ pub(super) struct Piped {
     name: String,
     input: Box<dyn Read + Send>,
     hints: Hints,
-    /// What has come and is in no dump yet; where in the input it begins.
+    /// Received bytes that are not yet part of a dump, and their offset in the input.
     waiting: Vec<u8>,
     offset: usize,
     /// How often no dump ended at a mark since the last one did.
@@ -73,7 +73,7 @@ impl Piped {
         }
     }
 
-    /// Reads what there is, and waits if there is nothing; whether a dump has ended.
+    /// Reads available bytes, and blocks if there are none; returns whether a dump has ended.
     fn read(&mut self) -> io::Result<bool> {
         let known = self.waiting.len();
         let mut more = [0; CHUNK];
@@ -101,7 +101,7 @@ impl Piped {
         Ok(self.take_rest(all))
     }
 
-    /// Takes the dumps that have come whole, if nothing behind them has begun; whether there are any.
+    /// Consumes the complete dumps, if no incomplete one has begun; returns whether there are any.
     fn take_dumps(&mut self) -> bool {
         let found = dump::find(&self.waiting, &self.hints).unwrap_or_default();
         let is_whole = found.iter().all(|dump| !dump.cut);
@@ -119,7 +119,8 @@ impl Piped {
         true
     }
 
-    /// Takes what is left at the end of the input; whether there is a dump in it, or anything that is no text behind one.
+    /// Consumes the rest at the end of the input; returns whether it contains a dump, or data other than text after
+    /// one.
     fn take_rest(&mut self, bytes: Bytes) -> bool {
         let found = match dump::find(&bytes, &self.hints) {
             Some(found) => found,

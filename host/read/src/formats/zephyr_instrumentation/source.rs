@@ -75,7 +75,7 @@ pub(super) struct DumpSource {
     /// Where in the input these begin.
     offset: usize,
     dumps: Vec<Dump>,
-    /// Whether a dump of a trace came before these, with no other behind it.
+    /// Whether earlier input had a dump of a trace: events may be missing before the next such dump.
     has_trace_before: bool,
     functions: Functions,
     /// Which dump is being read, and up to where in it.
@@ -122,8 +122,8 @@ impl DumpSource {
         }
     }
 
-    /// Adds dumps, when those before have been read, in bytes that begin at an offset of the input. Reads all their records once,
-    /// for the names of threads and the kind of code.
+    /// Adds dumps, when those before have been read, in bytes that begin at an offset of the input. Reads all their
+    /// records once, for the names of threads and the kind of code.
     pub fn add(&mut self, bytes: Bytes, offset: usize, dumps: Vec<Dump>) {
         let mut names: BTreeMap<u64, &[u8]> = BTreeMap::new();
         let functions = &mut self.functions;
@@ -181,7 +181,7 @@ impl DumpSource {
         self.begin_dump();
     }
 
-    /// Reports what is missing in front of the first record of a dump.
+    /// Reports the loss before the first record of a dump.
     fn begin_dump(&mut self) {
         if let Some(dump) = self.dumps.get(self.dump).copied()
             && dump.headless

@@ -33,7 +33,7 @@ impl CoreSightSource {
         }
     }
 
-    /// Whether nothing else runs beside the source at hand that a reset would not end.
+    /// Whether a reset of the current source's core ends everything that runs: there is no other core at the same time.
     pub(super) fn is_only_core(&self) -> bool {
         let mut cores = self.readers.iter().filter(|it| it.exceptions.is_some());
         self.is_serial || cores.nth(1).is_none()
@@ -74,7 +74,8 @@ impl At<'_> {
         }
     }
 
-    /// The processor starts anew, and its calls end, without having returned: these steps. `is_only`: no other one runs.
+    /// The processor starts anew, and its calls end, without having returned: these steps. `is_only`: no other one
+    /// runs.
     pub(super) fn reset(&mut self, steps: &[Step], is_only: bool) {
         self.doubts.resets += 1;
         let is_open = steps.len() > 1 || self.reader.is_task;
@@ -87,7 +88,7 @@ impl At<'_> {
                 (self.reader.thread, self.reader.is_task) = (None, false);
             }
         } else if is_open {
-            // Recording off would end what other processors run.
+            // `RecordingOff` would end the calls of other processors.
             self.push_made(EventKind::Gap(Gap::Discarded { events: None }));
             for step in steps {
                 self.step(*step, false);
@@ -99,7 +100,7 @@ impl At<'_> {
         }
     }
 
-    /// The trace unit is off up to where it goes on: the thread does nothing of which there is trace.
+    /// Handles a restart of the trace unit: it was off before, so there is no trace of the thread up to here.
     pub(super) fn restart(&mut self) {
         if self.reader.thread.is_none() {
             return self.lost(Lost::Paused);

@@ -75,7 +75,7 @@ impl Reader {
             if let Some(entry) = entry {
                 self.output.release(entry);
             }
-            // The gap is directly behind the record before. The current record's call may have begun or ended just
+            // The gap is directly after the previous record. The current record's call may have begun or ended just
             // before it was recorded, and must not appear to be within the ended call.
             let behind = Time(at.before.0.saturating_add(1));
             let time = behind.max(entered).min(at.time);

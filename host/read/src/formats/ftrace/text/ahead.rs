@@ -116,7 +116,7 @@ pub(super) fn is_timed(input: &Input) -> bool {
     first == Some(true)
 }
 
-/// The thread groups of tasks, as far as lines tell; none if the first event has no column for it.
+/// The thread groups of tasks in the lines; empty if the first event has no column for them.
 pub(super) fn groups<'t>(lines: impl Iterator<Item = Cow<'t, str>>) -> HashMap<i32, i32> {
     let mut groups = HashMap::new();
     for line in lines {

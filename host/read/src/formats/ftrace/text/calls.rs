@@ -194,7 +194,7 @@ impl TextSource {
             return self.output.put_ahead(Out::new(row, at.pid, None), batch);
         }
         let out = self.out(row, at, "funcgraph_exit", |_| fields(depth, duration, at));
-        // Its entry was written behind an interrupt, which came between the beginning of the call and that.
+        // Its entry was written after an interrupt that occurred between the call's beginning and the writing.
         let is_late = exact.is_some_and(|exact| exact.0.abs_diff(time.0) > NEAR && exact > time);
         if !is_late || at.time.is_none() {
             return self.output.put(out, batch);
@@ -209,8 +209,8 @@ impl TextSource {
         self.put_late(out, entry, batch);
     }
 
-    /// A long call without others in it has ended, at the latest when the next line of its CPU was written. If it seems to end
-    /// later, an interrupt came between its beginning and the writing of its line.
+    /// A long call without others in it has ended, at the latest when the next line of its CPU was written. If it seems
+    /// to end later, an interrupt came between its beginning and the writing of its line.
     pub(super) fn end_long_leaf(&mut self, now: &At<'_>, batch: &mut Batch) {
         let Some(state) = self.states.get_mut(now.place) else {
             return;
@@ -230,7 +230,7 @@ impl TextSource {
         };
         let is_waiting = is_waiting && out.pid.is_some();
         let duration = i64::try_from(duration).unwrap_or(i64::MAX);
-        // The line stands where its entry was written.
+        // The line is at the time of writing its entry.
         let written = Time(end.0.saturating_sub(duration));
         let time = time.max(written);
         out.row.time = time;

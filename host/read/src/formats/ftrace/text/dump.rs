@@ -16,7 +16,7 @@ use memchr::memmem;
 /// Line in front of the trace.
 const MARK: &[u8] = b"Dumping ftrace buffer:";
 
-/// Line in front of the first record, and behind the last one.
+/// Line before the first record, and after the last one.
 const DASHES: &[u8] = b"---------------------------------";
 
 /// Line for a buffer without events.
@@ -29,7 +29,7 @@ const LOOKED_AT: usize = 1 << 24;
 pub(in crate::formats::ftrace) struct Dump {
     /// Range of its lines in the log.
     pub(super) lines: Range<usize>,
-    /// Number of further traces that begin behind it.
+    /// Number of further traces after it.
     pub(super) others: usize,
     /// Whether the kernel had nothing to print.
     pub(super) is_empty: bool,

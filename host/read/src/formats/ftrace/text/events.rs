@@ -22,7 +22,7 @@ impl TextSource {
         }
     }
 
-    /// Says how many calls began before their lines of entry, and stand at these, once no more come.
+    /// At the end, adds a remark on the calls that began before their lines of entry and were output at these.
     pub(super) fn remark_late(&mut self) {
         let late = self.late_calls + self.output.late();
         let is_printed = std::mem::replace(&mut self.says_late, true);

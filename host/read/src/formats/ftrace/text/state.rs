@@ -25,10 +25,10 @@ pub(super) struct State {
     pub(super) ended: Vec<(u32, Time)>,
     /// For a CPU: the last function entered at each depth. An exit without a name belongs to it.
     pub(super) entered: Vec<Option<FunctionId>>,
-    /// The last call without others in it, if its line may have been written late: when it ended, how long it took, and the
-    /// number of its entry, if that waits.
+    /// The last call without others in it, if its line may have been written late: when it ended, how long it took, and
+    /// the number of its entry, if that waits.
     pub(super) long_leaf: Option<(Time, u64, Option<Number>)>,
-    /// A leaf call whose end the text does not tell: its function, its depth and where it is.
+    /// A leaf call without an end in the text: its function, its depth and its position.
     pub(super) leaf: Option<(Option<FunctionId>, u32, super::At<'static>)>,
 }
 

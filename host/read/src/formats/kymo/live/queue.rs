@@ -1,4 +1,4 @@
-//! Packets on their way to the reader of their stream.
+//! Queue of received packets between the input and the reader of their stream.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::feed::{Notes, PacketNote};
 
-/// Packets of a stream that its reader has not taken yet.
+/// Packets of a stream that its reader has not consumed yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queue(Arc<Mutex<VecDeque<Queued>>>);
 
-/// A packet, and what is to be known of it, if that is more than where it is among the others.
+/// A packet, and its note if it was made by the input; else [`Feed`] makes one.
 type Queued = (Vec<u8>, Option<PacketNote>);
 
 impl Queue {
@@ -23,15 +23,15 @@ impl Queue {
     }
 }
 
-/// Gives the bytes of a stream's packets, as far as there are any.
+/// Reader of the bytes of a stream's packets; ends, temporarily, when the queue is empty.
 #[derive(Debug)]
 pub(super) struct Feed {
     queue: Queue,
     notes: Notes,
-    /// The packet at hand, and how much of it has been given.
+    /// The current packet, and the number of its bytes already read.
     packet: Vec<u8>,
     at: usize,
-    /// Where in the stream the packet begins.
+    /// The offset of the packet in the stream.
     offset: usize,
 }
 

@@ -1,7 +1,7 @@
-//! Duration mode in a dump of memory: the calls that are open stand on shadow stacks ([`kymo_wire::note::duration`]).
+//! Duration mode in a memory dump: reads open calls from the shadow stacks ([`kymo_wire::note::duration`]).
 //!
-//! Nothing in memory tells when the target was stopped, so calls are open up to the last time that is known of it: of a
-//! packet, an entry, or when frames aged last.
+//! Memory does not contain the time at which the target was stopped. Open calls therefore end at the last known time:
+//! of a packet, of an entry, or of the last aging of frames.
 
 use kymo_symbols::Program;
 use kymo_wire::event::{METADATA_STREAM, PacketHeader, WordSize};
@@ -11,21 +11,21 @@ use kymo_wire::packet::EVENT_STREAM;
 use super::Found;
 use super::open_calls::{self, OpenCall, headers};
 
-/// More stacks than a structure has, and more frames than a stack.
+/// Plausibility limits: more stacks than a structure has, and more frames than a stack has.
 const STACKS: u32 = 64;
 const FRAMES: u32 = 4096;
 
-/// Where the structures of a program for duration mode are.
+/// Location of a program's structures for duration mode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
-    /// That of the first processor; those of the others follow.
+    /// The address of the first processor's structure; those of the others follow.
     pub at: u64,
-    /// Whether the lowest bit of a function is that of Thumb.
+    /// Whether bit 0 of a function's address is the Thumb bit.
     pub arm: bool,
 }
 
 impl Place {
-    /// Of a program that has them.
+    /// Finds the structures of a program; `None` if it has none.
     pub fn of(program: &Program) -> Option<Self> {
         let one = program.variable("kymo_duration");
         let at = one.or_else(|| program.variable("kymo_duration_of_cpu"))?;
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-/// Adds the open calls, or says that they are missing.
+/// Adds the open calls, or a remark that they are missing.
 pub(super) fn add(found: &mut Found<'_>) {
     let layout = found.recorder.layout;
     let structures = (0..found.recorder.cpus).map(|cpu| {
@@ -81,7 +81,7 @@ pub(super) fn add(found: &mut Found<'_>) {
     }
 }
 
-/// The structure of a processor.
+/// A processor's structure for duration mode.
 struct Structure {
     is_on: bool,
     arm: bool,
@@ -90,14 +90,14 @@ struct Structure {
     stacks: u32,
     depth: u32,
     running: u64,
-    /// The last time that is known of the processor: no frame has begun more than a turn of a 32-bit counter before.
+    /// The last known time of the processor: all frames began within one wraparound of a 32-bit counter before it.
     known: u64,
-    /// A time after which its frames last aged; 0 if they did not.
+    /// A lower bound of the time when its frames last aged; 0 if they never did.
     aged: u64,
 }
 
 impl Structure {
-    /// `None` if it is not in the dump, or none.
+    /// `None` if it is not in the dump, or not valid.
     fn read(found: &Found<'_>, cpu: u32) -> Option<Self> {
         let Place { at, arm } = found.recorder.duration?;
         let word = found.recorder.layout.word;
@@ -126,10 +126,10 @@ impl Structure {
         })
     }
 
-    /// All open calls, those of each stack from the outermost on; `None` if its frames are not in the dump, or damaged.
+    /// All open calls, the outermost of each stack first; `None` if frames are damaged or not in the dump.
     fn calls(&self, found: &Found<'_>) -> Option<Vec<OpenCall>> {
         let mut calls = Vec::new();
-        // Before the recorder was set up there is no frame.
+        // No frames before the recorder is initialised.
         if !self.is_on || self.top == 0 {
             return Some(calls);
         }
@@ -141,7 +141,7 @@ impl Structure {
             let stack = self.frames.wrapping_add(u64::from(n * self.depth) * bytes);
             let head = Frame::read(found, stack)?;
             if head.word(structure::START_HIGH) != 0 {
-                // Its thread goes on elsewhere.
+                // Its thread continues on another stack.
                 continue;
             }
             let is_running = stack == self.running && head.word(structure::DEEP) == 0;
@@ -177,7 +177,7 @@ impl Structure {
                     high << 32 | callees,
                 )
             }
-            // Half a turn before the last time that is known, or behind it.
+            // Within half a wraparound before or after the last known time.
             false => {
                 let apart = (start as u32).wrapping_sub(self.known as u32).cast_signed();
                 let start = self.known.saturating_add_signed(apart.into());

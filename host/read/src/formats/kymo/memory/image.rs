@@ -1,4 +1,4 @@
-//! Memory of a target, by address.
+//! Memory image of a target, accessed by address.
 
 use std::collections::HashMap;
 
@@ -9,23 +9,23 @@ use kymo_wire::packet::EVENT_STREAM;
 use super::Recorder;
 use crate::formats::kymo::packets::{checked_header, magic};
 
-/// The bytes of dumps, and where in memory they were.
+/// The bytes of dumps, with their addresses.
 pub(super) struct Image<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// What was in one piece.
+/// A contiguous range of memory.
 struct Part<'a> {
     address: u64,
     bytes: &'a [u8],
 }
 
 impl<'a> Image<'a> {
-    /// The memory in a core file, or plain bytes from `address`; without that, from where their packets
-    /// tell that they were.
+    /// The memory in a core file, or plain bytes from `address`; without an address it is computed from
+    /// the packets in the bytes.
     ///
     /// # Errors
-    /// What is wrong with the core file, or that nothing tells the address.
+    /// A message if the core file is damaged, or the address is unknown.
     pub fn new(bytes: &'a [u8], recorder: &Recorder, address: Option<u64>) -> Result<Self, String> {
         if let Some(memory) = core_memory(bytes).map_err(|error| error.to_string())? {
             let part = |Loaded { address, file }: Loaded| {
@@ -47,24 +47,24 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Memory that was at `address`.
+    /// Memory at `address`.
     pub fn of(address: u64, bytes: &'a [u8]) -> Self {
         Self {
             parts: vec![Part { address, bytes }],
         }
     }
 
-    /// Takes in more memory, which was at `address`.
+    /// Adds memory at `address`.
     pub fn add(&mut self, address: u64, bytes: &'a [u8]) {
         self.parts.push(Part { address, bytes });
     }
 
-    /// How many bytes are here.
+    /// The total size in bytes.
     pub fn size(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes.len() as u64).sum()
     }
 
-    /// So many bytes of memory, if all of them are here.
+    /// `length` bytes from `address`; `None` unless one part holds all of them.
     pub fn bytes(&self, address: u64, length: usize) -> Option<&'a [u8]> {
         self.parts.iter().find_map(|part| {
             let skip = usize::try_from(address.checked_sub(part.address)?).ok()?;
@@ -72,8 +72,8 @@ impl<'a> Image<'a> {
         })
     }
 
-    /// Where plain bytes were. A packet says its CPU and number, and by these it has its place in the
-    /// buffer; the packet of names lies where the program wants it. Most of them have to agree.
+    /// Computes the address of plain bytes. A packet's CPU and sequence number determine its slot in the
+    /// buffer; the packet of names has a fixed address. Most packets must agree.
     fn locate(bytes: &[u8], recorder: &Recorder) -> Option<u64> {
         let layout = recorder.layout;
         let magic = magic(layout);

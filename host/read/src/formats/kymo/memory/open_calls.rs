@@ -1,5 +1,4 @@
-//! Calls that were open when a target was stopped: what its shadow stacks say, as the packet that a dump would have recorded of
-//! them.
+//! Open calls on a stopped target's shadow stacks, as the packet that a readout by the target would have contained.
 
 use kymo_wire::event::{ByteOrder, EventId, Layout, OTHER_BYTES, PacketHeader, Shape};
 use kymo_wire::packet::EVENT_STREAM;
@@ -8,15 +7,15 @@ use crate::formats::kymo::packets::checked_header;
 
 /// An open call, in ticks.
 pub(super) struct OpenCall {
-    /// Its address, without the bit that tells the instruction set.
+    /// Its address, without the instruction set bit.
     pub function: u64,
-    /// How long the calls took that it made and that have ended.
+    /// Total duration of its completed callees.
     pub callees: u64,
     pub start: u64,
     pub thread: u64,
 }
 
-/// The heads of packets that follow each other.
+/// Iterates over the headers of consecutive packets.
 pub(super) fn headers(layout: Layout, packets: &[u8]) -> impl Iterator<Item = PacketHeader> {
     let mut rest = packets;
     std::iter::from_fn(move || {
@@ -26,9 +25,9 @@ pub(super) fn headers(layout: Layout, packets: &[u8]) -> impl Iterator<Item = Pa
     })
 }
 
-/// The packet that records the open calls of a stream at `now`, behind all its others; `None` if it has none. `head` says which
-/// stream that is. How long they really took nobody knows, so the threshold does not hold for them: the
-/// program may have hung in one that had just begun.
+/// The packet that records a stream's open calls at `now`, after all its others; `None` without any. `head` identifies
+/// the stream. The threshold does not apply, because the calls' real durations are unknown: the program may have hung
+/// in one that had just begun.
 pub(super) fn packet(
     layout: Layout,
     head: PacketHeader,

@@ -1,8 +1,8 @@
-//! The file that a process recorded into and left unfinished ([`kymo_wire::process_file`]): a killed or
-//! crashed process, one that called `_exit` or `exec`, or one that still runs.
+//! Reader of a process's unfinished recording file ([`kymo_wire::process_file`]): of a killed or crashed
+//! process, of one that called `_exit` or `exec`, or of one that still runs.
 //!
-//! Its regions are memory of the process by address, so what is in a dump of a board's memory is found
-//! here in the same way.
+//! Its regions are memory of the process with addresses, so packets are found in it in the same way as in
+//! a dump of a board's memory.
 
 use std::collections::HashSet;
 
@@ -20,7 +20,7 @@ use crate::formats::kymo::records::{Walk, number};
 
 mod open_calls;
 
-/// What such a file holds.
+/// Contents of an unfinished recording file.
 pub(crate) struct Unfinished {
     pub(crate) identity: Identity,
     /// The packets of all streams.
@@ -29,9 +29,9 @@ pub(crate) struct Unfinished {
     pub(crate) damage: Vec<Fault>,
 }
 
-/// What is to be said of a rate that was measured over so many nanoseconds, for a process that ended soon.
+/// Remark on a clock rate that was measured over only `measured_ns` nanoseconds, because the process ended early.
 fn inexact(measured_ns: u64) -> Option<String> {
-    /// How far apart the two clocks of a pair were read at most, of two pairs.
+    /// Maximum time between reading both clocks of a pair, summed over two pairs.
     const UNCERTAIN_NS: u64 = 200;
     let per_mille = UNCERTAIN_NS * 1000 / measured_ns.max(1);
     (per_mille > 0).then(|| {
@@ -44,7 +44,7 @@ fn inexact(measured_ns: u64) -> Option<String> {
     })
 }
 
-/// Whether `bytes` begin like such a file.
+/// Whether `bytes` begin like an unfinished recording file.
 pub(crate) fn is_unfinished(bytes: &[u8]) -> bool {
     bytes.starts_with(&process_file::MAGIC)
 }
@@ -69,7 +69,7 @@ impl<'a> Region<'a> {
         self.long(region::ADDRESS)
     }
 
-    /// The name that the kernel knew the thread by.
+    /// The thread's name in the kernel.
     fn name(&self) -> &'a [u8] {
         let name = self
             .bytes
@@ -80,10 +80,10 @@ impl<'a> Region<'a> {
     }
 }
 
-/// Takes the file apart.
+/// Reads the file.
 ///
 /// # Errors
-/// What is expected and what was found, and where.
+/// A message with the expected and the actual content, and the offset.
 pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
     let order = process_file::order(bytes).ok_or_else(|| {
         format!(
@@ -178,7 +178,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Unfinished, String> {
         let thread = buffer.half(region::THREAD);
         let of_thread = |remark: String| format!("thread {thread}: {remark}");
         remarks.extend(found.remarks.into_iter().map(of_thread));
-        // (What is told by its address is meant by its place in the file.)
+        // Converts addresses to offsets in the file.
         damage.extend(found.damage.into_iter().map(|fault| {
             Fault {
                 at: fault
@@ -227,12 +227,12 @@ fn fault(at: usize, message: impl Into<String>) -> Fault {
     }
 }
 
-/// The regions. Where something else stands the search goes on at each place where one may begin; one that was about to
-/// be made when the process ended is all zeros.
+/// Finds the regions. After other data the search continues at each offset where a region may begin. A region that was
+/// being created when the process ended is all zeros.
 fn regions<'a>(order: ByteOrder, bytes: &'a [u8], damage: &mut Vec<Fault>) -> Vec<Region<'a>> {
     let mut regions = Vec::new();
     let mut at = REGION_ALIGN;
-    // Whether what stands here is told already.
+    // Whether the damage here has been reported.
     let mut is_lost = false;
     while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let next = at + REGION_ALIGN;
@@ -279,7 +279,7 @@ fn regions<'a>(order: ByteOrder, bytes: &'a [u8], damage: &mut Vec<Fault>) -> Ve
     regions
 }
 
-/// Where a thread's packets are, as if it were the only CPU of a board.
+/// Describes a thread's packet buffer as that of the only CPU of a board.
 fn recorder(layout: Layout, buffer: &Region<'_>) -> Option<Recorder> {
     let recorder = Recorder {
         duration: None,
@@ -328,7 +328,7 @@ fn recorder(layout: Layout, buffer: &Region<'_>) -> Option<Recorder> {
     (fits && recorder.places() != 0).then_some(recorder)
 }
 
-/// The packet of names with those of threads that it lacks, and with what was lost beside all streams.
+/// Completes the packet of names with missing thread names, and with losses that no stream counts.
 fn complete_metadata(
     layout: Layout,
     metadata: &Region<'_>,
@@ -369,7 +369,7 @@ fn complete_metadata(
     Some(packet)
 }
 
-/// Adds the name of a thread, as the recorder does.
+/// Appends the name of a thread, as the recorder does.
 fn add_name(layout: Layout, packet: &mut Vec<u8>, time: u64, thread: u64, name: &[u8]) {
     let mut put = |value: u64, bytes: usize| match layout.order {
         ByteOrder::Little => packet.extend_from_slice(&value.to_le_bytes()[..bytes]),

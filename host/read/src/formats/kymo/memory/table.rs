@@ -1,8 +1,8 @@
-//! The profile table in a dump of a target's memory.
+//! Reader of the profile table in a memory dump.
 //!
-//! The ELF file says where its slots are and how many ([`kymo_wire::note::table`]). They become the bytes that the
-//! target would have sent ([`kymo_wire::profile`]). What cannot be a recorder's is refused: a state that is not that
-//! of these slots refuses the table, a slot that contradicts itself or names no code is left out and reported.
+//! The ELF file contains the address and the number of its slots ([`kymo_wire::note::table`]). They are converted to
+//! the bytes that the target would have sent ([`kymo_wire::profile`]). Invalid data is rejected: a state that does not
+//! match the slots rejects the table; a slot that contradicts itself or names no code is left out and reported.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use super::{Found, Recorder, look, number};
 use crate::OpenError;
 use crate::formats::kymo::packets::checked_header;
 
-/// The profile table that a target left in its memory.
+/// The profile table in a target's memory.
 #[derive(Clone, Debug)]
 pub struct MemoryTable {
     identity: Identity,
@@ -27,12 +27,12 @@ pub struct MemoryTable {
 }
 
 impl MemoryTable {
-    /// Looks for the table of `program` in a dump of its memory; `None` if the program keeps none, or its library is
-    /// of a version whose ELF note does not say where. The arguments are those of
+    /// Finds the table of `program` in a dump of its memory; `None` if the program has none, or if its library's
+    /// version does not put the location into the ELF note. The arguments are those of
     /// [`MemoryDump::open`](super::MemoryDump::open).
     ///
     /// # Errors
-    /// [`OpenError`] if the dump cannot be read, lacks the table, or has something else in its place.
+    /// [`OpenError`] if the dump cannot be read, lacks the table, or has other data at its address.
     pub fn open(
         path: &Path,
         program: &Program,
@@ -50,7 +50,7 @@ impl MemoryTable {
         })
     }
 
-    /// Whose table it is, as far as memory and ELF file tell.
+    /// The identity of the target, as far as memory and ELF file contain it.
     pub const fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -60,14 +60,14 @@ impl MemoryTable {
         &self.bytes
     }
 
-    /// What of the table is damaged, for people: functions that are not in it.
+    /// Descriptions of damaged slots: their functions are left out of the table.
     pub fn damage(&self) -> &[String] {
         &self.damage
     }
 }
 
 impl Recorder {
-    /// The memory of the profile table; empty if there is none, or it is not known where.
+    /// The memory range of the profile table; empty if there is none, or its address is unknown.
     pub(super) fn slots(&self) -> Range<u64> {
         let (begin, count) = self.table;
         let bytes = u64::from(count) * table::SLOT_BYTES as u64;
@@ -151,7 +151,7 @@ impl Found<'_> {
         })
     }
 
-    /// The time of the last event that is known.
+    /// The latest end of all packets found.
     fn last_time(&self) -> u64 {
         let layout = self.recorder.layout;
         let mut last = 0;
@@ -174,7 +174,7 @@ impl Found<'_> {
     }
 }
 
-/// What a table keeps besides its slots.
+/// State of a table besides its slots.
 struct State {
     slots: u32,
     unmatched: u32,
@@ -186,10 +186,10 @@ struct State {
 }
 
 impl State {
-    /// The state of the table.
+    /// Reads the state of the table.
     ///
     /// # Errors
-    /// When it is not in the dump, or not that of the table in `kymo_config`.
+    /// If it is not in the dump, or does not match the table in `kymo_config`.
     fn of(found: &Found<'_>) -> Result<Self, String> {
         let recorder = found.recorder;
         let word = recorder.layout.word;
@@ -250,7 +250,7 @@ impl State {
             replaced: half(table::REPLACED),
             replaced_total: long(table::replaced_total(word)),
             recorded: match on {
-                // It counts from there on; where that is behind the last event, until nobody knows when.
+                // The table still counts: up to the last known event, or 0 if it was started after that.
                 true => found.last_time().saturating_sub(recorded),
                 false => recorded,
             },
@@ -270,11 +270,11 @@ impl Slot<'_> {
         bytes.map_or(0, |bytes| number(self.found.recorder.layout.order, bytes))
     }
 
-    /// What stands in it; `None` if it is free.
+    /// Decodes the slot; `None` if it is free.
     ///
     /// # Errors
-    /// When no recorder wrote that. (The memory may be of an instant in the middle of an update, which adds to total,
-    /// count, self time, least and greatest in this order.)
+    /// If no recorder writes such contents. (The dump may show a partial update, which changes total, count, self
+    /// time, minimum and maximum in this order.)
     fn entry(&self, is_code: &dyn Fn(u64) -> bool) -> Result<Option<Entry>, String> {
         let word = self.found.recorder.layout.word;
         let address = self.field(table::ADDRESS, word.bytes());
@@ -330,14 +330,14 @@ mod tests {
     use super::*;
     use crate::profile_table::{ProfileTable, decode};
 
-    /// Where the memory of these tests begins: 4 slots, then `kymo_recorder`, whose state begins at 8.
+    /// Start of the tests' memory: 4 slots, then `kymo_recorder`, whose state begins at offset 8.
     const MEMORY: u64 = 0x2000_0000;
     const SLOTS: usize = 4;
     const RECORDER: usize = SLOTS * table::SLOT_BYTES;
-    /// Code is there.
+    /// The address range of code.
     const CODE: Range<u64> = 0x1000..0x2000;
 
-    /// A target's layout, and how many slots its table's state takes.
+    /// Layouts of targets, and the number of slots that the table's state takes.
     const LAYOUTS: [(WordSize, ByteOrder, u8); 4] = [
         (WordSize::Bits32, ByteOrder::Little, 2),
         (WordSize::Bits32, ByteOrder::Big, 2),
@@ -345,7 +345,7 @@ mod tests {
         (WordSize::Bits64, ByteOrder::Big, 0),
     ];
 
-    /// A memory with a table that functions at 0x1010 and 0x1020 are in, the second one a recursive one.
+    /// A memory with a table of the functions at 0x1010 and 0x1020; the second one is recursive.
     struct Memory {
         word: WordSize,
         order: ByteOrder,
@@ -505,7 +505,7 @@ mod tests {
             twice.slot(1, 0x1010, 1, [1, 1, !1, 1], 0);
             let (table, damage) = twice.read();
             assert_eq!((table.functions.len(), damage.len()), (1, 1));
-            // In the middle of the update at a first call's end: it has the total and the count.
+            // A partial update at the end of a first call: only total and count are written.
             let mut middle = Memory::new(layout);
             middle.slot(0, 0x1010, 1, [0, 90, 0, 0], 0);
             assert_eq!(middle.read().1, [""; 0]);
@@ -555,7 +555,7 @@ mod tests {
             layout in 0..LAYOUTS.len(),
         ) {
             let mut memory = Memory::new(LAYOUTS[layout]);
-            // Whole, but for some slots or all.
+            // Only some of the slots stay valid, or none.
             let from = [0, 48, 96, RECORDER][kept];
             let upto = memory.bytes.len().min([RECORDER, 96, 144, bytes.len()][kept]);
             memory.bytes[from..upto].copy_from_slice(&bytes[from..upto]);

@@ -1,4 +1,4 @@
-//! Buffers in all the states in which a program can be stopped.
+//! Tests with buffers in all states in which a program can be stopped.
 
 use kymo_wire::event::{Form, Shape, WordSize};
 use proptest::prelude::*;
@@ -13,8 +13,8 @@ const LAYOUT: Layout = Layout {
     function_shift: 1,
 };
 
-/// Where the memory of these tests begins, and what is in it: the place of the next record, the count
-/// of discarded events, and from here on the buffer.
+/// Start of the tests' memory. It holds the address of the next record, the count of discarded events, and
+/// then the buffer.
 pub(super) const MEMORY: u64 = 0x2000_0000;
 const BUFFER: u64 = MEMORY + 8;
 const PACKET: usize = 128;
@@ -59,7 +59,7 @@ pub(super) fn recorder() -> Recorder {
     }
 }
 
-/// The memory after so many packets with two entries each, of which the newest was not completed.
+/// The memory after `packets` packets with two entries each, the newest of them incomplete.
 pub(super) fn memory(packets: u32) -> Vec<u8> {
     let mut memory = vec![0; 8 + PACKET * PLACES];
     let mut at = 0;
@@ -114,7 +114,7 @@ fn open_calls_of_duration_mode_are_said_to_be_missing() {
     assert!(remarks[0].contains("calls that had not ended are missing"));
 }
 
-/// What is found: the packets' numbers and lengths, and what is said.
+/// The headers of the packets found, and the remarks.
 fn found(memory: &[u8], address: Option<u64>) -> (Vec<PacketHeader>, Vec<String>) {
     let recorder = recorder();
     let Ok(image) = Image::new(memory, &recorder, address) else {
@@ -149,7 +149,7 @@ fn packets_come_in_their_order_and_the_newest_ends_with_its_last_record() {
         (6, vec![2, 3, 4, 5]),
     ] {
         let memory = memory(count);
-        // By what is kept, and by the packets alone.
+        // With the recorder's state, and from the packets alone.
         for address in [Some(MEMORY), None] {
             let (packets, remarks) = found(&memory, address);
             assert_eq!(numbers(&packets), wanted);
@@ -163,7 +163,7 @@ fn packets_come_in_their_order_and_the_newest_ends_with_its_last_record() {
     }
 }
 
-/// After 2^32 packets, which were as many as the buffer has places times a whole number.
+/// After 2^32 packets, for a buffer whose number of slots divides 2^32.
 #[test]
 fn packets_are_found_whose_numbers_begin_again() {
     let first = u32::MAX - 1;
@@ -181,12 +181,12 @@ fn packets_are_found_whose_numbers_begin_again() {
 
 #[test]
 fn what_is_no_packet_of_this_recording_is_left_out() {
-    // Everything was cleared, and one packet begun since: three older ones still lie there.
+    // Everything was cleared, and one packet was started since: three older ones are still in memory.
     let mut cleared = memory(7);
     let new = memory(1);
     cleared[..8 + PACKET].copy_from_slice(&new[..8 + PACKET]);
     assert_eq!(numbers(&found(&cleared, None).0), [0]);
-    // The next packet's header was being written in the place of the oldest.
+    // The next packet's header was being written into the slot of the oldest one.
     let mut begun = memory(6);
     begun[8 + 2 * PACKET + 8] = 6;
     assert_eq!(numbers(&found(&begun, None).0), [3, 4, 5]);
@@ -223,7 +223,7 @@ fn a_packet_whose_header_is_damaged_is_a_hole_in_its_place() {
 }
 
 proptest! {
-    /// Nothing in memory, however wrong, makes it fail or want more memory than there is.
+    /// Damaged memory of any kind causes neither a panic nor an allocation beyond the size of the dump.
     #[test]
     fn any_memory_is_read(
         count in 0u32..9,

@@ -1,8 +1,9 @@
-//! Calls that began too long before their records to wait for these, found by reading the recording before.
+//! First pass over a recording: finds calls that began too long before their records for the buffer.
 //!
-//! A recording that lies in a file can be read twice. The first reading finds the calls whose beginnings have been passed when
-//! their records come ([`Early::Finding`]); the second gives their entries where they belong ([`Early::Known`]), so that
-//! what they called is below them. A stream that is read as it comes has no first reading ([`Early::Unknown`]).
+//! A recording in a file can be read twice. The first pass finds the calls whose beginnings have been passed when their
+//! records are read ([`Early::Finding`]). The second pass outputs their entries at the right times ([`Early::Known`]),
+//! so that their callees are nested in them. A stream that is read as it arrives has no first pass
+//! ([`Early::Unknown`]).
 
 use std::collections::VecDeque;
 
@@ -10,23 +11,23 @@ use kymo_event::Row;
 
 use super::{Key, WAITING};
 
-/// The entry of such a call.
+/// The entry of a call found by the first pass.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EarlyEntry {
     key: Key,
     row: Row,
-    /// Which of all records of calls is the call's.
+    /// The index of the call's record among all call records.
     record: u64,
 }
 
-/// What is known of these calls.
+/// State of the search for these calls.
 #[derive(Debug, Default)]
 pub(super) enum Early {
     #[default]
     Unknown,
     Finding(Vec<EarlyEntry>),
     Known {
-        /// In the order in which they are to be given.
+        /// In output order.
         entries: VecDeque<EarlyEntry>,
         /// The records of their calls, in order.
         records: VecDeque<u64>,
@@ -34,7 +35,7 @@ pub(super) enum Early {
 }
 
 impl Early {
-    /// What is known when all has been read.
+    /// The result at the end of the first pass.
     pub(super) fn found(self) -> Self {
         let Self::Finding(mut entries) = self else {
             return self;
@@ -47,8 +48,8 @@ impl Early {
         }
     }
 
-    /// Takes a record of a call; `is_passed`: its beginning has been. Whether its entry is given by [`next`](Self::next), or would
-    /// be in the second reading.
+    /// Handles a call record; `is_passed`: its beginning is before the output so far. Returns whether
+    /// [`next`](Self::next) outputs its entry, or will do so in the second pass.
     pub(super) fn take(&mut self, record: u64, is_passed: bool, key: Key, row: Row) -> bool {
         match self {
             Self::Finding(entries) if is_passed && entries.len() < WAITING => {
@@ -66,7 +67,7 @@ impl Early {
         }
     }
 
-    /// The next entry, if it comes in front of `other`.
+    /// The next entry, if it precedes `other`.
     pub(super) fn next(&mut self, other: Key) -> Option<Row> {
         let Self::Known { entries, .. } = self else {
             return None;

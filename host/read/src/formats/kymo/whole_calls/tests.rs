@@ -2,7 +2,7 @@ use kymo_event::{Cpu, Duration, Identities};
 
 use super::*;
 
-/// Events that are given out at once.
+/// Source that returns all its events in one batch.
 struct Scripted {
     info: TraceInfo,
     events: Vec<Event>,
@@ -26,7 +26,7 @@ impl Source for Scripted {
     }
 }
 
-/// A call of a thread of CPU 0 that lasted from one time to the other.
+/// A call of a thread on CPU 0 from `begin` to `end`.
 fn call(thread: u32, begin: i64, end: i64) -> Event {
     let duration = Duration((end - begin).unsigned_abs());
     event(
@@ -56,7 +56,7 @@ fn event(thread: Option<ThreadId>, time: i64, kind: EventKind) -> Event {
     }
 }
 
-/// The streams that rows of each thread are in.
+/// The streams of each thread's rows.
 fn streams(events: Vec<Event>) -> Vec<(Option<ThreadId>, StreamId)> {
     let mut info = TraceInfo::default();
     let mut identities = Identities::default();
@@ -85,7 +85,7 @@ fn streams(events: Vec<Event>) -> Vec<(Option<ThreadId>, StreamId)> {
 
 #[test]
 fn calls_of_threads_that_overlap_are_apart() {
-    // Thread 1 waits while thread 0 works: which of them had the processor nothing tells.
+    // Thread 1 waits while thread 0 works: no record shows which of them had the processor.
     let seen = streams(vec![call(0, 10, 20), call(1, 12, 40), call(0, 30, 50)]);
     assert_eq!(
         seen,
@@ -103,7 +103,7 @@ fn recursion_is_known_though_times_are_rounded() {
     assert!(!add(100));
     // Its caller, which began in the same tick.
     assert!(add(101));
-    // The call behind it, which began a tick of 2 ns later; then those of both, and of more.
+    // The call after it, which began a tick of 2 ns later; then the caller of both, and a later call.
     assert!(!add(103));
     assert!(add(90));
     assert!(!add(110));
@@ -122,7 +122,7 @@ fn where_switches_are_recorded_they_tell() {
     );
 }
 
-/// A call without a thread that is open when the recording is read.
+/// A call without a thread that is open when the recording is read out.
 fn open_call(stream: u32, begin: i64, end: i64) -> Event {
     let duration = Duration((end - begin).unsigned_abs());
     let call = WholeCall {
@@ -139,7 +139,7 @@ fn open_call(stream: u32, begin: i64, end: i64) -> Event {
 
 #[test]
 fn open_calls_without_threads_are_their_streams() {
-    // One function, entered by two processors at once, and read twice.
+    // One function, entered by two processors at the same time, and reported by two readouts.
     let events = vec![
         open_call(0, 10, 20),
         open_call(1, 10, 20),
@@ -154,7 +154,7 @@ fn open_calls_without_threads_are_their_streams() {
 
 #[test]
 fn open_calls_that_begin_at_one_time_are_each_counted() {
-    // Recursion, one tick apart, and read twice; then all but the outermost return.
+    // Recursion, one tick apart, and reported by two readouts; then all but the outermost return.
     let mut events: Vec<Event> = [20, 30]
         .into_iter()
         .flat_map(|end| [10, 10, 11, 11, 12].map(|begin| open_call(0, begin, end)))
@@ -174,7 +174,7 @@ fn open_calls_that_begin_at_one_time_are_each_counted() {
     );
 }
 
-/// The entries that are given out, sorted.
+/// The entries in the output, sorted.
 fn entries_of(events: Vec<Event>) -> Vec<(StreamId, Time)> {
     let info = TraceInfo::default();
     let mut source = WholeCalls::new(Scripted { info, events }, Wanted::Everything);
@@ -235,7 +235,7 @@ fn a_call_that_began_too_early_to_be_put_in_order_stays_one_event() {
         late,
         [
             (FunctionId(2), long + Duration(5), false),
-            // Others of its function are within it.
+            // It contains other calls of its function.
             (FunctionId(1), long + Duration(8), true),
         ]
     );
@@ -259,7 +259,7 @@ fn an_open_call_that_began_too_early_counts_once() {
     read.push_event(other);
     read.iter().for_each(|event| calls.take(event));
     calls.end();
-    // The record proper has all of the call's time. Of the call that never ended the last reading has what is known.
+    // The call's own record has its full time. For the call that never ended, the last readout's report is used.
     let items = calls.items.iter().flatten();
     let late = items.filter_map(|item| match item {
         Item::Late(event, _) => match &event.kind {
@@ -277,7 +277,7 @@ fn an_open_call_that_began_too_early_counts_once() {
 
 #[test]
 fn open_calls_are_remembered_however_many_others_were_open() {
-    // One call is open in all readings; in each another one, of another function, which returns before the next.
+    // One call is open in all readouts; each also reports a call of another function, which returns before the next.
     let mut events = Vec::new();
     for n in 0..6000 {
         let end = 100 + i64::from(n) * 10;
@@ -302,7 +302,7 @@ fn open_calls_are_remembered_however_many_others_were_open() {
 #[test]
 fn a_recording_that_can_be_read_twice_has_all_entries_in_their_places() {
     let many = i64::try_from(WAITING).unwrap();
-    // Calls of thread 0 in calls that last for all of it, one of which is open when the recording is read; thread 1 has one, too.
+    // Calls of thread 0 within calls that last the whole time, one of them open at the readout; thread 1 has one, too.
     let mut events: Vec<Event> = (0..many * 2)
         .map(|at| of(1, at * 10, at * 10 + 5))
         .collect();

@@ -4,7 +4,7 @@ use super::*;
 use crate::formats::kymo::memory::image::Image;
 use crate::formats::kymo::memory::{Recorder, tests};
 
-/// Where the structure is, and its frames behind it: two stacks of four.
+/// Address of the structure, followed by its frames: two stacks of four frames.
 const AT: u64 = tests::MEMORY + 1024;
 const FRAME: usize = 32;
 
@@ -16,7 +16,7 @@ fn put(memory: &mut [u8], at: usize, value: u32) {
     memory[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
-/// A frame of a stack: its words by their numbers.
+/// Writes a frame of a stack: pairs of a word's index and value.
 fn frame(memory: &mut [u8], stack: usize, n: usize, words: &[(usize, u32)]) {
     let at = frames() + (stack * 4 + n) * FRAME;
     for (word, value) in words {
@@ -57,14 +57,14 @@ fn memory() -> Vec<u8> {
         (structure::END, 40),
     ];
     frame(&mut memory, 0, 1, &aged);
-    // Behind the last time at which frames aged: 5 << 30.
+    // After the last time at which frames aged: 5 << 30.
     let new = [
         (structure::FUNCTION, 0x800_0201),
         (structure::START, 0x4000_0010),
         (structure::CALLEES, 3),
     ];
     frame(&mut memory, 0, 2, &new);
-    // What was left here.
+    // A stale frame of an earlier call.
     frame(&mut memory, 0, 3, &[(structure::FUNCTION, 0x800_0301)]);
     let waits = [(structure::START, 9), (structure::END, address(1, 2))];
     frame(&mut memory, 1, 0, &waits);
@@ -76,7 +76,7 @@ fn memory() -> Vec<u8> {
     memory
 }
 
-/// The packets and remarks of a dump of it.
+/// The packets and remarks of a dump of this memory.
 fn found(memory: &[u8]) -> (Vec<u8>, Vec<String>) {
     let recorder = Recorder {
         duration: Some(Place { at: AT, arm: true }),
@@ -94,7 +94,7 @@ fn found(memory: &[u8]) -> (Vec<u8>, Vec<String>) {
     (found.packets, found.remarks)
 }
 
-/// Of each open call in the last packet: function, duration, self time, thread.
+/// Function, duration, self time and thread of each open call in the last packet.
 fn open(layout: Layout, packets: &[u8]) -> Vec<[u64; 4]> {
     let last = headers(layout, packets).last().unwrap();
     let bytes = last.content_bits as usize / 8;
@@ -125,7 +125,7 @@ fn open_calls_are_read_from_shadow_stacks() {
     assert!(remarks.is_empty(), "{remarks:?}");
     let last = headers(layout, &packets).last().unwrap();
     assert_eq!((last.sequence, last.flags), (3, PacketHeader::FLAG_CALLS));
-    // The last time that is known is when the innermost call began.
+    // The last known time is the begin of the innermost call.
     let now = (1 << 32) + 0x4000_0010;
     assert_eq!(last.end, now);
     let aged = now - ((1 << 32) + 100);
@@ -143,7 +143,7 @@ fn open_calls_are_read_from_shadow_stacks() {
 fn open_calls_last_at_least_until_frames_aged() {
     let mut memory = memory();
     let word = WordSize::Bits32;
-    // The outermost call alone, and no other stack: it hangs.
+    // The outermost call alone, and no other stack: the program hangs.
     put(&mut memory, 1024 + structure::TOP, address(0, 2));
     put(&mut memory, 1024 + structure::stacks(word), 1);
     let (packets, _) = found(&memory);

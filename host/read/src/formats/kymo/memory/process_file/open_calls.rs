@@ -1,4 +1,4 @@
-//! Calls that were open when a process in duration mode was killed, from its threads' shadow stacks.
+//! Open calls of a killed process in duration mode, from its threads' shadow stacks.
 
 use kymo_wire::event::{ByteOrder, Layout, PacketHeader};
 use kymo_wire::packet::EVENT_STREAM;
@@ -8,12 +8,12 @@ use super::super::open_calls::{self, OpenCall, headers};
 use super::Region;
 use crate::formats::kymo::records::number;
 
-/// Whether the regions of a file say where their shadow stacks are.
+/// Whether the regions of a file contain the location of their shadow stacks.
 pub(super) fn has_shadow_stacks(order: ByteOrder, file: &[u8]) -> bool {
     read_u32(order, file, header::REGION_BYTES).is_some_and(|bytes| bytes as usize >= region::BYTES)
 }
 
-/// The last time that is known of a process: of any entry, exit or packet.
+/// The last known time of a process: of any entry, exit or packet.
 pub(super) fn last_time(layout: Layout, regions: &[Region<'_>], packets: &[u8]) -> u64 {
     let calls = regions
         .iter()
@@ -68,7 +68,7 @@ fn calls<'a>(layout: Layout, buffer: &'a Region<'_>) -> impl Iterator<Item = Ope
             thread: buffer.half(region::THREAD).into(),
         })
     });
-    // In a damaged file frames may overlap, and be many more than it has bytes for.
+    // Overlapping frames show a damaged file, whose frame count may exceed its size.
     frames.take(match stride < 3 * layout.word.bytes() {
         true => 0,
         false => usize::MAX,
