@@ -76,7 +76,7 @@ pub enum TrackKind {
     },
     /// The handlers of one interrupt on one CPU (or, for signals, in one thread).
     Interrupt {
-        /// Which.
+        /// Its id.
         irq: InterruptId,
         /// The thread that the interrupt belongs to, where streams belong to threads; `None` where it belongs to a
         /// CPU.
@@ -131,8 +131,8 @@ pub enum Step<'e> {
         cpu: Option<Cpu>,
         /// Whether the thread runs from here on.
         running: bool,
-        /// Whether the trace has a record of it; else it is inferred from a thread's event on a
-        /// processor that another thread had, or that none had.
+        /// Whether the trace has a record of the change. Otherwise it is inferred from an event of the thread on a
+        /// processor that had another thread or none.
         recorded: bool,
     },
     /// A clock stepped back, and while it was ahead it had charged a call that has ended. The duration and self time
@@ -301,9 +301,9 @@ impl Repair {
 /// Why the times of a call may be wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Doubt {
-    /// Events were lost while it was open: the exit may be that of another call of the same
-    /// function, calls that it made are missing from it, and switches may be missing. Or its thread was switched
-    /// in behind a loss that may hide a handler: some of its time may be that one's.
+    /// Events were lost while it was open: the exit may belong to another call of the same function, callees may be
+    /// missing from it, and switches may be missing. Or its thread was switched in after a loss that may hide a
+    /// handler, and some of its time may be the handler's.
     pub loss: bool,
     /// The clock was uncertain or went back while it was open.
     pub clock: bool,
@@ -384,21 +384,21 @@ pub struct Counts {
     pub implied_switches: u64,
     /// Gaps with lost events.
     pub losses: u64,
-    /// The same before the window: calls whose entries were lost there may be open in it.
+    /// Gaps with lost events before the window: calls whose entries were lost there may be open in it.
     pub losses_before: u64,
-    /// Gaps of the clock, and moments at which the time of a processor's (or, where streams belong
-    /// to threads, a thread's) events went back.
+    /// Gaps of the clock, and steps back in the time of a processor's events (or of a thread's, where streams belong
+    /// to threads).
     pub clock_doubts: u64,
     /// Excess time that a clock, while it was ahead, charged to calls that had ended when it stepped back: the sum of
     /// [`Step::ClockAhead`].
     pub clock_ahead: Duration,
-    /// Time of all processors (or, where streams belong to threads, threads) from their first event to
-    /// their last; to the end of the trace where calls are open then, or may be because events were lost.
+    /// Time of all processors (or of all threads, where streams belong to threads) from their first event to their
+    /// last; up to the end of the trace where calls are open then, or may be open because events were lost.
     pub ran: Duration,
     /// Gaps before a processor's first event, and at the end of the trace: their length is unknown.
     pub unbounded_gaps: u64,
-    /// Calls that may be missing as a whole: their entries can be among the events that were lost, here or in front of the window,
-    /// and their exits too, or behind its end.
+    /// Calls that may be missing entirely: their entries may be among the events lost here or before the window, and
+    /// their exits as well, or after its end.
     pub missing_calls: u64,
     /// Gaps for which the source does not record the number of missing events.
     pub unknown_gaps: u64,
