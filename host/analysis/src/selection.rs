@@ -117,7 +117,7 @@ pub struct Chosen {
     pub kept: u64,
     /// Events that were not selected.
     pub left_out: u64,
-    /// Calls that are shown although the queue was full before their duration was known.
+    /// Calls that are shown because the queue was full before their duration was known.
     pub undecided: u64,
 }
 
