@@ -143,8 +143,8 @@ impl Initcalls {
         }
     }
 
-    /// Returns all initcalls in the order of their begins, with the kind of records and the number of those beyond the maximum;
-    /// `None` if nothing recorded any.
+    /// Returns all initcalls in the order of their begins, with the kind of records and the number of those beyond
+    /// the maximum; `None` if nothing recorded any.
     pub fn finish(self) -> Option<(Evidence, Vec<Initcall>, u64)> {
         [
             (Evidence::Events, self.events),
