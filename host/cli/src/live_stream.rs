@@ -17,7 +17,7 @@ use crate::target::{Live, TargetArgs, explain, patience};
 /// Interval at which the time of day is sent to the target, to determine the drift of its clock.
 const TIME_EVERY: Duration = Duration::from_secs(10);
 
-/// Silence after which the sink's [`pause`](Sink::pause) is called.
+/// Interval at which the sink's [`pause`](Sink::pause) is called.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// Usual time for a target to send its remaining packets after the command to stop.
@@ -50,7 +50,7 @@ pub trait Sink {
     /// An error after which continuing is useless.
     fn packet(&mut self, packet: &[u8]) -> Result<Go, Report>;
 
-    /// Called when no packet is available, and at intervals.
+    /// Called at intervals, with and without packets in between.
     ///
     /// # Errors
     /// An error after which continuing is useless.
@@ -71,13 +71,13 @@ pub enum Go {
 /// How a stream ended, with counts to report.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
-    /// Frames that arrived damaged.
+    /// Number of frames that arrived damaged.
     pub damaged: u64,
-    /// How often something had to be sent again.
+    /// Number of retransmissions.
     pub resends: u64,
-    /// How often the connection was made again.
+    /// Number of reconnections.
     pub reconnected: u64,
-    /// Packets that the sink was given.
+    /// Number of packets passed to the sink.
     pub packets: u64,
     /// Number of streams with packets that the target withheld at the end ([`kymo_link::Stream::withheld`]).
     pub withheld: u64,
