@@ -392,7 +392,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         None => sum(entries.iter().map(|entry| entry.row.self_time)),
         Some((_, all)) => sum(all.rows().map(|(_, row)| row.self_time)),
     };
-    // Equal rows are in order of appearance: functions by address, then interrupts.
+    // Equal rows are sorted by their places: functions by address, then interrupts.
     entries.sort_by(|one, other| {
         let order = choice.sort.order(one, other, whole);
         let by_count = || other.row.count.cmp(&one.row.count);
