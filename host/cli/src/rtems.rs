@@ -61,7 +61,7 @@ fn address_of(path: &Path) -> Result<(String, u16), Report> {
 pub struct Server {
     transport: TcpTransport,
     cancel: Interruptible,
-    /// When it has been enough, also if nothing comes.
+    /// The deadline, even if no data arrives.
     until: Option<Instant>,
     items: WholeItems,
     buffer: Vec<u8>,

@@ -182,7 +182,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     } else {
         choose(args.output.as_deref(), args.perfetto)?
     };
-    // The target applies these options.
+    // With a duration threshold, the target selects the calls.
     let mut on_target = args.clone();
     let calls = match args.duration.threshold {
         Some(_) => on_target.view.filter.take_calls(),
