@@ -79,9 +79,9 @@ pub fn columns(cpu: Option<Option<Cpu>>, cell: &str) -> String {
 #[derive(Debug)]
 pub struct Actors {
     by_track: Vec<Option<Actor>>,
-    /// By stream: the track that acts.
+    /// Per stream: the track that acts.
     acting: Vec<Option<TrackId>>,
-    /// By stream: the thread that has the processor.
+    /// Per stream: the thread that has the processor.
     running: Vec<Option<TrackId>>,
     stream_cpus: Vec<Option<Cpu>>,
     threads: ThreadNames,
