@@ -195,7 +195,7 @@ fn places(info: &TraceInfo, path: &Path, file: &Symbols) -> Vec<(Place, Addr)> {
     places
 }
 
-/// Whether one of several recordings is of a program of which it tells neither the build nor the place.
+/// Whether one of several recordings identifies neither the build nor the addresses of its program.
 fn any_program(info: &TraceInfo) -> bool {
     let mut spaces = info.identities.spaces().iter();
     info.format.contains('+')
