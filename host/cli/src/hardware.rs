@@ -99,8 +99,7 @@ impl BinaryArgs {
         }
     }
 
-    /// The given options that describe the code or the layout of the trace, which each suggested command line must
-    /// repeat.
+    /// The given options that describe the code or the layout of the trace, which every command for this input needs.
     pub fn named(&self) -> impl Iterator<Item = &'static str> {
         let options = [
             ("--symfs", self.symfs.is_some()),
