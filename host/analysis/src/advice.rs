@@ -1,9 +1,9 @@
-//! What to leave out of a recording, so that the same buffer holds more time.
+//! Advice on functions to exclude from a recording, so that the same buffer holds more time.
 //!
-//! Short functions that are called often fill a buffer and tell little: their own time is mostly what recording takes.
-//! [`Advisor`] counts the events and the self times of each function, and how long calls last. From that follows which
-//! functions are short ([`Advice::short`]), how long the buffer holds without them ([`Advice::without`]), and how many
-//! calls a duration threshold leaves ([`Advice::thresholds`]). Memory grows with functions, not with events.
+//! Short functions that are called often fill a buffer and show little: most of their self time is recording
+//! overhead. [`Advisor`] counts the events and self times of each function, and the durations of calls. From these
+//! follow the short functions ([`Advice::short`]), how long the buffer holds without them ([`Advice::without`]), and
+//! how many calls a duration threshold keeps ([`Advice::thresholds`]). Memory grows with functions, not with events.
 
 use std::cmp::Reverse;
 
@@ -13,23 +13,24 @@ use crate::calls::{Callee, How, Step};
 use crate::replay::{Observer, Origin};
 use crate::spread::Spread;
 
-/// A function is short if its typical self time is at most so many times that of the shortest one, which is little
-/// but the overhead of recording.
+/// A function is short if its typical self time is at most this multiple of the shortest one, which is mostly
+/// recording overhead.
 const SHORT: u64 = 4;
-/// Complete calls that a function needs before its typical self time means something.
+/// Minimum number of complete calls for which a function's typical self time is meaningful.
 const ENOUGH: u64 = 16;
-/// A function with fewer than one in so many of all events is not worth leaving out.
+/// A function with less than 1/`WORTH` of all events is not worth excluding.
 const WORTH: u64 = 100;
-/// Functions that are advised to be left out, at most.
+/// Maximum number of functions advised for exclusion.
 const MOST: usize = 20;
-/// Percent of all events from which on no more functions are left out: what remains should still tell something.
+/// Percentage of all events at which no further functions are excluded, so that the remaining recording is still
+/// useful.
 const MOST_EVENTS: u64 = 90;
 
-/// Of what recording a whole call takes, so many hundredths are saved where the target's filter leaves the call out: it
-/// still looks for it. (34 and 53 were measured on a Cortex-M3, by programs of two kinds.)
+/// Percentage of the recording overhead of a whole call that is saved when the target's filter excludes the call,
+/// because the filter still looks it up. (34 and 53 were measured on a Cortex-M3, with programs of two kinds.)
 const FILTERED: u64 = 42;
 
-/// What a recording is filled with: how many records there are of each kind, and how large they are beside each other.
+/// Contents of a recording: the number of records of each kind, and their relative sizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Filled {
     /// Entries.
@@ -45,9 +46,9 @@ pub struct Filled {
 /// Records of a kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Records {
-    /// How many.
+    /// The number of records.
     pub count: u64,
-    /// The bytes of each, or 1 where these are not known.
+    /// The bytes of each, or 1 if unknown.
     pub size: u64,
 }
 
@@ -58,17 +59,17 @@ impl Records {
 }
 
 impl Filled {
-    /// All records but timestamps.
+    /// The number of records other than timestamps.
     const fn events(&self) -> u64 {
         self.enters.count + self.exits.count + self.others.count
     }
 
-    /// The bytes of all.
+    /// The bytes of all records.
     const fn bytes(&self) -> u64 {
         self.enters.bytes() + self.exits.bytes() + self.times.bytes() + self.others.bytes()
     }
 
-    /// The bytes that remain without `enters` entries and `exits` exits; at most one timestamp an event remains.
+    /// The bytes that remain without `enters` entries and `exits` exits. At most one timestamp per event remains.
     fn without(&self, enters: u64, exits: u64) -> u64 {
         let less = |records: Records, count: u64| Records {
             count: records.count.saturating_sub(count),
@@ -84,23 +85,23 @@ impl Filled {
     }
 }
 
-/// Counts what advice follows from.
+/// Collects the counts for [`Advice`].
 #[derive(Clone, Debug, Default)]
 pub struct Advisor {
-    /// By [`FunctionId`].
+    /// Indexed by [`FunctionId`].
     functions: Vec<Counted>,
-    /// From begin to end, of complete calls.
+    /// Wall times of complete calls.
     walls: Spread,
     self_time: Duration,
-    /// By track: when the last call ended, and its depth; `None` if something else came last.
+    /// Per track: the end of the last call, and its depth; `None` if another event came last.
     ended: Vec<Option<(Time, u32)>>,
-    /// From the end of a call to the beginning of the next one beside it.
+    /// Time from the end of a call to the begin of the next one at the same depth.
     apart: Spread,
-    /// Calls are one record each, at their ends (duration mode), not an enter and an exit.
+    /// Whether calls are one record each, at their ends (duration mode), instead of an enter and an exit.
     pub whole_calls: bool,
 }
 
-/// What was counted of one function.
+/// Counts of one function.
 #[derive(Clone, Debug, Default)]
 struct Counted {
     enters: u64,
@@ -110,14 +111,14 @@ struct Counted {
     selves: Spread,
 }
 
-/// What there is to say about a recording.
+/// Advice for a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
-    /// The functions that are short and frequent, those with most events first.
+    /// The short and frequent functions, most events first.
     pub short: Vec<Short>,
-    /// What the buffer holds without them; `None` if there are none, or nothing else.
+    /// The recording without them; `None` if there are none, or no other events.
     pub without: Option<Without>,
-    /// What a duration threshold leaves, by rising threshold.
+    /// The calls that a duration threshold keeps, by rising threshold.
     pub thresholds: Vec<Threshold>,
     /// The self time of all functions.
     pub self_time: Duration,
@@ -126,15 +127,15 @@ pub struct Advice {
 /// A function that is short and frequent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Short {
-    /// Which.
+    /// Its id.
     pub function: FunctionId,
     /// Its enters and exits, or whole calls.
     pub events: u64,
-    /// Of these, exits, or whole calls.
+    /// The part of `events` that are exits or whole calls.
     pub exits: u64,
-    /// How often it was entered.
+    /// The number of its entries.
     pub calls: u64,
-    /// Its self time, in all calls.
+    /// Its self time over all calls.
     pub self_time: Duration,
     /// The self time of its median call.
     pub typical: Duration,
@@ -143,23 +144,23 @@ pub struct Short {
 /// A recording without the short functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Without {
-    /// The events that are left out.
+    /// The number of excluded events.
     pub events: u64,
-    /// The self time of the functions that are left out.
+    /// The self time of the excluded functions.
     pub self_time: Duration,
-    /// For how long the buffer that holds this recording holds one without them.
+    /// How long a recording without them the same buffer holds.
     pub holds: Duration,
-    /// How much of that the program runs faster because nothing is recorded there; `None` if the trace does not
-    /// tell what recording takes.
+    /// The part of that time by which the program runs faster because nothing is recorded there; `None` if the trace
+    /// does not report the overhead.
     pub saved: Option<Duration>,
 }
 
-/// What a duration threshold leaves.
+/// The effect of a duration threshold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold {
     /// The threshold.
     pub threshold: Duration,
-    /// The calls that last at least so long, to 1 % of the threshold.
+    /// The number of calls that last at least `threshold`, to within 1 % of it.
     pub calls: u64,
 }
 
@@ -213,8 +214,8 @@ impl Advisor {
         &mut self.functions[index]
     }
 
-    /// What follows for a recording that is `filled` so and spans `span`. `costs` is what the trace tells of the
-    /// overhead of recording; only functions for which `optional` is true can be left out.
+    /// The advice for a recording with the contents `filled` and the length `span`. `costs` is the recording overhead
+    /// that the trace reports. Only functions for which `optional` is true can be excluded.
     pub fn advise(
         &self,
         filled: &Filled,
@@ -235,7 +236,7 @@ impl Advisor {
                 let ps = calls * u128::from(pair);
                 Duration(u64::try_from(ps / 1000).unwrap_or(u64::MAX)).min(span)
             });
-            // The program runs through the same in less time, and there is room for more of it.
+            // The program does the same work in less time, so the buffer holds more of it.
             let run = u128::from((span - saved.unwrap_or_default()).0);
             let exits: u64 = short.iter().map(|short| short.exits).sum();
             let enters = if self.whole_calls {
@@ -262,8 +263,8 @@ impl Advisor {
         }
     }
 
-    /// What is saved by each call that a target's filter leaves out, in picoseconds: a part of what recording takes, as the
-    /// shortest times between calls show it.
+    /// The time saved by each call that a target's filter excludes, in picoseconds: a part of the recording overhead,
+    /// estimated from the shortest times between calls.
     fn filtered(&self) -> Option<u64> {
         let apart = self.apart.percentile(5.0);
         let apart = apart.filter(|apart| self.apart.count() >= ENOUGH && apart.0 > 0)?;
@@ -278,7 +279,7 @@ impl Advisor {
         let Some(shortest) = self.functions.iter().filter_map(typical).min() else {
             return Vec::new();
         };
-        // A clock that is coarser than the shortest functions shows them as nothing.
+        // A clock too coarse for the shortest functions shows them with zero time.
         let limit = Duration(shortest.0.max(1).saturating_mul(SHORT));
         let functions = self.functions.iter().zip(0..).filter_map(|(counted, id)| {
             let typical = typical(counted)?;
@@ -309,7 +310,7 @@ impl Advisor {
         short
     }
 
-    /// Powers of ten from a microsecond on, as far as they divide the calls.
+    /// Powers of ten from a microsecond up, as far as they divide the calls.
     fn thresholds(&self) -> Vec<Threshold> {
         let all = self.walls.count();
         let powers = (3..=10).map(|power| Duration(10u64.pow(power)));
@@ -321,7 +322,7 @@ impl Advisor {
     }
 }
 
-/// What recording a call takes, its enter and its exit, in picoseconds.
+/// The overhead of recording a call, its enter and its exit, in picoseconds.
 fn overhead(costs: &[RecordingCost]) -> Option<u64> {
     let of = |recorded| {
         let costs = costs.iter().filter(|cost| cost.recorded == recorded);

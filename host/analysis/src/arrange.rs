@@ -1,19 +1,19 @@
-//! Puts events into the order that a replay or an export needs, before either looks at them.
+//! Puts events into the order that a replay or an export needs.
 //!
-//! - What was recorded while a clock was ahead is moved back ([`ClockRepair`]).
-//! - A source may give the rows of one processor somewhat later than those of another: a kernel writes the entry of a
-//!   call when an interrupt lets it, with the time at which the call began. Where a trace is cut, what belongs before the
-//!   bound has to come first, so what lies behind is held until nothing before it can come any more.
+//! - Events that were recorded while a clock was ahead are moved back ([`ClockRepair`]).
+//! - A source may deliver the rows of one processor somewhat later than those of another: a kernel writes the entry
+//!   of a call when an interrupt permits, with the time at which the call began. Where a trace is cut, events before
+//!   the bound must come first, so events after it are held until no earlier one can arrive.
 
 use kymo_event::{Batch, StreamId, Time, TraceInfo};
 
 use crate::clock_repair::{ClockRepair, ClockRepairCounts};
 use crate::replay::Window;
 
-/// No row comes later than one that is by so many nanoseconds behind it, but for rows of one stream.
+/// Maximum lateness of a row relative to rows of other streams, in nanoseconds.
 const LATEST: i64 = 20_000_000;
 
-/// Arranges events, batch by batch.
+/// Reorders events, batch by batch.
 #[derive(Debug, Default)]
 pub struct Arrange {
     repair_clock: bool,
@@ -24,7 +24,7 @@ pub struct Arrange {
 }
 
 impl Arrange {
-    /// For a part of a trace, with its clocks repaired or as they were.
+    /// Creates the stage for a part of a trace, with or without clock repair.
     pub fn new(window: Window, repair_clock: bool) -> Self {
         Self {
             repair_clock,
@@ -33,12 +33,12 @@ impl Arrange {
         }
     }
 
-    /// What is known of the repair, if there was any.
+    /// Counters of the clock repair, if there was any.
     pub fn repaired(&self) -> Option<&ClockRepairCounts> {
         self.repair.as_ref().map(ClockRepair::counts)
     }
 
-    /// The next events as they are to be looked at: maybe fewer than came, and those that came before.
+    /// Returns the next events in order: possibly fewer than were passed in, and including earlier ones.
     pub fn take<'b>(&'b mut self, info: &TraceInfo, batch: &'b Batch) -> &'b Batch {
         if self.repair_clock && info.steps_back {
             self.repair.get_or_insert_default();
@@ -57,7 +57,7 @@ impl Arrange {
         events
     }
 
-    /// The rest.
+    /// Returns the remaining events.
     pub fn finish(&mut self, info: &TraceInfo) -> Batch {
         let (mut repaired, mut rest) = (Batch::default(), Batch::default());
         if let Some(repair) = &mut self.repair {
@@ -72,11 +72,11 @@ impl Arrange {
 /// The bounds of a window that have not been passed yet.
 #[derive(Debug, Default)]
 struct Bounds {
-    /// The first times that lie behind, the latest first.
+    /// The first time after each bound, latest first.
     ahead: Vec<Time>,
-    /// Events behind the next bound, in their order.
+    /// Events after the next bound, in their order.
     held: Batch,
-    /// Their streams, whose order stays as it is.
+    /// Their streams; the order within a stream is kept.
     streams: Vec<StreamId>,
 }
 
@@ -116,7 +116,7 @@ impl Bounds {
         }
     }
 
-    /// Nothing that lies before the next bound can come any more.
+    /// Passes the next bound, before which no more events can arrive.
     fn pass(&mut self, info: &TraceInfo, out: &mut Batch) {
         self.ahead.pop();
         self.streams.clear();

@@ -1,19 +1,18 @@
-//! Times by the clock on the wall in the place of those on a processor: with what passed while the thread did not run, and
-//! with interrupts.
+//! Converts processor times of calls to wall times, which include preemption and interrupts.
 
 use kymo_event::Duration;
 
 use crate::calls::{End, Step, TrackId};
 
-/// Changes the ends of calls, for whatever takes steps.
+/// Rewrites the ends of calls for any consumer of steps.
 #[derive(Debug, Default)]
 pub struct ByWall {
-    /// For each open call of a track, outermost first, the time by the wall of the calls that it made.
+    /// For each open call of a track, outermost first, the wall time of its callees.
     open: Vec<Vec<Duration>>,
 }
 
 impl ByWall {
-    /// The same step; at the end of a call its times are those from begin to end.
+    /// Returns the step; for the end of a call, with the times from begin to end.
     pub fn step<'e>(&mut self, step: Step<'e>) -> Step<'e> {
         match step {
             Step::Begin(begin) => {
@@ -25,16 +24,16 @@ impl ByWall {
         }
     }
 
-    /// A call begins.
+    /// Records the begin of a call.
     pub(crate) fn begin(&mut self, track: TrackId) {
         self.open(track).push(Duration(0));
     }
 
-    /// The end of a call. What is certain of its times on the processor is certain by the wall, too. Without a doubt all
-    /// of it is; but a call that was open in a loss may have ended there, though its thread had no processor since, unless the
-    /// source states how long it was open.
+    /// Converts the end of a call. Processor time that is certain is certain as wall time, too. Without a doubt, so
+    /// is all of the wall time. But a call that was open in a loss may have ended there, even if its thread had no
+    /// processor since, unless the source states how long it was open.
     pub(crate) fn end(&mut self, end: &End) -> End {
-        // Of one whose beginning nobody saw, no callees are known, and none of the open calls made it.
+        // An orphan has no known callees, and no open call is its caller.
         let is_orphan = end.begin.is_none();
         let open = self.open(end.track);
         let callees = match is_orphan {

@@ -1,15 +1,12 @@
-//! The call tree: calls of one function from the same callers added up, for flame graphs and for tables of callers
-//! and callees.
+//! Call tree: sums calls with the same stack, for flame graphs and tables of callers and callees.
 //!
-//! A node is a stack of calls. It holds how often its innermost function was called from there, the time that this
-//! took in itself, and its longest call. The tree grows with the number of different stacks; nothing of the trace
-//! itself is kept.
+//! A node is a stack of calls. It holds the number of calls of its innermost function with that stack, their self
+//! time, and the longest of them. The tree grows with the number of different stacks; it keeps no events.
 //!
-//! The time is that of [`End::sure_self`](crate::calls::End::sure_self): without what the calls made by it took,
-//! without preemption, and without interrupts, which have stacks of their own. So everything adds up to the time that
-//! was seen, and to the self time of the [profile](crate::profile). Calls that had not ended when the trace did count
-//! up to there; where events were lost, only what is certain counts. Exits without a begin have no place in the tree
-//! ([`CallTree::orphans`] counts them).
+//! Times are those of [`End::sure_self`](crate::calls::End::sure_self): without callees, preemption and interrupts,
+//! which have stacks of their own. The sum of all nodes is therefore the recorded time, and equals the self time of
+//! the [profile](crate::profile). Calls that are open at the end of the trace count up to there; where events were
+//! lost, only certain time counts. Exits without a begin are not in the tree ([`CallTree::orphans`] counts them).
 
 mod edges;
 mod views;
@@ -23,33 +20,33 @@ use crate::recursion::Recursion;
 use edges::Edges;
 pub use views::{Edge, Group, Sum, View};
 
-/// How many calls of a stack are distinguished; what is called from there on is one frame, [`Frame::Deeper`]. A recursion
-/// that ran away would else take space by the square of its depth.
+/// Maximum depth of stacks in the tree; all deeper calls share the frame [`Frame::Deeper`]. Bounds memory, which a
+/// runaway recursion would otherwise use by the square of its depth.
 pub const DEEPEST: usize = 1 << 10;
 
-/// The number of a node.
+/// Index of a node.
 pub type NodeId = u32;
 
-/// The node above all stacks.
+/// The root of the tree.
 pub const ROOT: NodeId = 0;
 
-/// What a node stands for.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
-    /// What is above all stacks.
+    /// The root.
     Root,
     /// The space of a track.
     Space(SpaceId),
-    /// A thread, where stacks begin with it.
+    /// A thread, in trees whose stacks begin with the thread.
     Track(TrackId),
     /// A call.
     Call(Callee),
-    /// All calls that are deeper than the tree.
+    /// All calls deeper than [`DEEPEST`].
     Deeper,
 }
 
 impl Frame {
-    /// A number that no other frame has.
+    /// A key that is unique among all frames.
     #[inline(always)]
     const fn key(self) -> u64 {
         match self {
@@ -64,28 +61,28 @@ impl Frame {
     }
 }
 
-/// A stack, by its innermost frame.
+/// A stack, identified by its innermost frame.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Node {
     /// The innermost frame.
     pub frame: Frame,
-    /// The stack without it; that of the root is the root.
+    /// The stack without the innermost frame; the root is its own parent.
     pub parent: NodeId,
-    /// The stacks that are one call deeper, in the order of first sight.
+    /// The stacks that are one call deeper, in order of first appearance.
     pub children: Vec<NodeId>,
-    /// How often it was called from there.
+    /// The number of calls with this stack.
     pub count: u64,
-    /// The time that the innermost frame itself took.
+    /// The self time of the innermost frame.
     pub self_time: Duration,
-    /// The time that it took with its callees, also with those that are not shown. A lower bound: of a call that was open when
-    /// events were lost, the callees since then may be another one's.
+    /// The time of the innermost frame with its callees, including those that are not shown. A lower bound: callees
+    /// after a loss may belong to another call than the one that was open.
     pub total: Duration,
-    /// The longest call from there.
+    /// The longest call with this stack.
     pub longest: Duration,
-    /// Whether the times are lower bounds: of some call not all was seen, or is certain.
+    /// Whether the times are lower bounds, because some call was not seen whole or is in doubt.
     pub at_least: bool,
-    /// Calls of which the source does not tell when they ended: they are in no time.
+    /// Calls whose end the source does not record; they are part of no time.
     pub without_end: u64,
 }
 
@@ -105,17 +102,17 @@ impl Node {
     }
 }
 
-/// The tree of stacks, while steps come in.
+/// The call tree, built step by step.
 #[derive(Debug)]
 pub struct CallTree {
     thread_roots: bool,
-    /// The spaces of tracks, and whether they are threads, by [`TrackId`].
+    /// The space of each track, and whether the track is a thread, indexed by [`TrackId`].
     tracks: Vec<(SpaceId, bool)>,
     nodes: Vec<Node>,
     edges: Edges,
-    /// The open calls of every track, by [`TrackId`], outermost first.
+    /// The open calls of each track, indexed by [`TrackId`], outermost first.
     open: Vec<Vec<NodeId>>,
-    /// A clock may turn out to have been ahead in a call that has ended.
+    /// Calls that have ended, which a later [`Step::ClockAhead`] may correct.
     ended: Ended<NodeId>,
     /// The times of recursive calls that have ended.
     recursion: Recursion<Duration>,
@@ -124,7 +121,8 @@ pub struct CallTree {
 }
 
 impl CallTree {
-    /// No stacks yet. `thread_roots`: whether stacks of threads begin with the thread, so that threads are distinguished.
+    /// An empty tree. With `thread_roots`, the stacks of a thread begin with the thread, so that threads are
+    /// distinguished.
     pub fn new(thread_roots: bool) -> Self {
         Self {
             thread_roots,
@@ -139,12 +137,12 @@ impl CallTree {
         }
     }
 
-    /// Takes a step.
+    /// Processes a step.
     #[inline(always)]
     pub fn step(&mut self, info: &TraceInfo, step: &Step<'_>) {
         match step {
             Step::Begin(begin) => self.begin(begin.track, (begin.callee, begin.caller)),
-            // An orphan has no begin, so none of the open calls is its.
+            // An orphan has no begin, so none of the open calls belongs to it.
             Step::End(end) if end.begin.is_some() => {
                 self.end(end, info.in_order);
             }
@@ -160,42 +158,43 @@ impl CallTree {
                 }
             }
             Step::Event { event, .. } if is_loss(*event) => self.recursion.lose(),
-            // Nothing else takes time.
+            // No other step takes time.
             _ => {}
         }
     }
 
-    /// All nodes, by [`NodeId`]. A node comes after its parent.
+    /// All nodes, indexed by [`NodeId`]. A node comes after its parent.
     pub fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// A node; the root if there is none of this number.
+    /// A node; the root if `id` does not exist.
     pub fn node(&self, id: NodeId) -> &Node {
         self.nodes.get(id as usize).unwrap_or(&self.nodes[0])
     }
 
-    /// Calls that are deeper than the tree tells apart: those of [`Frame::Deeper`].
+    /// The number of calls deeper than the tree distinguishes: those of [`Frame::Deeper`].
     pub fn deeper(&self) -> u64 {
         let nodes = self.nodes.iter();
         let deeper = nodes.filter(|node| node.frame == Frame::Deeper);
         deeper.map(|node| node.count).sum()
     }
 
-    /// Exits whose begin nobody saw.
+    /// The number of exits whose begin is not in the trace.
     pub const fn orphans(&self) -> u64 {
         self.orphans
     }
 
-    /// Of these, calls whose source states how long they took: what they called is in the tree, but not below them.
+    /// The number of orphans whose duration the source states. Their callees are in the tree, but not below them.
     pub const fn late(&self) -> u64 {
         self.late
     }
 
-    /// The time of every node with those below it, by [`NodeId`]: what the calls in the tree took themselves.
+    /// The total time of each node and the nodes below it, indexed by [`NodeId`].
     pub fn sums(&self) -> Vec<Duration> {
         let mut sums: Vec<Duration> = self.nodes.iter().map(|node| node.self_time).collect();
-        // From the last to the first each sum is complete when it is added to the one above.
+        // Children come after their parents, so in reverse order each sum is complete before it is added to the
+        // parent's.
         for (at, node) in self.nodes.iter().enumerate().skip(1).rev() {
             let sum = sums[at];
             if let Some(parent) = sums.get_mut(node.parent as usize) {
@@ -221,7 +220,7 @@ impl CallTree {
             Some(open @ [.., caller]) => (*caller, open.len()),
             _ => (self.root(id), 0),
         };
-        // It is called from there, whether its own call is in the trace or not.
+        // The recorded caller called it, whether or not the caller's own call is in the trace.
         let caller = caller.map(|caller| Frame::Call(Callee::Function(caller.function)));
         let parent = match caller {
             Some(caller) if depth < DEEPEST && self.node(parent).frame != caller => {
@@ -241,7 +240,7 @@ impl CallTree {
         }
     }
 
-    /// The node below which the stacks of a track stand.
+    /// The node below which a track's stacks begin.
     #[inline(never)]
     fn root(&mut self, track: TrackId) -> NodeId {
         let index = track.0 as usize;
@@ -258,7 +257,8 @@ impl CallTree {
         }
     }
 
-    /// `in_order`: no clock of the source is ever ahead. Inlined, because most of an end is a constant on the straight path.
+    /// `in_order`: no clock of the source is ever ahead. Inlined, because most of an end is constant on the straight
+    /// path.
     #[inline(always)]
     fn end(&mut self, end: &End, in_order: bool) {
         let open = self.open.get_mut(end.track.0 as usize);
@@ -280,7 +280,7 @@ impl CallTree {
         }
     }
 
-    /// The child of a node for a frame, made if it is not there.
+    /// The child of a node for a frame; created if missing.
     #[inline]
     fn child(&mut self, parent: NodeId, frame: Frame) -> NodeId {
         match self.edges.find(parent, frame.key()) {
@@ -291,7 +291,7 @@ impl CallTree {
 
     #[cold]
     fn new_child(&mut self, parent: NodeId, frame: Frame) -> NodeId {
-        // As many nodes as a u32 counts would need more memory than a machine has.
+        // A machine has no memory for 2^32 nodes.
         let id = NodeId::try_from(self.nodes.len()).unwrap_or(NodeId::MAX);
         self.nodes.push(Node::new(frame, parent));
         self.edges.add(parent, frame.key(), id);

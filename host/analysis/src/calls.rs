@@ -1,58 +1,56 @@
-//! Call stacks, rebuilt from enters and exits while they stream by.
+//! Streaming reconstruction of call stacks from enter and exit events.
 //!
-//! A trace holds enters and exits in the order in which they happened on a processor; what a reader
-//! wants are calls: begin, end, nesting, time. Between the two stand thread switches, interrupts,
-//! `longjmp`, traces that begin and end in the middle of everything, and losses. [`Calls`] deals
-//! with them in one place, so that no table and no picture has to, and says of every call how sure
-//! it is.
+//! A trace holds enters and exits in the order in which they happened on a processor. An analysis needs calls: begin,
+//! end, nesting, time. Thread switches, interrupts, `longjmp`, traces that begin and end within calls, and lost
+//! events lie between the two. [`Calls`] handles all of these in one place, so that tables and graphs need not, and
+//! reports for every call how reliable it is.
 //!
 //! # Tracks
-//! Every thread and every interrupt has a stack of its own, a *track*. Which track an event belongs
-//! to follows from the interrupts that are active on its processor and from the thread that
-//! it names. Where a stream belongs to a thread of a Linux process, that thread takes the place of a
-//! processor, with all streams that belong to it; signals are its interrupts. Where an event names
-//! neither, its stream takes that place. Spans, which are no calls, have tracks by their names.
+//! Every thread and every interrupt has a call stack of its own, a *track*. The track of an event follows from the
+//! interrupts that are active on its processor and from the thread that the event names. Where a stream belongs to a
+//! thread of a Linux process, that thread with all its streams acts as the processor, and signals are its interrupts.
+//! Where an event has neither processor nor thread, its stream acts as the processor. Spans are not calls; each span
+//! name has a track.
 //!
 //! # Time
-//! A track has the processor or not, and only one track of a processor has it at a time: an
-//! interrupt takes it from the thread (or interrupt) that it interrupts, a switch from one thread
-//! to the other. [`End::duration`] counts the time in which the call's own track had it. Where the source's
-//! time steps back, a clock was ahead before (some timers are, for a moment): the step is taken off what
-//! has been counted since it went ahead, for whichever track that was, so that calls during which it went ahead
-//! and back are as long as they were; they are in doubt all the same ([`Doubt::clock`]). What calls have been
-//! charged that had ended by then is reported by a step of its own ([`Step::ClockAhead`]).
+//! Only one track has a processor at a time: an interrupt takes it from the thread (or interrupt) that it interrupts,
+//! a switch passes it from one thread to the other. [`End::duration`] counts the time in which the call's own track
+//! had the processor.
+//!
+//! Where the source's time steps back, the clock was ahead before (some timers are, briefly). The step is subtracted
+//! from the time that was counted since the clock went ahead, on whichever track was charged. Calls during which the
+//! clock went ahead and back thus keep their true length, but are in doubt ([`Doubt::clock`]). [`Step::ClockAhead`]
+//! reports the excess of calls that had already ended.
 //!
 //! # Jumps
-//! Where the trace has marks of `setjmp` and `longjmp`, a jump ends exactly the calls that it leaves
-//! ([`How::Jumped`]); that is knowledge, not repair.
+//! Where the trace records `setjmp` and `longjmp`, a jump ends exactly the calls that it leaves ([`How::Jumped`]).
+//! This is exact, not a repair.
 //!
 //! # Repair
-//! - An exit of a function further out closes what is open above it ([`Repair::Unwound`]): that is
-//!   what exceptions leave, and `longjmp` without marks. Of several open calls of that function it is taken to be
-//!   the innermost one's.
-//! - An exit of a function that is not open at all is an orphan ([`How::Orphan`]). Its call began
-//!   before everything that was entered since the trace (or its last loss) began, so that is closed
-//!   as unwound. Where the source states how long it took, that is by the wall ([`End::wall`]): on the processor it was at
-//!   least what it called since then, and at most all of that.
-//!   (An exit just behind a switch of threads of what the other thread entered last is none: that is
-//!   the code that switches.)
-//! - A loss leaves open what is open, in doubt ([`Doubt::loss`]), unless it is of a stream that never had
-//!   any calls ([`StreamInfo::without_calls`]). An exit that fits a call in doubt
-//!   closes it, and those above it as [`Repair::Lost`]. Interrupts are not kept open over a loss;
-//!   where the trace tells that one is active behind it, what it does is no thread's. Until a thread that
-//!   was switched in there returns from a call that it had open by then, one may be, and the calls of threads
-//!   that come from other processors are in doubt.
-//!   A call that [`LOSSES_SURVIVED`] losses passed without any sign of life is closed as lost, unless its stream tells of each
-//!   exit that is missing.
-//! - Times that count instructions pass only with what was seen. Behind a loss they are certain again for a call from where
-//!   it is seen to run: a row says so, or a callee returns to it.
-//! - A call that is [found](Row::found) open began before, it is not known when: its times are lower bounds
+//! - An exit of an outer function closes the calls above it ([`Repair::Unwound`]): exceptions, and `longjmp` without
+//!   marks, leave such calls open. If several calls of that function are open, the exit belongs to the innermost.
+//! - An exit of a function that is not open at all is an orphan ([`How::Orphan`]). Its call began before everything
+//!   entered since the start of the trace (or since its last loss), so those calls are closed as unwound. A duration
+//!   that the source states for it is wall time ([`End::wall`]): the processor time was at least that of its callees
+//!   since then, and at most all of the wall time.
+//!   (An exit directly after a thread switch, of the function that the other thread entered last, is no orphan: it
+//!   belongs to the code that switches threads.)
+//! - After a loss, open calls stay open, in doubt ([`Doubt::loss`]), unless the stream never had any calls
+//!   ([`StreamInfo::without_calls`]). An exit that fits a call in doubt closes it, and those above it as
+//!   [`Repair::Lost`]. Interrupts are not kept open across a loss. If the trace shows that one is active after it,
+//!   its events belong to no thread. Until a thread that was switched in there returns from a call that was open at
+//!   the loss, an interrupt may be active, and the calls of threads that come from other processors are in doubt.
+//!   A call that saw [`LOSSES_SURVIVED`] losses without any sign of life is closed as lost, unless its stream marks
+//!   each missing exit.
+//! - Times that count instructions advance only with recorded instructions. After a loss they are certain again for a
+//!   call from where it is seen to run: a row says so, or a callee returns to it.
+//! - A call that is [found](Row::found) open began earlier, at an unknown time: its times are lower bounds
 //!   ([`End::clipped`]).
-//! - Recording off closes everything, on all tracks, as [`How::RecordingOff`]: that was wanted.
-//! - The end of the trace closes the rest as [`How::Open`], at the last event of all of its machine: a thread that waits
-//!   has no events. A thread that is known to have ended is closed at its own last one.
+//! - Recording off closes everything, on all tracks, as [`How::RecordingOff`], because the user requested it.
+//! - The end of the trace closes the rest as [`How::Open`], at the last event of the whole machine, because a waiting
+//!   thread has no events. A thread that is known to have exited is closed at its own last event.
 //!
-//! Memory grows with threads × depth, not with the trace.
+//! Memory grows with threads × depth, not with the length of the trace.
 
 mod context;
 mod cpu_state;
@@ -89,20 +87,20 @@ use cpu_state::{CpuKey, CpuState};
 use straight::Place;
 use track::Track;
 
-/// How many losses a call stays open without a sign of life (an exit that fits it or a call that it
-/// made before the loss).
+/// Number of losses for which a call stays open without a sign of life (an exit that fits it, or one that fits a call
+/// that it made before the loss).
 pub const LOSSES_SURVIVED: u32 = 4;
 
-/// How to rebuild calls.
+/// Options of the reconstruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// The deepest stack that is followed; what is deeper is counted ([`Counts::too_deep`]). It
-    /// bounds memory where exits are missing or recursion runs away.
+    /// Maximum depth of a stack; deeper calls are only counted ([`Counts::too_deep`]). Bounds memory where exits are
+    /// missing or recursion runs away.
     pub max_depth: u32,
 }
 
-/// How deep interrupts are followed that interrupt each other; what is deeper is counted
-/// ([`Counts::too_deep`]). No processor has as many priorities.
+/// Maximum nesting depth of interrupts; deeper ones are only counted ([`Counts::too_deep`]). No processor has as many
+/// priorities.
 pub const NESTED_INTERRUPTS: usize = 256;
 
 impl Default for Options {
@@ -114,60 +112,61 @@ impl Default for Options {
 
 /// Rebuilds calls from events.
 ///
-/// Give it every event of the trace in order with [`push`](Self::push), then call
-/// [`finish`](Self::finish). Steps go to the closure as they become known; those of one event come
-/// together, and a [`Step::Track`] comes before anything else on its track.
+/// Pass every event of the trace in order to [`push`](Self::push), then call [`finish`](Self::finish). The closure
+/// receives steps as they become known. The steps of one event come together, and a [`Step::Track`] comes before
+/// anything else on its track.
 #[derive(Debug)]
 pub struct Calls {
     options: Options,
     counts: Counts,
     calls: u64,
     tracks: Vec<Track>,
-    /// The tracks of threads, by [`ThreadId`]; [`NO_TRACK`] for those that have none.
+    /// The tracks of threads, indexed by [`ThreadId`]; [`NO_TRACK`] for threads without one.
     threads: Vec<usize>,
     interrupts: FastMap<(usize, InterruptId, usize), usize>,
     spans: FastMap<spans::Key, spans::Spans>,
     cpus: Vec<CpuState>,
     cpu_keys: FastMap<CpuKey, usize>,
-    /// The streams of which events are missing between the last one and the next. (By stream: another
-    /// one of the same processor or thread may go on meanwhile.)
+    /// The streams in which events are missing between the last one and the next. (Per stream, because another stream
+    /// of the same processor or thread may continue.)
     in_gap: Vec<StreamId>,
-    /// On which machines recording is on, or off, once the trace says so.
+    /// Whether recording is on, per machine, once the trace records it.
     recording: FastMap<SpaceId, bool>,
-    /// Whether the event at hand tells a thread's priority, which the program's own scheduler does.
+    /// Whether the current event records a thread's priority, as the program's own scheduler does.
     in_context: bool,
     streams: Vec<Stream>,
-    /// Whether no time steps back, so that nobody has to know who was charged with what.
+    /// Whether time never steps back, so that charges need not be remembered.
     in_order: bool,
-    /// Whether times are counts of the instructions in the trace: what passes up to a gap was seen.
+    /// Whether times are counts of the instructions in the trace, so that time up to a gap is fully recorded.
     in_instructions: bool,
-    /// Counts what is no enter or exit, so that the [straight path](straight) notices; from 1.
+    /// Version counter, from 1: rises with every event that is neither enter nor exit, and whenever remembered CPU
+    /// states become invalid, so that the [straight path](straight) notices.
     epoch: u64,
-    /// When the [window](Self::open_window) begins.
+    /// Begin of the [window](Self::open_window).
     window: Option<Time>,
-    /// Calls that may have had one end of two, behind losses.
+    /// Calls that, because of losses, may have been reported with only one of their two ends.
     half_seen: repeats::HalfSeen,
     lost_before: losses::LostBefore,
-    /// Whether the trace was cut from one that had lost events by then.
+    /// Whether the trace was cut from one that had already lost events.
     lossy_cut: bool,
 }
 
-/// In [`Calls::threads`]: no track.
+/// Marks a thread without a track in [`Calls::threads`].
 const NO_TRACK: usize = usize::MAX;
 
-/// What is known of a stream.
+/// Properties of a stream.
 #[derive(Debug)]
 struct Stream {
-    /// The processor that it belongs to, if it belongs to one.
+    /// The processor that the stream belongs to, if any.
     cpu: Option<Cpu>,
-    /// The thread that it belongs to, if it belongs to one.
+    /// The thread that the stream belongs to, if any.
     thread: Option<ThreadId>,
     machine: SpaceId,
     without_calls: bool,
     whole_calls: bool,
     marks_missing_exits: bool,
     without_switches: bool,
-    /// The [place](Row::place) of an event whose processor is known: `state`.
+    /// The [place](Row::place) of the events whose CPU state is cached in `state`.
     requested: Option<u64>,
     state: usize,
     place: Place,
@@ -191,7 +190,7 @@ impl Stream {
 }
 
 impl Calls {
-    /// Knows of no call yet. `info` tells which streams belong to threads and which to processors.
+    /// Starts without any calls. `info` lists which streams belong to threads and which to processors.
     pub fn new(info: &TraceInfo, options: Options) -> Self {
         Self {
             options,
@@ -217,23 +216,23 @@ impl Calls {
         }
     }
 
-    /// Takes over the streams that came into the trace since. To be called before the events of a batch.
+    /// Adds the streams that the trace has gained since. Must be called before the events of a batch.
     pub fn learn(&mut self, info: &TraceInfo) {
         let new = info.streams.iter().skip(self.streams.len());
         self.streams.extend(new.map(Stream::new));
     }
 
-    /// What has been counted so far.
+    /// The counts so far.
     pub const fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// What a track is; `None` for a number that no step has had.
+    /// The properties of a track; `None` for a number that no step has reported.
     pub fn track(&self, track: TrackId) -> Option<&TrackInfo> {
         Some(&self.tracks.get(usize::try_from(track.0).ok()?)?.info)
     }
 
-    /// Takes the next event, and gives the steps that follow from it to `out`.
+    /// Processes the next event and passes the resulting steps to `out`.
     pub fn push(&mut self, event: EventRef<'_>, out: &mut impl FnMut(Step<'_>)) {
         let row = event.row;
         if self.run_to(std::slice::from_ref(row), false, &mut output::Each(out)) > 0 {
@@ -247,7 +246,7 @@ impl Calls {
         }
     }
 
-    /// Takes an enter or exit that is not on the [straight path](straight).
+    /// Processes an enter or exit that is not on the [straight path](straight).
     #[inline(never)]
     fn call(&mut self, row: &Row, out: &mut impl FnMut(Step<'_>)) {
         let cpu = self.arrive(row, out);
@@ -268,7 +267,7 @@ impl Calls {
         self.remember_place(row, cpu, track);
     }
 
-    /// Takes an event that is no enter or exit.
+    /// Processes an event that is neither enter nor exit.
     #[inline(never)]
     fn other(&mut self, event: EventRef<'_>, out: &mut impl FnMut(Step<'_>)) {
         let row = event.row;
@@ -309,7 +308,7 @@ impl Calls {
         }
     }
 
-    /// An event comes from its processor: time passes there, and the gap of its stream is over.
+    /// Finds the processor of an event, ends the gap of its stream and advances the processor's clock.
     #[inline]
     fn arrive(&mut self, row: &Row, out: &mut impl FnMut(Step<'_>)) -> usize {
         let cpu = self.cpu_of(row);
@@ -320,7 +319,7 @@ impl Calls {
         cpu
     }
 
-    /// Takes an event that a row can't say.
+    /// Processes an event that a row can't represent.
     fn rare(&mut self, event: EventRef<'_>, out: &mut impl FnMut(Step<'_>)) {
         let kind = event.event.map(|event| &event.kind);
         match kind {
@@ -329,7 +328,7 @@ impl Calls {
             }
             Some(EventKind::IsrName { irq, .. }) => return self.name_interrupt(*irq, event, out),
             Some(EventKind::Gap(gap)) => return self.gap(gap, event, out),
-            // It happened nowhere.
+            // It belongs to no processor.
             Some(EventKind::Costs(_)) => return out(Step::Event { track: None, event }),
             _ => {}
         }
@@ -343,7 +342,7 @@ impl Calls {
         }
     }
 
-    /// Takes an event that is neither a call nor a switch nor an interrupt.
+    /// Processes an event that is neither a call nor a switch nor an interrupt.
     fn anything(&mut self, cpu: usize, event: EventRef<'_>, out: &mut impl FnMut(Step<'_>)) {
         let track = self.context(cpu, event.row, out);
         if let (RowKind::Other, Some(function)) = (event.row.kind, event.row.of_function()) {

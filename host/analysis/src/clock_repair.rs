@@ -1,65 +1,63 @@
-//! Times as a clock would have recorded them that never stepped back.
+//! Repairs the times of clocks that stepped back.
 //!
-//! Some clocks run ahead for a while and step back: that of Zephyr on a Cortex-M, when its timer is read between
-//! its interrupt and its announcement, by up to two thirds of a second in a capture of a quarter. What happened
-//! meanwhile is recorded too late, calls in which the clock went ahead last too long, and a file that can't go
-//! back in time can't show what comes behind the step where it was.
+//! Some clocks run ahead for a while and step back. That of Zephyr on a Cortex-M does, when its timer is read between
+//! its interrupt and its announcement, by up to two thirds of a second in a capture of a quarter. Events in between
+//! are recorded too late, calls in which the clock went ahead are too long, and a file format whose time must not
+//! decrease can't hold the events after the step at their true times.
 //!
-//! A clock goes ahead at once, and then at its pace. So the latest stretch between two events that is
-//! as long as the step is when it did, and what was recorded from there up to the step was recorded so
-//! much too late. (It may have gone ahead in two or three parts: then it is the longest stretch, and the latest one
-//! that is as long as the rest.) [`ClockRepair`] takes that off; to do so it keeps the latest [`WINDOW`] events
-//! back.
+//! A clock jumps ahead at once and then keeps its pace. So the latest stretch between two events that is as long as
+//! the step contains the jump, and everything from there up to the step was recorded too late by that amount. (If it
+//! went ahead in two or three parts, these are the longest stretch, and the latest one that is as long as the rest.)
+//! [`ClockRepair`] subtracts this, and holds back the latest [`WINDOW`] events to do so.
 //!
-//! Nothing is lost by that: what was moved says when it was recorded ([`RECORDED`]), the
-//! [`Gap::TimeBackward`] at the step how many events were moved and how far ([`MOVED`], [`MOVED_BY`]). A
-//! step whose beginning is further back than is remembered, or lies before the trace, changes nothing, and
-//! is counted.
+//! Nothing is lost: a moved event has its recorded time ([`RECORDED`]), and the [`Gap::TimeBackward`] at the step has
+//! how many events were moved and how far ([`MOVED`], [`MOVED_BY`]). A step whose jump is older than the held-back
+//! events, or lies before the trace, changes nothing and is counted.
 
 use std::collections::{HashMap, VecDeque};
 
 use kymo_event::{Batch, Duration, Event, EventKind, Field, Gap, StreamId, Time, Value};
 
-/// So many events are kept back. Clocks that run ahead do so for some hundreds of events.
+/// Number of events held back. Clocks run ahead for some hundreds of events.
 pub const WINDOW: usize = 1024;
 
-/// The field of an event that was moved: the time that was recorded, in nanoseconds.
+/// Field of a moved event: the recorded time, in nanoseconds.
 pub const RECORDED: &str = "recorded_ns";
 
-/// The field of a [`Gap::TimeBackward`]: how many events before it were moved, for each part in which the clock
-/// had gone ahead.
+/// Field of a [`Gap::TimeBackward`]: the number of moved events before it, for each part in which the clock had gone
+/// ahead.
 pub const MOVED: &str = "moved_events";
 
-/// The field of a [`Gap::TimeBackward`]: how far each of them was moved, in nanoseconds.
+/// Field of a [`Gap::TimeBackward`]: how far each of them was moved, in nanoseconds.
 pub const MOVED_BY: &str = "moved_ns";
 
-/// In so many parts a clock goes ahead at most before it steps back.
+/// Maximum number of parts in which a clock goes ahead before it steps back.
 const PARTS: usize = 3;
 
-/// Puts right the times of events that stream by.
+/// Repairs the times of events in a stream.
 #[derive(Debug, Default)]
 pub struct ClockRepair {
-    /// The latest events, as far as they are put right.
+    /// The latest events, repaired so far.
     waiting: VecDeque<Event>,
-    /// The time of the last event of each stream that was given on.
+    /// The time of the last event of each stream that was passed on.
     given: HashMap<StreamId, Time>,
     counts: ClockRepairCounts,
 }
 
-/// What was done.
+/// Counters of the repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClockRepairCounts {
-    /// Steps back whose events were put right.
+    /// Steps back whose events were repaired.
     pub steps: u64,
-    /// How many events were moved; one that was moved twice counts twice.
+    /// Number of moved events; one that was moved twice counts twice.
     pub moved: u64,
-    /// The sum of the steps: time that did not pass.
+    /// The sum of the repaired steps: time that did not pass.
     pub taken: Duration,
-    /// Steps back of which it is not known when the clock had gone ahead.
+    /// Steps back for which the jump ahead was not found.
     pub unexplained: u64,
 }
 
-/// When an event was recorded, if that is another time than it has.
+/// The recorded time of an event, if it was moved.
 pub fn recorded(event: &Event) -> Option<Time> {
     let field = event.fields.iter().find(|field| field.name == RECORDED)?;
     match field.value {
@@ -68,7 +66,7 @@ pub fn recorded(event: &Event) -> Option<Time> {
     }
 }
 
-/// Before an event is moved: keeps the time that it was recorded with.
+/// Keeps the recorded time of an event before it is moved.
 fn note_recorded(event: &mut Event) {
     if recorded(event).is_none() {
         event.fields.push(Field::new(RECORDED, event.time.0));
@@ -76,12 +74,12 @@ fn note_recorded(event: &mut Event) {
 }
 
 impl ClockRepair {
-    /// What was done so far.
+    /// The counters so far.
     pub const fn counts(&self) -> &ClockRepairCounts {
         &self.counts
     }
 
-    /// Takes the next events, and adds those to `out` that can't change any more.
+    /// Processes the next events, and adds those to `out` that can't change any more.
     pub fn take(&mut self, events: &Batch, out: &mut Batch) {
         for event in events.iter() {
             let mut event = event.to_event();
@@ -95,7 +93,7 @@ impl ClockRepair {
         }
     }
 
-    /// Adds the rest to `out`.
+    /// Adds the remaining events to `out`.
     pub fn finish(&mut self, out: &mut Batch) {
         while !self.waiting.is_empty() {
             self.give(out);
@@ -112,7 +110,7 @@ impl ClockRepair {
         out.push_event(event);
     }
 
-    /// A clock steps back: moves what was recorded while it was ahead.
+    /// Handles a step back: moves the events that were recorded while the clock was ahead.
     fn step_back(&mut self, gap: &mut Event, by: Duration) {
         let step = i64::try_from(by.0).unwrap_or(i64::MAX);
         let Some(parts) = self.ahead_since(gap.stream, step) else {
@@ -134,7 +132,7 @@ impl ClockRepair {
         self.counts.taken += by;
     }
 
-    /// Moves all that waits of a stream, from there on; how many events that are.
+    /// Moves all held-back events of a stream from index `first` on. Returns their number.
     fn move_back(&mut self, stream: StreamId, first: usize, by: i64) -> u64 {
         let mut moved = 0;
         let waiting = self.waiting.iter_mut().skip(first);
@@ -146,8 +144,8 @@ impl ClockRepair {
         moved
     }
 
-    /// Where a stream's clock went ahead, by as much as it steps back, the latest first: for each part the first
-    /// event behind it. `None` if that is not known.
+    /// Where a stream's clock went ahead by as much as it steps back, latest first: for each part, the first event
+    /// after it and the length. `None` if unknown.
     fn ahead_since(&self, stream: StreamId, step: i64) -> Option<Vec<(usize, i64)>> {
         let mut stretches = self.stretches(stream);
         let mut parts = Vec::new();
@@ -169,7 +167,7 @@ impl ClockRepair {
         Some(parts)
     }
 
-    /// How much time passed before each event of a stream that waits, the latest first.
+    /// The time that passed before each held-back event of a stream, latest first.
     fn stretches(&self, stream: StreamId) -> Vec<(usize, i64)> {
         let mut before = self.given.get(&stream).copied();
         let mut stretches = Vec::new();

@@ -1,27 +1,26 @@
-//! What recording cost, taken off the times of calls.
+//! Subtracts recording overhead from the times of calls.
 //!
-//! A target that has measured itself tells for each kind of event how long it takes before the
-//! moment that it records, and after it ([`RecordingCost`]). Between two neighbouring events the
-//! trace shows what the program did, and what the first event took after its moment and the second
-//! before its own. [`Compensation`] follows the events and the steps that [`Calls`](crate::calls::Calls)
-//! makes of them, and charges each part to the call that was the innermost of its track at that
-//! moment: what comes before an enter to the caller, what comes after it to the callee, and the same
-//! at exits and interrupts. What is charged to a call is subtracted from its self time, and from the
+//! A target that has measured itself reports for each kind of event the overhead before its timestamp is taken, and
+//! after it ([`RecordingCost`]). The time between two neighbouring events thus consists of the program's own time,
+//! the overhead of the first event after its timestamp, and that of the second before its own. [`Compensation`]
+//! follows the events and the steps that [`Calls`](crate::calls::Calls) makes of them, and charges each part to the
+//! call that was then the innermost of its track: the part before an enter to the caller, the part after it to the
+//! callee, and likewise at exits and interrupts. The charge of a call is subtracted from its self time, and from the
 //! durations of all calls around it on the track.
 //!
-//! # How sure it is
-//! Hooks do not always take the same time, and calls of hooks are compiled differently from place
-//! to place; by how much the target says ([`RecordingCost::uncertainty`]). In addition the moments
-//! themselves are only known to the tick. Both add up to a [bound](Compensation::bound) on what is subtracted:
-//! the first for every part, the second as independent errors do (three standard deviations of what
-//! rounding does to so many spans).
+//! # Accuracy
+//! Hooks do not always take the same time, and calls of hooks are compiled differently from place to place; the
+//! target reports this [uncertainty](RecordingCost::uncertainty). In addition, timestamps have the resolution of a
+//! tick. Both add up to a [bound](Compensation::bound) on the error of the subtracted time: the first for every part,
+//! the second as independent errors do (three standard deviations of the rounding error of all spans).
 //!
-//! What is subtracted can so be more than there was: most of all in callees that take hardly any time. It is not
-//! stopped at zero call by call, since what is too much of one call is too little of another, and only the sum is
-//! right. But the callees of a function took no less than nothing together, and where more was charged to them,
-//! just what they took is subtracted from the total: it is at least the self time ([`Charged::left`]).
+//! The subtracted time can thus exceed the actual time, most of all in callees that take hardly any time. It is not
+//! clamped at zero for each call, because an excess in one call is a deficit in another, and only the sum is right.
+//! But the callees of a function took no less than zero together. Where more was charged to them, exactly their time
+//! is subtracted from the total, which is at least the self time ([`Charged::left`]).
 //!
-//! Of events whose cost the trace does not tell nothing is subtracted. Memory grows with threads × depth and with functions.
+//! Nothing is subtracted for events whose overhead the trace does not report. Memory grows with threads × depth and
+//! with functions.
 
 use std::ops::AddAssign;
 
@@ -35,24 +34,24 @@ use crate::hash::FastMap;
 use crate::profile::{Row, is_loss};
 use crate::recursion::Recursion;
 
-/// What was charged to something.
+/// Overhead charged to a call or function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charge {
-    /// How much, in picoseconds.
+    /// The overhead, in picoseconds.
     cost: u128,
-    /// By how much that may be wrong because of the parts' own uncertainty, in picoseconds.
+    /// The possible error due to the uncertainty of the parts, in picoseconds.
     doubt: u128,
-    /// How many parts there were; two of them end one span.
+    /// The number of parts; a span has two.
     parts: u64,
 }
 
 impl Charge {
-    /// How much it is, rounded to the nearest nanosecond.
+    /// The overhead, rounded to the nearest nanosecond.
     pub fn cost(&self) -> Duration {
         nanoseconds(self.cost)
     }
 
-    /// How many parts it has: a leaf of the call tree has two, and two more a call that it makes.
+    /// The number of parts: two for a leaf of the call tree, and two more for each call that a function makes.
     pub const fn parts(&self) -> u64 {
         self.parts
     }
@@ -74,40 +73,40 @@ fn nanoseconds(picoseconds: u128) -> Duration {
     Duration(u64::try_from((picoseconds + 500) / 1000).unwrap_or(u64::MAX))
 }
 
-/// What was charged to one function; so it can be subtracted from its row.
+/// Overhead charged to one function, to be subtracted from its row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Charged {
-    /// To be taken off [`Row::self_time`].
+    /// To be subtracted from [`Row::self_time`].
     pub self_time: Charge,
-    /// To be taken off [`Row::total`]: recursion counts once.
+    /// To be subtracted from [`Row::total`]: recursion counts once.
     pub total: Charge,
-    /// To be taken off [`Row::sum`].
+    /// To be subtracted from [`Row::sum`].
     pub each: Charge,
-    /// The shortest of the calls, compensated.
+    /// The shortest call, compensated.
     pub min: Duration,
-    /// The longest.
+    /// The longest call, compensated.
     pub max: Duration,
     calls: u64,
 }
 
-/// What is left of a function's times when what was [charged](Charged) is taken off them.
+/// A function's times after the [charges](Charged) were subtracted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Left {
-    /// Of [`Row::self_time`].
+    /// From [`Row::self_time`].
     pub self_time: Duration,
-    /// Of [`Row::total`].
+    /// From [`Row::total`].
     pub total: Duration,
-    /// Of [`Row::sum`].
+    /// From [`Row::sum`].
     pub each: Duration,
-    /// More was charged to what it called than that took.
+    /// Whether more was charged to its callees than they took.
     pub callees_below_zero: bool,
 }
 
 impl Charged {
-    /// Takes off what was charged.
+    /// Subtracts the charges from a row.
     pub fn left(&self, row: &Row) -> Left {
         let self_time = row.self_time - self.self_time.cost();
-        // The calls of the function are in both times, so what is in the other one besides is callees'.
+        // The calls of the function are part of both times, so the rest of `all` is the callees'.
         let above_self =
             |all: Duration, charge: &Charge| (all - charge.cost()).max(self_time.min(all));
         let total = row.total - self.total.cost();
@@ -115,7 +114,7 @@ impl Charged {
         Left {
             self_time,
             total: at_least,
-            // Their self times are not known apart from those of other calls.
+            // The self times of these calls alone are unknown.
             each: match row.complete == row.ends() {
                 true => above_self(row.sum, &self.each),
                 false => row.sum - self.each.cost(),
@@ -125,10 +124,10 @@ impl Charged {
     }
 }
 
-/// The cost of the event at hand that was not charged yet.
+/// Overhead of the current event that was not charged yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pending {
-    /// It is a switch of threads. (Other events can lead to an implied one.)
+    /// Whether the event is a thread switch. (Other events can lead to an implied one.)
     switch: bool,
     before: Option<Charge>,
     after: Option<Charge>,
@@ -138,38 +137,38 @@ struct Pending {
 #[derive(Clone, Copy, Debug, Default)]
 struct Frame {
     own: Charge,
-    /// Own, and that of all calls within.
+    /// Own overhead and that of all calls within.
     all: Charge,
 }
 
-/// Follows a trace and takes off what recording cost. See the [module](self).
+/// Follows a trace and subtracts recording overhead. See the [module](self).
 #[derive(Debug)]
 pub struct Compensation {
     costs: Vec<RecordingCost>,
     /// A tick of the target's clock.
     tick: Picoseconds,
-    /// When the last event of each stream was.
+    /// The time of the last event of each stream.
     last: FastMap<StreamId, Time>,
-    /// What runs, by stream: the thread's track, and those of the interrupts in it.
+    /// The running tracks of each stream: the thread's, and those of the interrupts in it.
     running: FastMap<StreamId, Vec<TrackId>>,
     tracks: FastMap<TrackId, Vec<Frame>>,
     pending: Pending,
     rows: FastMap<Callee, Charged>,
-    /// What was charged to recursive calls that have ended.
+    /// The overhead charged to recursive calls that have ended.
     within: Recursion<Charge>,
     whole: Charge,
-    /// Calls that would have come out below zero.
+    /// Number of calls whose time would have become negative.
     below_zero: u64,
 }
 
 impl Compensation {
-    /// With what the trace tells of its costs; `None` if it tells nothing.
+    /// Uses the overheads that the trace reports; `None` if it reports none.
     pub fn new(info: &TraceInfo) -> Option<Self> {
         if info.costs.is_empty() {
             return None;
         }
         let mut costs = info.costs.clone();
-        // The last one that holds is the one that counts.
+        // Of several costs that apply, the last one is used.
         costs.sort_by_key(|cost| cost.from);
         Some(Self {
             costs,
@@ -185,7 +184,7 @@ impl Compensation {
         })
     }
 
-    /// Takes the next event, before the steps that it leads to.
+    /// Processes the next event. Must be called before the steps that it leads to.
     pub fn event(&mut self, event: EventRef<'_>) {
         self.pending = Pending::default();
         let row = event.row;
@@ -199,21 +198,21 @@ impl Compensation {
             RowKind::IsrExit => Some(Recorded::IsrExit),
             RowKind::SwitchedOut => Some(Recorded::SwitchedOut),
             RowKind::SwitchedIn => Some(Recorded::SwitchedIn),
-            // It belongs to the next record, and is in its cost.
+            // Part of the next record, and included in its overhead.
             RowKind::Time => return,
             _ => None,
         };
         if is_loss(event) {
             self.within.lose();
         }
-        // They are no records of the stream.
+        // These are no records of the stream.
         if let Some(EventKind::Gap(_) | EventKind::Costs(_)) = event.event.map(|event| &event.kind)
         {
             return;
         }
         let last = self.last.insert(row.stream, row.time);
         let Some(recorded) = recorded else { return };
-        // The first record of a stream has none before it, and a short form.
+        // The first record of a stream has no predecessor, and a short form.
         let since = last.and_then(|last| row.time.since(last));
         let since = since.unwrap_or_default();
         let mut costs = self.costs.iter().rev();
@@ -238,9 +237,9 @@ impl Compensation {
         self.costs.iter().any(|cost| cost.recorded == recorded)
     }
 
-    /// Takes a step that the last [`event`](Self::event), of this stream, led to, or that the end of
-    /// the trace leads to, and takes off the times in it what recording cost. They stop at zero;
-    /// [`below_zero`](Self::below_zero) counts that.
+    /// Processes a step that results from the last [`event`](Self::event), of this stream, or from the end of the
+    /// trace, and subtracts overhead from its times. They are clamped at zero; [`below_zero`](Self::below_zero)
+    /// counts that.
     pub fn step(&mut self, stream: Option<StreamId>, step: &mut Step<'_>) {
         let Some(stream) = stream else {
             self.pending = Pending::default();
@@ -253,7 +252,7 @@ impl Compensation {
             Step::Begin(begin) => {
                 let interrupt = matches!(begin.callee, Callee::Interrupt(_));
                 if interrupt {
-                    // What it interrupts pays for what comes before.
+                    // The overhead before it is charged to the interrupted track.
                     let running = self.running.entry(stream).or_default();
                     let interrupted = running.last().copied();
                     running.push(begin.track);
@@ -267,7 +266,7 @@ impl Compensation {
                 self.charge_after(Some(begin.track));
             }
             Step::End(end) => self.end(stream, end),
-            // Between the two no thread runs, so nobody pays for what lies there.
+            // No thread runs between the two, so the overhead there is charged to none.
             Step::State {
                 track,
                 running: true,
@@ -291,7 +290,7 @@ impl Compensation {
         }
     }
 
-    /// The innermost that runs is this track.
+    /// Makes `track` the innermost running track.
     fn runs(&mut self, stream: StreamId, track: TrackId) {
         let running = self.running.entry(stream).or_default();
         match running.last_mut() {
@@ -302,7 +301,7 @@ impl Compensation {
 
     fn end(&mut self, stream: StreamId, end: &mut End) {
         self.charge_before(Some(end.track));
-        // What goes on behind it pays for what comes after.
+        // The overhead after it is charged to the track that continues.
         let mut goes_on = Some(end.track);
         if matches!(end.callee, Callee::Interrupt(_)) {
             let running = self.running.entry(stream).or_default();
@@ -367,7 +366,7 @@ impl Compensation {
         row.self_time.add(&frame.own);
         let open = matches!(end.how, How::Open | How::RecordingOff);
         if !end.recursive {
-            // What counts of a call that only seems to be open is what ended within it.
+            // The time of a call that only seems to be open is that of the calls that ended within it.
             row.total.add(match open && end.doubt.loss {
                 true => &within,
                 false => &frame.all,
@@ -386,30 +385,29 @@ impl Compensation {
         row.each.add(&frame.all);
     }
 
-    /// What was charged to a function or interrupt.
+    /// The overhead charged to a function or interrupt.
     pub fn charged(&self, callee: Callee) -> Charged {
         self.rows.get(&callee).copied().unwrap_or_default()
     }
 
-    /// What was charged in all, to whatever.
+    /// The total overhead charged.
     pub const fn whole(&self) -> &Charge {
         &self.whole
     }
 
-    /// By how much a charge may be wrong, either way: what is left after it was taken off is right
-    /// within this bound.
+    /// The maximum error of a charge, in either direction. Times are right within this bound after the charge was
+    /// subtracted.
     pub fn bound(&self, charge: &Charge) -> Duration {
-        // The error of a span between two moments that are rounded down to the tick has a variance
-        // of 1/6 tick²; three standard deviations of n spans are 3 √(n/6), and a span has two parts.
+        // The error of a span between two timestamps that are rounded down to the tick has a variance of 1/6 tick²;
+        // three standard deviations of n spans are 3 √(n/6), and a span has two parts.
         let spans = charge.parts as f64 / 2.0;
         let rounding = 3.0 * (spans / 6.0).sqrt() * self.tick.0 as f64;
-        // Not more than a tick a span, though.
+        // But at most one tick per span.
         let rounding = rounding.min(spans * self.tick.0 as f64);
         nanoseconds(charge.doubt.saturating_add(rounding as u128))
     }
 
-    /// What a call and its exit cost, as the trace tells: in all, with its uncertainty. `None` where
-    /// it does not tell of both.
+    /// The overhead of a call and its exit together, with its uncertainty. `None` unless the trace reports both.
     pub fn pair(&self) -> Option<(Picoseconds, Picoseconds)> {
         let of = |recorded| {
             let mut costs = self.costs.iter();
@@ -427,8 +425,7 @@ impl Compensation {
         self.tick
     }
 
-    /// How many calls would have come out below zero, in their duration or self time, and were left
-    /// at zero instead.
+    /// The number of calls whose duration or self time would have become negative and was clamped at zero.
     pub const fn below_zero(&self) -> u64 {
         self.below_zero
     }

@@ -1,21 +1,21 @@
-//! The values that counters have when a window begins.
+//! Values of counters at the begin of a window.
 
 use std::collections::BTreeMap;
 
 use kymo_event::{Event, EventKind, EventRef, SpaceId, Time, TraceInfo};
 
-/// Counters of which the value is kept; hostile input has millions.
+/// Maximum number of counters kept; hostile input has millions.
 const MOST: usize = 1 << 16;
 
-/// The latest value of each counter: one event for each, without its fields.
+/// The latest value of each counter: one event each, without its fields.
 #[derive(Clone, Debug, Default)]
 pub struct CounterValues {
-    /// By space, process and name.
+    /// Keyed by space, process and name.
     latest: BTreeMap<(SpaceId, Option<u64>, String), Event>,
 }
 
 impl CounterValues {
-    /// Takes an event, which may be of any kind.
+    /// Processes an event of any kind.
     pub fn take(&mut self, info: &TraceInfo, event: EventRef<'_>) {
         let Some(event) = event.event else {
             return;
@@ -26,7 +26,7 @@ impl CounterValues {
         let threads = info.identities.threads();
         let thread = event.thread.and_then(|id| threads.get(id.0 as usize));
         let stream = info.stream(event.stream);
-        // A process that is named is one of its machine, whichever thread the mark is of.
+        // A process number is one of the machine, regardless of the thread of the event.
         let space = match process {
             Some(_) => stream.map(|stream| stream.machine),
             None => thread
@@ -46,7 +46,7 @@ impl CounterValues {
         self.latest.insert(key, value);
     }
 
-    /// Events that say the values at a time; none is a record.
+    /// Events with the values as of `time`; none is a record.
     pub fn at(self, time: Time) -> impl Iterator<Item = Event> {
         let events = self.latest.into_values();
         events.map(move |event| Event {

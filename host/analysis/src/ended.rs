@@ -1,11 +1,11 @@
-//! Calls that ended lately, with something that is known of each: a clock may turn out to have been ahead in them.
+//! Ring of recently ended calls, each with a value: a clock may turn out to have been ahead in them.
 
 use crate::calls::CallId;
 
-/// How many calls are remembered: clocks run ahead for some hundreds of events.
+/// Number of calls remembered: clocks run ahead for some hundreds of events.
 const ENDED: usize = 1 << 12;
 
-/// The calls that ended lately.
+/// The calls that ended most recently.
 #[derive(Debug)]
 pub(crate) struct Ended<T> {
     /// A ring, once it is full.

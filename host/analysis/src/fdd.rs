@@ -1,40 +1,40 @@
-//! The table of fdd, Tim Bird's "function duration dump" (version 0.7.0), with its meaning: for those who have scripts and
-//! habits made for it. [`profile`](crate::profile) is the better table.
+//! Table of fdd, Tim Bird's "function duration dump" (version 0.7.0), with the same semantics, for users who have
+//! scripts made for it. [`profile`](crate::profile) is the better table.
 //!
-//! What differs from it, all as fdd does it:
-//! - Times are by the clock on the wall, and recursion counts as often as it occurs.
-//! - Callers are found among the calls of one processor, sorted by the time they began: the caller of a call is the last
-//!   one of its thread that had not ended by then, if its recorded depth is one less. A call whose caller is elsewhere (on
-//!   another processor, or filtered away by a threshold) is nobody's, so *local* times are too long there.
-//! - The *longest sub-routine* is the one with the largest total of the whole trace, not under this caller, in whole
+//! Differences from the profile, all as in fdd:
+//! - Times are wall times, and recursion counts as often as it occurs.
+//! - Callers are searched among the calls of one processor, sorted by begin: the caller of a call is the last one of
+//!   its thread that had not ended by then, if its recorded depth is one less. A call whose caller is elsewhere (on
+//!   another processor, or removed by a threshold) has none, so *local* times are too long there.
+//! - The *longest sub-routine* is the one with the largest total in the whole trace, not under this caller, in whole
 //!   microseconds; of equal ones the first.
-//! - Durations have the seven digits that the kernel prints, and go through the floating point arithmetic of its Python,
-//!   which now and then takes a nanosecond off.
+//! - Durations have the seven digits that the kernel prints, and pass through the floating-point arithmetic of fdd's
+//!   Python, which occasionally subtracts a nanosecond.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use kymo_event::{Cpu, Duration, Time};
 
-/// A call as fdd's input has it.
+/// A call in the form of fdd's input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FddCall<F> {
     /// The processor it ended on.
     pub cpu: Cpu,
-    /// What tells its thread from others.
+    /// An identifier of its thread.
     pub thread: u64,
-    /// When it began.
+    /// The time of its begin.
     pub begin: Time,
-    /// How long it took.
+    /// Its duration.
     pub duration: Duration,
-    /// How deep it was, from 1.
+    /// Its depth, from 1.
     pub depth: u32,
-    /// What was called.
+    /// The function that was called.
     pub function: F,
 }
 
 impl<F> FddCall<F> {
-    /// A call whose duration is what fdd makes of it.
+    /// The call with the duration that fdd derives.
     #[must_use]
     pub fn as_fdd_reads_it(self) -> Self {
         // Microseconds as the kernel prints them, with seven digits, to seconds, to nanoseconds.
@@ -53,29 +53,29 @@ impl<F> FddCall<F> {
     }
 }
 
-/// What fdd says of a function.
+/// The row of one function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FddRow<F> {
     /// The function.
     pub function: F,
-    /// Its calls.
+    /// The number of its calls.
     pub count: u64,
-    /// Their durations.
+    /// The sum of their durations.
     pub total: Duration,
-    /// The durations of the calls that they made, as far as these were found.
+    /// The sum of the durations of their callees, as far as these were found.
     pub sub: Duration,
     /// The shortest call.
     pub min: Duration,
-    /// The longest.
+    /// The longest call.
     pub max: Duration,
-    /// Of the functions it called the one with the largest total in the whole trace, and how often it called it.
+    /// The callee with the largest total in the whole trace, and the number of its calls from here.
     pub longest_sub: Option<(F, u64)>,
-    /// All functions that it called, and how often, in the order of first sight.
+    /// All callees with the number of their calls from here, in order of first appearance.
     pub subs: Vec<(F, u64)>,
 }
 
 impl<F> FddRow<F> {
-    /// What the calls took without those they made.
+    /// The time of the calls without their callees.
     pub fn local(&self) -> Duration {
         self.total - self.sub
     }
@@ -86,24 +86,24 @@ impl<F> FddRow<F> {
     }
 }
 
-/// The table, and what could not be put into it.
+/// The table, and counts of calls without a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FddTable<F> {
     /// In the order in which functions were first called, processor by processor.
     pub rows: Vec<FddRow<F>>,
-    /// Calls whose caller was not found although they are not the outermost.
+    /// Calls whose caller was not found although they are not outermost.
     pub missing_callers: u64,
-    /// Of these, those that began while another call of their thread was open.
+    /// The part of these that began while another call of their thread was open.
     pub not_a_caller: u64,
 }
 
-/// Puts calls into the order in which fdd lists them: by processor, and by the time they began. Of those that began at
-/// one time, the one that was recorded first comes first.
+/// Sorts calls into fdd's order: by processor, and by begin. Of calls with the same begin, the one recorded first
+/// comes first.
 pub fn sort<F>(calls: &mut [FddCall<F>]) {
     calls.sort_by_key(|call| (call.cpu, call.begin));
 }
 
-/// Makes the table of calls in the order in which they were recorded: the processor of the first one comes first.
+/// Builds the table from calls in recorded order: the processor of the first call comes first.
 pub fn table<F: Copy + Eq + Hash>(calls: &mut [FddCall<F>]) -> FddTable<F> {
     let mut cpus: HashMap<Cpu, usize> = HashMap::new();
     for call in calls.iter() {

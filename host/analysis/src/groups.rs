@@ -1,9 +1,10 @@
-//! Calls added up by something other than their function: their file, thread, processor, call site.
+//! Groups calls by a key other than their function: file, thread, processor, call site.
 //!
-//! [`Groups`] stands between a [replay](crate::replay) and tables. It gives each call the number of its group in the place
-//! of its function's, and says whether another call *of the group* is open below it. So every table of functions
-//! ([`profile`](crate::profile), [`statistics`](crate::statistics), [`call_tree`](crate::call_tree)) is one of groups
-//! too, and what holds for recursion holds for calls of a group within each other: their time counts once.
+//! [`Groups`] is a stage between a [replay](crate::replay) and tables. It replaces each call's function by the number
+//! of its group, and sets [`End::recursive`](crate::calls::End::recursive) if another call *of the group* is open
+//! below it. So every table of functions ([`profile`](crate::profile), [`statistics`](crate::statistics),
+//! [`call_tree`](crate::call_tree)) also works for groups, and the rule for recursion applies to calls of a group
+//! within each other: their time counts once.
 
 use std::hash::Hash;
 
@@ -13,26 +14,26 @@ use crate::calls::{Begin, Callee, End, Step, TrackId, TrackInfo};
 use crate::ended::Ended;
 use crate::hash::FastMap;
 
-/// A call as what gives it a group sees it.
+/// The properties of a call that determine its group.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Grouped<'s> {
-    /// What is called.
+    /// The function or interrupt that is called.
     pub callee: Callee,
-    /// Where: `None` if the track is not known.
+    /// Its track; `None` if unknown.
     pub track: Option<&'s TrackInfo>,
-    /// Its begin; `None` if nobody saw that.
+    /// Its begin; `None` if that was not seen.
     pub begin: Option<&'s Begin>,
 }
 
-/// The groups of calls, numbered in the order of first sight.
+/// The groups of calls, numbered in order of first appearance.
 #[derive(Debug)]
 pub struct Groups<K> {
     numbers: FastMap<K, u32>,
     keys: Vec<K>,
-    /// By [`TrackId`].
+    /// Indexed by [`TrackId`].
     tracks: Vec<Track>,
-    /// A clock may turn out to have been ahead in a call that has ended.
+    /// Groups of calls that have ended, which a later [`Step::ClockAhead`] may correct.
     ended: Ended<u32>,
 }
 
@@ -52,13 +53,12 @@ struct Track {
     info: Option<TrackInfo>,
     /// The open calls, outermost first: their groups, and whether a call of the group is open below.
     open: Vec<(u32, bool)>,
-    /// How many calls of a group are open.
+    /// The number of open calls of each group.
     within: FastMap<u32, u32>,
 }
 
 impl<K: Copy + Eq + Hash> Groups<K> {
-    /// The step with groups in the place of functions and interrupts. `key` says what tells the group of a call from
-    /// others.
+    /// Returns the step with groups instead of functions and interrupts. `key` computes the key of a call's group.
     pub fn step<'e>(&mut self, step: Step<'e>, mut key: impl FnMut(Grouped<'_>) -> K) -> Step<'e> {
         match step {
             Step::Track { track, info } => {
@@ -115,7 +115,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
         }
     }
 
-    /// What tells a group from others: the callee is one that [`step`](Self::step) gave.
+    /// The key of a group; `callee` is one that [`step`](Self::step) returned.
     pub fn key(&self, callee: Callee) -> Option<K> {
         match callee {
             Callee::Function(FunctionId(group)) => self.keys.get(group as usize).copied(),
@@ -124,7 +124,7 @@ impl<K: Copy + Eq + Hash> Groups<K> {
     }
 
     fn number(&mut self, key: K) -> u32 {
-        // As many groups as a u32 counts would need more memory than a machine has.
+        // A machine has no memory for 2^32 groups.
         let next = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
         let group = *self.numbers.entry(key).or_insert(next);
         if group == next {

@@ -1,19 +1,19 @@
-//! A map for what is looked up at every event.
+//! Hash map for lookups at every event.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by addresses, threads and other small numbers.
+/// A map keyed by addresses, threads and other small numbers.
 pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 
-/// A hash for small keys, several times cheaper than the standard one. That keys can be made to
-/// collide on purpose does not matter: such a trace costs its own reader time.
+/// A hash for small keys, several times cheaper than the standard one. Not resistant to deliberate collisions,
+/// because such a trace costs only its own reader time.
 #[derive(Debug, Default)]
 pub(crate) struct NumberHasher(u64);
 
 impl Hasher for NumberHasher {
     fn finish(&self) -> u64 {
-        // The map uses the lowest bits and the uppermost, the product is good in the upper ones.
+        // The map uses the lowest and the uppermost bits; the product is well mixed only in the upper ones.
         self.0 ^ (self.0 >> 32)
     }
 

@@ -1,10 +1,10 @@
-//! What a kernel did while it booted: its initcalls, one after the other, with their times and levels.
+//! Initcalls of a booting kernel, in order, with their times and levels.
 //!
-//! Three kinds of records tell of them. The best that a trace has is taken: the events `initcall_start` and
-//! `initcall_finish`; what the kernel printed with `initcall_debug`, where a trace holds its messages (`console`, or the
-//! kernel's log itself); the calls of `do_one_initcall`, whose longest callee is the initcall.
+//! Three kinds of records contain them, and the best one in the trace is used: the events `initcall_start` and
+//! `initcall_finish`; the kernel's messages with `initcall_debug`, where a trace holds them (`console`, or the
+//! kernel's log itself); and calls of `do_one_initcall`, whose longest callee is the initcall.
 //!
-//! It looks at batches alone, whose events have names and fields ([`kymo_event::Wanted::Details`]).
+//! Uses only batches, whose events must have names and fields ([`kymo_event::Wanted::Details`]).
 
 use std::collections::HashMap;
 
@@ -13,10 +13,10 @@ use kymo_event::{
     Value,
 };
 
-/// The function that calls them all.
+/// The function that calls all initcalls.
 const CALLER: &str = "do_one_initcall";
 
-/// So many are kept. A kernel has some 3000.
+/// Maximum number of initcalls kept. A kernel has some 3000.
 const MOST: usize = 1 << 16;
 
 /// A function that the kernel calls once, when it boots or when a module is loaded.
@@ -25,23 +25,23 @@ const MOST: usize = 1 << 16;
 pub struct Initcall {
     /// Its name.
     pub name: String,
-    /// When it began, if the record says so.
+    /// The time of its begin, if recorded.
     pub start: Option<Time>,
-    /// How long it took; `None` if its end is missing.
+    /// Its duration; `None` if its end is missing.
     pub duration: Option<Duration>,
-    /// The level that it belongs to (`core`, `device`, ...), if the trace tells of levels.
+    /// Its level (`core`, `device`, ...), if the trace records levels.
     pub level: Option<String>,
-    /// What it returned, if the record says so: 0, or an error.
+    /// Its return value, if recorded: 0, or an error.
     pub result: Option<i64>,
 }
 
-/// What recorded the initcalls.
+/// The kind of records that the initcalls come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Evidence {
-    /// Events of the kernel's own.
+    /// The kernel's own events.
     Events,
-    /// Messages that `initcall_debug` has the kernel print.
+    /// Messages that the kernel prints with `initcall_debug`.
     Messages,
     /// Calls of `do_one_initcall`.
     Calls,
@@ -54,20 +54,20 @@ pub struct Initcalls {
     messages: Reported,
     calls: Reported,
     level: Option<String>,
-    /// Whether a function is the caller of initcalls, by [`FunctionId`].
+    /// Whether a function is the caller of initcalls, indexed by [`FunctionId`].
     callers: Vec<bool>,
-    /// What each thread calls from there.
+    /// The current call of the caller, per thread.
     stacks: HashMap<Option<ThreadId>, Call>,
-    /// The places in the list of events of what each thread finished last, until its caller returns; where times are
-    /// made of durations.
+    /// The indices in the list of events of the initcall that each thread finished last, until its caller returns.
+    /// Used where times are derived from durations.
     finished: HashMap<Option<ThreadId>, usize>,
 }
 
-/// What one kind of records tells.
+/// Initcalls from one kind of records.
 #[derive(Debug, Default)]
 struct Reported {
     list: Vec<Initcall>,
-    /// Places in the list of those that have not ended, by thread.
+    /// The indices in the list of those that have not ended, per thread.
     open: HashMap<Option<ThreadId>, Vec<usize>>,
     left_out: u64,
 }
@@ -76,9 +76,9 @@ struct Reported {
 #[derive(Debug, Default)]
 struct Call {
     begin: Time,
-    /// How deep below it the thread is.
+    /// The number of calls open below it in the thread.
     depth: usize,
-    /// The callee that runs: when it began, and which it is.
+    /// The running callee: the time of its begin, and its function.
     callee: Option<(Time, FunctionId)>,
     /// The longest callee so far.
     longest: Option<(Duration, Time, FunctionId)>,
@@ -94,7 +94,7 @@ impl Reported {
         self.list.push(initcall);
     }
 
-    /// An initcall of this name ends, in the thread where it began. Its place in the list.
+    /// Ends an initcall of this name, in the thread where it began. Returns its index in the list.
     fn end(
         &mut self,
         thread: Option<ThreadId>,
@@ -114,7 +114,7 @@ impl Reported {
             self.left_out += 1;
             return None;
         } else {
-            // Its beginning is not in the trace.
+            // Its begin is not in the trace.
             self.list.push(Initcall {
                 name: name.to_owned(),
                 start: None,
@@ -128,7 +128,7 @@ impl Reported {
 }
 
 impl Initcalls {
-    /// Takes the next events.
+    /// Processes the next events.
     pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) {
         for row in batch.rows() {
             match row.kind {
@@ -143,8 +143,8 @@ impl Initcalls {
         }
     }
 
-    /// All of them in the order of their beginnings, and what recorded them; `None` if nothing did. The number is of
-    /// those that were too many to keep.
+    /// Returns all initcalls in the order of their begins, with the kind of records and the number of those beyond
+    /// the maximum; `None` if nothing recorded any.
     pub fn finish(self) -> Option<(Evidence, Vec<Initcall>, u64)> {
         [
             (Evidence::Events, self.events),
@@ -158,7 +158,7 @@ impl Initcalls {
 
     fn event(&mut self, info: &TraceInfo, event: &Event) {
         if let EventKind::Gap(gap) = &event.kind {
-            // What runs in whom is not known any more.
+            // The open calls are unknown after a loss.
             if matches!(gap, Gap::Discarded { .. } | Gap::Damage { .. }) {
                 self.stacks.clear();
             }
@@ -182,7 +182,7 @@ impl Initcalls {
                 let place = self
                     .events
                     .end(event.thread, &name, number(event, "ret"), |start| {
-                        // Times that are made of durations say nothing of what passed: the caller's duration does.
+                        // Times derived from durations do not show what passed; the caller's duration does.
                         end.since(start?).filter(|_| !info.untimed)
                     });
                 if let Some(place) = place.filter(|_| info.untimed) {
@@ -198,7 +198,7 @@ impl Initcalls {
         }
     }
 
-    /// A line that the kernel printed.
+    /// Processes a line that the kernel printed.
     fn message(&mut self, event: &Event, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
@@ -210,7 +210,7 @@ impl Initcalls {
                     level: self.level.clone(),
                     result: None,
                 };
-                // Messages are printed by whichever thread has the console.
+                // The thread that has the console prints the messages, so they are matched without a thread.
                 self.messages.begin(None, initcall);
             }
             [
@@ -232,7 +232,7 @@ impl Initcalls {
         }
     }
 
-    /// A function is entered or left.
+    /// Processes an enter or exit of a function.
     fn call(&mut self, info: &TraceInfo, row: &Row) {
         let is_entry = row.kind == RowKind::Enter;
         let thread = row.thread();
@@ -269,9 +269,9 @@ impl Initcalls {
         }
     }
 
-    /// The caller has returned.
+    /// Handles the return of the caller.
     fn ended(&mut self, info: &TraceInfo, call: &Call) {
-        // Of none it is not known which it called: all were shorter than the threshold.
+        // Without a callee the initcall is unknown: all callees were shorter than the threshold.
         let Some((duration, start, function)) = call.longest else {
             return;
         };
@@ -303,7 +303,7 @@ impl Initcalls {
 }
 
 impl Call {
-    /// A callee has returned.
+    /// Handles the return of a callee.
     fn left(&mut self, end: Time) {
         let Some((start, function)) = self.callee.take() else {
             return;
@@ -335,7 +335,7 @@ fn number(event: &Event, name: &str) -> Option<i64> {
     }
 }
 
-/// The function that an event names: by its name, or else by its address.
+/// The function that an event refers to: its name, or else its address.
 fn function(event: &Event) -> String {
     match field(event, "func") {
         Some(Value::Text(text)) => plain(text).to_owned(),
@@ -348,7 +348,7 @@ fn function(event: &Event) -> String {
     }
 }
 
-/// The name of a function without the place in it: `pci_init+0x0/0x2a`, `[module]`.
+/// A function's name without offset and module: `pci_init+0x0/0x2a`, `[module]`.
 fn plain(name: &str) -> &str {
     let name = name.split_whitespace().next().unwrap_or_default();
     name.split_once("+0x").map_or(name, |(name, _)| name)

@@ -1,10 +1,9 @@
-//! What the events of a trace mean: calls rebuilt from enters and exits ([`calls`]), and the table
-//! of functions that follows from them ([`profile`]), the times without what recording took
-//! ([`compensation`]), those of a clock that stepped back, put right ([`clock_repair`]), and what to leave out of the
-//! next recording ([`advice`]).
+//! Analyses of traces: rebuilds calls from enters and exits ([`calls`]), sums them by function ([`profile`]),
+//! subtracts recording overhead ([`compensation`]), repairs clocks that stepped back ([`clock_repair`]), and advises
+//! what to exclude from the next recording ([`advice`]).
 //!
-//! Everything streams: an analysis takes one event or step at a time and holds what grows with the
-//! traced program (its threads, depth and functions), never with the length of the trace.
+//! Everything streams: an analysis takes one event or step at a time. Its memory grows with the traced program
+//! (threads, depth and functions), never with the length of the trace.
 #![forbid(unsafe_code)]
 
 pub mod advice;

@@ -1,21 +1,21 @@
-//! The profile: where the time went, function by function.
+//! Profile: count, total and self time of each function.
 //!
-//! - *count* is of all calls in the window whose entry or exit was seen. Calls of which neither was seen can be
-//!   missing where events were lost: [`Bounds::missing_calls`] says how many at most. An entry and an exit that do not
-//!   belong to each other for certain, behind a loss, count as one call, and may be two; and what is open where a window
-//!   begins may have ended in a loss before: [`Row::uncounted`].
-//! - *total* is the time in a function and its callees on its own thread, without the time when the thread
-//!   was preempted and without interrupts; recursion counts once. *self* is that without callees. Calls that are
-//!   open at the end of the trace or of the window, or when recording stops, count with their time up to there.
-//! - Where events were lost, both are lower bounds: of a call that was open then, only the time up to the loss
-//!   is certain. [`Row::total_max`] and [`Row::self_max`] are the times as they were seen. [`Bounds`] has upper bounds.
-//! - *min*, *max* and *average* are those of complete calls: seen from begin to end, each with its own
-//!   duration. Where only the exit was seen and the source states how long the call took, that is its duration, with a doubt:
-//!   it is by the wall.
+//! - *count* is the number of calls in the window whose entry or exit was seen. Where events were lost, calls may be
+//!   missing of which neither was seen: [`Bounds::missing_calls`] is their maximum. An entry and an exit after a loss
+//!   that may not belong together count as one call and may be two; a call that is open where a window begins may
+//!   have ended in an earlier loss: [`Row::uncounted`].
+//! - *total* is the time in a function and its callees on its own thread, without preemption and without interrupts;
+//!   recursion counts once. *self* is the same without callees. Calls that are open at the end of the trace or the
+//!   window, or when recording stops, count with their time up to there.
+//! - Where events were lost, both are lower bounds: of a call that was open then, only the time up to the loss is
+//!   certain. [`Row::total_max`] and [`Row::self_max`] are the times as seen. [`Bounds`] has upper bounds.
+//! - *min*, *max* and *average* are those of complete calls: seen from begin to end, each with its own duration.
+//!   Where only the exit was seen and the source states the duration, that counts, with a doubt, because it is wall
+//!   time.
 //!
-//! A call whose exit is among what was lost seems to be open until the end, and all further calls of its
-//! function to be recursive ones within it. In the total count its certain time, or that of those within it
-//! that ended, whichever is more.
+//! A call whose exit was lost seems to be open until the end, and all further calls of its function seem to be
+//! recursive ones within it. Its part of the total is the larger of two values: its certain time, and that of the
+//! calls within it that ended.
 
 use kymo_event::{Duration, EventKind, EventRef, FunctionId, InterruptId};
 
@@ -23,68 +23,69 @@ use crate::calls::{Callee, Counts, End, How, Repair, Step};
 use crate::recursion::Recursion;
 use crate::replay::{Observer, Origin};
 
-/// A sum by a count, rounded to the nearest nanosecond; 0 if there is none.
+/// Sum divided by count, rounded to the nearest nanosecond; 0 if the count is 0.
 pub fn average(sum: Duration, count: u64) -> Duration {
     let rounded = sum.0.saturating_add(count / 2);
     Duration(rounded.checked_div(count).unwrap_or(0))
 }
 
-/// What is known of one function (or interrupt). See the [module](self) for what counts where.
+/// Totals of one function (or interrupt). See the [module](self) for the definitions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// Calls whose entry or exit was seen, at least.
     pub count: u64,
-    /// Ends besides that [may not count](End::uncounted).
+    /// Further ends that [may not count](End::uncounted).
     pub uncounted: u64,
-    /// Of these: calls that were seen from begin to end.
+    /// Calls that are [complete](End::is_complete).
     pub complete: u64,
-    /// Time in the function and what it called, at least.
+    /// Time in the function and its callees; a lower bound.
     pub total: Duration,
-    /// The same as far as it was seen: with time that is not certain to be its own.
+    /// The same as seen, including time that may not be its own.
     pub total_max: Duration,
-    /// Time in the function itself, at least.
+    /// Time in the function itself; a lower bound.
     pub self_time: Duration,
-    /// The same as far as it was seen.
+    /// The same as seen.
     pub self_max: Duration,
-    /// The durations of [`complete`](Self::complete) calls, also of those within each other.
+    /// The durations of [`complete`](Self::complete) calls, including recursive ones.
     pub sum: Duration,
     /// The shortest of [`complete`](Self::complete) calls.
     pub min: Duration,
-    /// The longest.
+    /// The longest of [`complete`](Self::complete) calls.
     pub max: Duration,
-    /// Calls that a `longjmp` left which the trace tells of. Their end is as certain as an exit.
+    /// Calls that ended by a recorded `longjmp`. Their end is as certain as an exit.
     pub jumped: u64,
-    /// Calls that an exception, or a `longjmp` that the trace does not tell of, left behind. Their end is
-    /// taken to be that of the call that caught it.
+    /// Calls that an exception, or a `longjmp` without a record, abandoned. They are taken to end with the call that
+    /// caught it.
     pub unwound: u64,
     /// Calls whose exit is among the lost events.
     pub lost: u64,
     /// Calls that returned, with a [`Doubt`](crate::calls::Doubt).
     pub doubtful: u64,
-    /// Of all: calls whose time is in doubt because of a clock, so that it has no upper bound, and a
-    /// complete call's may be too short.
+    /// Calls, of all, whose time is in doubt because of a clock: it has no upper bound, and may be too short even for
+    /// a complete call.
     pub clock: u64,
-    /// Of all: calls that nobody saw end and that took at least as long as the source states, so that their time has no
+    /// Calls, of all, whose end was not seen and for which the source states a minimum, so that their time has no
     /// upper bound.
     pub unseen_ends: u64,
-    /// Exits whose enter nobody saw, and of which the source does not state how long their calls took: they have no time.
+    /// Exits whose enter was not seen and whose duration the source does not state: they have no time.
     pub orphans: u64,
-    /// Calls of which the source does not tell when they ended, or how long they took: they have no time.
+    /// Calls whose end or duration the source does not record: they have no time.
     pub without_end: u64,
-    /// Calls of which only the exit was seen, and of which the source states how long they took by the wall: they are among the
-    /// [`complete`](Self::complete) ones, and may have been shorter on the processor. (One that is certain is no such call.)
+    /// Calls for which only the exit was seen and the source states the wall time. They are among the
+    /// [`complete`](Self::complete) ones, and may have been shorter on the processor. (Calls whose times are certain
+    /// are not among them.)
     pub stated: u64,
-    /// Calls that were open when recording was turned off, the window ended, or the trace.
+    /// Calls that were open when recording was turned off, or at the end of the window or the trace.
     pub open: u64,
     /// Calls that were open when the window began or ended.
     pub clipped: u64,
-    /// Of those, calls whose end is within the window.
+    /// Clipped calls whose end is within the window.
     pub clipped_at_begin: u64,
 }
 
 impl Row {
-    /// Takes the end of a call; `within` is the time of calls of the same function that ended within it, if they
-    /// are to count in its place.
+    /// Adds the end of a call; `within` is the time of calls of the same function that ended within it and may count
+    /// in its place.
     fn add(&mut self, end: &End, within: Duration) {
         self.count += u64::from(!end.uncounted);
         self.uncounted += u64::from(end.uncounted);
@@ -96,7 +97,7 @@ impl Row {
             return;
         };
         self.self_max += self_time;
-        // The time of a call below which the same function is open is part of that call's.
+        // The time of a recursive call is part of the outer call of its function.
         if !end.recursive {
             self.total_max += duration;
         }
@@ -146,7 +147,7 @@ impl Row {
         }
     }
 
-    /// The row when all of its calls have ended: of two lower bounds of the total, the better one.
+    /// The row after all calls have ended: uses the better of two lower bounds of the total.
     fn whole(&self) -> Self {
         Self {
             total: self.total.max(self.self_time),
@@ -154,12 +155,12 @@ impl Row {
         }
     }
 
-    /// All ends of calls in the row.
+    /// All ends of calls in the row, counted or not.
     pub const fn ends(&self) -> u64 {
         self.count.saturating_add(self.uncounted)
     }
 
-    /// Calls of which it is not known how long they took.
+    /// Calls of unknown duration.
     pub const fn without_time(&self) -> u64 {
         self.orphans + self.without_end
     }
@@ -171,24 +172,24 @@ impl Row {
     }
 }
 
-/// How much what was lost can add to the rows.
+/// Upper bounds on what lost events can add to the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
-    /// How many calls of any function can be missing: those whose entries are among the lost events, and of whose exits nothing
-    /// was seen. `None` if the source does not say how many events were lost.
+    /// Maximum number of missing calls of any function: those whose entries were lost and whose exits were not seen.
+    /// `None` if the source does not record how many events were lost.
     pub missing_calls: Option<u64>,
-    /// How many calls are in no row, being too deep to follow: their time is in rows of others.
+    /// Calls that are in no row because they were too deep to follow; their time is in rows of others.
     pub too_deep: u64,
-    /// Whether some of the missing ones were lost in front of the window.
+    /// Whether some of the missing calls were lost before the window.
     pub before: bool,
-    /// Time of processors of which it is not certain in which function it passed. `None` if nothing was lost.
+    /// Processor time that can't be attributed to a function for certain. `None` if nothing was lost.
     pub uncertain: Option<Duration>,
-    /// All time of processors; `None` if it is not known how long one of them ran in a loss.
+    /// Processor time in total; `None` if it is unknown how long a processor ran in a loss.
     pub ran: Option<Duration>,
 }
 
 impl Bounds {
-    /// The bounds after a whole trace or window, whose table this is.
+    /// The bounds for a whole trace or window with this profile.
     pub fn of(counts: &Counts, profile: &Profile) -> Self {
         let sure = profile.rows().map(|(_, row)| row.self_time);
         let sure = sure.fold(Duration(0), |sum, time| sum + time);
@@ -201,13 +202,14 @@ impl Bounds {
         }
     }
 
-    /// How many calls a row's function had at most; `None` if that is not known.
+    /// The upper bound of a row's count; `None` if unknown.
     pub fn count(&self, row: &Row) -> Option<u64> {
         let missing = self.missing_calls?.saturating_add(self.too_deep);
         Some(row.ends().saturating_add(missing))
     }
 
-    /// How much its total can be at most; `None` if a clock is in doubt, nobody saw a call end, or calls were too deep to follow.
+    /// The upper bound of a row's total; `None` if a clock is in doubt, the end of a call was not seen, or calls were
+    /// too deep to follow.
     pub fn total(&self, row: &Row) -> Option<Duration> {
         let most = match self.uncertain {
             Some(_) => self.ran?.max(row.total_max),
@@ -216,7 +218,7 @@ impl Bounds {
         (row.clock + row.unseen_ends == 0 && self.too_deep == 0).then_some(most)
     }
 
-    /// The same of its self time.
+    /// The upper bound of a row's self time, under the same conditions.
     pub fn self_time(&self, row: &Row) -> Option<Duration> {
         let most = match self.uncertain {
             Some(uncertain) => self.ran.map(|_| row.self_time + uncertain)?,
@@ -226,7 +228,7 @@ impl Bounds {
     }
 }
 
-/// Whether an event tells of lost events.
+/// Whether an event reports lost events.
 pub(crate) fn is_loss(event: EventRef<'_>) -> bool {
     match event.event.map(|event| &event.kind) {
         Some(EventKind::Gap(gap)) => gap.is_loss(),
@@ -234,12 +236,12 @@ pub(crate) fn is_loss(event: EventRef<'_>) -> bool {
     }
 }
 
-/// The calls of a function that returned with times as they were measured: nearly all. They are added up apart,
-/// for they add to most fields of a [`Row`] alike.
+/// Sums of calls that returned with times exactly as measured, which are nearly all. Kept apart because they add to
+/// most fields of a [`Row`] alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Plain {
     count: u64,
-    /// The durations of calls that were not within another one of the same function, and of those that were.
+    /// The durations of calls that were not recursive, and (`nested`) of those that were.
     total: Duration,
     nested: Duration,
     self_time: Duration,
@@ -275,7 +277,7 @@ impl Plain {
     }
 }
 
-/// What is known of one function: its calls that simply returned, and all others.
+/// Totals of one function: calls that simply returned, and all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Sums {
     plain: Plain,
@@ -283,7 +285,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// The whole row; `None` if there is nothing in it.
+    /// The complete row; `None` if it is empty.
     fn row(&self) -> Option<Row> {
         if *self == Self::default() {
             return None;
@@ -307,7 +309,7 @@ impl Sums {
         Some(row.whole())
     }
 
-    /// Of the time that was charged to the function itself, so much did not pass.
+    /// Subtracts excess self time, which did not pass.
     fn take_off(&mut self, by: Duration) {
         let rest = by - self.plain.self_time;
         self.plain.self_time = self.plain.self_time - by;
@@ -319,9 +321,9 @@ impl Sums {
 /// A table of [`Row`]s, filled step by step.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
-    /// By [`FunctionId`](kymo_event::FunctionId).
+    /// Indexed by [`FunctionId`](kymo_event::FunctionId).
     functions: Vec<Sums>,
-    /// By [`InterruptId`](kymo_event::InterruptId).
+    /// Indexed by [`InterruptId`](kymo_event::InterruptId).
     interrupts: Vec<Sums>,
     unknown: Sums,
     /// The times of recursive calls that have ended.
@@ -329,12 +331,12 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a step; only ends matter, and self time that turns out not to have passed.
+    /// Processes a step; only ends matter, and excess self time that a clock charged.
     #[inline(always)]
     pub fn add(&mut self, step: &Step<'_>) {
         match step {
@@ -357,14 +359,15 @@ impl Profile {
         }
     }
 
-    /// Takes the end of the first call of a function, of one that did not simply return, or not before the first loss.
+    /// Adds the end of a function's first call, of a call that did not simply return, or of any call after the first
+    /// loss.
     #[cold]
     fn add_other(&mut self, end: End) {
         let within = self.recursion.end(&end, end.sure.unwrap_or_default());
         self.sums(end.callee).others.add(&end, within);
     }
 
-    /// What is known of a callee, made if there is nothing.
+    /// The sums of a callee, created if missing.
     #[inline(always)]
     fn sums(&mut self, callee: Callee) -> &mut Sums {
         let (table, index) = match callee {
@@ -378,7 +381,7 @@ impl Profile {
         &mut table[index]
     }
 
-    /// The rows of what was called, in the order of first sight: functions, then interrupts.
+    /// All rows that are not empty: functions in order of first appearance, then interrupts.
     pub fn rows(&self) -> impl Iterator<Item = (Callee, Row)> {
         let functions = (0..).zip(&self.functions);
         let functions = functions.map(|(id, row)| (Callee::Function(FunctionId(id)), row));

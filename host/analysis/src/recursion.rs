@@ -1,40 +1,39 @@
-//! Calls of a function within a call of the same one that only seems to be open.
+//! Recursion accounting when an outer exit was lost.
 //!
-//! A total counts recursion once, so what ends within another call of its function is that one's. But where
-//! the outer one's exit is among what was lost it is open to the end, and little of its time is certain: then
-//! those within it count in its place ([`profile`](crate::profile) says more).
+//! A total counts recursion once: a call that ends within another call of its function is part of that one. But if
+//! the exit of the outer call was lost, it stays open to the end, and little of its time is certain. Then the inner
+//! calls count in its place (see [`profile`](crate::profile)).
 
 use std::ops::AddAssign;
 
 use crate::calls::{Callee, End, How, TrackId};
 use crate::hash::FastMap;
 
-/// What belongs to recursive calls that have ended, as long as one of their function is open further out: their
-/// times, or what was charged to them. Nothing is kept before the first loss.
+/// Values of recursive calls that have ended while a call of their function is open further out: their times, or the
+/// overhead charged to them. Nothing is kept before the first loss.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recursion<T> {
     lossy: bool,
     ended: FastMap<(TrackId, Callee), Ended<T>>,
 }
 
-/// Calls of one function that are not within each other, by their depth, which rises: each with what belongs to
-/// all at this depth together.
+/// Calls of one function by rising depth; each entry has the sum of all calls at this depth.
 type Ended<T> = Vec<(u32, T)>;
 
 impl<T: AddAssign + Copy + Default> Recursion<T> {
-    /// Events were lost.
+    /// Records that events were lost.
     pub(crate) fn lose(&mut self) {
         self.lossy = true;
     }
 
-    /// Whether events were lost, so that it has to know of every end.
+    /// Whether events were lost, so that every end must be passed to [`end`](Self::end).
     #[inline(always)]
     pub(crate) const fn is_lossy(&self) -> bool {
         self.lossy
     }
 
-    /// Takes the end of a call, and what belongs to it: gives what belongs to calls of the same function that
-    /// ended within it and are to count in its place.
+    /// Processes the end of a call with its value. Returns the sum for calls of the same function that ended within
+    /// it and count in its place.
     #[inline(always)]
     pub(crate) fn end(&mut self, end: &End, own: T) -> T {
         if !self.lossy {
@@ -43,7 +42,7 @@ impl<T: AddAssign + Copy + Default> Recursion<T> {
         self.end_within(*end, own)
     }
 
-    /// The same behind a loss.
+    /// [`end`](Self::end) after a loss.
     #[cold]
     fn end_within(&mut self, end: End, own: T) -> T {
         let open = matches!(end.how, How::Open | How::RecordingOff);
@@ -53,7 +52,7 @@ impl<T: AddAssign + Copy + Default> Recursion<T> {
         let key = (end.track, end.callee);
         if end.recursive {
             let ended = self.ended.entry(key).or_default();
-            // They are part of this one.
+            // Deeper calls are part of this one.
             while ended.last().is_some_and(|(depth, _)| *depth > end.depth) {
                 ended.pop();
             }

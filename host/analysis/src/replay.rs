@@ -1,10 +1,9 @@
-//! Everything between the events of a trace and what is shown of its calls, in one place, so that tables,
-//! pictures and files agree: clocks that stepped back are repaired, calls are rebuilt
-//! ([`Calls`]), clipped at the bounds of a window, the cost of recording is taken off
-//! ([`Compensation`]), and what the user did not ask for is left out ([`Selection`]).
+//! Replay of a trace: repairs clocks that stepped back, rebuilds calls ([`Calls`]), clips them at the bounds of a
+//! window, subtracts recording overhead ([`Compensation`]) and applies the user's filters ([`Selection`]). Shared by
+//! all tables, graphs and exports, so that they agree.
 //!
-//! A window never changes what happened: calls are rebuilt from the start of the trace, and those that are
-//! open at a bound are clipped there. A selection never changes a duration: it only chooses what is shown.
+//! A window never changes results: calls are rebuilt from the start of the trace, and those open at a bound are
+//! clipped there. A selection never changes a duration: it only chooses what is shown.
 
 use std::sync::Arc;
 
@@ -22,26 +21,26 @@ mod ahead;
 
 pub use ahead::{Feeder, Steps};
 
-/// What to make of a trace.
+/// Options of a replay.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How to rebuild calls.
+    /// Options of the reconstruction of calls.
     pub calls: calls::Options,
     /// The bounds at which calls are clipped.
     pub window: Window,
-    /// What to show.
+    /// Filters for what is shown.
     pub selection: Selection,
-    /// Whether to take off what recording took, where the trace tells.
+    /// Whether to subtract recording overhead, where the trace records it.
     pub compensate: bool,
-    /// Whether to move back what was recorded while a clock was ahead.
+    /// Whether to move back events that were recorded while a clock was ahead.
     pub repair_clock: bool,
-    /// The steps, where another thread makes them: then nothing is rebuilt here, and the replay has to be a
+    /// The source of steps that another thread makes. If set, nothing is rebuilt here, and the replay must be a
     /// [whole](Self::is_whole) one.
     pub steps: Option<Steps>,
 }
 
 impl Options {
-    /// Whether all of a trace is replayed as it was recorded: such a replay has nothing to do but to rebuild calls.
+    /// Whether all of a trace is replayed as recorded, so that calls must be rebuilt but nothing else.
     pub fn is_whole(&self, info: &TraceInfo) -> bool {
         self.window == Window::default()
             && self.selection.is_everything()
@@ -51,7 +50,7 @@ impl Options {
 }
 
 impl Default for Options {
-    /// All of it, as it was recorded, with clocks repaired.
+    /// The whole trace as recorded, with clocks repaired.
     fn default() -> Self {
         Self {
             calls: calls::Options::default(),
@@ -64,12 +63,12 @@ impl Default for Options {
     }
 }
 
-/// A part of a trace by time. The default is all of it.
+/// A time range of a trace. The default is all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// From when on.
+    /// The first time in the range.
     pub begin: Time,
-    /// Up to when.
+    /// The last time in the range.
     pub end: Time,
 }
 
@@ -82,12 +81,12 @@ impl Default for Window {
     }
 }
 
-/// The event that a step follows from.
+/// The event that a step results from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The stream that it stands in.
+    /// The stream of the event.
     pub stream: StreamId,
-    /// How much later than its time it was recorded, in nanoseconds: the clock was ahead then.
+    /// By how much the event was recorded too late, in nanoseconds, because the clock was ahead.
     pub moved: i64,
 }
 
@@ -102,10 +101,10 @@ impl Origin {
     }
 }
 
-/// Takes the steps of a replay where a closure is too slow: its `step` can be inlined where millions of calls
-/// begin and end.
+/// Receives the steps of a replay where a closure is too slow: `step` can be inlined where millions of calls begin
+/// and end.
 pub trait Observer {
-    /// Takes the next step, and what it follows from.
+    /// Processes the next step; `origin` is the event that it results from.
     fn step(&mut self, origin: Option<Origin>, step: Step<'_>);
 }
 
@@ -118,7 +117,7 @@ impl<F: FnMut(Option<Origin>, Step<'_>)> Observer for Each<'_, F> {
     }
 }
 
-/// Gives steps on with what they follow from.
+/// Passes steps on with their origin.
 struct From<'o, O> {
     origin: Origin,
     out: &'o mut O,
@@ -131,14 +130,13 @@ impl<O: Observer> calls::Observer for From<'_, O> {
     }
 }
 
-/// Replays a trace: takes its events batch by batch, and gives steps of calls.
+/// Replays a trace: takes its events batch by batch and produces steps of calls.
 ///
-/// Each step comes with the [`Origin`] that it follows from; what the bounds of the trace or the window add
-/// follows from none.
+/// Each step comes with its [`Origin`]; steps that the bounds of the trace or the window add have none.
 #[derive(Debug)]
 pub struct Replay {
     calls: Calls,
-    /// What rebuilds them, if it is another thread.
+    /// The steps that another thread makes, if it does.
     steps: Option<Steps>,
     window: Window,
     stage: Stage,
@@ -150,19 +148,19 @@ pub struct Replay {
     counters: CounterValues,
 }
 
-/// Where in the trace a [`Replay`] is.
+/// Position of a [`Replay`] relative to its window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// Before the window.
     Before,
     /// Within it.
     Within,
-    /// Behind it: nothing is looked at any more.
+    /// After it: all events are ignored.
     Behind,
 }
 
 impl Replay {
-    /// Knows of nothing yet. `symbols` have the names by which functions are chosen.
+    /// Starts a replay. `symbols` have the names by which functions are chosen.
     pub fn new(info: &TraceInfo, symbols: &Arc<Symbols>, options: Options) -> Self {
         let Options {
             calls,
@@ -190,8 +188,8 @@ impl Replay {
         }
     }
 
-    /// Takes the next events; `info` is what is known of the trace by now. `false` when the window is over:
-    /// no more events are needed.
+    /// Processes the next events; `info` describes the trace so far. Returns `false` when the window is over and no
+    /// more events are needed.
     pub fn batch(
         &mut self,
         info: &TraceInfo,
@@ -227,7 +225,7 @@ impl Replay {
         self.stage != Stage::Behind
     }
 
-    /// Takes a batch of which calls are to be rebuilt, and nothing else.
+    /// Processes a batch for which calls must be rebuilt and nothing else.
     fn rebuild(&mut self, batch: &Batch, out: &mut impl Observer) {
         let rows = batch.rows();
         let mut runs = batch.runs().peekable();
@@ -261,7 +259,7 @@ impl Replay {
         }
     }
 
-    /// Takes one event, where there is more to do than to rebuild calls.
+    /// Processes one event, where more must be done than to rebuild calls.
     fn one(&mut self, info: &TraceInfo, event: EventRef<'_>, out: &mut impl Observer) {
         let time = event.row.time;
         let timeless = info
@@ -300,7 +298,7 @@ impl Replay {
         });
     }
 
-    /// Takes an event before the window.
+    /// Processes an event before the window.
     fn before(&mut self, info: &TraceInfo, event: EventRef<'_>) {
         let counters = &mut self.counters;
         let Some(chooser) = &mut self.chooser else {
@@ -318,13 +316,13 @@ impl Replay {
         });
     }
 
-    /// Begins the window with what is open, and with the values that counters have.
+    /// Begins the window with the open calls and the current values of counters.
     fn open(&mut self, info: &TraceInfo, out: &mut impl Observer) {
         self.stage = Stage::Within;
         if let Some(chooser) = &mut self.chooser {
             chooser.open_window();
         }
-        // Of what was recorded before, nothing is taken off.
+        // No overhead is subtracted for what was recorded before the window.
         self.compensation = self.compensate.then(|| Compensation::new(info)).flatten();
         let (compensation, chooser) = (&mut self.compensation, &mut self.chooser);
         let mut streams = Vec::new();
@@ -369,7 +367,7 @@ impl Replay {
         });
     }
 
-    /// Ends the trace: gives what is still open.
+    /// Ends the trace: closes the open calls.
     pub fn finish(&mut self, info: &TraceInfo, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
         self.finish_to(info, &mut Each(out));
     }
@@ -384,7 +382,7 @@ impl Replay {
         }
         let rest = self.arrange.finish(info);
         self.take(info, &rest, out);
-        // A window that begins behind the last event shows nothing; but a trace that was cut may have no events there.
+        // A window that begins after the last event shows nothing, but a trace that was cut may have no events there.
         if self.stage == Stage::Before
             && let Cut {
                 begin: Some(_),
@@ -396,7 +394,7 @@ impl Replay {
             self.open(info, out);
         }
         if self.stage == Stage::Within {
-            // A trace that was cut goes on behind its last event.
+            // A trace that was cut extends beyond its last event.
             let cut = info.cut.end.filter(|end| *end <= self.window.end);
             self.end(info, out, |calls, out| match cut {
                 Some(end) => calls.close_window(end, &mut |step| out(step)),
@@ -408,7 +406,7 @@ impl Replay {
         }
     }
 
-    /// Gives what `ends` closes.
+    /// Passes on the steps of the calls that `ends` closes.
     fn end<O: Observer>(
         &mut self,
         info: &TraceInfo,
@@ -434,38 +432,38 @@ impl Replay {
         self.window
     }
 
-    /// What was counted while rebuilding.
+    /// Counters of the reconstruction.
     pub const fn counts(&self) -> &Counts {
         self.calls.counts()
     }
 
-    /// What was done to the times of clocks that stepped back; `None` if nothing had to be.
+    /// Counters of the clock repair; `None` if no clock stepped back.
     pub fn clock_repair(&self) -> Option<&ClockRepairCounts> {
         self.arrange.repaired()
     }
 
-    /// How many events were chosen; `None` if all were asked for.
+    /// Numbers of selected events; `None` without a selection.
     pub fn chosen(&self) -> Option<Chosen> {
         self.chooser.as_ref().map(Chooser::chosen)
     }
 
-    /// The fields that conditions of the selection ask for and no event has; `None` if all were asked for.
+    /// The fields that conditions of the selection need and no event has; `None` without a selection.
     pub fn unmet(&self) -> Option<&Unmet> {
         self.chooser.as_ref().map(Chooser::unmet)
     }
 
-    /// Whether the window has begun: whether there are events behind its first bound.
+    /// Whether the window has begun, that is, whether there are events after its first bound.
     pub fn has_begun(&self) -> bool {
         self.stage != Stage::Before
     }
 
-    /// What recording took, if that is taken off.
+    /// The recording overhead, if it is subtracted.
     pub const fn compensation(&self) -> Option<&Compensation> {
         self.compensation.as_ref()
     }
 }
 
-/// The stream of the track that a step is of.
+/// The stream of a step's track.
 fn stream_of(step: &Step<'_>, streams: &[StreamId]) -> Option<StreamId> {
     let track = match step {
         Step::Track { track, .. } | Step::State { track, .. } => *track,

@@ -1,11 +1,13 @@
-//! Who had the processors: run times of threads and interrupts, how often and how long at a time, and how long threads
-//! waited between being ready and running.
+//! Scheduling analysis: run times of threads and interrupts, number and length of their activations, and how long
+//! threads waited between being ready and running.
 //!
-//! It looks at switches of threads and at interrupts alone, batch by batch: any source that tells of them has this table.
-//! Time is charged to the innermost interrupt handler of a processor, else to its thread, else to nobody: that is idle time, as
-//! the time of idle threads is. On a processor that has an idle thread, nobody runs while the kernel switches alone, which is
-//! [told apart](RunTime::switching). Where the trace begins, and behind lost events, the thread that events name, or that the next switch
-//! ends, has run; else it is not known what did. A trace without any switch tells nothing of threads and of idle time.
+//! Uses only thread switches and interrupts, batch by batch, so every source that records them has this table. Time
+//! is charged to the innermost interrupt handler of a processor, else to its thread, else to none. The latter is idle
+//! time, as is the time of idle threads. On a processor that has an idle thread, no thread runs only while the kernel
+//! switches, which is [counted separately](RunTime::switching).
+//!
+//! At the start of the trace, and after lost events, time is charged to the thread that events name or that the next
+//! switch ends; otherwise it is unknown. A trace without any switch has no times of threads and no idle time.
 
 mod run_time;
 
@@ -21,12 +23,12 @@ use crate::replay::Window;
 
 pub use run_time::{RunTime, Waits};
 
-/// Something that runs.
+/// A running thread or interrupt.
 #[derive(Clone, Copy, Debug)]
 struct Active<Id> {
     id: Id,
     ran: Duration,
-    /// Its beginning was seen.
+    /// Whether its begin was seen.
     whole: bool,
 }
 
@@ -40,18 +42,18 @@ impl<Id> Active<Id> {
     }
 }
 
-/// Whose a processor is, outside of interrupt handlers.
+/// The owner of a processor, outside of interrupt handlers.
 #[derive(Clone, Copy, Debug)]
 enum Running {
-    /// Where the trace begins, or events are lost, nothing is known yet.
+    /// At the start of the trace, or after lost events: nothing is known yet.
     Unknown {
-        /// The thread that events have named since, or ended there; `Err` if there are several.
+        /// The thread that events have named since, or that ended there; `Err` if there are several.
         named: Result<Option<ThreadId>, ()>,
-        /// The time since.
+        /// The time since then.
         time: Duration,
     },
     Nobody {
-        /// The switch after which that is so.
+        /// The switch that took it from the last thread.
         since: Row,
     },
     Thread {
@@ -70,64 +72,64 @@ impl Default for Running {
     }
 }
 
-/// A processor.
+/// State of a processor.
 #[derive(Clone, Debug, Default)]
 struct Processor {
-    /// Its first event: what it did before is not known.
+    /// The time of its first event; before that its state is unknown.
     first: Option<Time>,
-    /// Up to when its time is charged; `None` before its first event.
+    /// The time up to which it is charged; `None` before its first event.
     charged: Option<Time>,
-    /// Its last event.
+    /// The time of its last event.
     last: Option<Time>,
     running: Running,
-    /// Events are missing from its last one up to the next.
+    /// Whether events are missing between its last one and the next.
     is_lost: bool,
-    /// Its events are behind the window.
+    /// Whether its events are past the window.
     is_behind: bool,
     interrupts: Vec<Active<Option<InterruptId>>>,
-    /// Time in interrupt handlers, and how many began.
+    /// Time in interrupt handlers, and the number that began.
     handlers: RunTime,
-    /// The threads that ran, with how often they began to and for how long.
+    /// The threads that ran, each with the number of its runs and their time.
     threads: BTreeMap<ThreadId, (u64, Duration)>,
     nobody: Duration,
     unknown: Duration,
-    /// All that it did: threads and interrupts that began, and their time. Known at the end.
+    /// Sum of all threads and interrupts that ran on it. Valid at the end.
     all: RunTime,
 }
 
-/// A processor of a machine: of [`StreamInfo::machine`].
+/// A processor of a machine ([`StreamInfo::machine`]).
 type Place = (SpaceId, Cpu);
 
-/// The processor of events that don't say theirs.
+/// Stands for the processor of events that don't record theirs.
 const UNKNOWN: Cpu = Cpu(u32::MAX);
 
-/// Interrupt handlers in each other that are followed.
+/// Maximum nesting depth of interrupt handlers.
 const NESTED: usize = 1 << 10;
 
-/// The tables of threads and interrupts.
+/// Tables of threads and interrupts.
 #[derive(Debug, Default)]
 pub struct Schedule {
     window: Window,
     of_cpus: Vec<Cpu>,
     processors: BTreeMap<Place, Processor>,
-    /// By [`ThreadId`].
+    /// Indexed by [`ThreadId`].
     threads: Vec<RunTime>,
-    /// By [`InterruptId`].
+    /// Indexed by [`InterruptId`].
     interrupts: Vec<RunTime>,
-    /// When threads got ready that do not run yet.
+    /// Threads that are ready but do not run yet, and since when.
     ready: BTreeMap<ThreadId, Time>,
-    /// From when to when each machine was looked at.
+    /// The observed time span of each machine.
     spans: BTreeMap<SpaceId, (Time, Time)>,
     gaps: u64,
     has_switches: bool,
     has_interrupts: bool,
     unknown: Duration,
-    /// Where a clock steps back: takes off what did not pass.
+    /// Repairs the times of clocks that step back.
     repair: Option<ClockRepair>,
 }
 
 impl Schedule {
-    /// Empty tables of a part of a trace.
+    /// Creates empty tables for a part of a trace.
     pub fn new(window: Window) -> Self {
         Self {
             window,
@@ -135,14 +137,14 @@ impl Schedule {
         }
     }
 
-    /// The same of some processors alone; of all if there are none.
+    /// Restricts the tables to some processors; an empty list means all.
     #[must_use]
     pub fn of_cpus(mut self, cpus: Vec<Cpu>) -> Self {
         self.of_cpus = cpus;
         self
     }
 
-    /// Takes the next events.
+    /// Processes the next events.
     pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) {
         if self.repair.is_none() && !info.steps_back {
             return self.take(info, batch);
@@ -159,7 +161,7 @@ impl Schedule {
         }
     }
 
-    /// Takes the next event of a trace whose clock does not step back.
+    /// Processes the next event of a trace whose clock does not step back.
     pub fn push(&mut self, info: &TraceInfo, event: EventRef<'_>) {
         let row = event.row;
         let stream = info.stream(row.stream);
@@ -193,8 +195,8 @@ impl Schedule {
         }
     }
 
-    /// The latest switches of the processors of which it is known who has them: those to a thread that still has one, and
-    /// those after which nobody has had one.
+    /// The latest switch of each processor whose owner is known: one to a thread that still has it, or one after
+    /// which no thread has had it.
     pub fn latest_switches(&self) -> impl Iterator<Item = Row> {
         let processors = self.processors.values();
         processors.filter_map(|processor| match processor.running {
@@ -203,7 +205,7 @@ impl Schedule {
         })
     }
 
-    /// The thread that events alone show on a processor of a machine: no switch so far shows who has it.
+    /// The thread that events name on a processor of a machine where no switch has shown the owner yet.
     pub fn named_on(&self, machine: SpaceId, cpu: Option<Cpu>) -> Option<ThreadId> {
         let processor = self.processors.get(&(machine, cpu.unwrap_or(UNKNOWN)))?;
         match processor.running {
@@ -212,16 +214,16 @@ impl Schedule {
         }
     }
 
-    /// A machine is looked at up to this time, as far as that is in the window: where the trace goes on beyond it, it is
-    /// all looked at.
+    /// Extends a machine's observed time span to `time`, as far as that is in the window. If the trace continues past
+    /// the window, the span reaches the window's end.
     fn look_at(&mut self, machine: SpaceId, time: Time) {
         let within = time.clamp(self.window.begin, self.window.end);
         let (start, end) = self.spans.entry(machine).or_insert((within, within));
         (*start, *end) = ((*start).min(within), (*end).max(within));
     }
 
-    /// Takes a row behind the window: where events are missing before it, the end of the window is unknown. A window without a
-    /// switch has threads that run all through it.
+    /// Processes a row past the window. A gap there makes the end of the window unknown; a switch there shows that
+    /// threads run through a window without switches.
     fn beyond(&mut self, event: EventRef<'_>, stream: Option<&StreamInfo>) {
         let row = event.row;
         let machine = stream.map(|stream| stream.machine).unwrap_or_default();
@@ -241,14 +243,14 @@ impl Schedule {
         }
     }
 
-    /// Ends the tables: what runs at the end of the trace runs up to there.
+    /// Ends the tables: threads and interrupts that run at the end of the trace run up to there.
     pub fn finish(&mut self, info: &TraceInfo) {
         if let Some(mut repair) = self.repair.take() {
             let mut rest = Batch::default();
             repair.finish(&mut rest);
             self.take(info, &rest);
         }
-        // Where a trace was cut, it goes on up to there.
+        // A trace that was cut extends up to the cuts.
         for cut in [info.cut.begin, info.cut.end].into_iter().flatten() {
             let machines: Vec<_> = self.spans.keys().copied().collect();
             for machine in machines {
@@ -268,7 +270,7 @@ impl Schedule {
             processor.stay_open();
             processor.leave(None, &mut self.threads);
             if !self.has_switches {
-                // Events name a thread now and then: that is no time that it had.
+                // Events name a thread now and then, which does not show that it had the time.
                 processor.unknown += processor.nobody;
                 processor.nobody = Duration(0);
                 for (_, time) in std::mem::take(&mut processor.threads).into_values() {
@@ -304,19 +306,20 @@ impl Schedule {
         }
     }
 
-    /// What is known of a thread; `None` of one that neither ran nor was ready.
+    /// The run time of a thread; `None` for one that neither ran nor was ready.
     pub fn thread(&self, thread: ThreadId) -> Option<&RunTime> {
         let run = self.threads.get(thread.0 as usize);
         run.filter(|run| **run != RunTime::default())
     }
 
-    /// What is known of an interrupt; `None` of one that did not happen.
+    /// The run time of an interrupt; `None` for one that did not happen.
     pub fn interrupt(&self, interrupt: InterruptId) -> Option<&RunTime> {
         let run = self.interrupts.get(interrupt.0 as usize);
         run.filter(|run| **run != RunTime::default())
     }
 
-    /// The time of all processors in which nothing ran, or idle threads alone; `None` if the trace has no thread switches.
+    /// The time of all processors in which no thread, or only idle threads, ran; `None` if the trace has no thread
+    /// switches.
     pub fn idle(&self) -> Option<Duration> {
         self.has_switches.then_some(())?;
         let mut processors = self.processors.values();
@@ -329,22 +332,22 @@ impl Schedule {
         processors.fold(Duration(0), |sum, it| sum + it.all.switching)
     }
 
-    /// The time of all processors of which it is not known what ran.
+    /// The time of all processors in which it is unknown what ran.
     pub const fn unknown(&self) -> Duration {
         self.unknown
     }
 
-    /// What is known of the processors that had events: the time of threads and interrupts together, and how often one
-    /// of them began, idle threads aside. `None` stands for a processor of which the trace does not say which it is.
-    /// Each has its [machine](StreamInfo::machine).
+    /// The run time of each processor that had events, with its [machine](StreamInfo::machine): the time of threads
+    /// and interrupts together, and the number of their activations, without idle threads. `None` stands for a
+    /// processor that the trace does not identify.
     pub fn cpus(&self) -> impl Iterator<Item = (SpaceId, Option<Cpu>, &RunTime)> {
         let known = |cpu: Cpu| (cpu != UNKNOWN).then_some(cpu);
         let processors = self.processors.iter();
         processors.map(move |((machine, cpu), processor)| (*machine, known(*cpu), &processor.all))
     }
 
-    /// From the first to the last event of a machine, as far as that is in the window; of the longest, where what is asked
-    /// for stands for none of several.
+    /// The time from the first to the last event of a machine, as far as that is in the window; that of the longest
+    /// machine if `machine` has no events.
     pub fn span(&self, machine: SpaceId) -> Duration {
         let span = |(start, end): &(Time, Time)| end.since(*start).unwrap_or_default();
         let longest = || self.spans.values().map(span).max();
@@ -361,12 +364,12 @@ impl Schedule {
         spans.fold(Duration(0), |sum, span| sum + span)
     }
 
-    /// Places at which events are missing: counts and times are at least what they are.
+    /// The number of gaps with missing events; counts and times are then lower bounds.
     pub const fn gaps(&self) -> u64 {
         self.gaps
     }
 
-    /// Whether threads were seen to get processors, also around the window: else nothing is known of their time.
+    /// Whether threads were seen to get processors, also around the window; otherwise nothing is known of their time.
     pub const fn has_switches(&self) -> bool {
         self.has_switches
     }
@@ -407,7 +410,7 @@ impl Schedule {
                     processor.threads.entry(id).or_default().0 += 1;
                     let run = entry(&mut self.threads, id.0);
                     run.count += 1;
-                    // A wait that the window cuts is no whole one, as a run that it cuts is none.
+                    // A wait that the window cuts is incomplete, like a run that it cuts.
                     let wait = wait.filter(|ready| *ready >= self.window.begin);
                     if let Some(wait) = wait.and_then(|ready| row.time.since(ready)) {
                         run.ready.add(wait);
@@ -431,10 +434,10 @@ impl Schedule {
             }
             RowKind::IsrExit => {
                 let id = row.of_interrupt();
-                // An exit that names its interrupt ends those whose exits are lost, too.
+                // An exit that names its interrupt also ends those above it, whose exits are lost.
                 let named = |it: &Active<Option<InterruptId>>| id.is_none() || it.id == id;
                 let Some(place) = processor.interrupts.iter().rposition(named) else {
-                    // It began before the trace, or among what is lost.
+                    // It began before the trace, or in a loss.
                     processor.forget();
                     return;
                 };
@@ -453,7 +456,7 @@ impl Schedule {
         }
     }
 
-    /// Another event, which may show what runs where no switch has yet.
+    /// Processes any other event, which may show the running thread before the first switch.
     fn met(&mut self, row: &Row, machine: SpaceId) {
         let Some(cpu) = row.cpu().filter(|cpu| self.is_of_cpu(Some(*cpu))) else {
             return;
@@ -485,8 +488,8 @@ impl Schedule {
             .any(|it| matches!(it.running, Running::Thread { active, .. } if active.id == thread))
     }
 
-    /// Events are missing behind the last one, of one processor or of any of a machine: what runs up to the next one is not known, nor
-    /// what runs then.
+    /// Handles missing events after the last one, of one processor or of all of a machine: until the next event it is
+    /// unknown what runs, and what runs then.
     fn gap(&mut self, time: Time, (machine, cpu): (SpaceId, Option<Cpu>), gap: &Gap) {
         if !gap.is_loss() {
             return;
@@ -504,7 +507,7 @@ impl Schedule {
 }
 
 impl Processor {
-    /// An event: up to it, events are missing behind a gap.
+    /// Ends a gap at the next event: the time up to it was in the gap.
     fn go_on(&mut self, now: Time, window: Window, interrupts: &mut Vec<RunTime>) {
         if std::mem::take(&mut self.is_lost) {
             self.charge(now, window, interrupts);
@@ -512,7 +515,7 @@ impl Processor {
         }
     }
 
-    /// Events are missing behind its last one: what runs from there up to the next one is not known.
+    /// Handles missing events after its last one: until the next event it is unknown what runs.
     fn lose(&mut self, window: Window, interrupts: &mut Vec<RunTime>, threads: &mut Vec<RunTime>) {
         if let Some(last) = self.last {
             self.charge(last, window, interrupts);
@@ -524,7 +527,7 @@ impl Processor {
         self.is_lost = true;
     }
 
-    /// Whether another thread than this has it, as far as is known.
+    /// Whether it is known to run a thread other than `thread`.
     fn runs_another(&self, thread: Option<ThreadId>) -> bool {
         match (&self.running, thread) {
             (Running::Thread { active, .. }, Some(thread)) => active.id != thread,
@@ -532,7 +535,7 @@ impl Processor {
         }
     }
 
-    /// Charges what runs up to a moment.
+    /// Charges the time up to `now`.
     fn charge(&mut self, now: Time, window: Window, interrupts: &mut Vec<RunTime>) {
         let from = self.charged;
         // Where the clock steps back, time that was charged is not charged again.
@@ -556,14 +559,14 @@ impl Processor {
         }
     }
 
-    /// The end of what runs is not seen.
+    /// Marks the end of the running thread as unseen.
     fn stay_open(&mut self) {
         if let Running::Thread { active, .. } = &mut self.running {
             active.whole = false;
         }
     }
 
-    /// What ran does so no longer; `thread` was it, if the trace tells.
+    /// Ends the running thread; `thread` is the one that the trace records, if any.
     fn leave(&mut self, thread: Option<ThreadId>, threads: &mut Vec<RunTime>) {
         let ended = match std::mem::take(&mut self.running) {
             Running::Nobody { .. } => return,
@@ -595,7 +598,7 @@ impl Processor {
         }
     }
 
-    /// What ran since it is not known what runs is not known either.
+    /// Counts the time since the owner became unknown as unknown.
     fn forget(&mut self) {
         if let Running::Unknown { named, time } = &mut self.running {
             self.unknown += std::mem::take(time);
@@ -604,7 +607,7 @@ impl Processor {
     }
 }
 
-/// The entry of a table, which grows.
+/// The entry of a table, which grows as needed.
 fn entry(table: &mut Vec<RunTime>, index: u32) -> &mut RunTime {
     let index = index as usize;
     if table.len() <= index {

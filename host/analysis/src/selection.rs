@@ -1,6 +1,6 @@
-//! Which calls are shown.
+//! Selection of the calls to show.
 //!
-//! A selection never changes what happened: durations, self times and nesting are those of the whole trace.
+//! A selection never changes results: durations, self times and nesting are those of the whole trace.
 
 mod held;
 
@@ -18,36 +18,36 @@ use crate::replay::Origin;
 use crate::titles;
 use held::Held;
 
-/// What is shown of the calls of a trace. The default shows all.
+/// Filters for the calls of a trace. The default shows all.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
-    /// By the event that a call begins with: its name and fields. Threads, processors and streams are
-    /// those of the event; the bounds of time do not matter here (see
-    /// [`Window`](crate::replay::Window)). A call whose begin is missing is chosen by its end.
+    /// Filter for the event that a call begins with: its name and fields. Threads, processors and streams are those
+    /// of the event; bounds of time have no effect here (see [`Window`](crate::replay::Window)). A call whose begin
+    /// is missing is filtered by its end.
     pub events: Filter,
-    /// Only calls of these functions or interrupts, and what they call; all, if there are none.
+    /// Shows only calls of these functions or interrupts, and their callees; all if empty.
     pub functions: Vec<FunctionChoice>,
-    /// No calls of these functions or interrupts; what they call is shown.
+    /// Hides calls of these functions or interrupts; their callees are still shown.
     pub hide: Vec<FunctionChoice>,
-    /// Only so many levels of what is shown.
+    /// Maximum number of levels shown.
     pub depth: Option<u32>,
-    /// Only calls whose duration is at least so long.
+    /// Minimum duration of the calls shown.
     pub min_duration: Duration,
 }
 
-/// Which functions are meant: those at an address or at one of several, or with such a name.
+/// Chooses functions by an address, a range of addresses or a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FunctionChoice {
-    /// The function that begins here.
+    /// The function that begins at this address.
     Address(Addr),
-    /// Those with code at these.
+    /// Functions with code in this range.
     Addresses(Range<u64>),
-    /// All with such a name: as it is shown, without parameters, or without its path.
+    /// Functions whose name matches: as shown, without parameters, or without its path.
     Named(Pattern),
 }
 
 impl FunctionChoice {
-    /// Reads what a user writes: an address with `0x`, or a name with `*` and `?` as wildcards.
+    /// Parses user input: an address with `0x`, or a name with `*` and `?` as wildcards.
     pub fn new(text: &str) -> Self {
         let digits = text.strip_prefix("0x");
         match digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
@@ -56,7 +56,7 @@ impl FunctionChoice {
         }
     }
 
-    /// Whether a function is meant, by where its code is ([`Symbols::code_of`]) or any spelling of its name.
+    /// Whether a function matches, by the addresses of its code ([`Symbols::code_of`]) or any spelling of its name.
     pub fn matches(&self, code: Option<&Range<u64>>, name: &str) -> bool {
         match self {
             Self::Address(wanted) => code.is_some_and(|code| code.start == wanted.0),
@@ -69,20 +69,19 @@ impl FunctionChoice {
 }
 
 impl Selection {
-    /// Whether all is shown.
+    /// Whether nothing is filtered.
     pub fn is_everything(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether the task 0 of Linux, which runs where no other does, is one of the chosen threads.
+    /// Whether Linux's task 0, which runs where no other task does, is one of the chosen threads.
     fn chooses_idle(&self) -> bool {
         let mut threads = self.events.threads.iter();
         let is_chosen = threads.any(|choice| choice.fits(Tid(0), Some("<idle>")));
         is_chosen && self.events.processes.is_empty()
     }
 
-    /// Whether it looks at names or fields of events, so that these are
-    /// [wanted](kymo_event::Wanted::Everything).
+    /// Whether it filters by names or fields of events, so that these are [wanted](kymo_event::Wanted::Everything).
     pub fn needs_events(&self) -> bool {
         let Filter {
             events, conditions, ..
@@ -91,18 +90,18 @@ impl Selection {
     }
 }
 
-/// Leaves out of the steps of a trace what was not chosen.
+/// Removes steps that are not selected.
 pub(crate) struct Chooser {
     selection: Selection,
     symbols: Arc<Symbols>,
-    /// Whether it asks more of an event than its thread, processor and stream.
+    /// Whether the filter needs more of an event than its thread, processor and stream.
     needs_events: bool,
-    /// Whether what happens in no thread is that of a [chosen one](Selection::chooses_idle).
+    /// Whether events outside threads belong to the chosen [idle task](Selection::chooses_idle).
     wants_idle: bool,
     tracks: Vec<Track>,
-    /// The tracks of threads, by [`ThreadId`].
+    /// The tracks of threads, indexed by [`ThreadId`].
     threads: Vec<Option<TrackId>>,
-    /// By [`FunctionId`] and [`InterruptId`](kymo_event::InterruptId), as far as they have been asked for.
+    /// Cached matches, indexed by [`FunctionId`] and [`InterruptId`](kymo_event::InterruptId).
     functions: Vec<Option<Fits>>,
     interrupts: Vec<Option<Fits>>,
     streams: Vec<Option<bool>>,
@@ -111,37 +110,37 @@ pub(crate) struct Chooser {
     held: Held,
 }
 
-/// How many events were chosen.
+/// Numbers of selected events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Chosen {
-    /// Events (gaps and what happened at no moment not counted) that were chosen.
+    /// Events that were selected, without gaps and events without a time.
     pub kept: u64,
-    /// And those that were not.
+    /// Events that were not selected.
     pub left_out: u64,
-    /// Calls that are shown although it could not be waited for until their duration was known.
+    /// Calls that are shown because the queue was full before their duration was known.
     pub undecided: u64,
 }
 
-/// What the patterns say of a function.
+/// How a function matches the choices.
 #[derive(Clone, Copy, Debug)]
 struct Fits {
     wanted: bool,
     hidden: bool,
 }
 
-/// What is open on a track.
+/// The calls that are open on a track.
 #[derive(Debug, Default)]
 struct Track {
     info: Option<TrackInfo>,
     calls: Vec<Open>,
-    /// How many of them are shown, and how many are of functions that were asked for.
+    /// The number of calls that are shown, and of calls whose functions were requested.
     shown: u32,
     roots: u32,
     /// The processor that it had last.
     cpu: Option<Cpu>,
-    /// The thread that it is, or cuts into.
+    /// The thread of the track; for an interrupt, the interrupted thread.
     thread: Option<ThreadId>,
-    /// The calls that were open when the window began, which begin there once more.
+    /// The calls that were open when the window began, which begin there again.
     clipped: Vec<Open>,
 }
 
@@ -191,7 +190,7 @@ impl Chooser {
         &self.unmet
     }
 
-    /// Whether an event is chosen by its stream, name and fields.
+    /// Whether an event is selected by its stream, name and fields.
     pub(crate) fn event(&mut self, event: EventRef<'_>, info: &TraceInfo) -> bool {
         let row = event.row;
         let stream = info.stream(row.stream);
@@ -251,7 +250,7 @@ impl Chooser {
         wanted
     }
 
-    /// Takes a step of an event that is chosen or not; gives on what is shown.
+    /// Processes a step of an event; passes it on if it is shown. `chosen`: the event is selected.
     pub(crate) fn step(
         &mut self,
         step: Step<'_>,
@@ -273,7 +272,7 @@ impl Chooser {
                 Some(end) => Step::End(end),
                 None => return,
             },
-            // Who has a processor is no event's, and an event is chosen by what it is: place alone decides.
+            // A state change belongs to no event, so only its processor and thread are filtered.
             Step::State { track, cpu, .. } => {
                 let found = self.track(track);
                 found.cpu = cpu.or(found.cpu);
@@ -297,8 +296,8 @@ impl Chooser {
         self.held.step(step, from, out);
     }
 
-    /// Takes a step from before the window, of an event that is chosen or not: nothing of it is shown. Whether it would be, of
-    /// what is no call.
+    /// Processes a step from before the window, which is never shown. Returns whether an event that is no call would
+    /// be shown.
     pub(crate) fn before(&mut self, step: Step<'_>, chosen: bool, info: &TraceInfo) -> bool {
         match step {
             Step::Track { track, info } => self.know(track, info),
@@ -316,7 +315,7 @@ impl Chooser {
         false
     }
 
-    /// The window begins: what is open begins there once more, and what is counted counts from here on.
+    /// Begins the window: open calls begin there again, and counts restart.
     pub(crate) fn open_window(&mut self) {
         self.chosen = Chosen::default();
         for track in &mut self.tracks {
@@ -325,19 +324,19 @@ impl Chooser {
         }
     }
 
-    /// What was known before the window of a call that is clipped by it.
+    /// The earlier state of a call that the window clips.
     fn clipped(&self, begin: &Begin) -> Option<Open> {
         let track = self.tracks.get(begin.track.0 as usize)?;
         let open = track.clipped.get(begin.depth as usize)?;
         (open.call == begin.call).then_some(*open)
     }
 
-    /// The end of all steps: gives on what was held back.
+    /// Ends the steps: passes on those still held back.
     pub(crate) fn finish(&mut self, out: &mut impl FnMut(Option<Origin>, Step<'_>)) {
         self.held.finish(out);
     }
 
-    /// Takes note of what a track is.
+    /// Records the properties of a track.
     fn know(&mut self, track: TrackId, info: TrackInfo) {
         let found = self.track(track);
         found.info = Some(info);
@@ -355,7 +354,7 @@ impl Chooser {
         }
     }
 
-    /// Whether a thread is in a function that was asked for.
+    /// Whether a thread is within a requested function.
     fn is_inside(&self, thread: Option<ThreadId>) -> bool {
         let track = thread.and_then(|thread| *self.threads.get(thread.0 as usize)?);
         let track = track.and_then(|track| self.tracks.get(track.0 as usize));
@@ -370,11 +369,11 @@ impl Chooser {
         }
         track.cpu = begin.cpu.or(track.cpu);
         let (cpu, thread) = (track.cpu, begin.thread.or(track.thread));
-        // An interrupt that cuts into a function that was asked for belongs to the picture.
+        // An interrupt that preempts a requested function is shown with it.
         if let Callee::Interrupt(_) = begin.callee {
             fits.wanted |= self.is_inside(thread);
         }
-        // What is open at the beginning of a window is chosen by the event that it began with.
+        // A call that is open at the begin of a window is filtered by the event that it began with.
         let event = match self.clipped(&begin) {
             Some(open) => open.chosen,
             None => chosen,
@@ -427,8 +426,8 @@ impl Chooser {
         })
     }
 
-    /// Whether something that is no call is shown, by where it happened. What is missing may have been of
-    /// any thread and in any call.
+    /// Whether an event that is no call is shown, by its processor and thread. Missing events may have been of any
+    /// thread and in any call.
     fn wants_event(
         &mut self,
         track: Option<TrackId>,
@@ -524,12 +523,12 @@ fn function(id: FunctionId, identities: &Identities, symbols: &Symbols) -> (Opti
     (function.address, name)
 }
 
-/// An event, and what is known of its thread.
+/// An event with the identities that filters need.
 struct Chooseable<'a> {
     row: &'a Row,
     event: Option<&'a Event>,
     identities: &'a Identities,
-    /// The function that is called or left, where conditions may ask for it.
+    /// The function that is entered or exited, where conditions may refer to it.
     function: Option<(Option<Addr>, String)>,
 }
 
@@ -559,13 +558,13 @@ impl Subject for Chooseable<'_> {
     }
 
     fn field(&self, path: &str) -> Option<Operand<'_>> {
-        // By name or address, whatever the source calls it.
+        // By name or address, whatever the source's own field is named.
         if let ("function", Some((address, name))) = (path, &self.function) {
             let address = address.unwrap_or_default();
             return Some(Operand::Label(name, address.0.into()));
         }
         let recorded = self.event.and_then(|event| event.field(path));
-        // What an interrupt is called by `report --by irq`, where the source has no field of that name.
+        // The number of the interrupt as in `report --by irq`, where the source has no field of that name.
         recorded.or_else(|| {
             let is_requested = path == "irq" && is_of_interrupt(self.row);
             let id = self.row.of_interrupt().filter(|_| is_requested)?;
@@ -574,13 +573,13 @@ impl Subject for Chooseable<'_> {
     }
 }
 
-/// Whether an interrupt is entered or left.
+/// Whether a row is an interrupt's enter or exit.
 const fn is_of_interrupt(row: &Row) -> bool {
     matches!(row.kind, RowKind::IsrEnter | RowKind::IsrExit)
 }
 
 impl Chooseable<'_> {
-    /// The thread that an event is about.
+    /// The thread that an event refers to.
     fn about(&self) -> Option<ThreadId> {
         match self.event.map(|event| &event.kind) {
             Some(EventKind::ThreadName { thread, .. }) => Some(*thread),

@@ -1,30 +1,30 @@
-//! How durations are spread: percentiles and the standard deviation, in bounded memory.
+//! Distribution of durations: percentiles and the standard deviation, in bounded memory.
 //!
-//! Durations are counted in buckets that grow with them: one for each nanosecond below 64, and 64 for each doubling
-//! above. A percentile is the middle of its bucket, or the least or largest duration where that lies beyond, so it is at
-//! most 1/128 off, less than a percent of its value. Two spreads add up to that of all their durations.
+//! Durations are counted in buckets whose width grows with them: one for each nanosecond below 64, and 64 for each
+//! doubling above. A percentile is the middle of its bucket, clamped to the least and largest duration, so its error
+//! is at most 1/128, less than one percent of its value. Two distributions can be merged.
 
 use kymo_event::Duration;
 
-/// Bits of a duration, below its highest one, that tell its bucket.
+/// Number of bits of a duration, below its highest one, that select its bucket.
 const BITS: u32 = 6;
 
-/// Durations by how long they are. The default has none.
+/// Histogram of durations. Empty by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// How many are in each bucket, from `first` on.
+    /// The counts of the buckets, from `first` on.
     buckets: Vec<u64>,
     /// The bucket of the first of `buckets`.
     first: usize,
     count: u64,
-    /// The least and the largest.
+    /// The least and the largest duration.
     range: Option<(Duration, Duration)>,
     sum: u128,
-    /// The sum of their squares; at the largest value it is no longer exact.
+    /// The sum of the squares; saturates at the largest value.
     squares: u128,
 }
 
-/// The number of the bucket of a duration: equal for durations that differ by less than 1/64.
+/// The index of a duration's bucket: equal for durations that differ by less than 1/64.
 pub const fn bucket_of(duration: Duration) -> usize {
     bucket(duration.0)
 }
@@ -80,7 +80,7 @@ impl Spread {
         self.squares = self.squares.saturating_add(other.squares);
     }
 
-    /// The count of a bucket, with room made for it.
+    /// The counter of a bucket, which is created if missing.
     #[inline]
     fn place(&mut self, bucket: usize) -> &mut u64 {
         let index = bucket.wrapping_sub(self.first);
@@ -107,18 +107,18 @@ impl Spread {
         &mut self.buckets[index]
     }
 
-    /// How many durations there are.
+    /// The number of durations.
     pub const fn count(&self) -> u64 {
         self.count
     }
 
-    /// How many durations are at least so long; those within 1 % of it may be taken for longer or shorter.
+    /// The number of durations of at least `least`; those within 1 % of it may be counted on either side.
     pub fn count_from(&self, least: Duration) -> u64 {
         let from = bucket(least.0).saturating_sub(self.first);
         self.buckets.iter().skip(from).sum()
     }
 
-    /// The duration that so many percent of all don't exceed, at most 1 % of its value off; `None` if there are none.
+    /// The duration that this percentage of all does not exceed, with an error of at most 1 %; `None` if empty.
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let rank = (percent / 100.0 * self.count as f64).ceil().max(1.0) as u64;
         let mut below = 0;
@@ -131,8 +131,7 @@ impl Spread {
         Some(Duration(middle(bucket)).clamp(least, largest))
     }
 
-    /// The standard deviation, that of all durations and not of a sample, to the nearest nanosecond; `None` if there
-    /// are none.
+    /// The standard deviation of the whole population, to the nearest nanosecond; `None` if empty.
     pub fn standard_deviation(&self) -> Option<Duration> {
         if self.count == 0 {
             return None;

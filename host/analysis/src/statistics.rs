@@ -1,7 +1,7 @@
-//! What a table of functions can say besides the [profile](crate::profile): how durations are spread, and times by
-//! the clock on the wall, with what passed while a thread did not run.
+//! Statistics of functions beyond the [profile](crate::profile): distribution of durations, and wall times, which
+//! include the time when a thread did not run.
 //!
-//! It is apart from the profile because it costs more for each call, and most tables don't ask for it.
+//! Separate from the profile because it costs more per call, and most tables do not need it.
 
 use kymo_event::Duration;
 
@@ -9,49 +9,49 @@ use crate::by_wall::ByWall;
 use crate::calls::{Callee, End, Step, TrackId};
 use crate::spread::Spread;
 
-/// Which time of a call is meant.
+/// The kind of time that is measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
-    /// That in which its thread had the processor: without preemption, and without interrupts.
+    /// Processor time of the call's thread: without preemption and without interrupts.
     #[default]
     OnCpu,
-    /// That from begin to end.
+    /// Wall time from begin to end.
     Wall,
 }
 
-/// What is known of one function (or interrupt).
+/// Statistics of one function (or interrupt).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistic {
-    /// The durations of complete calls, by the [`Measure`] that was chosen.
+    /// The durations of complete calls, by the chosen [`Measure`].
     pub spread: Spread,
-    /// Times by the clock on the wall.
+    /// Wall times.
     pub wall: WallTimes,
-    /// Whether the trace has switches of a thread that called it, or it was called in an interrupt: without them it is
-    /// not known what of the wall's time did not run.
+    /// Whether the trace has switches of a thread that called it, or it was called in an interrupt. Otherwise it is
+    /// unknown which part of the wall time it did not run.
     pub switched: bool,
 }
 
-/// Times by the clock on the wall.
+/// Wall times of a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WallTimes {
-    /// In the function and what it called, at least; recursion counts once. Of a call whose time is in doubt, what of
-    /// it is certain ([`End::sure`](crate::calls::End::sure)).
+    /// Time in the function and its callees, a lower bound; recursion counts once. Of a call in doubt, only the
+    /// certain part ([`End::sure`](crate::calls::End::sure)) counts.
     pub total: Duration,
-    /// The same as far as it was seen.
+    /// The same as seen.
     pub total_max: Duration,
-    /// In the function itself, at least: without what it called, with what interrupted it.
+    /// Time in the function itself, a lower bound: without its callees, with preemption and interrupts.
     pub self_time: Duration,
-    /// The same as far as it was seen.
+    /// The same as seen.
     pub self_max: Duration,
-    /// Of its complete calls, each with its own duration.
+    /// The durations of its complete calls, including recursive ones.
     pub sum: Duration,
-    /// How many these are.
+    /// The number of complete calls.
     pub complete: u64,
-    /// The shortest of them.
+    /// The shortest complete call.
     pub min: Duration,
-    /// The longest.
+    /// The longest complete call.
     pub max: Duration,
 }
 
@@ -59,18 +59,18 @@ pub struct WallTimes {
 #[derive(Debug, Default)]
 pub struct Statistics {
     measure: Measure,
-    /// By [`FunctionId`](kymo_event::FunctionId).
+    /// Indexed by [`FunctionId`](kymo_event::FunctionId).
     functions: Vec<Statistic>,
-    /// By [`InterruptId`](kymo_event::InterruptId).
+    /// Indexed by [`InterruptId`](kymo_event::InterruptId).
     interrupts: Vec<Statistic>,
     unknown: Statistic,
     by_wall: ByWall,
-    /// The tracks of which it is known when they run, by [`TrackId`].
+    /// Whether it is known when each track runs, indexed by [`TrackId`].
     switched: Vec<bool>,
 }
 
 impl Statistics {
-    /// An empty table; `measure` is that of which durations are spread.
+    /// Creates an empty table; `measure` selects the durations of [`Statistic::spread`].
     pub fn new(measure: Measure) -> Self {
         Self {
             measure,
@@ -78,7 +78,7 @@ impl Statistics {
         }
     }
 
-    /// Takes a step.
+    /// Processes a step.
     pub fn step(&mut self, step: &Step<'_>) {
         match step {
             Step::Track { track, info } if !info.is_thread() => self.switched(*track),
@@ -148,7 +148,7 @@ impl Statistics {
         &mut table[index]
     }
 
-    /// What is known of a function or interrupt; `None` for one that was not called.
+    /// The statistics of a function or interrupt; `None` for one that was not called.
     pub fn of(&self, callee: Callee) -> Option<&Statistic> {
         match callee {
             Callee::Function(function) => self.functions.get(function.0 as usize),

@@ -1,4 +1,4 @@
-//! What threads, interrupts and spaces are called where people see them.
+//! Display names of threads, interrupts and spaces.
 
 use std::fmt;
 
@@ -8,10 +8,10 @@ use kymo_event::{
 
 use crate::calls::{TrackInfo, TrackKind};
 
-/// The largest thread number that Linux gives (`PID_MAX_LIMIT`).
+/// The largest thread id that Linux assigns (`PID_MAX_LIMIT`).
 pub const LARGEST_OWN: u64 = 1 << 22;
 
-/// A thread's number as people know it: a small number, or an address.
+/// A thread's number for display: a small number in decimal, or an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Number(pub Tid);
 
@@ -25,7 +25,7 @@ impl fmt::Display for Number {
     }
 }
 
-/// What a track is called for itself.
+/// The display name of a track.
 pub fn track(trace: &TraceInfo, info: &TrackInfo) -> String {
     let number = |id: ThreadId| Number(trace.identities.tid(id));
     match (info.kind, info.cpu) {
@@ -54,7 +54,7 @@ pub fn track(trace: &TraceInfo, info: &TrackInfo) -> String {
     }
 }
 
-/// What a thread is called: its name if it is known, else its number.
+/// The display name of a thread: its name if known, else its number.
 pub fn thread(trace: &TraceInfo, id: ThreadId) -> String {
     let name = trace.identities.thread_name(id);
     let number = || format!("thread {}", Number(trace.identities.tid(id)));
@@ -66,14 +66,14 @@ pub fn thread(trace: &TraceInfo, id: ThreadId) -> String {
     }
 }
 
-/// What an interrupt is called: its name if it is known, else its number.
+/// The display name of an interrupt: its name if known, else its number.
 pub fn interrupt(identities: &Identities, id: InterruptId) -> String {
     let name = identities.interrupt_name(id);
     name.map_or_else(|| interrupt_number(identities, id), str::to_owned)
 }
 
-/// An interrupt's name with its number, which tells it from others of that name: `SysTick (irq 15)`; without a name, the
-/// number alone.
+/// An interrupt's name with its number, which distinguishes it from others of that name: `SysTick (irq 15)`; without
+/// a name, the number alone.
 pub fn interrupt_title(identities: &Identities, id: InterruptId) -> String {
     let number = interrupt_number(identities, id);
     match identities.interrupt_name(id) {
@@ -82,14 +82,14 @@ pub fn interrupt_title(identities: &Identities, id: InterruptId) -> String {
     }
 }
 
-/// The number of an interrupt, as [`numbered`].
+/// The kind and number of an interrupt, formatted as in [`numbered`].
 pub fn interrupt_number(identities: &Identities, id: InterruptId) -> String {
     let found = identities.interrupts().get(id.0 as usize);
     let kind = found.map(|found| found.kind).unwrap_or_default();
     numbered(kind, identities.irq(id))
 }
 
-/// The kinds of interrupts in words, which their numbers follow.
+/// Words for the kinds of interrupts, to be followed by a number.
 pub const INTERRUPT_KINDS: [&str; 3] = ["irq", "softirq", "vector"];
 
 /// An interrupt's kind and number: `irq 15`, `softirq 3`, `vector 236`.
@@ -103,8 +103,8 @@ pub fn numbered(kind: InterruptKind, irq: Irq) -> String {
     format!("{kind} {irq}")
 }
 
-/// What a space is called, where there are several: a process by its program, and its number where others are of the
-/// same program.
+/// The display name of a space, for traces with several: a process's program, with its number where other processes
+/// run the same program.
 pub fn space(info: &TraceInfo, id: SpaceId) -> String {
     let Some(space) = info.identities.space(id) else {
         return format!("space {id}");

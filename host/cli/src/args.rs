@@ -214,7 +214,7 @@ pub struct InputArgs {
 }
 
 impl InputArgs {
-    /// An input of which nothing more is said than where it is.
+    /// An input given only by its path.
     pub fn new(input: PathBuf, memory: MemoryArgs) -> Self {
         Self {
             input: Some(input),
@@ -229,10 +229,10 @@ impl InputArgs {
 }
 
 impl CtfArgs {
-    /// Refuses recordings beside an input that has no end yet.
+    /// Refuses additional recordings beside an input without an end.
     ///
     /// # Errors
-    /// If there are some.
+    /// If there are any.
     pub fn refuse_with(&self, input: &str) -> Result<(), Report> {
         if self.with.is_empty() {
             return Ok(());
@@ -247,7 +247,7 @@ impl CtfArgs {
 }
 
 impl InputArgs {
-    /// Refuses what is said of the inputs of other tracers, where the input is hardware trace.
+    /// Refuses options for inputs of other tracers, where the input is hardware trace.
     ///
     /// # Errors
     /// If such an option was given.
@@ -270,7 +270,7 @@ impl InputArgs {
         }
     }
 
-    /// The same of an input that is somewhere else.
+    /// The same options for another input.
     pub fn elsewhere(&self, input: PathBuf) -> Self {
         Self {
             input: Some(input),
@@ -280,7 +280,7 @@ impl InputArgs {
         }
     }
 
-    /// Where the input is: a path, or the address of a target however it was named.
+    /// The input: a path, or the address of a target however it was named.
     pub fn path(&self) -> &Path {
         let named = [&self.input, &self.target, &self.serial];
         let named = named.into_iter().flatten().next();
@@ -288,10 +288,10 @@ impl InputArgs {
     }
 }
 
-/// The address of a target, as a path that means nothing else.
+/// Parses the address of a target into a path.
 fn target_path(text: &str) -> Result<PathBuf, AddressError> {
     Ok(match text.parse()? {
-        // What other modules know by its beginning is no port.
+        // Addresses with a prefix of another module are no ports.
         Address::Serial { path, .. }
             if crate::gdb::is_address(&path) || crate::rtems::is_address(&path) =>
         {
@@ -375,7 +375,7 @@ fn threads(text: &str) -> Result<NonZeroUsize, &'static str> {
         .map_err(|_| "expected a number of threads, 1 or more")
 }
 
-/// An address: hexadecimal behind `0x`, else decimal.
+/// Parses an address: hexadecimal with `0x`, else decimal.
 fn address(text: &str) -> Result<u64, &'static str> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16),
@@ -384,7 +384,7 @@ fn address(text: &str) -> Result<u64, &'static str> {
     parsed.map_err(|_| "expected an address of at most 64 bits: hexadecimal behind 0x, or decimal")
 }
 
-/// A file, and where in memory its content was.
+/// Parses a file with the address of its content in memory.
 fn placed(text: &str) -> Result<(PathBuf, u64), String> {
     let (file, at) = text
         .rsplit_once('@')
@@ -393,10 +393,10 @@ fn placed(text: &str) -> Result<(PathBuf, u64), String> {
     Ok((file.into(), at))
 }
 
-/// A number of rows; 0 is all of them.
+/// Parses a number of rows; 0 means all.
 ///
 /// # Errors
-/// If it is no number.
+/// If it is not a number.
 pub fn rows(text: &str) -> Result<usize, std::num::ParseIntError> {
     text.parse()
         .map(|number| if number == 0 { usize::MAX } else { number })

@@ -1,4 +1,4 @@
-//! The subcommands, one module each, with its options (`Args`) and what it does (`run`).
+//! Subcommands, one module each, with its options (`Args`) and its implementation (`run`).
 
 pub mod advise;
 pub mod annotate;
@@ -31,10 +31,10 @@ use crate::args::Command;
 use crate::context::Context;
 use crate::diagnostic::Report;
 
-/// Does what was asked for.
+/// Runs a subcommand.
 ///
 /// # Errors
-/// Whatever kept the subcommand from doing it; what it had found by then is written already.
+/// Those of the subcommand; everything found before is written already.
 pub fn run(command: Command, context: &mut Context) -> Result<ExitCode, Report> {
     match command {
         Command::Status(args) => status::run(&args, context),

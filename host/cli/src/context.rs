@@ -1,5 +1,4 @@
-//! What a subcommand needs from its surroundings: where results go, where remarks go, and what the
-//! terminal can do.
+//! Environment of a subcommand: destinations of results and remarks, and properties of the terminal.
 
 use std::cell::RefCell;
 use std::fmt::Display;
@@ -19,16 +18,15 @@ use crate::render::escape::escaped_lines;
 use crate::render::fold::Fold;
 use crate::render::palette::Palette;
 
-/// The surroundings of a subcommand. Results are written through [`out`](Self::out); whatever else there
-/// is to say goes to stderr by [`warn`](Self::warn), [`note`](Self::note) and
-/// [`detail`](Self::detail).
+/// The environment of a subcommand. Results are written through [`out`](Self::out); all other messages go to stderr
+/// through [`warn`](Self::warn), [`note`](Self::note) and [`detail`](Self::detail).
 pub struct Context {
     out: Out,
     out_palette: Palette,
     remarks: Remarks,
-    /// What was warned of so far.
+    /// The warnings so far.
     warnings: RefCell<Vec<String>>,
-    /// How many threads may work on a trace, if the user said.
+    /// Maximum number of threads for reading a trace, if the user gave one.
     threads: Option<NonZeroUsize>,
 }
 
@@ -49,17 +47,17 @@ impl Write for Out {
     }
 }
 
-/// Where remarks go: stderr. Apart from the rest so that a thread can have it too.
+/// Writer of remarks to stderr. Separate from the rest so that other threads can have it too.
 #[derive(Clone, Debug)]
 pub struct Remarks {
     palette: Palette,
     verbose: bool,
-    /// Messages that may come again, of all threads.
+    /// Messages that may repeat, of all threads.
     fold: Arc<Mutex<Fold>>,
 }
 
 impl Context {
-    /// The surroundings of this process.
+    /// The environment of this process.
     pub fn new(color: Color, verbose: bool) -> Self {
         Self {
             // One large buffer: a trace has millions of lines.
@@ -78,18 +76,18 @@ impl Context {
         }
     }
 
-    /// How many threads may work on a trace.
+    /// The maximum number of threads for reading a trace.
     pub fn threads(&self) -> usize {
         self.threads
             .map_or_else(kymo_read::default_threads, NonZeroUsize::get)
     }
 
-    /// Lets so many threads work on a trace.
+    /// Sets the maximum number of threads for reading a trace.
     pub const fn limit_threads(&mut self, threads: Option<NonZeroUsize>) {
         self.threads = threads;
     }
 
-    /// How to read a trace of which so much is to be known.
+    /// The options for reading a trace with the given level of detail.
     pub fn open_options(&self, wanted: Wanted) -> OpenOptions {
         OpenOptions {
             wanted,
@@ -98,12 +96,12 @@ impl Context {
         }
     }
 
-    /// Where remarks go.
+    /// The writer of remarks.
     pub const fn remarks(&self) -> &Remarks {
         &self.remarks
     }
 
-    /// Where results go, and the colours to use there. Buffered until [`flush`](Self::flush).
+    /// The writer of results, and its colours. Buffered until [`flush`](Self::flush).
     pub fn out(&mut self) -> (&mut dyn Write, &Palette) {
         (&mut self.out, &self.out_palette)
     }
@@ -113,8 +111,7 @@ impl Context {
         self.out.is_used
     }
 
-    /// Hands to stdout what is buffered. [`main`](crate::main) does it at the end; a subcommand that waits
-    /// for something in between does it before.
+    /// Flushes stdout. [`main`](crate::main) does this at the end; a subcommand that waits in between does it before.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -125,7 +122,7 @@ impl Context {
         self.warnings.borrow_mut().push(message.to_string());
     }
 
-    /// What was warned of so far, for results that programs read: those don't look at stderr.
+    /// The warnings so far, for results that programs read, because programs do not read stderr.
     pub fn warnings(&self) -> Vec<String> {
         self.warnings.borrow().clone()
     }
@@ -140,17 +137,17 @@ impl Context {
         self.remarks.detail(message);
     }
 
-    /// Whether somebody watches stderr: progress bars are for people only.
+    /// Whether stderr is a terminal: progress bars are for people only.
     pub fn progress_visible(&self) -> bool {
         io::stderr().is_terminal()
     }
 
-    /// Whether stdout is a terminal: what is not text is no use there.
+    /// Whether stdout is a terminal, where only text is useful.
     pub fn shows_output(&self) -> bool {
         io::stdout().is_terminal()
     }
 
-    /// Says why the subcommand failed, and gives the exit code for it. A closed pipe is no failure.
+    /// Reports why the subcommand failed, and returns its exit code. A closed pipe is no failure.
     pub fn fail(&self, report: &Report) -> ExitCode {
         if report.is_closed_pipe() {
             return ExitCode::SUCCESS;
@@ -170,8 +167,8 @@ impl Context {
 }
 
 impl Remarks {
-    /// A `warning:` line: the result is there, but it may not be what was wanted. A warning that comes
-    /// again and again is printed a few times, with a count.
+    /// Prints a `warning:` line: there is a result, but it may not be the intended one. A repeated warning is printed
+    /// a few times, with a count.
     pub fn warn(&self, message: impl Display) {
         let message = message.to_string();
         if let Some(message) = self.fold().count(&message) {
@@ -179,7 +176,7 @@ impl Remarks {
         }
     }
 
-    /// A `note:` line: something that helps to understand the result. Folded as warnings are.
+    /// Prints a `note:` line, which helps to understand the result. Folded as warnings are.
     pub fn note(&self, message: impl Display) {
         let message = message.to_string();
         if let Some(message) = self.fold().count(&message) {
@@ -187,7 +184,7 @@ impl Remarks {
         }
     }
 
-    /// A line that is shown with `--verbose` only: what is being done.
+    /// Prints a line about the current activity, only with `--verbose`.
     pub fn detail(&self, message: impl Display) {
         if self.verbose {
             let style = self.palette.dim;
@@ -197,28 +194,27 @@ impl Remarks {
         }
     }
 
-    /// Prints how often warnings and notes came that were not all printed.
+    /// Prints how often warnings and notes occurred that were not all printed.
     pub fn finish(&self) {
         for message in self.fold().rest() {
             self.say(self.palette.note, "note: ", &message);
         }
     }
 
-    /// Prints a message behind its label. Only the label is styled; the message is escaped, because
-    /// most of them name something from outside.
+    /// Prints a message behind its label. Only the label is styled. The message is escaped, because most messages
+    /// contain external names.
     fn say(&self, style: Style, label: &str, message: &str) {
         let (label, message) = (label.trim_end(), escaped_lines(message));
         print(format_args!("{style}{label}{style:#} {message}"));
     }
 
-    /// The messages so far; also if a thread failed while it counted one.
+    /// The messages so far; usable even if a thread failed while it held the lock.
     fn fold(&self) -> MutexGuard<'_, Fold> {
         self.fold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Writes a line to stderr. When that fails (it is closed, or its disk is full) there is nowhere left
-/// to complain.
+/// Writes a line to stderr. An error (stderr is closed, or its disk is full) can't be reported and is ignored.
 fn print(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

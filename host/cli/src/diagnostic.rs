@@ -1,7 +1,7 @@
-//! Failures as the user sees them.
+//! Error reports for the user.
 //!
-//! Libraries return errors that say what they expected, what they found and where. A [`Report`]
-//! joins that with what only the subcommand knows (which file, what was being done) and with advice.
+//! Libraries return errors with what they expected, what they found and where. A [`Report`] adds what only the
+//! subcommand knows (the file, the operation) and advice.
 
 use std::error::Error;
 use std::fmt::Display;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use crate::render::escape::escaped;
 
-/// Why a subcommand could not do what was asked for: one message, and what to do about it.
+/// An error of a subcommand: one message, and advice.
 ///
 /// Printed as `error: MESSAGE` and a `help: ADVICE` line for each advice; the exit code is 2.
 #[derive(Clone, Debug)]
@@ -22,7 +22,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// A failure with this message: lower case, no full stop, the thing that it is about first.
+    /// A report with this message: lower case, no full stop, its subject first.
     pub fn new(message: impl Display) -> Self {
         Self {
             message: message.to_string(),
@@ -31,12 +31,12 @@ impl Report {
         }
     }
 
-    /// A failure of `doing` something, and the error with all its causes behind it.
+    /// A report that `doing` something failed, followed by the error and all its causes.
     pub fn caused(doing: impl Display, error: &(dyn Error + 'static)) -> Self {
         Self::new(format_args!("{doing}: {}", with_causes(error)))
     }
 
-    /// A failure that the error and its causes tell by themselves.
+    /// A report of the error and its causes alone.
     pub fn caused_by(error: &(dyn Error + 'static)) -> Self {
         Self::new(with_causes(error))
     }
@@ -48,7 +48,7 @@ impl Report {
         self
     }
 
-    /// What went wrong.
+    /// The message.
     pub fn message(&self) -> &str {
         &self.message
     }
@@ -58,14 +58,13 @@ impl Report {
         &self.help
     }
 
-    /// Whether the reader of our output went away, as `head` does: nothing to complain about.
+    /// Whether the reader of our output has closed it, as `head` does, which is no error for the user.
     pub fn is_closed_pipe(&self) -> bool {
         self.closed_pipe
     }
 }
 
-/// An error and its causes, from the outermost inwards. Some errors repeat their cause in their own
-/// text: that is not said twice.
+/// An error and its causes, outermost first. Some errors contain the text of their cause, which is not repeated.
 fn with_causes(error: &(dyn Error + 'static)) -> String {
     let mut message = error.to_string();
     let mut cause = error.source();
@@ -80,7 +79,7 @@ fn with_causes(error: &(dyn Error + 'static)) -> String {
     message
 }
 
-/// An error while writing results. Other operations give their path with [`Report::caused`].
+/// An error of writing results. Other operations add their path with [`Report::caused`].
 impl From<io::Error> for Report {
     fn from(error: io::Error) -> Self {
         let closed_pipe = error.kind() == io::ErrorKind::BrokenPipe;
@@ -92,7 +91,7 @@ impl From<io::Error> for Report {
     }
 }
 
-/// The failure to write an output file or directory.
+/// The error of writing an output file or directory.
 pub fn unwritable(path: &Path, error: &io::Error) -> Report {
     let report = Report::caused(format_args!("cannot write {}", path.display()), error);
     match error.kind() {
@@ -107,14 +106,14 @@ pub fn unwritable(path: &Path, error: &io::Error) -> Report {
     }
 }
 
-/// Prints what the command line parser has to say: help and version on stdout (exit code 0), an
-/// error with advice on stderr (exit code 2).
+/// Prints the message of the command line parser: help and version on stdout (exit code 0), an error with advice on
+/// stderr (exit code 2).
 pub fn usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print().and_then(|()| io::stdout().flush()) {
-            // The reader has seen enough.
+            // The reader has closed the pipe.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-                // A closed or full stderr leaves nowhere to complain.
+                // An error of stderr can't be reported.
                 let _ = writeln!(io::stderr().lock(), "error: cannot write the help: {error}");
                 ExitCode::from(2)
             }
@@ -130,14 +129,14 @@ pub fn usage(error: &clap::Error) -> ExitCode {
         "For more information, try '--help'.",
         &format!("{advice}help: '--help' shows examples and all options"),
     );
-    // Arguments can come out of a file list: no name among them may steer the terminal.
+    // Arguments may come from a file list, so names in them are escaped for the terminal.
     let lines = text.split('\n').map(escaped).collect::<Vec<_>>();
-    // A closed or full stderr leaves nowhere to complain.
+    // An error of stderr can't be reported.
     let _ = io::stderr().lock().write_all(lines.join("\n").as_bytes());
     ExitCode::from(2)
 }
 
-/// How an option that other tools have is called here.
+/// Options of other tools, and their names here.
 const SPELLINGS: [(&str, &str); 9] = [
     ("--json", "`--format json` is the option for it"),
     (
@@ -165,7 +164,7 @@ const SPELLINGS: [(&str, &str); 9] = [
     ("--symbols", "`--elf FILE` is the option for it"),
 ];
 
-/// What to write for an argument that the subcommand does not have.
+/// The name here of an unknown argument, if it is another tool's.
 fn other_spelling(error: &clap::Error) -> Option<&'static str> {
     use clap::error::{ContextKind, ContextValue, ErrorKind};
     if error.kind() != ErrorKind::UnknownArgument {

@@ -1,4 +1,4 @@
-//! Which events are shown, where events are listed as they were recorded.
+//! Filter for lists of events as recorded.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -15,33 +15,33 @@ use crate::diagnostic::Report;
 use crate::names::Names;
 use crate::span::{Span, check_fields, has_time, remark_nothing_chosen};
 
-/// Goes through the events of a trace in their order, and says which are chosen: for what lists events.
+/// Decides for each event of a trace, in order, whether it is listed.
 pub struct Chooser {
     filter: Filter,
     everything: bool,
-    /// Whether it asks for fields.
+    /// Whether conditions need fields.
     conditional: bool,
-    /// Whether a stream is wanted, as far as they have been asked for.
+    /// Whether each stream is wanted, cached.
     streams: Vec<Option<bool>>,
-    /// How many events were wanted, gaps and what happened at no moment not counted, ...
+    /// Number of wanted events, without gaps and events without a time.
     kept: u64,
-    /// ... and how many were not.
+    /// Number of other events.
     left_out: u64,
-    /// What conditions ask for that no event has.
+    /// The fields in conditions that no event has.
     unmet: Unmet,
 }
 
-/// An event, and the trace that tells what it names.
+/// An event, with the trace's names.
 struct Named<'a> {
     event: EventRef<'a>,
     thread: Option<ThreadId>,
     info: &'a TraceInfo,
-    /// The function or interrupt that it enters or leaves, if that is asked for.
+    /// The function or interrupt that it enters or exits, if conditions need it.
     function: Option<(Addr, Rc<str>)>,
 }
 
 impl Chooser {
-    /// What a filter chooses, of which all bounds are moments of the trace's clock.
+    /// A chooser for a filter whose bounds are all absolute times.
     pub fn new(filter: Filter) -> Self {
         Self {
             everything: filter.is_everything(),
@@ -54,8 +54,8 @@ impl Chooser {
         }
     }
 
-    /// Whether an event is chosen; all of a trace are asked for in their order. What happened at no
-    /// moment (names that a stream holds beside the others) is part of the whole trace only.
+    /// Whether an event is listed. Must be called for all events of a trace in order. Events without a time (names
+    /// that a stream holds beside the others) are listed only with the whole trace.
     pub fn keeps(&mut self, event: EventRef<'_>, info: &TraceInfo, names: &Names<'_>) -> bool {
         if !has_time(info, event.row.stream) {
             return self.everything;
@@ -68,10 +68,10 @@ impl Chooser {
         wanted
     }
 
-    /// Says so if there are events, and none was chosen.
+    /// Reports if there are events but none was chosen.
     ///
     /// # Errors
-    /// If that is because conditions ask for fields that no event has.
+    /// If that is because conditions refer to fields that no event has.
     pub fn remark(&self, span: Span, context: &Context) -> Result<(), Report> {
         if self.kept > 0 || self.left_out == 0 {
             return Ok(());
@@ -98,7 +98,7 @@ impl Chooser {
         if is_gap(event) {
             return self.filter.keeps_gap(Some(row.time), row.cpu());
         }
-        // What tells the name of a thread is about that one.
+        // An event that names a thread belongs to that thread.
         let thread = match event.event.map(|event| &event.kind) {
             Some(EventKind::ThreadName { thread, .. }) => Some(*thread),
             _ => row.thread(),
@@ -129,7 +129,7 @@ impl Chooser {
     }
 }
 
-/// Whether something is missing there.
+/// Whether an event is a gap.
 pub fn is_gap(event: EventRef<'_>) -> bool {
     matches!(
         event.event.map(|event| &event.kind),
@@ -168,12 +168,12 @@ impl Subject for Named<'_> {
     }
 
     fn field(&self, path: &str) -> Option<Operand<'_>> {
-        // By name or address, whatever the source calls it.
+        // By name or address, whatever the source's own field is named.
         if let ("function", Some((address, name))) = (path, &self.function) {
             return Some(Operand::Label(name, address.0.into()));
         }
         let recorded = self.event.event.and_then(|event| event.field(path));
-        // What `report --by irq` shows, where the source has no field of that name.
+        // The number as in `report --by irq`, where the source has no field of that name.
         recorded.or_else(|| {
             let is_interrupt = matches!(self.event.row.kind, RowKind::IsrEnter | RowKind::IsrExit);
             let id = self.event.row.of_interrupt();

@@ -1,9 +1,8 @@
-//! The options that choose a part of a trace, and what goes by them.
+//! Options that select a part of a trace.
 //!
-//! They mean the same in every subcommand. A window (`--begin`, `--end`, `--last`, `--around`) clips calls
-//! at its bounds; what lists events gives those within it. Everything else chooses what is shown, and
-//! changes no duration. A subcommand or format that can't honour an option refuses it
-//! ([`FilterArgs::refuse_call_options`]).
+//! They have the same meaning in every subcommand. A window (`--begin`, `--end`, `--last`, `--around`) clips calls at
+//! its bounds, and limits lists of events to it. All other options only select what is shown, and change no duration.
+//! A subcommand or format that can't honour an option refuses it ([`FilterArgs::refuse_call_options`]).
 
 mod hardware;
 mod times;
@@ -37,7 +36,7 @@ use times::given_duration;
 pub use times::{Given, given};
 pub use unseen::{Unseen, nothing};
 
-/// How much is shown around an event where it is not said, before and after.
+/// Default time shown before and after an event.
 const MARGIN: Duration = Duration(1_000_000);
 
 /// Which part of a trace: of every subcommand that reads one.
@@ -129,7 +128,7 @@ pub struct FilterArgs {
     min_duration: Option<Given>,
 }
 
-/// Which calls are meant, by names.
+/// Calls chosen by name or level.
 #[derive(Clone, Debug, Default)]
 pub struct CallChoice {
     pub functions: Vec<String>,
@@ -138,7 +137,7 @@ pub struct CallChoice {
 }
 
 impl FilterArgs {
-    /// Takes the options out that choose calls by name or level, for who has the target do that.
+    /// Removes the options that choose calls by name or level, for callers that let the target apply them.
     pub fn take_calls(&mut self) -> CallChoice {
         CallChoice {
             functions: std::mem::take(&mut self.function),
@@ -147,7 +146,7 @@ impl FilterArgs {
         }
     }
 
-    /// How much has to be known of events to choose among them.
+    /// How much of each event must be decoded to apply the filter.
     pub fn wanted(&self) -> Wanted {
         let by_name = !self.event.is_empty() || !self.drop_event.is_empty();
         if by_name || !self.condition.is_empty() {
@@ -167,7 +166,7 @@ impl FilterArgs {
             || !self.unbounded().filter.is_everything()
     }
 
-    /// An option that was given and that only calls can be chosen by.
+    /// The given option, if any, that applies only to calls.
     fn call_option(&self) -> Option<&'static str> {
         let given = [
             (!self.function.is_empty(), "--function"),
@@ -178,7 +177,7 @@ impl FilterArgs {
         option.or(self.level_option())
     }
 
-    /// The same of those that choose by more than code.
+    /// The given option, if any, that chooses calls by more than their code.
     fn level_option(&self) -> Option<&'static str> {
         let given = [
             (!self.hide.is_empty(), "--hide"),
@@ -189,7 +188,7 @@ impl FilterArgs {
         given.map(|(_, option)| option)
     }
 
-    /// An option that was given for which the trace is read before.
+    /// The given option, if any, that requires reading the trace in advance.
     fn looks_ahead(&self) -> Option<&'static str> {
         match (&self.last, &self.around) {
             (Some(_), _) => Some("--last"),
@@ -198,7 +197,7 @@ impl FilterArgs {
         }
     }
 
-    /// Refuses what needs a look at the whole trace before, for `what`, which can't have that.
+    /// Refuses options that require reading the whole trace in advance; `what` can't do that.
     ///
     /// # Errors
     /// If such an option was given.
@@ -212,7 +211,7 @@ impl FilterArgs {
         }
     }
 
-    /// Refuses what only calls can be chosen by, for `what`, which lists events.
+    /// Refuses options that apply only to calls; `what` lists events.
     ///
     /// # Errors
     /// If such an option was given.
@@ -226,12 +225,11 @@ impl FilterArgs {
         }
     }
 
-    /// The part of an input that is meant. Where the end of the trace or an event of it has to be known,
-    /// the input is read for that.
+    /// The selected part of an input. Reads the input in advance where the end of the trace or one of its events must
+    /// be known.
     ///
     /// # Errors
-    /// If that can't be: what comes through a pipe, or from a target, is there only once; or if there is no
-    /// such event.
+    /// If that is impossible, because a pipe or a target can be read only once, or if there is no such event.
     pub fn part(
         &self,
         input: &InputArgs,
@@ -273,8 +271,8 @@ impl FilterArgs {
         Ok(part)
     }
 
-    /// The bounds that only a look at the whole trace gives; `None` if none are asked for, or there are no
-    /// events.
+    /// The bounds that only reading the whole trace in advance can give; `None` if no option needs them, or there are
+    /// no events.
     ///
     /// # Errors
     /// Those of [`part`](Self::part).
@@ -303,7 +301,7 @@ impl FilterArgs {
         let mut batch = Batch::default();
         let mut span = Span::default();
         let mut met = None;
-        // What can't be read is reported when the trace itself is read.
+        // Read errors are reported when the trace itself is read.
         while let (None, Ok(true)) = (met, source.fill(&mut batch)) {
             span.meet(source.info(), &batch);
             met = around
@@ -325,12 +323,12 @@ impl FilterArgs {
         }
     }
 
-    /// What it asks of events, with bounds that may count from the first one.
+    /// The filter for events, with bounds that may be relative to the first one.
     pub fn filter(&self) -> Filter {
         self.unbounded().filter
     }
 
-    /// The part that is meant, without bounds that a look at the trace gives.
+    /// The selected part, without bounds that require reading the trace in advance.
     fn unbounded(&self) -> Part {
         let patterns = |list: &[String]| list.iter().map(Pattern::new).collect();
         let choice = |keep: &[String], drop: &[String]| Choice {
@@ -364,10 +362,10 @@ impl FilterArgs {
     }
 }
 
-/// Refuses a text without times for what takes times: those of its events are an order in each thread.
+/// Refuses a text without times, for `what` needs times: such a trace has only an order of events per thread.
 ///
 /// # Errors
-/// That, or when it can't be read so far.
+/// If it has none, or when it can't be read so far.
 pub fn refuse_untimed(trace: &mut dyn Events, what: &str) -> Result<(), Report> {
     if trace.info().format == "ftrace" {
         trace.start()?;
@@ -382,7 +380,7 @@ pub fn refuse_untimed(trace: &mut dyn Events, what: &str) -> Result<(), Report> 
 /// Refuses a window that ends before it begins.
 ///
 /// # Errors
-/// If it does; bounds that count from a first event which is not known yet are compared among themselves.
+/// If it does. Bounds relative to a first event that is not known yet are compared only with each other.
 pub fn check_bounds(filter: &Filter) -> Result<(), Report> {
     let (begin, end) = match (filter.begin, filter.end) {
         (Some(Bound::At(begin)), Some(Bound::At(end))) => (begin, end),
@@ -403,21 +401,21 @@ pub fn check_bounds(filter: &Filter) -> Result<(), Report> {
     .help("both are times of the trace; --end is no duration"))
 }
 
-/// The part of a trace that was asked for.
+/// The selected part of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Part {
-    /// By time, and by what events say.
+    /// By time, and by properties of events.
     pub filter: Filter,
     functions: Vec<FunctionChoice>,
     hide: Vec<FunctionChoice>,
     depth: Option<u32>,
     min_duration: Duration,
-    /// What part of a longer trace the input is.
+    /// The part of a longer trace that the input is.
     cut: Cut,
 }
 
 impl Part {
-    /// Makes it this stretch of time.
+    /// Sets the time range.
     pub const fn set_bounds(&mut self, begin: Time, end: Time) {
         self.filter.begin = Some(Bound::At(begin));
         self.filter.end = Some(Bound::At(end));
@@ -429,7 +427,7 @@ impl Part {
         calls && self.min_duration == Duration(0) && self.filter.is_everything()
     }
 
-    /// Says that there are no calls in it.
+    /// Reports that it contains no calls.
     pub fn remark_no_calls(&self, context: &Context) {
         let trace = match self.is_everything() {
             true => "this trace",
@@ -440,7 +438,7 @@ impl Part {
         ));
     }
 
-    /// Whether calls are chosen by what they are, so that a thread that runs may show none.
+    /// Whether calls are filtered by function, so that a running thread may show none.
     pub fn chooses_by_function(&self) -> bool {
         let Filter {
             events, conditions, ..
@@ -452,35 +450,35 @@ impl Part {
             || self.min_duration > Duration(0)
     }
 
-    /// Whether nothing is chosen but a window, threads and processors.
+    /// Whether nothing but a window, threads and processors is selected.
     pub fn chooses_places_alone(&self) -> bool {
         let filter = &self.filter;
         let of_streams = filter.streams != Choice::default() || !filter.trace_ids.is_empty();
         !self.chooses_by_function() && !of_streams && self.depth.is_none()
     }
 
-    /// Whether a function is among those that are asked for by name, if any are.
+    /// Whether a function is among those requested by name, or none is requested.
     pub fn asks_for(&self, code: Option<&Range<u64>>, name: &str) -> bool {
         let mut functions = self.functions.iter();
         self.functions.is_empty() || functions.any(|choice| choice.matches(code, name))
     }
 
-    /// Whether threads are chosen.
+    /// Whether threads are selected.
     pub fn chooses_threads(&self) -> bool {
         self.filter.chooses_threads()
     }
 
-    /// How many levels of calls are shown; `None` for all.
+    /// The number of levels of calls shown; `None` for all.
     pub const fn depth(&self) -> Option<u32> {
         self.depth
     }
 
-    /// Whether calls are chosen, and not only a window.
+    /// Whether calls are selected, and not only a window.
     pub fn chooses_calls(&self) -> bool {
         !self.replay().selection.is_everything()
     }
 
-    /// How to replay it.
+    /// The options for its replay.
     pub fn replay(&self) -> replay::Options {
         replay::Options {
             window: self.window(),
@@ -499,7 +497,7 @@ impl Part {
         }
     }
 
-    /// The bounds.
+    /// The time range.
     pub fn window(&self) -> Window {
         let (begin, end) = self.filter.span();
         Window {
@@ -509,7 +507,7 @@ impl Part {
     }
 }
 
-/// The first event of such a name, marker with such a label, or beginning of such a span.
+/// The time of the first event with such a name, marker with such a label, or begin of such a span.
 fn first_named(info: &TraceInfo, batch: &Batch, pattern: &Pattern) -> Option<Time> {
     let span_of = |row: &Row| {
         let function = row
@@ -530,7 +528,7 @@ fn back(time: Time, by: Duration) -> Time {
     Time(time.0.saturating_sub_unsigned(by.0))
 }
 
-/// A thread by its id, decimal or as it is shown, or by its name.
+/// Parses a thread: its id, decimal or as displayed, or its name.
 fn thread_choice(text: &str) -> ThreadChoice {
     let id = match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -542,7 +540,7 @@ fn thread_choice(text: &str) -> ThreadChoice {
     )
 }
 
-/// A process by its number, or by its name.
+/// Parses a process: its number, or its name.
 fn process_choice(text: &str) -> ProcessChoice {
     match text.parse() {
         Ok(number) => ProcessChoice::Id(number),

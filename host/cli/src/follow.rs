@@ -1,7 +1,7 @@
-//! A trace that is still coming: from a live target, or from a directory that `kymo record` writes.
+//! Live trace from a target, or from a directory that `kymo record` writes.
 //!
-//! It waits like a pipe does. Whenever nothing more is there at the moment, what was written so far is
-//! handed on ([`Moment::Pause`]), so that a reader of the output sees everything at once.
+//! It blocks like a pipe. Whenever no more data is available, output so far is flushed ([`Moment::Pause`]), so that a
+//! reader of the output sees everything at once.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -25,46 +25,46 @@ use crate::live_stream::{self, Ended, Go, Sink, StreamArgs};
 use crate::recording;
 use crate::target::{Live, TargetArgs, explain, trace_info};
 
-/// How many packets may wait to be shown, before the target has to wait.
+/// Maximum number of packets in the queue before the target must wait.
 const WAITING: usize = 64;
 
-/// After how long a silence nothing is held back any longer to be merged with other streams.
+/// Silence after which events are no longer held back to be merged with other streams.
 const SILENCE: Duration = Duration::from_millis(250);
 
-/// How often a directory is looked at.
+/// Polling interval of a directory.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A trace that is still coming.
+/// A trace that still grows.
 pub struct Follow {
     live: LiveTrace,
     symbols: Arc<Symbols>,
     declared: Declarations,
     feeder: Feeder,
     remarks: Remarks,
-    /// What has come while the first event was waited for.
+    /// Batches that arrived while waiting for the first event.
     read: Vec<Batch>,
-    /// How many processors' clocks are known to be corrected.
+    /// The number of processors whose clock corrections have been reported.
     corrected: usize,
 }
 
-/// Where packets come from.
+/// The source of packets.
 enum Feeder {
-    /// A thread that talks to the target. It ends when the user has seen enough, or the target is gone.
+    /// A thread that talks to the target. It ends when the user stops, or the target is gone.
     Target {
         packets: Receiver<Vec<u8>>,
         thread: Option<JoinHandle<Result<Ended, Report>>>,
     },
-    /// A directory, which is looked at until the user has seen enough.
+    /// A directory, which is polled until the user stops.
     Directory { tail: Tail, cancel: Interruptible },
 }
 
-/// What a look for more came to.
+/// Result of one poll.
 enum Fed {
-    /// There was more.
+    /// New data arrived.
     More,
-    /// There was none for a while.
+    /// No data arrived within the wait.
     Silence,
-    /// There will not be any.
+    /// No more data will arrive.
     End,
 }
 
@@ -138,7 +138,7 @@ impl Follow {
         Self::begin(live, symbols, feeder, context.remarks())
     }
 
-    /// Waits until it is known which streams there are: what is shown depends on it.
+    /// Waits until the streams are known, because the output depends on them.
     fn begin(
         live: LiveTrace,
         symbols: Arc<Symbols>,
@@ -162,7 +162,7 @@ impl Follow {
         Ok(follow)
     }
 
-    /// Looks for more packets, and waits for them at most so long.
+    /// Polls for more packets, and waits for them at most for `wait`.
     fn feed(&mut self, wait: Duration) -> Result<Fed, Report> {
         match &mut self.feeder {
             Feeder::Target { packets, .. } => match packets.recv_timeout(wait) {
@@ -193,13 +193,13 @@ impl Follow {
         }
     }
 
-    /// How it ended, once there is no more.
+    /// The final result, once there are no more packets.
     ///
     /// # Errors
-    /// Why it ended although the user had not seen enough, or damage that was met.
+    /// If it ended before the user stopped it, or data was damaged.
     pub fn verdict(mut self) -> Result<(), Report> {
         if let Feeder::Target { packets, thread } = &mut self.feeder {
-            // The thread may be waiting to give one more.
+            // The thread may be blocked while it sends one more packet.
             while packets.try_recv().is_ok() {}
             if let Some(thread) = thread.take() {
                 let ended = thread
@@ -221,8 +221,7 @@ impl Follow {
 }
 
 impl Follow {
-    /// Says of which clocks it is known by now that they differ: events that were shown before are where
-    /// their own clocks had them.
+    /// Reports clocks that are now known to differ. Events shown before have the times of their own clocks.
     fn report_corrections(&mut self) {
         let corrections = &self.live.info().clock_corrections;
         for correction in corrections.get(self.corrected..).unwrap_or(&[]) {
@@ -272,7 +271,7 @@ impl Events for Follow {
 }
 
 impl Follow {
-    /// Goes through what comes, until there is no more or no more is wanted.
+    /// Iterates over events as they arrive, until the end or until `each` breaks.
     fn come(
         &mut self,
         each: &mut dyn FnMut(Moment<'_>) -> Result<ControlFlow<()>, Report>,
@@ -319,7 +318,7 @@ impl Follow {
     }
 }
 
-/// Gives a named marker its name.
+/// Adds the name to a named marker.
 fn label(event: &mut Event, symbols: &Symbols) {
     kymo_read::label_marker(event, &|address| symbols.string_at(address));
 }
@@ -339,7 +338,7 @@ fn drain(
     live_stream::run(&mut live, target, stream, &mut sink, remarks)
 }
 
-/// Hands packets over.
+/// Passes packets to the consumer's thread.
 struct Channel {
     packets: SyncSender<Vec<u8>>,
     cancel: Cancel,
@@ -347,7 +346,7 @@ struct Channel {
 
 impl Sink for Channel {
     fn packet(&mut self, packet: &[u8]) -> Result<Go, Report> {
-        // Nobody takes it when the one who reads our output has gone.
+        // The channel is closed when the reader of our output has gone.
         Ok(match self.packets.send(packet.to_vec()) {
             Ok(()) => Go::On,
             Err(_) => Go::Away,

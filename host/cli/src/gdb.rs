@@ -1,7 +1,7 @@
-//! Targets behind a debug server of GDB's: `gdb:HOST:PORT`, of which the memory is read.
+//! Targets behind a GDB server, `gdb:HOST:PORT`, whose memory is read.
 //!
-//! What a debugger saves of a target's memory is an input already, a core dump ([`kymo_symbols::core_dump`]). So the
-//! memory that the program may write is fetched into one, and all the rest is as with any core dump.
+//! A core dump that a debugger saves is a supported input already ([`kymo_symbols::core_dump`]). So the memory that
+//! the program may write is fetched into a core dump, which is then processed like any other.
 
 use std::fs;
 use std::io;
@@ -24,27 +24,27 @@ use crate::output::{Inputs, protect, write_file};
 use crate::render::count::counted;
 use crate::target::patience;
 
-/// The section of a program that says how to read what it left in memory.
+/// The section of a program that describes the recording in its memory.
 const NOTE: &str = ".note.kymo";
 
-/// What begins the address of a debug server.
+/// The prefix of a GDB server's address.
 const PREFIX: &str = "gdb:";
 
-/// How long a connection, and an answer, may take.
+/// Timeout of a connection, and of an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// More memory than any target has that a host reads through a debug port.
+/// Maximum size of the memory to read: more than any target has that a host reads through a debug port.
 const MOST: u64 = 1 << 30;
 
-/// So much at once, between two looks at ctrl-C.
+/// Size of one read, between two checks for ctrl-C.
 const PIECE: u64 = 64 << 10;
 
-/// Whether a path is the address of a debug server.
+/// Whether a path is the address of a GDB server.
 pub fn is_address(path: &Path) -> bool {
     path.to_str().is_some_and(|name| name.starts_with(PREFIX))
 }
 
-/// A core dump of a target, in a file of its own for as long as this is there.
+/// A target's core dump in a temporary file, which is removed on drop.
 #[derive(Debug)]
 pub struct Fetched {
     folder: PathBuf,
@@ -82,7 +82,7 @@ pub fn fetch(
     Ok(fetched)
 }
 
-/// `kymo record gdb:HOST:PORT`: fetches the memory into a core dump that is kept.
+/// `kymo record gdb:HOST:PORT`: fetches the memory into a core dump that is saved.
 ///
 /// # Errors
 /// As for [`fetch`], and when the output is one of the files that name functions.
@@ -104,7 +104,7 @@ pub fn record(
     Ok(ExitCode::SUCCESS)
 }
 
-/// The core dump of the target at an address.
+/// Fetches the core dump of the target at an address.
 fn dump(
     address: &Path,
     stay_halted: bool,
@@ -128,7 +128,7 @@ fn dump(
     let parts = match read(&mut debugger, ranges, &name.to_string(), context) {
         Ok(parts) => parts,
         Err(report) => {
-            // A target that was halted for this runs on, where the server still listens.
+            // A target that was halted for this is resumed, if the server still answers.
             let help = match debugger.detach() {
                 Ok(()) => "the target runs on",
                 Err(_) => "the target may still be halted",
@@ -152,7 +152,7 @@ fn dump(
     core_dump(&program, &parts).map_err(|error| Report::caused(name, &error))
 }
 
-/// Reads memory: each part with its address, as far as the server gives it.
+/// Reads memory: each part with its address, as far as the server delivers it.
 fn read(
     debugger: &mut Debugger,
     ranges: Vec<Range<u64>>,
@@ -188,7 +188,7 @@ fn read(
     Ok(parts)
 }
 
-/// The memory that is read: what the program may write, and where its recording is.
+/// The memory to read: everything that the program may write, and its recording.
 fn ranges(program: &Program) -> Vec<Range<u64>> {
     let mut ranges = program.writable().to_vec();
     let within = |ranges: &[Range<u64>], range: &Range<u64>| {
@@ -203,7 +203,7 @@ fn ranges(program: &Program) -> Vec<Range<u64>> {
     ranges
 }
 
-/// The program among the ELF files: the one that has a recorder, where there is more than one.
+/// The program among the ELF files: if there are several, the one with a recorder.
 ///
 /// # Errors
 /// When none is given, or it can't be read.
@@ -215,7 +215,7 @@ pub fn program(symbols: &SymbolArgs) -> Result<Program, Report> {
         );
     };
     let program = |path| Program::open(path).map_err(|error| Report::caused_by(&error));
-    // A boot loader's may be among them.
+    // A boot loader may be among them.
     let mut found = program(first)?;
     for other in others {
         if found.section(NOTE).is_none() {
@@ -228,7 +228,7 @@ pub fn program(symbols: &SymbolArgs) -> Result<Program, Report> {
 fn host_and_port(address: &Path) -> Result<(String, u16), Report> {
     let name = address.to_str().unwrap_or("");
     let rest = name.strip_prefix(PREFIX).unwrap_or(name);
-    // `gdb::1234`, as GDB itself has it, is this machine.
+    // `gdb::1234`, as in GDB itself, is this machine.
     let rest = match rest.strip_prefix(':') {
         Some(port) => format!("localhost:{port}"),
         None => rest.to_owned(),
@@ -244,7 +244,7 @@ fn host_and_port(address: &Path) -> Result<(String, u16), Report> {
     }
 }
 
-/// What to do about it.
+/// The report with advice for an error.
 fn explain(error: &GdbError) -> Report {
     let help = match error {
         GdbError::Link(_) => {

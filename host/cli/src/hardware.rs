@@ -1,4 +1,4 @@
-//! Arm hardware trace, as its subcommands open it: the input, which part of it, its code and symbols.
+//! Arm hardware trace as input of subcommands: opening, selection of a part, code and symbols.
 
 pub mod counting;
 pub mod coverage;
@@ -84,8 +84,8 @@ fn frames(text: &str) -> Result<FrameFormat, String> {
 }
 
 impl BinaryArgs {
-    /// What is said of the input beside it. The program of which there are symbols is the memory of a raw buffer's cores, where
-    /// nothing else is.
+    /// The user's description of the input. Without images, the program given for symbols is the memory of a raw
+    /// buffer's cores.
     pub fn given(&self, programs: &[PathBuf]) -> Given {
         let mut images = self.trace_image.clone();
         if images.is_empty() && !self.trace_source.is_empty() {
@@ -99,7 +99,7 @@ impl BinaryArgs {
         }
     }
 
-    /// The options that were given and that say where code is or how the trace is laid out: each command needs them.
+    /// The given options that describe the code or the layout of the trace, which every command for this input needs.
     pub fn named(&self) -> impl Iterator<Item = &'static str> {
         let options = [
             ("--symfs", self.symfs.is_some()),
@@ -113,7 +113,8 @@ impl BinaryArgs {
         given.map(|(name, _)| name)
     }
 
-    /// Refuses what an input cannot make use of. `is_perf`: it is a recording of perf; `None` if it is no hardware trace.
+    /// Refuses options that do not apply to the input. `is_perf`: it is a recording of perf; `None` if it is no
+    /// hardware trace.
     ///
     /// # Errors
     /// The first such option.
@@ -155,7 +156,7 @@ impl BinaryArgs {
     }
 }
 
-/// The options of a reader of events, with what is said of hardware trace and the programs of which there are symbols.
+/// The options of a reader of events, with the description of the hardware trace and the programs given for symbols.
 pub fn open_options(
     binaries: &BinaryArgs,
     programs: &[PathBuf],
@@ -201,23 +202,24 @@ impl DecodeArgs {
 /// An opened input.
 #[derive(Debug)]
 pub struct Opened {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: String,
     /// Its trace buffers.
     pub buffers: Vec<Buffer>,
-    /// The symbols of the kernel, as it lists them itself.
+    /// The kernel's own list of its symbols.
     pub kernel_symbols: Option<Vec<u8>>,
-    /// Threads, by their numbers.
+    /// Threads by their numbers.
     pub threads: BTreeMap<u32, Thread>,
-    /// How timestamps become nanoseconds, if they do.
+    /// The conversion of timestamps to nanoseconds, if there is one.
     pub conversion: Option<TimeConversion>,
-    /// Mappings of which there is no file.
+    /// Mappings without a file.
     pub missing: Vec<Missing>,
-    /// What is to be said of it as a whole.
+    /// Remarks about the input as a whole.
     pub remarks: Vec<Remark>,
 }
 
-/// Opens an input of hardware trace: a snapshot, a raw buffer of what runs `programs`, or a perf.data with its binaries.
+/// Opens an input of hardware trace: a snapshot, a raw buffer of cores that run `programs`, or a perf.data with its
+/// binaries.
 ///
 /// # Errors
 /// When it is none of these, or cannot be read.
@@ -305,7 +307,7 @@ pub fn open(
     })
 }
 
-/// What is to be said of memory, if it is wanted.
+/// Remarks about memory, if code is needed.
 fn of_images(buffers: &[Buffer], wants_code: bool) -> Vec<Remark> {
     match wants_code {
         true => remarks::of_images(buffers),
@@ -313,7 +315,7 @@ fn of_images(buffers: &[Buffer], wants_code: bool) -> Vec<Remark> {
     }
 }
 
-/// Follows the instructions of a stream of a buffer's source, by its place, until `sink` has enough.
+/// Decodes the instructions of one source of a buffer, given by its index, until `sink` stops.
 pub fn follow<S: Sink>(
     buffer: &Buffer,
     source: usize,
@@ -345,7 +347,7 @@ pub fn hex(bytes: &[u8]) -> String {
 }
 
 impl Opened {
-    /// A thread for people: its name, process and number; its number alone where nothing more is known.
+    /// The display name of a thread: name, process and number; the number alone if nothing more is known.
     pub fn thread_label(&self, thread: Option<u32>) -> String {
         let Some(number) = thread else {
             return "unknown thread".to_owned();
@@ -359,7 +361,7 @@ impl Opened {
         }
     }
 
-    /// What a thread was called when memory was so; `None` where no name is known.
+    /// The name of a thread at the time of this state of memory; `None` if unknown.
     pub fn name_at<'a>(&'a self, thread: Option<u32>, code: Scene<'a>) -> Option<&'a str> {
         let number = thread?;
         let known = self.threads.get(&number);
@@ -370,7 +372,7 @@ impl Opened {
         name.or(last).filter(|name| !name.is_empty())
     }
 
-    /// The command of a thread when memory was so; its number where none is known, `-` where that isn't.
+    /// The command of a thread at the time of this state of memory; its number if unknown, `-` without a number.
     pub fn command(&self, thread: Option<u32>, code: Scene<'_>) -> String {
         match (self.name_at(thread, code), thread) {
             (Some(name), _) => name.to_owned(),

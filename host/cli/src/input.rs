@@ -1,8 +1,7 @@
-//! The trace that a subcommand works on, with its symbols.
+//! Input of a subcommand: a trace with its symbols.
 //!
-//! All subcommands that read a trace do the same before and after their own work: open the input, find
-//! names for its functions and check that they are of the same build, go through the events, and
-//! say in the end what could not be read. That is here.
+//! Shared by all subcommands that read a trace: opens the input, finds names for its functions and checks that they
+//! belong to the same build, iterates over the events, and reports in the end which parts could not be read.
 
 mod images;
 mod placing;
@@ -41,47 +40,47 @@ use crate::rescue::{Rescue, is_empty_dump};
 use crate::span::has_time;
 use crate::target::{Either, Fetched, LiveZephyr, TargetArgs, address_in, incomplete, trace_info};
 
-/// The format of Kymo's own recordings, whose exits need not name their functions. Those of others,
-/// whatever program they are of, tell all that they tell themselves.
+/// The format of Kymo's own recordings, whose exits need not name their functions. Traces of other formats contain
+/// everything needed themselves.
 pub const FORMAT: &str = "kymo";
 
-/// Events that are to be shown, wherever they come from.
+/// A source of events to show, saved or live.
 pub trait Events {
-    /// What is known of the trace so far.
+    /// The description of the trace so far.
     fn info(&self) -> &TraceInfo;
 
     /// The names of its functions.
     fn symbols(&self) -> Arc<Symbols>;
 
-    /// Takes note of what options name, for a verdict on a trace that has an end.
+    /// Records the names given in options, so that the verdict on a finite trace can check them.
     fn expect(&mut self, _unseen: Unseen) {}
 
-    /// When the first event is that has a time; `None` if there is none.
+    /// The time of the first event that has one; `None` if there is none.
     ///
     /// # Errors
     /// When the trace can't be read so far.
     fn start(&mut self) -> Result<Option<Time>, Report>;
 
-    /// Goes through all events, or until no more are wanted.
+    /// Iterates over all events, until `each` breaks.
     ///
     /// # Errors
-    /// The first of `each`, or that of reading; what could be read was given to `each` before.
+    /// The first error of `each`, or that of reading; all readable events were passed to `each` before.
     fn walk(
         &mut self,
         each: &mut dyn FnMut(Moment<'_>) -> Result<ControlFlow<()>, Report>,
     ) -> Result<(), Report>;
 }
 
-/// What going through events comes to.
+/// An item of the iteration over events.
 #[derive(Clone, Copy, Debug)]
 pub enum Moment<'a> {
-    /// The next events, and what is known of the trace by now.
+    /// The next events, and the description of the trace so far.
     Batch(&'a TraceInfo, &'a Batch),
-    /// There will be more, but not now: what was written should be seen.
+    /// No events at present, but more will come: output so far should be flushed.
     Pause,
 }
 
-/// Whether more events are wanted.
+/// Continues if more events are wanted.
 pub const fn more(wanted: bool) -> ControlFlow<()> {
     if wanted {
         ControlFlow::Continue(())
@@ -90,24 +89,24 @@ pub const fn more(wanted: bool) -> ControlFlow<()> {
     }
 }
 
-/// When the first event of a batch is that has a time.
+/// The time of the first event in a batch that has one.
 pub fn first_time(info: &TraceInfo, batch: &Batch) -> Option<Time> {
     let mut rows = batch.rows().iter();
     let first = rows.find(|row| has_time(info, row.stream));
     first.map(|row| row.time)
 }
 
-/// The events that programs declare themselves.
+/// The events that programs declare in their ELF files.
 pub fn declared(symbols: &Symbols) -> Declarations {
     let mut declarations = Declarations::default();
     for (section, big_endian) in symbols.declared_events() {
-        // (What is not understood is shown as it was recorded.)
+        // (Declarations that can't be parsed are ignored; their events are shown as recorded.)
         declarations.add(section, big_endian);
     }
     declarations
 }
 
-/// Gives named markers their names, and records of the program's own their names and fields.
+/// Adds names to markers, and names and fields to the program's own records.
 pub fn label(source: Box<dyn Source>, symbols: &Arc<Symbols>) -> Box<dyn Source> {
     let strings = Arc::clone(symbols);
     let code = Arc::clone(symbols);
@@ -117,33 +116,33 @@ pub fn label(source: Box<dyn Source>, symbols: &Arc<Symbols>) -> Box<dyn Source>
     kymo_read::describe_events(Box::new(labelled), declared(symbols))
 }
 
-/// A trace, and names for what is in it.
+/// A trace, with names for its contents.
 pub struct Trace {
-    /// What messages call it.
+    /// Its name in messages.
     name: String,
     source: Box<dyn Source>,
-    /// Whether it comes as it happens.
+    /// Whether it is live.
     is_live: bool,
-    /// What was read of it beforehand.
+    /// Batches that were read ahead.
     read: Vec<Batch>,
     symbols: Arc<Symbols>,
     /// Why it is not all that a live target had.
     incomplete: Option<Report>,
-    /// What a live target sent that won't send it again.
+    /// The dump of a live target that can send it only once.
     sent: Option<Rescue>,
-    /// So many of the reader's remarks have been passed on.
+    /// The number of the reader's remarks that have been reported.
     remarked: usize,
-    /// What options name and events have not.
+    /// Names given in options that no event had.
     unseen: Unseen,
     is_at_end: bool,
 }
 
 impl Trace {
-    /// Opens a saved trace, or fetches what a live target has recorded, and its symbols. `wanted` says how
-    /// much of each event is decoded.
+    /// Opens a saved trace, or fetches the recording of a live target, and its symbols. `wanted` selects how much of
+    /// each event is decoded.
     ///
     /// # Errors
-    /// When the input is no trace, the target does not answer, or a file of symbols can't be read.
+    /// When the input is not a trace, the target does not answer, or a file of symbols can't be read.
     pub fn open(
         input: &InputArgs,
         symbols: &SymbolArgs,
@@ -164,7 +163,7 @@ impl Trace {
         })
     }
 
-    /// Fetches what a live target has recorded.
+    /// Fetches the recording of a live target.
     fn fetch(
         target: &TargetArgs,
         symbols: &SymbolArgs,
@@ -187,11 +186,10 @@ impl Trace {
         Self::of_dump(live.name(), captured, symbols, wanted, context)
     }
 
-    /// The trace in what a target sent; if that is not all that it had, the
-    /// [`verdict`](Self::verdict) is why.
+    /// The trace in a target's dump. If the dump is incomplete, the [`verdict`](Self::verdict) reports why.
     ///
     /// # Errors
-    /// When there is no trace in it.
+    /// When it contains no trace.
     pub fn of_dump(
         name: String,
         captured: Captured,
@@ -220,11 +218,11 @@ impl Trace {
         Ok(trace)
     }
 
-    /// The trace in the dumps of a target that runs Zephyr's own instrumentation; if those are not all
-    /// that it had, the [`verdict`](Self::verdict) is why.
+    /// The trace in the dumps of a target that runs Zephyr's own instrumentation. If they are incomplete, the
+    /// [`verdict`](Self::verdict) reports why.
     ///
     /// # Errors
-    /// When there is no trace in them.
+    /// When they contain no trace.
     pub fn of_zephyr(
         name: String,
         fetched: Fetched,
@@ -253,7 +251,7 @@ impl Trace {
         })
     }
 
-    /// A trace that comes from elsewhere; `name` is what messages call it.
+    /// A trace from any other source; `name` is its name in messages.
     ///
     /// # Errors
     /// When a file of symbols can't be read.
@@ -270,8 +268,7 @@ impl Trace {
         Ok(trace)
     }
 
-    /// A trace whose symbols are known already: those of a live target are needed before there is
-    /// a trace.
+    /// A trace whose symbols are known already: those of a live target are needed before there is a trace.
     fn with_symbols(name: String, source: Box<dyn Source>, symbols: Arc<Symbols>) -> Self {
         unit::set(source.info().unit);
         Self {
@@ -288,7 +285,7 @@ impl Trace {
         }
     }
 
-    /// What is known of the trace so far.
+    /// The description of the trace so far.
     pub fn info(&self) -> &TraceInfo {
         self.source.info()
     }
@@ -298,21 +295,21 @@ impl Trace {
         Arc::clone(&self.symbols)
     }
 
-    /// The events themselves, for what wants to read them on its own.
+    /// The source of events, for callers that read it themselves.
     pub fn source(&mut self) -> &mut dyn Source {
         &mut self.source
     }
 
-    /// The failure of reading on.
+    /// The error of a failed read after earlier events were shown.
     pub fn unreadable(&self, error: &ReadError) -> Report {
         Report::caused(&self.name, error).help("what was read before is shown")
     }
 
-    /// Keeps a dump that the target will not send again in a file, and names that. For subcommands that
-    /// only show it. An empty dump is nothing to keep.
+    /// Saves a dump that the target can't send again to a file and reports the file's name. Used by subcommands that
+    /// only show it. An empty dump is not saved.
     ///
     /// # Errors
-    /// When it can't be kept.
+    /// When it can't be saved.
     pub fn keep_sent(&mut self, context: &Context) -> Result<(), Report> {
         match &mut self.sent {
             Some(sent) => sent.keep(context),
@@ -320,7 +317,7 @@ impl Trace {
         }
     }
 
-    /// When what it is for has failed: what a target won't send again is kept.
+    /// Saves a dump that the target can't send again after the subcommand has failed.
     pub fn kept(&self, report: Report) -> Report {
         match &self.sent {
             Some(sent) => sent.keep_after(report),
@@ -328,13 +325,13 @@ impl Trace {
         }
     }
 
-    /// Whether the input was whole, once it is read to its end, and had all that options name.
+    /// Checks, at the end of the input, that it was complete and had all names given in options.
     ///
     /// # Errors
-    /// When it had not, or when parts of it were damaged or did not arrive: what is not was shown, but a script has to
-    /// know.
+    /// When a name is missing, or parts of the input were damaged or did not arrive. The rest was shown, but a script
+    /// needs the error.
     pub fn verdict(&self) -> Result<ExitCode, Report> {
-        // Why pieces are missing says more than that they are.
+        // The reason why pieces are missing is more useful than the damage itself.
         if let Some(report) = &self.incomplete {
             return Err(report.clone());
         }
@@ -350,8 +347,8 @@ impl Trace {
     }
 }
 
-/// The failure of a subcommand behind whose result an input turned out to be damaged: first in this stream at this offset, and
-/// in so many more places.
+/// The error for an input that turned out to be damaged although the result is complete: the first damage with its
+/// stream and offset, and the number of further ones.
 pub fn damaged(name: &str, (stream, offset): (&str, u64), message: &str, more: u64) -> Report {
     let more = match more {
         0 => String::new(),
@@ -425,10 +422,10 @@ impl Events for Trace {
     }
 }
 
-/// Opens a saved trace, or with the program's ELF file a dump of the memory that has one in it.
+/// Opens a saved trace, or, with the program's ELF file, a memory dump that contains one.
 ///
 /// # Errors
-/// When it is none.
+/// When it contains no trace.
 pub fn open(
     input: &InputArgs,
     symbols: &SymbolArgs,
@@ -492,7 +489,7 @@ pub fn open(
             Err(OpenError::Unknown { .. }) if !symbols.elf.is_empty() && path.is_file() => {}
             Ok(source) => {
                 unfit::check(input, source.info())?;
-                // Options do not describe what is beside it. A snapshot or a raw buffer was checked by its reader.
+                // These options do not apply to it. A snapshot or a raw buffer was checked by its reader.
                 let format = source.info().format.split('+').next();
                 match format == Some(kymo_read::coresight::FORMAT) {
                     true => input.refuse_for_hardware()?,
@@ -505,7 +502,7 @@ pub fn open(
     }
     match open_memory(path, memory, symbols, context) {
         Ok(dump) => dump.into_source(&options).map_err(refuse),
-        // A target that records with SystemView alone has none of Kymo's buffers.
+        // A target that records only with SystemView has none of Kymo's buffers.
         Err(report) => {
             let bytes = std::fs::read(path).unwrap_or_default();
             let address = memory.memory_address;
@@ -515,10 +512,10 @@ pub fn open(
     }
 }
 
-/// Opens a dump of a target's memory, and says what of the recording it lacks.
+/// Opens a dump of a target's memory, and reports which parts of the recording it lacks.
 ///
 /// # Errors
-/// When there is none in it, or no ELF file that tells where.
+/// When it contains no recording, or no ELF file locates it.
 pub fn open_memory(
     path: &Path,
     memory: &MemoryArgs,
@@ -543,7 +540,7 @@ pub fn open_memory(
     Ok(dump)
 }
 
-/// Files that describe events, which can be read.
+/// Checks that all files that describe events can be read.
 ///
 /// # Errors
 /// When one can't.
@@ -557,7 +554,7 @@ pub fn descriptions(files: &[PathBuf]) -> Result<Vec<PathBuf>, Report> {
 /// The largest file that describes a trace or its events, in bytes: 256 MiB.
 const LARGEST_DESCRIPTION: u64 = 256 << 20;
 
-/// Checks that a file which describes a trace can be read, and ends.
+/// Checks that a file that describes a trace can be read completely.
 fn described(file: &Path) -> Result<(), Report> {
     match kymo_symbols::read_file(file, LARGEST_DESCRIPTION) {
         Ok(_) => Ok(()),
@@ -570,7 +567,7 @@ pub fn is_pipe(path: &Path) -> bool {
     path == Path::new("-") || (path.exists() && !path.is_file() && !path.is_dir())
 }
 
-/// What messages call an input.
+/// The name of an input in messages.
 pub fn name_of(path: &Path) -> String {
     if path == Path::new("-") {
         "stdin".to_owned()

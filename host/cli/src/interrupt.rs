@@ -1,8 +1,7 @@
-//! Signals that end the process: ctrl-C, and those that ask a process to end.
+//! Handler of signals that end the process: ctrl-C and termination requests.
 //!
-//! One handler serves the whole process. While something is waited for ([`Interruptible`]), the first
-//! signal only sets a flag. Otherwise it ends the process, after files that are not complete yet were
-//! removed.
+//! One handler serves the whole process. During a wait ([`Interruptible`]), the first signal only sets a flag.
+//! Otherwise it ends the process, after removing incomplete files.
 
 use std::fs;
 use std::io;
@@ -13,17 +12,17 @@ use kymo_link::Cancel;
 
 use crate::diagnostic::Report;
 
-/// The exit code of a process that ctrl-C ended, as shells have it.
+/// The exit code of a process that ctrl-C ended, as in shells.
 const INTERRUPTED: i32 = 130;
 
-/// What the handler acts on.
+/// State of the handler.
 #[derive(Default)]
 struct State {
-    /// What the next signal cancels.
+    /// Cancelled by the next signal.
     waiting: Option<Cancel>,
     /// Files and directories to remove.
     temporaries: Vec<PathBuf>,
-    /// What else is to be done before the process ends.
+    /// Further actions before the process ends.
     last: Vec<Box<dyn FnOnce() + Send>>,
 }
 
@@ -36,16 +35,16 @@ static STATE: Mutex<State> = Mutex::new(State {
 /// Whether the handler is installed, or why it can't be.
 static INSTALLED: OnceLock<Result<(), Arc<ctrlc::Error>>> = OnceLock::new();
 
-/// The state, also if a thread failed that held it.
+/// Locks the state, even if a thread failed while it held the lock.
 fn state() -> MutexGuard<'static, State> {
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Lets a write fail that makes a file larger than a limit of the user's (`ulimit -f`), which else ends the process.
+/// Makes a write beyond the user's file size limit (`ulimit -f`) fail with an error instead of ending the process.
 pub fn outlive_size_limits() {
     #[cfg(unix)]
     {
-        // (Where that is not possible the process ends as any other does.)
+        // (If this fails, the process ends as any other does.)
         let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     }
 }
@@ -69,20 +68,20 @@ fn handle() {
     for action in state.last.drain(..) {
         action();
     }
-    // The lock is held: no output gets its name any more.
+    // The lock is held, so no output is renamed any more.
     std::process::exit(INTERRUPTED);
 }
 
 fn remove(path: &Path) {
-    // Nothing can be done about one that can't be removed.
+    // A file that can't be removed remains.
     let _ = match path.is_dir() {
         true => remove_directory(path),
         false => fs::remove_file(path),
     };
 }
 
-/// Threads that still write must make neither files in it, so that it can become empty, nor the directory anew: a file has its
-/// name meanwhile.
+/// Renames the directory first, because threads that still write could otherwise create files in it, so that it can't
+/// become empty, or create the directory again. A file is put under its name meanwhile.
 fn remove_directory(path: &Path) -> io::Result<()> {
     let mut moved = path.as_os_str().to_owned();
     moved.push(".removed");
@@ -97,24 +96,24 @@ fn remove_directory(path: &Path) -> io::Result<()> {
     removed
 }
 
-/// Creates a temporary file or directory that a signal removes, until it is
-/// [put in place](put_in_place) or [removed](remove_now).
+/// Creates a temporary file or directory that a signal removes, until it is [put in place](put_in_place) or
+/// [removed](remove_now).
 ///
 /// # Errors
 /// That of `create`.
 pub fn create_temporary<T>(
     create: impl FnOnce() -> io::Result<(PathBuf, T)>,
 ) -> io::Result<(PathBuf, T)> {
-    // Without a handler a signal leaves the temporary file, which harms nobody.
+    // Without a handler, a signal leaves the temporary file, which is harmless.
     let _ = install();
-    // While the lock is held no signal ends the process: there is no file that it does not know of.
+    // No signal ends the process while the lock is held, so the handler knows of every file.
     let mut state = state();
     let (path, created) = create()?;
     state.temporaries.push(path.clone());
     Ok((path, created))
 }
 
-/// Has a signal that ends the process do this before.
+/// Registers an action that runs before a signal ends the process.
 #[cfg(target_os = "linux")]
 pub fn before_end(action: impl FnOnce() + Send + 'static) {
     // Without a handler a signal just ends the process.
@@ -129,7 +128,7 @@ pub fn remove_now(path: &Path) {
     remove(path);
 }
 
-/// Puts a temporary file or directory in its place, which no signal interrupts.
+/// Renames a temporary file or directory to its final path; no signal interrupts this.
 ///
 /// # Errors
 /// That of `put`; then the file is still a temporary one.
@@ -140,8 +139,8 @@ pub fn put_in_place(path: &Path, put: impl FnOnce() -> io::Result<()>) -> io::Re
     Ok(())
 }
 
-/// Turns the first ctrl-C into a flag while something is waited for. The second one, or one when
-/// nothing is waited for, ends the program as usual.
+/// Turns the first ctrl-C into a flag during a wait. The second one, or one without a wait, ends the program as
+/// usual.
 pub struct Interruptible {
     flag: Cancel,
 }
@@ -158,12 +157,12 @@ impl Interruptible {
         Ok(Self { flag })
     }
 
-    /// The flag.
+    /// The flag that ctrl-C sets.
     pub const fn flag(&self) -> &Cancel {
         &self.flag
     }
 
-    /// From here on ctrl-C ends the program.
+    /// Restores ctrl-C to end the program.
     pub fn disarm(&self) {
         state().waiting = None;
     }

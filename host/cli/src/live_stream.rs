@@ -1,8 +1,8 @@
 //! Streaming session for `kymo record` and `kymo show --follow`.
 //!
-//! [`kymo_link::Stream`] gives the packets. This module keeps the session around it: it tells the target
-//! to record and what time it is, makes a lost connection again with a growing delay ([`Backoff`]), and
-//! asks the target for the rest when the user has enough.
+//! [`kymo_link::Stream`] delivers the packets. This module manages the session around it: it turns recording on,
+//! sends the time of day, reconnects after a lost connection with growing delays ([`Backoff`]), and requests the
+//! remaining packets when the user stops.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::diagnostic::Report;
 use crate::render::count::counted;
 use crate::target::{Live, TargetArgs, explain, patience};
 
-/// How often the time of day is sent to the target, so that the drift of its clock is known.
+/// Interval at which the time of day is sent to the target, to determine the drift of its clock.
 const TIME_EVERY: Duration = Duration::from_secs(10);
 
-/// How long nothing may come before the sink is asked what it thinks of that.
+/// Interval at which the sink's [`pause`](Sink::pause) is called.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How long a target may usually take to send what it has after the command to stop.
+/// Usual time for a target to send its remaining packets after the command to stop.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
-/// Delay before the first attempt to begin a stream again.
+/// Delay before the first attempt to restart a stream.
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 
 /// Longest delay between two attempts.
@@ -42,50 +42,50 @@ pub struct StreamArgs {
     pub retry: u64,
 }
 
-/// Takes what comes.
+/// Receives the packets of a stream.
 pub trait Sink {
-    /// A packet.
+    /// Processes a packet.
     ///
     /// # Errors
-    /// What makes it useless to go on.
+    /// An error after which continuing is useless.
     fn packet(&mut self, packet: &[u8]) -> Result<Go, Report>;
 
-    /// Nothing comes at the moment; or a while has passed.
+    /// Called at intervals, with and without packets in between.
     ///
     /// # Errors
-    /// What makes it useless to go on.
+    /// An error after which continuing is useless.
     fn pause(&mut self) -> Result<Go, Report>;
 }
 
-/// Whether to go on.
+/// Whether to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Go {
     /// More is wanted.
     On,
-    /// What has been recorded up to now is enough.
+    /// The recording up to now is enough.
     Enough,
-    /// Nothing more is wanted, not even what has been recorded.
+    /// No more packets are wanted, not even those recorded already.
     Away,
 }
 
-/// How a stream ended, and what is to be said of it.
+/// How a stream ended, with counts to report.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
-    /// Frames that arrived damaged.
+    /// Number of frames that arrived damaged.
     pub damaged: u64,
-    /// How often something had to be sent again.
+    /// Number of retransmissions.
     pub resends: u64,
-    /// How often the connection was made again.
+    /// Number of reconnections.
     pub reconnected: u64,
-    /// Packets that the sink was given.
+    /// Number of packets passed to the sink.
     pub packets: u64,
-    /// Of how many streams the target kept something back at the end ([`kymo_link::Stream::withheld`]).
+    /// Number of streams with packets that the target withheld at the end ([`kymo_link::Stream::withheld`]).
     pub withheld: u64,
     /// Why the stream ended although more was wanted.
     pub failure: Option<Report>,
 }
 
-/// Makes sure that a target can stream.
+/// Checks that a target can stream.
 ///
 /// # Errors
 /// When it can't.
@@ -97,19 +97,19 @@ pub fn check(live: &Live) -> Result<(), Report> {
         .help("`kymo trace` gets what its buffer holds; a library that is built anew can stream"))
 }
 
-/// When tick 0 of a target's clock was, in nanoseconds since 1970, by what the host sent; `None` if that is
-/// further away than the numbers reach.
+/// The time at tick 0 of a target's clock, in nanoseconds since 1970, according to the time that the host sent;
+/// `None` if it is out of range.
 pub fn origin(reported: Reported, identity: &Identity) -> Option<i64> {
     let hz = u128::from(identity.clock_hz.max(1));
     let since = u128::from(reported.ticks) * 1_000_000_000 / hz;
     i64::try_from(i128::from(reported.ns) - i128::try_from(since).ok()?).ok()
 }
 
-/// Streams from a target into `sink`, until that has enough or the user ends it. What arrived has
-/// been given to the sink whatever happens.
+/// Streams from a target into `sink`, until the sink has enough or the user ends it. All packets that arrived were
+/// passed to the sink, even after an error.
 ///
 /// # Errors
-/// Those of the sink, and what kept the stream from beginning.
+/// Those of the sink, and errors that prevented the stream from starting.
 pub fn run(
     live: &mut Live,
     target: &TargetArgs,
@@ -137,7 +137,7 @@ pub fn run(
             backoff = Backoff::default();
         }
         let cancelled = drain.live.cancel.flag().is_cancelled();
-        // A target that ends each stream at once would be asked for ever.
+        // Otherwise a target that ends each stream at once would be retried forever.
         let late = stopping.is_some_and(|until| Instant::now() >= until);
         if cancelled || late || !(error.is_connection() || begins_anew(&error)) {
             drain.ended.failure = Some(explain(error));
@@ -165,7 +165,7 @@ pub fn run(
     Ok(ended)
 }
 
-/// Lets a target record that waits for nothing; whether that took a command.
+/// Turns recording on, unless a condition will. Returns whether that took a command.
 fn turn_on(live: &mut Live, remarks: &Remarks) -> Result<bool, Report> {
     let status = live.target.status().map_err(explain)?;
     if let Some(error) = &status.error {
@@ -189,8 +189,8 @@ fn turn_on(live: &mut Live, remarks: &Remarks) -> Result<bool, Report> {
     Ok(true)
 }
 
-/// Whether the target still answers, or will soon, and only the stream is over: it was reset, or it
-/// heard nothing of us for too long.
+/// Whether the target still answers, or soon will, and only the stream is over: the target was reset, or received
+/// nothing from us for too long.
 fn begins_anew(error: &LinkError) -> bool {
     matches!(
         error,
@@ -198,19 +198,19 @@ fn begins_anew(error: &LinkError) -> bool {
     )
 }
 
-/// A stream that is going on, over several connections maybe.
+/// An active stream, possibly over several connections.
 struct Drain<'a> {
     live: &'a mut Live,
     args: StreamArgs,
-    /// The target records only because of us.
+    /// Whether we turned recording on.
     turned_on: bool,
     reported_time: Option<Instant>,
     ended: Ended,
 }
 
 impl Drain<'_> {
-    /// Streams over the present connection. The outer error is the sink's. `stopping` is until when
-    /// what is left may come, once no more is wanted.
+    /// Streams over the current connection. The outer error is the sink's. `stopping` is the deadline for remaining
+    /// packets, once no more are wanted.
     fn session(
         &mut self,
         sink: &mut dyn Sink,
@@ -266,7 +266,7 @@ impl Drain<'_> {
                 None if go == Go::Enough || cancel.flag().is_cancelled() => {
                     *stopping = Some(Instant::now() + last_words);
                     if self.turned_on {
-                        // If it does not hear this, it will hear the end of the stream.
+                        // If the target misses this command, it will receive the end of the stream.
                         let _ = stream.target().command(Command::Off);
                     }
                     stream.stop();
@@ -288,9 +288,8 @@ impl Drain<'_> {
         Ok(result)
     }
 
-    /// Makes the connection again, after a delay. The outer error is the sink's; the inner one is the
-    /// reason to give up, because it does not work in time, another program answers, or no more is
-    /// wanted. `lost` is why the last stream ended.
+    /// Reconnects after a delay. The outer error is the sink's. The inner one is the reason to give up: no success in
+    /// time, another program answers, or no more is wanted. `lost` is why the last stream ended.
     fn reconnect(
         &mut self,
         target: &TargetArgs,
@@ -300,7 +299,7 @@ impl Drain<'_> {
         remarks: &Remarks,
     ) -> Result<Result<(), Report>, Report> {
         let longest = Duration::from_secs(self.args.retry);
-        // The line is free meanwhile: a server that serves one connection would not take another.
+        // Releases the line, because a server for one connection would not accept another.
         self.live.target.hang_up();
         loop {
             let until = backoff.next(Instant::now(), longest);
@@ -329,17 +328,17 @@ impl Drain<'_> {
     }
 }
 
-/// Delays between attempts to get a stream: each twice as long as the one before, and none once they
-/// have taken longer together than the user waits. A stream that gives a packet begins a new one.
+/// Delays between attempts to get a stream: each is twice as long as the previous one, and none follows once they
+/// exceed the user's limit together. A stream that delivers a packet starts over.
 #[derive(Debug, Default)]
 struct Backoff {
-    /// When the first attempt was made.
+    /// The time of the first attempt.
     began: Option<Instant>,
     attempts: u32,
 }
 
 impl Backoff {
-    /// When to try again; `None` if that has been tried for `longest`.
+    /// The time of the next attempt; `None` after attempts for `longest`.
     fn next(&mut self, now: Instant, longest: Duration) -> Option<Instant> {
         let end = *self.began.get_or_insert(now) + longest;
         if now >= end {

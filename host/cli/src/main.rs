@@ -1,14 +1,13 @@
 //! The command `kymo`: shows what firmware, a kernel or a program really did.
 //!
-//! This crate only joins: it finds out what was asked for ([`args`]), opens the input or the target
-//! and its symbols, hands the events to an analysis or an export, and shows the result
-//! ([`render`]). Each subcommand is one module of [`commands`].
+//! This crate connects the parts: it parses the command line ([`args`]), opens the input or the target and its
+//! symbols, passes the events to an analysis or an export, and shows the result ([`render`]). Each subcommand is one
+//! module of [`commands`].
 //!
-//! Three rules hold for all of them, so that `kymo` works in scripts. Results go to stdout, and
-//! everything else to stderr ([`context`]). A failure is one `error:` line that says what is wrong
-//! and where, and a `help:` line that says what to do about it ([`diagnostic`]). The exit code is 0
-//! for done, 1 for a check that failed, and 2 for everything that went wrong; a reader of our
-//! output that has seen enough (`| head`) is none of these.
+//! Three rules apply to all of them, so that `kymo` works in scripts. Results go to stdout, and all other messages to
+//! stderr ([`context`]). An error is one `error:` line with the problem and its place, and a `help:` line with the
+//! next step ([`diagnostic`]). The exit code is 0 for success, 1 for a check that failed, and 2 for errors; a reader
+//! of our output that closes it early (`| head`) is none of these.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -51,7 +50,7 @@ fn main() -> ExitCode {
     interrupt::outlive_size_limits();
     context.limit_threads(cli.threads);
     let result = commands::run(cli.command, &mut context);
-    // What is buffered goes out before any message does: it was found first.
+    // Buffered results are written before any message, because they were found first.
     let result = match (result, context.flush()) {
         (Ok(_), Err(error)) => Err(error.into()),
         (result, _) => result,

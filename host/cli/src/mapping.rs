@@ -1,4 +1,4 @@
-//! The mapping file of `--mapping`: what the events of another tracer's CTF mean.
+//! Mapping file of `--mapping`, which defines the meaning of events in another tracer's CTF.
 
 use std::io;
 use std::path::Path;
@@ -9,13 +9,13 @@ use kymo_symbols::read_file;
 
 use crate::diagnostic::Report;
 
-/// The largest mapping file that is read, in bytes: 16 MiB.
+/// Maximum size of a mapping file, in bytes: 16 MiB.
 const LARGEST: u64 = 16 << 20;
 
 /// Reads a mapping file.
 ///
 /// # Errors
-/// When it can't be read, or is none.
+/// When it can't be read, or is not a mapping file.
 pub fn read(path: &Path) -> Result<Arc<Mapping>, Report> {
     let name = path.display();
     let text = read_file(path, LARGEST).and_then(|bytes| {

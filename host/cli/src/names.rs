@@ -1,4 +1,4 @@
-//! Names of functions for what a subcommand shows.
+//! Names of functions for output.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use crate::diagnostic::Report;
 use crate::input::symbols::CTF;
 use crate::render::count::are;
 
-/// Names of functions, each looked up once: by the symbols if they know its address, else by the trace,
-/// else its address.
+/// Cached names of functions: from the symbols if they know the address, else from the trace, else the address
+/// itself.
 pub struct Names<'s> {
     symbols: &'s Symbols,
-    /// By [`FunctionId`].
+    /// Indexed by [`FunctionId`].
     functions: RefCell<Vec<Option<Name>>>,
-    /// Of functions that no trace names: those of a table that a target keeps.
+    /// Functions that no trace names: those of a target's profile table.
     addresses: RefCell<HashMap<Addr, Name>>,
 }
 
@@ -32,7 +32,7 @@ struct Name {
 }
 
 impl<'s> Names<'s> {
-    /// The names that `symbols` and the trace have.
+    /// Uses the names in `symbols` and in the trace.
     pub fn new(symbols: &'s Symbols) -> Self {
         Self {
             symbols,
@@ -50,7 +50,7 @@ impl<'s> Names<'s> {
         self.look_up(identities, id)
     }
 
-    /// The name of what is called: a function's, or an interrupt's.
+    /// The name of a called function or interrupt.
     pub fn callee(&self, identities: &Identities, callee: Callee) -> Rc<str> {
         match callee {
             Callee::Function(id) => self.function(identities, id),
@@ -86,7 +86,7 @@ impl<'s> Names<'s> {
         text
     }
 
-    /// The name of the function at an address that no trace names.
+    /// The name of the function at an address, without a trace.
     pub fn at(&self, address: Addr) -> Rc<str> {
         let mut known = self.addresses.borrow_mut();
         let name = known.entry(address).or_insert_with(|| {
@@ -99,12 +99,12 @@ impl<'s> Names<'s> {
         Rc::clone(&name.text)
     }
 
-    /// The name of the function that begins at an address; `name+0x10` where one goes on there.
+    /// The name of the function at an address; `name+0x10` if the address is not its begin.
     fn by_symbols(&self, address: Addr) -> Option<Rc<str>> {
         Some(named(self.symbols.function_at(address)?, address))
     }
 
-    /// Says so if functions without a name were shown.
+    /// Reports if functions without a name were shown.
     pub fn remark(&self, identities: &Identities, context: &Context) {
         let (functions, addresses) = (self.functions.borrow(), self.addresses.borrow());
         let unnamed = |name: &&Name| !name.found;
@@ -131,7 +131,7 @@ impl<'s> Names<'s> {
         context.note(format_args!("{functions} shown by address: {advice}"));
     }
 
-    /// What would name these functions of a trace.
+    /// Advice on how to get names for these functions of a trace.
     fn advice(&self, identities: &Identities, unnamed: &[&kymo_event::Function]) -> &'static str {
         if !self.symbols.is_empty() {
             return "they are not in the symbols that were given; is that the program that was traced?";
@@ -159,7 +159,7 @@ impl<'s> Names<'s> {
     }
 }
 
-/// The name of a function at an address in it; `name+0x10` where that is not its beginning.
+/// The name of a function for an address in it; `name+0x10` if that is not its begin.
 fn named(function: Function<'_>, address: Addr) -> Rc<str> {
     let name = function.name();
     match address.0.saturating_sub(function.address().0) {
@@ -168,7 +168,7 @@ fn named(function: Function<'_>, address: Addr) -> Rc<str> {
     }
 }
 
-/// Whether the trace itself tells names of functions.
+/// Whether the trace itself contains names of functions.
 pub fn carries_names(identities: &Identities) -> bool {
     let mut functions = identities.functions().iter();
     functions.any(|function| function.name.is_some())
@@ -177,8 +177,8 @@ pub fn carries_names(identities: &Identities) -> bool {
 /// The functions and interrupts of a trace that a user names.
 ///
 /// # Errors
-/// When neither the symbols nor the trace have one of a name; the names that come close are the advice. What
-/// a trace names only on the way can't be missed yet.
+/// When neither the symbols nor the trace have one of the names; similar names are the advice. Names that a trace
+/// introduces later can't be missed yet.
 pub fn choose(
     wanted: &[String],
     symbols: &Symbols,
@@ -196,14 +196,14 @@ pub fn choose(
         if !found.is_empty() {
             let addresses = found.iter().map(Function::address);
             choices.extend(addresses.map(FunctionChoice::Address));
-            // Which files its other processes have, such a trace tells on its way.
+            // Such a trace introduces the files of its other processes later.
             if info.is_of(CTF) {
                 choices.push(choice);
             }
             continue;
         }
         let identities = &info.identities;
-        // Interrupts are met on the way.
+        // Interrupts appear later in the trace.
         let reported_before = info.format == KYMO && !is_irq(text);
         if plain && reported_before && !is_named(text, identities) {
             return Err(unknown(symbols, text, carries_names(identities), LISTED));
@@ -216,10 +216,10 @@ pub fn choose(
 /// The format whose functions are known before its events are read.
 const KYMO: &str = "kymo";
 
-/// Where the names of functions are to be found.
+/// Advice on where to find the names of functions.
 const LISTED: &str = "`kymo report --sort name` lists the functions of the trace";
 
-/// Whether this is what an interrupt without a name is called.
+/// Whether this is the display name of an interrupt without a name.
 fn is_irq(text: &str) -> bool {
     let number = text.split_once(' ');
     number.is_some_and(|(kind, number)| {
@@ -227,7 +227,7 @@ fn is_irq(text: &str) -> bool {
     })
 }
 
-/// Whether the trace tells a function or interrupt of this name.
+/// Whether the trace has a function or interrupt of this name.
 fn is_named(wanted: &str, identities: &Identities) -> bool {
     let fits = |name: Option<&str>| name.is_some_and(|name| spellings(name).contains(&wanted));
     let mut functions = identities.functions().iter();
@@ -239,11 +239,10 @@ fn is_named(wanted: &str, identities: &Identities) -> bool {
         })
 }
 
-/// The functions that a user means by a name: all of that name, as one who looks at calls wants to
-/// see each of them.
+/// All functions of a name, because a user who looks at calls wants to see each of them.
 ///
 /// # Errors
-/// When there is none; the names that come close are the advice, or what is given where none does.
+/// When there is none; similar names are the advice, or `advice` if there are none.
 pub fn by_name<'s>(
     symbols: &'s Symbols,
     name: &str,
@@ -256,12 +255,12 @@ pub fn by_name<'s>(
     Ok(found)
 }
 
-/// The failure of an option that names a function which neither symbols nor the events of a whole trace have.
+/// The error for an option with a function that neither the symbols nor the events of a complete trace have.
 pub fn not_there(name: &str, info: &TraceInfo, symbols: &Symbols) -> Report {
     unknown(symbols, name, carries_names(&info.identities), LISTED)
 }
 
-/// The failure of looking a name up.
+/// The error for an unknown name.
 fn unknown(symbols: &Symbols, name: &str, carried: bool, advice: &str) -> Report {
     let report = Report::new(format_args!("there is no function {name}"));
     if symbols.is_empty() && !carried {

@@ -1,8 +1,8 @@
-//! Output files and directories that are whole or not there.
+//! Atomic output files and directories: complete, or absent.
 //!
-//! An output is written beside its place under a temporary name, and renamed when it is complete
-//! ([`OutputFile`], [`OutputDirectory`]). A failure, a full disk or a signal leaves what was there
-//! before, and no part of the new one. Pipes and devices can't be replaced and are written as they are.
+//! An output is written under a temporary name in the destination's directory, and renamed when it is complete
+//! ([`OutputFile`], [`OutputDirectory`]). After a failure, a full disk or a signal, the earlier output remains, and
+//! no part of the new one. Pipes and devices can't be replaced and are written directly.
 //!
 //! [`protect()`] refuses an output that is part of its own input.
 
@@ -20,20 +20,20 @@ pub use protect::{Inputs, is_same_file, protect};
 
 mod protect;
 
-/// Number of temporary names that are tried: a killed process may have left some.
+/// Number of temporary names to try, because a killed process may have left some.
 const NAMES: u32 = 1000;
 
-/// A file that is being written.
+/// A file under construction.
 pub struct OutputFile {
     out: BufWriter<File>,
-    /// The place of the finished file.
+    /// The path of the finished file.
     path: PathBuf,
     /// The temporary file, unless `path` is written directly.
     temporary: Option<PathBuf>,
 }
 
 impl OutputFile {
-    /// Begins to write the file that `path` names. A link is followed, so that it stays one.
+    /// Begins to write the file at `path`. A symbolic link is followed, so that it remains one.
     ///
     /// # Errors
     /// When it can't be written.
@@ -59,25 +59,25 @@ impl OutputFile {
         }
         let place = match &before {
             Some(_) => path.canonicalize()?,
-            // A link to nothing becomes a file where it leads.
+            // A dangling link becomes a file at its target.
             None if path.is_symlink() => return direct(path.to_owned()),
             None => path.to_owned(),
         };
         if before.is_some() {
-            // A file that may not be written stays, although its directory would let it be replaced.
+            // A read-only file is kept, although its directory would permit a replacement.
             OpenOptions::new().write(true).open(&place)?;
         }
         let options = |path: &Path| OpenOptions::new().write(true).create_new(true).open(path);
         let (temporary, file) = match interrupt::create_temporary(|| beside(&place, options)) {
             Ok(created) => created,
-            // The directory takes no new file. Then the old one has to be written over.
+            // The directory takes no new file, so the old one must be overwritten.
             Err(error) if before.is_some() && error.kind() == io::ErrorKind::PermissionDenied => {
                 return direct(place);
             }
             Err(error) => return Err(error),
         };
         if let Some(before) = before {
-            // Where the system refuses, the file is as any new one.
+            // If the system refuses, the file has default permissions.
             let _ = file.set_permissions(before.permissions());
         }
         Ok(Self {
@@ -87,10 +87,10 @@ impl OutputFile {
         })
     }
 
-    /// Puts the file in its place.
+    /// Renames the file to its final path.
     ///
     /// # Errors
-    /// When the rest of it can't be written; then what was there before is untouched.
+    /// When the rest can't be written; the earlier file is then unchanged.
     pub fn finish(mut self) -> Result<(), Report> {
         let result = self.out.flush().and_then(|()| match self.temporary.take() {
             Some(temporary) => {
@@ -113,7 +113,7 @@ impl Write for OutputFile {
     }
 }
 
-/// What was not finished is removed.
+/// Removes an unfinished file.
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some(temporary) = self.temporary.take() {
@@ -122,22 +122,22 @@ impl Drop for OutputFile {
     }
 }
 
-/// A file of what a target sends, which can be read at any instant. What was there before stays until the first byte
-/// has come.
+/// A file that receives a target's data, and can be read at any time. An earlier file is kept until the first byte
+/// arrives.
 pub struct LiveFile<'a> {
     path: &'a Path,
-    /// What stands before the first byte.
+    /// Written before the first byte.
     header: &'a [u8],
     out: Option<File>,
-    /// How many bytes are in it, behind the header.
+    /// The number of bytes in it after the header.
     written: u64,
 }
 
 impl<'a> LiveFile<'a> {
-    /// A file at this path, once there is something to write to it.
+    /// Prepares a file at this path, which is created with the first write.
     ///
     /// # Errors
-    /// When it is known already that it can't be written.
+    /// When it is already known that it can't be written.
     pub fn new(path: &'a Path, header: &'a [u8]) -> Result<Self, Report> {
         let possible = match fs::metadata(path) {
             Ok(_) => OpenOptions::new().write(true).open(path).map(drop),
@@ -155,15 +155,15 @@ impl<'a> LiveFile<'a> {
         })
     }
 
-    /// How many bytes of what came are in it.
+    /// The number of received bytes in it.
     pub const fn written(&self) -> u64 {
         self.written
     }
 
-    /// Takes away what is behind so many bytes: a part of something that could not be written whole.
+    /// Truncates it to `bytes`: removes a part of data that could not be written completely.
     ///
     /// # Errors
-    /// When it can't be taken away, as from a pipe.
+    /// When it can't be truncated, such as a pipe.
     pub fn cut(&mut self, bytes: u64) -> io::Result<()> {
         if let Some(out) = &mut self.out
             && bytes < self.written
@@ -174,7 +174,7 @@ impl<'a> LiveFile<'a> {
         Ok(())
     }
 
-    /// The failure to write all of so many bytes that came. What is in the file stays, and reads.
+    /// The error when not all of the `arrived` bytes could be written. The contents of the file remain readable.
     pub fn unwritten(&self, error: &io::Error, arrived: u64) -> Report {
         let report = unwritable(self.path, error);
         let lost = counted(arrived.saturating_sub(self.written), "byte");
@@ -202,7 +202,7 @@ impl Write for LiveFile<'_> {
             None => {
                 let mut out = File::create(self.path)?;
                 if let Err(error) = out.write_all(self.header) {
-                    // A part of it is no recording.
+                    // A part of the header is no recording.
                     let _ = out.set_len(0);
                     return Err(error);
                 }
@@ -222,7 +222,7 @@ impl Write for LiveFile<'_> {
 /// Writes a whole file.
 ///
 /// # Errors
-/// When it can't be written; then what was there before is untouched.
+/// When it can't be written; the earlier file is then unchanged.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Report> {
     let mut file = OutputFile::create(path)?;
     let written = file.write_all(bytes);
@@ -230,18 +230,18 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Report> {
     file.finish()
 }
 
-/// A directory that is being written.
+/// A directory under construction.
 pub struct OutputDirectory {
-    /// Where it is written.
+    /// The path under which it is written.
     temporary: PathBuf,
-    /// Its place when it is complete.
+    /// Its path when it is complete.
     path: PathBuf,
     done: bool,
 }
 
 impl OutputDirectory {
-    /// Begins to write a directory that takes the place of `path`: that is missing, empty, or is
-    /// cleared by what [`finish`](Self::finish) is given.
+    /// Begins to write a directory that replaces `path`, which must be missing or empty, or be cleared by the closure
+    /// passed to [`finish`](Self::finish).
     ///
     /// # Errors
     /// When it can't be written.
@@ -264,7 +264,7 @@ impl OutputDirectory {
         let (temporary, ()) =
             interrupt::create_temporary(|| beside(&place, |path| fs::create_dir(path)))?;
         if let Ok(before) = fs::metadata(&place) {
-            // Where the system refuses, the directory is as any new one.
+            // If the system refuses, the directory has default permissions.
             let _ = fs::set_permissions(&temporary, before.permissions());
         }
         Ok(Self {
@@ -274,15 +274,15 @@ impl OutputDirectory {
         })
     }
 
-    /// Where the files are to be written meanwhile.
+    /// The directory into which files must be written until then.
     pub fn temporary(&self) -> &Path {
         &self.temporary
     }
 
-    /// Puts the directory in its place, after `clear` has removed what may be removed there.
+    /// Renames the directory to its final path, after `clear` has removed the removable contents there.
     ///
     /// # Errors
-    /// When it can't be put there.
+    /// When it can't be renamed.
     pub fn finish(mut self, clear: impl FnOnce() -> io::Result<()>) -> Result<(), Report> {
         let put = || {
             clear()?;
@@ -299,7 +299,7 @@ impl OutputDirectory {
     }
 }
 
-/// What was not finished is removed.
+/// Removes an unfinished directory.
 impl Drop for OutputDirectory {
     fn drop(&mut self) {
         if !self.done {
@@ -308,8 +308,8 @@ impl Drop for OutputDirectory {
     }
 }
 
-/// Creates something under a temporary name beside `place`, which readers of traces pass over because it
-/// begins with a dot.
+/// Creates a file or directory under a temporary name beside `place`. The name begins with a dot, so readers of
+/// traces skip it.
 fn beside<T>(place: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Result<(PathBuf, T)> {
     let name = place
         .file_name()
@@ -330,11 +330,11 @@ fn beside<T>(place: &Path, create: impl Fn(&Path) -> io::Result<T>) -> io::Resul
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// How long a temporary file has to lie untouched before it is taken for left behind. The process that writes it may run in
-/// another container, or on another machine.
+/// Minimum age of an unmodified temporary file before it is considered abandoned. The process that writes it may run
+/// in another container, or on another machine.
 const LEFT_BEHIND: Duration = Duration::from_secs(600);
 
-/// Removes the temporary files of an output that processes which were killed have left behind.
+/// Removes temporary files of an output that killed processes have abandoned.
 fn sweep(place: &Path, name: &str) {
     let folder = match place.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -350,7 +350,7 @@ fn sweep(place: &Path, name: &str) {
         });
         let path = entry.path();
         if numbers.is_some_and(|(process, _)| !is_running(process)) && is_untouched(&path) {
-            // What cannot be removed stays, and harms nobody.
+            // Files that can't be removed remain, and are harmless.
             let _ = match path.is_dir() {
                 true => fs::remove_dir_all(&path),
                 false => fs::remove_file(&path),
@@ -359,13 +359,13 @@ fn sweep(place: &Path, name: &str) {
     }
 }
 
-/// Whether a process runs; where that is not known, it does.
+/// Whether a process runs; assumed if that is unknown.
 fn is_running(process: u32) -> bool {
     let processes = Path::new("/proc");
     !processes.join("self").exists() || processes.join(process.to_string()).exists()
 }
 
-/// Whether a file, or what is in a directory, has not been written for long.
+/// Whether a file, or the contents of a directory, are unmodified for [`LEFT_BEHIND`].
 fn is_untouched(path: &Path) -> bool {
     let is_old = |path: &Path| {
         let written = fs::symlink_metadata(path).and_then(|about| about.modified());

@@ -1,7 +1,7 @@
-//! What a live target has recorded, fetched.
+//! Fetches the recording of a live target.
 //!
-//! `kymo trace` fetches it, and so does every subcommand whose input turns out to be a target: all of
-//! them say the same of what could not be recorded or did not fit.
+//! Used by `kymo trace` and by every subcommand whose input is a target, so that all report the same about events
+//! that were lost or did not fit.
 
 use kymo_event::ClockCheck;
 use kymo_link::{ClockReading, Dump, Status};
@@ -13,10 +13,10 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::target::{Live, What, explain};
 
-/// Makes sure that a target records events at all.
+/// Checks that a target records events at all.
 ///
 /// # Errors
-/// When it was not built to.
+/// When it was built without.
 pub fn check(live: &Live) -> Result<(), Report> {
     if live.identity.capabilities.trace {
         return Ok(());
@@ -25,16 +25,16 @@ pub fn check(live: &Live) -> Result<(), Report> {
         .help("it may keep a table of functions: `kymo profile`"))
 }
 
-/// What a live target had recorded.
+/// The recording of a live target.
 pub struct Captured {
     /// Its packets.
     pub dump: Dump,
-    /// How its clock compares with this computer's.
+    /// Comparison of its clock with this computer's.
     pub host: Option<HostCheck>,
 }
 
 impl Captured {
-    /// The packets as they are kept: with what this computer knows of the target's clock behind them.
+    /// The packets in the form in which they are saved: followed by this computer's data on the target's clock.
     pub fn into_kept(mut self) -> Dump {
         let dump = &mut self.dump;
         if let Some(check) = &self.host {
@@ -45,15 +45,14 @@ impl Captured {
     }
 }
 
-/// Fetches all that a target has recorded. Says on stderr what is to know before it is looked at.
+/// Fetches the whole recording of a target. Reports on stderr what a user must know about it.
 ///
 /// # Errors
-/// When nothing of it arrived; a part of it is a [`Dump`] too
-/// ([`incomplete`](crate::target::incomplete)).
+/// When nothing arrived; a part is a [`Dump`] too ([`incomplete`](crate::target::incomplete)).
 pub fn fetch(live: &mut Live, context: &Context) -> Result<Captured, Report> {
-    // Asked before the dump: while it is sent, new events are discarded on purpose.
+    // Read before the dump, because new events are discarded on purpose while it is sent.
     let status = live.target.status().map_err(explain)?;
-    // (A target that cannot tell the time has a recording all the same.)
+    // (A target without a readable clock still has a recording.)
     let reading = live.target.read_clock().ok();
     let mut dump = live.fetch(What::Trace, context)?;
     if dump.is_whole()
@@ -73,7 +72,7 @@ pub fn fetch(live: &mut Live, context: &Context) -> Result<Captured, Report> {
     Ok(Captured { dump, host })
 }
 
-/// What a target's clock comes to beside its periodic tick and this computer's clock, since it was read.
+/// Compares a target's clock with its periodic tick and this computer's clock, since `reading`.
 pub fn compare(live: &mut Live, reading: &ClockReading) -> Vec<ClockCheck> {
     match live.target.compare_clock(reading) {
         Ok((now, host)) => clock_checks(live.identity.clock_hz, now.tick, host),
@@ -81,7 +80,7 @@ pub fn compare(live: &mut Live, reading: &ClockReading) -> Vec<ClockCheck> {
     }
 }
 
-/// Says what is to know of a capture before it is looked at.
+/// Reports what a user must know about a capture before looking at it.
 fn remark(identity: &Identity, status: &Status, context: &Context) {
     if let Some(error) = &status.error {
         context.warn(format_args!("the recorder could not be set up: {error}"));
@@ -121,10 +120,10 @@ fn remark(identity: &Identity, status: &Status, context: &Context) {
     }
 }
 
-/// A size of a buffer that holds so many bytes: whole packets, as the recorder wants them.
+/// A buffer size that holds this many bytes, in whole packets, as the recorder requires.
 fn enough(identity: &Identity, bytes: u64) -> u64 {
     let packet = u64::from(identity.packet_bytes.max(1));
-    // The last packet of a buffer is seldom full, and a record never lies in two.
+    // The last packet of a buffer is seldom full, and a record never spans two.
     let packets = bytes.div_ceil(packet).saturating_add(1);
     packets.saturating_mul(packet)
 }

@@ -1,4 +1,4 @@
-//! The records of CTF traces as they stand, for code that follows them and not the event model.
+//! Raw records of CTF traces, for code that needs these instead of the event model.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use kymo_ctf::metadata::Scope;
 use kymo_ctf::{Container, Trace, Visitor};
 use kymo_event::{Cpu, Operand, Subject, Tid, Time};
 
-/// What messages call a stream: by its trace, if there are several, and its file.
+/// The name of a stream in messages: its trace, if there are several, and its file.
 pub fn stream_name(traces: &[Trace], trace: usize, stream: usize) -> String {
     let Some(trace) = traces.get(trace) else {
         return String::new();
@@ -18,11 +18,11 @@ pub fn stream_name(traces: &[Trace], trace: usize, stream: usize) -> String {
     }
 }
 
-/// A record of a trace, as a filter asks for it. Threads are those that the contexts name.
+/// A record of a trace as a subject of filters. Its thread is that of the contexts.
 pub struct Record<'a, 'e> {
     /// The record.
     pub event: &'a kymo_ctf::Event<'e>,
-    /// The time that is 0, in nanoseconds by its clock.
+    /// The origin of times, in nanoseconds by its clock.
     pub origin: i64,
 }
 
@@ -73,7 +73,7 @@ impl Subject for Record<'_, '_> {
     }
 }
 
-/// What a value is compared as; `None` if it holds others.
+/// The value as an operand of comparisons; `None` for a compound value.
 fn operand<'a>(value: &kymo_ctf::Value<'a>) -> Option<Operand<'a>> {
     let signed = || value.as_i64().map(i128::from);
     let number = value.as_u64().map(i128::from).or_else(signed);
@@ -91,11 +91,11 @@ fn operand<'a>(value: &kymo_ctf::Value<'a>) -> Option<Operand<'a>> {
     }
 }
 
-/// Finds a field within others by its path: names and numbers of elements, separated by dots.
+/// Finds a nested field by its path: names and indices of elements, separated by dots.
 struct Inside<'p, 'a> {
     path: &'p str,
-    /// What is open: the path to it, and how many fields were in it so far; `None` where what is chosen or
-    /// may be missing stands for the whole.
+    /// The open fields: the path to each, and the number of fields in it so far; `None` where a variant or an
+    /// optional field stands for its content.
     open: Vec<(String, Option<u64>)>,
     found: Option<Operand<'a>>,
 }

@@ -1,7 +1,6 @@
-//! Whatever a terminal shows: tables, trees, durations, colours.
+//! Terminal output: tables, trees, durations, colours.
 //!
-//! Nothing here reads a trace or decides what to show; given the same values it writes the same
-//! bytes.
+//! Nothing here reads a trace or decides what to show; the same values give the same bytes.
 
 pub mod clock;
 pub mod count;

@@ -1,8 +1,8 @@
-//! Rescue file for a one-shot Zephyr dump, and for what could not be written where it was wanted.
+//! Rescue files for dumps that could not be written to their destination, or that the target can't send again.
 //!
-//! A target of Zephyr's forgets its trace when it has sent it. So whatever can be checked is checked
-//! before ([`check_output`]). What arrived is kept in a file of its own when the subcommand only shows
-//! it ([`Rescue::keep`]), or could not write it where it was wanted ([`Rescue::keep_after`]).
+//! A Zephyr target forgets its trace after it has sent it. So everything that can be checked is checked before
+//! ([`check_output`]). The received dump is saved to a file of its own if the subcommand only shows it
+//! ([`Rescue::keep`]), or could not write it to its destination ([`Rescue::keep_after`]).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -14,26 +14,26 @@ use kymo_read::kymo::{Dump, write_raw};
 use crate::context::Context;
 use crate::diagnostic::{Report, unwritable};
 
-/// Number of names that are tried: earlier processes of the same number may have left files.
+/// Number of file names to try: earlier processes with the same id may have left files.
 const NAMES: u32 = 1000;
 
-/// The bytes of dumps as they came.
+/// The bytes of dumps as received.
 pub struct Rescue {
     bytes: Vec<u8>,
-    /// The file that holds them.
+    /// The file that they were saved to.
     kept: Option<PathBuf>,
 }
 
 impl Rescue {
-    /// The bytes that came, not kept yet.
+    /// Wraps received bytes, not saved yet.
     pub const fn new(bytes: Vec<u8>) -> Self {
         Self { bytes, kept: None }
     }
 
-    /// Keeps the dumps in a file, and names it. The bytes in memory are given back.
+    /// Saves the dumps to a file, reports its name, and frees the bytes in memory.
     ///
     /// # Errors
-    /// When no file can be written: then the dumps would be gone behind this process.
+    /// When no file can be written; the dumps would then be lost with this process.
     pub fn keep(&mut self, context: &Context) -> Result<(), Report> {
         if self.bytes.is_empty() || self.kept.is_some() {
             return Ok(());
@@ -55,7 +55,7 @@ impl Rescue {
         Ok(())
     }
 
-    /// Keeps the dumps because the subcommand failed; the report says where. A closed pipe is no
+    /// Saves the dumps because the subcommand failed, and adds the file's name to the report. A closed pipe is no
     /// failure: the reader of the output had seen enough.
     pub fn keep_after(&self, report: Report) -> Report {
         if report.is_closed_pipe() || self.kept.is_some() || self.bytes.is_empty() {
@@ -78,8 +78,8 @@ impl Rescue {
     }
 }
 
-/// Keeps what a target sent of Kymo's, because it could not be written where it was wanted; the report says where. The
-/// target has it still, but may record over it.
+/// Saves a Kymo dump that could not be written to its destination, and adds the file's name to the report. The target
+/// still has the data, but may record over it.
 pub fn keep_dump(dump: &Dump<'_>, report: Report) -> Report {
     if report.is_closed_pipe() || dump.bytes.is_empty() {
         return report;
@@ -97,7 +97,7 @@ pub fn keep_dump(dump: &Dump<'_>, report: Report) -> Report {
     }
 }
 
-/// Writes a new file among the temporary ones, which stays. What can't be written whole is removed.
+/// Writes a new file in the directory for temporary files, and leaves it there. An incomplete file is removed.
 fn write(content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<PathBuf> {
     let folder = std::env::temp_dir();
     let process = std::process::id();
@@ -108,7 +108,7 @@ fn write(content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<PathBu
                 return match content(&mut file) {
                     Ok(()) => Ok(path),
                     Err(error) => {
-                        // Where it can't be removed it is a part of what is said to be lost.
+                        // A file that can't be removed belongs to what is reported as lost.
                         let _ = fs::remove_file(&path);
                         Err(error)
                     }
@@ -121,7 +121,7 @@ fn write(content: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<PathBu
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Checks that a file can be written, and leaves what is there as it is.
+/// Checks that a file can be written, without changing it.
 ///
 /// # Errors
 /// When it can't.
@@ -129,7 +129,7 @@ pub fn check_output(path: &Path) -> Result<(), Report> {
     let failed = |error: io::Error| unwritable(path, &error);
     match OpenOptions::new().write(true).create_new(true).open(path) {
         Ok(_) => fs::remove_file(path).map_err(failed),
-        // What is no file, as a pipe is not, could not be opened twice.
+        // Anything but a file, such as a pipe, could not be opened twice.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_file() => {
             let file: io::Result<File> = OpenOptions::new().write(true).open(path);
             file.map(drop).map_err(failed)
@@ -139,8 +139,7 @@ pub fn check_output(path: &Path) -> Result<(), Report> {
     }
 }
 
-/// Whether a trace that was read is an empty dump of Zephyr's instrumentation: a target that was dumped
-/// before sends one.
+/// Whether a trace is an empty dump of Zephyr's instrumentation, which a target sends that was dumped before.
 pub fn is_empty_dump(info: &TraceInfo) -> bool {
     let mut streams = info.streams.iter();
     info.format == kymo_read::zephyr_instrumentation::FORMAT

@@ -1,7 +1,7 @@
-//! Targets with RTEMS's event recording: streams from their record server, and names for their events.
+//! Targets with RTEMS event recording: streams from their record server, and names for their events.
 //!
-//! The server (`rtems_record_start_server`) sends its header and then what its rings hold, again and again. It reads
-//! nothing, so there is nothing to say to it; when it is enough, the connection is closed.
+//! The server (`rtems_record_start_server`) sends its header and then repeatedly the contents of its rings. It reads
+//! nothing, so nothing is sent to it; to stop, the connection is closed.
 
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -19,19 +19,19 @@ use crate::diagnostic::Report;
 use crate::input::refused;
 use crate::interrupt::Interruptible;
 
-/// What begins the address of a record server.
+/// The prefix of a record server's address.
 const PREFIX: &str = "rtems:";
 
-/// How long a connection may take.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(10);
 
-/// Format and magic number, in bytes.
+/// Size of format and magic number, in bytes.
 const HEADER: u64 = 8;
 
-/// Bytes that are read at once.
+/// Size of one read, in bytes.
 const AT_ONCE: usize = 1 << 16;
 
-/// How often ctrl-C is looked at.
+/// Interval between checks for ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Whether a path is the address of a record server.
@@ -39,10 +39,10 @@ pub fn is_address(path: &Path) -> bool {
     path.to_str().is_some_and(|name| name.starts_with(PREFIX))
 }
 
-/// The record server that an input names: `rtems:HOST:PORT`.
+/// Parses the address of a record server, `rtems:HOST:PORT`.
 ///
 /// # Errors
-/// When it looks like such an address and is none.
+/// When it looks like such an address but is not valid.
 fn address_of(path: &Path) -> Result<(String, u16), Report> {
     let name = path.to_str().unwrap_or("");
     let rest = name.strip_prefix(PREFIX).unwrap_or(name);
@@ -57,31 +57,31 @@ fn address_of(path: &Path) -> Result<(String, u16), Report> {
     }
 }
 
-/// What a record server sends, until it closes the connection or the user has seen enough: then it ends between two items.
+/// The data of a record server, until it closes the connection or the user stops; then it ends between two items.
 pub struct Server {
     transport: TcpTransport,
     cancel: Interruptible,
-    /// When it has been enough, also if nothing comes.
+    /// The deadline, even if no data arrives.
     until: Option<Instant>,
     items: WholeItems,
     buffer: Vec<u8>,
 }
 
-/// Bytes of a stream, of which an item is given on when it is whole.
+/// Bytes of a stream, in which an item is passed on only when it is complete.
 #[derive(Debug, Default)]
 struct WholeItems {
-    /// What has come and was not given.
+    /// Bytes that have arrived and were not passed on.
     waiting: Vec<u8>,
-    /// Bytes of an item, once the first word has told.
+    /// Size of an item in bytes, once the first word has shown it.
     item: Option<usize>,
-    /// How many bytes have come, and how many of them can be given.
+    /// Number of bytes that have arrived; `whole` is the number that can be passed on.
     arrived: u64,
     whole: u64,
     given: u64,
 }
 
 impl WholeItems {
-    /// Takes what has come. What no stream begins with is given as it is.
+    /// Adds bytes that have arrived. Bytes that are not the begin of a stream are passed on unchanged.
     fn add(&mut self, bytes: &[u8]) {
         self.waiting.extend_from_slice(bytes);
         self.arrived += bytes.len() as u64;
@@ -95,7 +95,7 @@ impl WholeItems {
         }
     }
 
-    /// Gives as much as there is room for.
+    /// Passes on as many bytes as fit.
     fn give(&mut self, room: &mut [u8]) -> usize {
         let whole = usize::try_from(self.whole.saturating_sub(self.given)).unwrap_or(usize::MAX);
         let count = whole.min(room.len()).min(self.waiting.len());
@@ -109,7 +109,7 @@ impl WholeItems {
 }
 
 impl Server {
-    /// How many of so many bytes at the front of the stream are whole items.
+    /// The size of the complete items within the first `bytes` bytes of the stream.
     pub fn whole(&self, bytes: u64) -> u64 {
         match (self.items.item, bytes.checked_sub(HEADER)) {
             (Some(item), Some(items)) => bytes - items % item as u64,
@@ -120,7 +120,7 @@ impl Server {
     /// Connects to the server that an input names.
     ///
     /// # Errors
-    /// When nobody answers there.
+    /// When no server answers.
     pub fn connect(path: &Path) -> Result<Self, Report> {
         let (host, port) = address_of(path)?;
         let transport = TcpTransport::connect(&host, port, CONNECT);
@@ -137,7 +137,7 @@ impl Server {
         })
     }
 
-    /// Ends what is read at a moment.
+    /// Sets a deadline for reading.
     pub const fn end_at(&mut self, until: Option<Instant>) {
         self.until = until;
     }
@@ -157,7 +157,7 @@ impl Read for Server {
             match self.transport.read(&mut self.buffer, LOOK_EVERY) {
                 Ok(count) => self.items.add(self.buffer.get(..count).unwrap_or_default()),
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                    // The target broke off: also what is not whole counts.
+                    // The target closed the connection, so an incomplete item is passed on, too.
                     self.items.whole = self.items.arrived;
                     return Ok(self.items.give(room));
                 }
@@ -167,10 +167,10 @@ impl Read for Server {
     }
 }
 
-/// Opens what a record server sends, as it comes.
+/// Opens the live data of a record server.
 ///
 /// # Errors
-/// When nobody answers, or what it sends is no recording.
+/// When no server answers, or its data is no recording.
 pub fn open(path: &Path, options: &OpenOptions) -> Result<Box<dyn Source>, Report> {
     let server = Box::new(Server::connect(path)?);
     rtems_record::open_stream(path, server, options).map_err(|error| match error {
@@ -213,10 +213,10 @@ impl RtemsArgs {
     }
 }
 
-/// The largest file of names that is read, in bytes: 16 MiB.
+/// Maximum size of a file of names, in bytes: 16 MiB.
 const LARGEST_NAMES: u64 = 16 << 20;
 
-/// What stands at an address of code: `function at file:line`.
+/// The source location of a code address: `function at file:line`.
 pub fn code_at(symbols: &Symbols, address: Addr) -> Option<String> {
     let function = symbols.function_at(address)?.name().to_owned();
     Some(match symbols.location(address) {

@@ -1,4 +1,4 @@
-//! From when to when a trace is, and what is said where nothing of it was chosen.
+//! Time span of a trace, and messages for an empty selection.
 
 use kymo_analysis::replay::{Replay, Window};
 use kymo_event::{Batch, Filter, Row, StreamId, Subject, Time, TimeUnit, TraceInfo, Unmet};
@@ -9,14 +9,14 @@ use crate::render::count::counted;
 use crate::render::duration::Seconds;
 use crate::render::unit;
 
-/// From when to when the events of a trace are, as far as it was read.
+/// The time span of a trace's events, as far as it was read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Span {
     bounds: Option<(Time, Time)>,
 }
 
 impl Span {
-    /// Takes the next events.
+    /// Extends the span by the next events.
     pub fn meet(&mut self, info: &TraceInfo, batch: &Batch) {
         let timed = |row: &&Row| has_time(info, row.stream);
         let rows = batch.rows();
@@ -29,30 +29,30 @@ impl Span {
         self.bounds = begin.zip(end.max(before));
     }
 
-    /// Takes the time of a record; records of several streams may come out of order.
+    /// Extends the span by the time of a record; records of several streams may be out of order.
     fn meet_time(&mut self, time: Time) {
         let (begin, end) = self.bounds.unwrap_or((time, time));
         self.bounds = Some((begin.min(time), end.max(time)));
     }
 
-    /// Whether all that is behind a window has come.
+    /// Whether an event after a window has been seen.
     pub fn is_behind(&self, window: Window) -> bool {
         self.bounds.is_some_and(|(_, end)| end > window.end)
     }
 
-    /// The first and the last moment.
+    /// The first and the last time.
     pub const fn bounds(&self) -> Option<(Time, Time)> {
         self.bounds
     }
 }
 
-/// Whether what a stream holds happened at a moment.
+/// Whether the events of a stream have times.
 pub fn has_time(info: &TraceInfo, stream: StreamId) -> bool {
     !info.stream(stream).is_some_and(|stream| stream.timeless)
 }
 
-/// Says that nothing of a trace was chosen: what was asked for may have been misspelt. `left_out` is how many
-/// events were not.
+/// Reports that no event was selected, because an option may be misspelt. `left_out` is the number of excluded
+/// events.
 pub fn remark_nothing_chosen(window: Window, left_out: u64, span: Span, context: &Context) {
     let excluded = match left_out {
         0 => String::new(),
@@ -72,7 +72,7 @@ pub fn remark_nothing_chosen(window: Window, left_out: u64, span: Span, context:
             Seconds { time, origin }.to_string().trim_start()
         )
     };
-    // Behind the end of a window nothing is read.
+    // Nothing after the end of a window is read.
     let runs = if window.end < begin {
         format!("begins at {}", seconds(begin))
     } else {
@@ -86,13 +86,13 @@ pub fn remark_nothing_chosen(window: Window, left_out: u64, span: Span, context:
     context.warn(format_args!("{what}{excluded}; the trace {runs}"));
 }
 
-/// Counts the records that a layout of records as they stand has written and left out.
+/// Counts the records that a layout of raw records has written and excluded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RecordCount {
     span: Span,
     shown: u64,
     left_out: u64,
-    /// Of those left out, how many name no thread.
+    /// The number of excluded records that name no thread.
     nameless: u64,
 }
 
@@ -113,10 +113,10 @@ impl RecordCount {
         wanted
     }
 
-    /// Says so if nothing was chosen, or if the choice of threads could not be applied to all records.
+    /// Reports if nothing was selected, or if a selection of threads could not be applied to all records.
     ///
     /// # Errors
-    /// If threads are chosen, and no record names one.
+    /// If threads are selected, and no record names one.
     pub fn remark(&self, filter: &Filter, context: &Context) -> Result<(), Report> {
         if !filter.threads.is_empty() && self.nameless > 0 {
             if self.shown == 0 && self.nameless == self.left_out {
@@ -138,12 +138,12 @@ impl RecordCount {
     }
 }
 
-/// Checks the fields that conditions ask for, where nothing was chosen.
+/// Checks the fields that conditions refer to, after nothing was selected.
 ///
 /// # Errors
-/// If no event has one of them, with the fields that there are.
+/// If no event has one of them; the report lists the existing fields.
 pub fn check_fields(unmet: &Unmet) -> Result<(), Report> {
-    /// More names than these are only counted.
+    /// Maximum number of names listed; further ones are only counted.
     const LISTED: usize = 40;
     let missing: Vec<&str> = unmet.fields().collect();
     if missing.is_empty() {
@@ -162,10 +162,10 @@ pub fn check_fields(unmet: &Unmet) -> Result<(), Report> {
     Err(Report::new(format_args!("no event has a field {missing}")).help(known))
 }
 
-/// Says so if nothing of a trace was in the window, or chosen.
+/// Reports if no event of a trace was in the window, or selected.
 ///
 /// # Errors
-/// If nothing was chosen because conditions ask for fields that no event has.
+/// If nothing was selected because conditions refer to fields that no event has.
 pub fn remark_replay(replay: &Replay, span: Span, context: &Context) -> Result<(), Report> {
     let Some((begin, _)) = span.bounds() else {
         return Ok(());

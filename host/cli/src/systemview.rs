@@ -25,19 +25,19 @@ use crate::output::LiveFile;
 use crate::render::count::counted;
 use crate::target::patience;
 
-/// How long a connection may take.
+/// Timeout of a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// How often the user's ctrl-C is looked at.
+/// Interval between checks for ctrl-C.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// How long a target may still send after the command to stop.
+/// Time for a target to send remaining data after the command to stop.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
-/// The target of SystemView that an input or an argument names: `systemview:HOST:PORT`; a serial port gets `baud`.
+/// Parses the address of a SystemView target, `systemview:HOST:PORT`; a serial port gets `baud`.
 ///
 /// # Errors
-/// When it looks like one and is none.
+/// When it looks like one but is not valid.
 pub fn address_in(input: &Path, baud: u32) -> Result<Option<SystemViewAddress>, Report> {
     let with_baud = |it: SystemViewAddress| SystemViewAddress {
         address: it.address.with_baud(baud),
@@ -73,7 +73,7 @@ fn connect(
     })
 }
 
-/// What a file begins with that SystemView's application saves.
+/// The header of a file that SystemView's application saves.
 const HEADER: &[u8] = b";\n; Version     SEGGER SystemViewer compatible\n; Author      kymo\n;\n";
 
 /// Limits of a recording.

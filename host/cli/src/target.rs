@@ -1,9 +1,8 @@
-//! The live target that a subcommand talks to.
+//! Live target of a subcommand.
 //!
-//! All subcommands that talk to a target do the same before and after their own work: find out which one
-//! is meant, open the way to it, find out whether it is a Kymo target or one that runs Zephyr's own
-//! instrumentation, show what its program writes to the same line, and tell the user in good words
-//! what went wrong. That is here.
+//! Shared by all subcommands that talk to a target: finds out which one to use, opens the connection, detects whether
+//! it is a Kymo target or one that runs Zephyr's own instrumentation, shows the output that its program writes to the
+//! same line, and explains errors to the user.
 
 mod functions;
 mod messages;
@@ -35,16 +34,16 @@ pub use functions::{one_function, set_text};
 pub use messages::{explain, incomplete};
 pub use zephyr::{Fetched, LiveZephyr, ZEPHYR_WAIT, one_pointer, pointer_text};
 
-/// The serial port that is meant where none is given: the first board on USB.
+/// The default serial port: the first board on USB.
 const DEFAULT_SERIAL: &str = "/dev/ttyACM0";
 
-/// How long a subcommand waits for a capture to end where it is not said.
+/// Default time to wait for a capture to end.
 pub const USUAL_WAIT: Duration = Duration::from_secs(10);
 
-/// How often a capture that is waited for is looked at.
+/// Polling interval of a capture.
 const CAPTURE_POLL: Duration = Duration::from_millis(100);
 
-/// The environment variable that says how many times as long as usual a target is waited for.
+/// The environment variable with a factor for all timeouts of a target.
 const PATIENCE_VARIABLE: &str = "KYMO_PATIENCE";
 
 /// What a target speaks.
@@ -98,19 +97,19 @@ pub struct NamedTarget {
 }
 
 impl NamedTarget {
-    /// The target of SystemView that was named, if it is one.
+    /// The SystemView target that was named, if it is one.
     ///
     /// # Errors
-    /// When it looks like one and is none.
+    /// When it looks like one but is not valid.
     pub fn systemview(&self) -> Result<Option<SystemViewAddress>, Report> {
         match &self.address {
-            // What is no TCP address is the name of a serial port.
+            // Everything but a TCP address is the name of a serial port.
             Some(Address::Serial { path, .. }) => systemview::address_in(path, self.target.baud),
             _ => Ok(None),
         }
     }
 
-    /// The path or device that was named, where it is no address of TCP.
+    /// The path or device that was named, unless it is a TCP address.
     pub fn path(&self) -> Option<std::path::PathBuf> {
         match self.args().target? {
             Address::Serial { path, .. } => Some(path),
@@ -121,7 +120,7 @@ impl NamedTarget {
         }
     }
 
-    /// The target, however it was named.
+    /// The options of the target, however it was named.
     pub fn args(&self) -> TargetArgs {
         match &self.address {
             Some(address) => self.target.with_address(address.clone()),
@@ -131,7 +130,7 @@ impl NamedTarget {
 }
 
 impl TargetArgs {
-    /// The same with a target that was named in another place.
+    /// The same options with another address.
     pub fn with_address(&self, address: Address) -> Self {
         Self {
             target: Some(address),
@@ -139,7 +138,7 @@ impl TargetArgs {
         }
     }
 
-    /// Whether the target is a program on this machine that has ended: nobody serves its socket any more.
+    /// Whether the target is a program on this machine that has exited, so that its socket has no server.
     pub fn has_ended(&self) -> bool {
         match &self.target {
             #[cfg(unix)]
@@ -152,7 +151,7 @@ impl TargetArgs {
         }
     }
 
-    /// A target at an address, its serial port at this speed.
+    /// A target at an address, with this speed of its serial port.
     pub const fn at(address: Address, baud: u32) -> Self {
         Self {
             target: Some(address),
@@ -168,12 +167,12 @@ impl TargetArgs {
         self.target.is_some() || self.serial.is_some()
     }
 
-    /// What the target speaks, if the user says so.
+    /// The protocol that the user requested.
     pub const fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Where the target is reached.
+    /// The address of the target.
     pub fn address(&self) -> Address {
         let given = self.target.clone().or_else(|| self.serial.clone());
         given
@@ -181,10 +180,10 @@ impl TargetArgs {
             .with_baud(self.baud)
     }
 
-    /// Opens the way to the target and asks who it is: for what only Kymo targets do.
+    /// Connects to the target and requests its identity, for subcommands that support only Kymo targets.
     ///
     /// # Errors
-    /// When it can't be reached, or what answers is no Kymo target.
+    /// When it can't be reached, or is not a Kymo target.
     pub fn connect(&self, context: &Context) -> Result<Live, Report> {
         if !matches!(self.protocol, Protocol::Auto | Protocol::Kymo) {
             return Err(Report::new("only Kymo targets do this").help("leave --protocol out"));
@@ -200,10 +199,10 @@ impl TargetArgs {
         })
     }
 
-    /// Opens the way to the target and finds out what it is.
+    /// Connects to the target and detects its kind.
     ///
     /// # Errors
-    /// When it can't be reached, or what answers is nothing that is known.
+    /// When it can't be reached, or its answer is unknown.
     pub fn recognise(&self, context: &Context) -> Result<Either, Report> {
         let zephyr = |target: ZephyrTarget, cancel, bar| {
             context.detail(format_args!(
@@ -247,7 +246,7 @@ impl TargetArgs {
         }
     }
 
-    /// Opens the way once more to a target that was lost.
+    /// Reconnects to a target that was lost.
     ///
     /// # Errors
     /// As [`connect`](Self::connect), and when another program answers.
@@ -270,7 +269,7 @@ impl TargetArgs {
         Ok((target, identity))
     }
 
-    /// Opens the way to a target, whatever it is. Nothing is sent yet.
+    /// Opens the connection to a target of any kind, without sending anything.
     fn reach_unknown(&self, bar: &ProgressBar, remarks: &Remarks) -> Result<Target, Report> {
         let address = self.address();
         remarks.detail(format_args!("opening {address}"));
@@ -280,7 +279,7 @@ impl TargetArgs {
             let mut console = ConsoleFilter::default();
             target.set_console(move |text| {
                 let text = console.filter(text);
-                // There is nowhere to complain about stderr.
+                // An error of stderr can't be reported.
                 bar.suspend(|| {
                     let _ = io::stderr().lock().write_all(&text);
                 });
@@ -290,12 +289,12 @@ impl TargetArgs {
     }
 }
 
-/// A time as `--wait` takes it: seconds, or with a unit.
+/// Parses the time of `--wait`: seconds, or with a unit.
 pub fn wait_time(text: &str) -> Result<Duration, String> {
     filter::duration(text).map(|wait| Duration::from_nanos(wait.0))
 }
 
-/// A time for messages, with its unit.
+/// Formats a time with its unit for messages.
 fn time(time: Duration) -> String {
     match u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) {
         0 => "0 s".to_owned(),
@@ -303,13 +302,13 @@ fn time(time: Duration) -> String {
     }
 }
 
-/// How long to wait for the target: as usual, times [`patience`].
+/// The timeouts of a target: the defaults times [`patience`].
 pub fn timeouts() -> Result<Timeouts, Report> {
     patience().map(|factor| Timeouts::default().times(factor))
 }
 
-/// How many times as long as usual to wait, as the environment says, for what is slow by a factor that
-/// nobody can guess (an emulator on a machine that is busy).
+/// The factor for timeouts from the environment, for targets that are slow by an unpredictable factor (an emulator on
+/// a busy machine).
 pub fn patience() -> Result<u32, Report> {
     let Some(factor) = std::env::var_os(PATIENCE_VARIABLE) else {
         return Ok(1);
@@ -324,11 +323,11 @@ pub fn patience() -> Result<u32, Report> {
     }
 }
 
-/// The live target that an input names all the same: `kymo trace tcp:localhost:4000` and
-/// `kymo trace /dev/ttyUSB0` mean what they look like.
+/// The address of a live target that is given in the place of an input: `kymo trace tcp:localhost:4000` and `kymo
+/// trace /dev/ttyUSB0` work as expected.
 ///
 /// # Errors
-/// When it looks like an address and is none.
+/// When it looks like an address but is not valid.
 pub fn address_in(input: &Path) -> Result<Option<Address>, Report> {
     let Some(name) = input.to_str() else {
         return Ok(None);
@@ -344,8 +343,8 @@ pub fn address_in(input: &Path) -> Result<Option<Address>, Report> {
     })
 }
 
-/// Whether a path is a device that is read byte by byte: a serial port, as a rule. Memory devices
-/// (`/dev/zero`, `/dev/null`, `/dev/urandom`: major number 1 in Linux) are none.
+/// Whether a path is a character device, which is usually a serial port. Memory devices (`/dev/zero`, `/dev/null`,
+/// `/dev/urandom`: major number 1 in Linux) do not count.
 #[cfg(unix)]
 fn is_device(path: &Path) -> bool {
     use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -354,7 +353,7 @@ fn is_device(path: &Path) -> bool {
         .is_ok_and(|metadata| metadata.file_type().is_char_device() && !is_memory(metadata.rdev()))
 }
 
-/// Serial ports have no paths here.
+/// On this system serial ports have no paths.
 #[cfg(not(unix))]
 fn is_device(_: &Path) -> bool {
     false
@@ -368,19 +367,19 @@ pub enum Either {
     Zephyr(Box<LiveZephyr>),
 }
 
-/// A target that has said who it is.
+/// A connected target with its identity.
 pub struct Live {
     /// The target itself.
     pub target: Target,
-    /// What it said.
+    /// Its identity.
     pub identity: Identity,
-    /// What ctrl-C sets while something is waited for.
+    /// The flag that ctrl-C sets during a wait.
     pub cancel: Interruptible,
     bar: ProgressBar,
 }
 
-/// Whether two identities are of one program: packets of the one can stand behind those of the other.
-/// (A program on Linux measures how fast its clock is each time it is asked.)
+/// Whether two identities belong to the same program, so that the packets of one can follow those of the other. (A
+/// program on Linux measures its clock rate for each request.)
 fn same_program(one: &Identity, other: &Identity) -> bool {
     let apart = one.clock_hz.abs_diff(other.clock_hz);
     one.build_id() == other.build_id()
@@ -389,7 +388,7 @@ fn same_program(one: &Identity, other: &Identity) -> bool {
         && apart <= one.clock_hz / 1000
 }
 
-/// What is known of any trace of a target.
+/// The properties that all traces of a target have.
 pub fn trace_info(identity: &Identity) -> TraceInfo {
     let build_id = identity.build_id();
     TraceInfo {
@@ -401,7 +400,7 @@ pub fn trace_info(identity: &Identity) -> TraceInfo {
     }
 }
 
-/// What of a target is fetched.
+/// The data to fetch from a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Its recorded events.
@@ -410,25 +409,25 @@ pub enum What {
     Profile,
 }
 
-/// Asks when trigger and stopper act; and the counts in the answer.
+/// The query for trigger and stopper, and the names of the counts in its answer.
 const CONDITIONS: (Command, &[&str]) = (Command::Condition(Conditions::Ask), &["_hits", "_acted"]);
 
-/// Asks how duration mode is set; and the counts in the answer.
+/// The query for duration mode, and the names of the counts in its answer.
 const DURATION: (Command, &[&str]) = (
     Command::Duration(Requested::Ask),
     &["too_deep", "unmatched"],
 );
 
 impl Live {
-    /// What to call the target.
+    /// The name of the target in messages.
     pub fn name(&self) -> String {
         self.target.address().to_string()
     }
 
-    /// Starts the target again and waits until it answers.
+    /// Reboots the target and waits until it answers.
     ///
     /// # Errors
-    /// When it refuses, or does not come back.
+    /// When it refuses, or does not answer again.
     pub fn reboot(&mut self, context: &Context) -> Result<(), Report> {
         context.detail("rebooting the target");
         let before = self.target.sets().map_err(explain)?;
@@ -467,7 +466,7 @@ impl Live {
         Ok(())
     }
 
-    /// How the target says that it is set, without what it counts; nothing if it has no such settings.
+    /// The settings that the target reports, without counts; empty if it has no such settings.
     fn settings(&mut self, (command, counts): (Command, &[&str])) -> Result<String, Report> {
         let capabilities = self.identity.capabilities;
         let has = match command {
@@ -486,9 +485,8 @@ impl Live {
         Ok(settings.collect::<Vec<_>>().join(" "))
     }
 
-    /// Waits until a capture that has just been begun is over: recording went off again, or the
-    /// buffer is full. After `longest`, or a ctrl-C, it has lasted long enough, whatever it is; that
-    /// is said.
+    /// Waits until a capture that has just begun is over: recording was turned off again, or the buffer is full.
+    /// After `longest`, or a ctrl-C, the capture ends anyway, and this is reported.
     ///
     /// # Errors
     /// When the target stops answering.
@@ -501,7 +499,7 @@ impl Live {
             let begun = status.on || status.bytes > 0;
             let full = match status.mode {
                 Mode::Fixed | Mode::Stream => status.discarded > 0 || status.needed > has,
-                // With a stopper the end is what is wanted; without one there is none.
+                // With a stopper, the capture ends there; without one, it has no end.
                 Mode::Overwrite => sets.stopper.is_none() && status.needed > has,
             };
             if full || (begun && !status.on) {
@@ -541,16 +539,15 @@ impl Live {
         }
     }
 
-    /// Fetches a dump, with a progress bar where somebody watches. Says on stderr what had to be
-    /// sent twice.
+    /// Fetches a dump, with a progress bar on a terminal. Reports retransmissions on stderr.
     ///
     /// # Errors
-    /// When nothing of it arrived.
+    /// When nothing arrived.
     pub fn fetch(&mut self, what: What, context: &Context) -> Result<Dump, Report> {
         if context.progress_visible() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        // The template is a constant and right; a wrong one would only look plain.
+        // The template is a valid constant; an invalid one would only change the looks.
         if let Ok(style) = ProgressStyle::with_template(
             "{bar:40} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}",
         ) {
@@ -564,7 +561,7 @@ impl Live {
                 bar.set_message(format!("{} sent again", progress.resent));
             }
         };
-        // A ctrl-C that ended a wait does not break off what was waited for.
+        // A ctrl-C that ended a wait must not cancel the transfer that follows.
         let cancel = match self.cancel.flag() {
             used if used.is_cancelled() => Cancel::new(),
             fresh => fresh.clone(),
@@ -576,7 +573,7 @@ impl Live {
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
         let dump = result.map_err(explain)?;
-        // From here on ctrl-C ends the program as usual.
+        // From here on, ctrl-C ends the program as usual.
         self.cancel.disarm();
         if dump.damaged > 0 || dump.resent > 0 {
             context.note(format_args!(
@@ -589,7 +586,7 @@ impl Live {
     }
 }
 
-/// A build id for people; many programs have none.
+/// A build id for display; many programs have none.
 pub fn build_id_text(identity: &Identity) -> String {
     match identity.build_id() {
         [] => "none".to_owned(),

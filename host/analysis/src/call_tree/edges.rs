@@ -1,21 +1,19 @@
-//! Which child of a node has a frame.
+//! Lookup of a node's child by frame.
 
 use super::{NodeId, ROOT};
 
-/// Child of a node by frame: a hash table with open addressing. It is read at every begin, which
-/// costs a fraction of what a map of the standard library does. (A trace that is made to collide slows down only
-/// its own reader.)
+/// Hash table with open addressing from (node, frame) to child. It is read at every begin, at a fraction of the cost
+/// of a map of the standard library. (A trace made to collide slows down only its own reader.)
 #[derive(Debug, Default)]
 pub(super) struct Edges {
-    /// A power of two of them, at most half of them taken; the others lead to [`ROOT`], which is no
-    /// child.
+    /// The slots, a power of two, at most half of them in use; unused ones lead to [`ROOT`], which is no child.
     table: Vec<Edge>,
     taken: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Edge {
-    /// [`Frame::key`].
+    /// The key of the frame ([`Frame::key`](super::Frame::key)).
     frame: u64,
     from: NodeId,
     to: NodeId,
@@ -28,7 +26,7 @@ impl Edge {
         to: ROOT,
     };
 
-    /// Where the search for it begins in a table of so many.
+    /// The slot where the search begins in a table of this size.
     #[inline(always)]
     fn place(frame: u64, from: NodeId, size: usize) -> usize {
         let mixed = (frame ^ u64::from(from) << 34).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -41,7 +39,7 @@ impl Edges {
     pub(super) fn find(&self, from: NodeId, frame: u64) -> Option<NodeId> {
         let size = self.table.len();
         let mut place = Edge::place(frame, from, size);
-        // There is a free one, so this ends.
+        // A free slot exists, so the loop ends.
         while let Some(edge) = self.table.get(place) {
             if edge.frame == frame && edge.from == from && edge.to != ROOT {
                 return Some(edge.to);

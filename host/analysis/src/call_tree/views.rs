@@ -1,4 +1,4 @@
-//! Looks at a call tree: downward from callers to callees, upward from callees to callers, and by pairs of both.
+//! Views of a call tree: downward from callers to callees, upward from callees to callers, and by pairs of both.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,25 +12,25 @@ use crate::calls::Callee;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Group {
-    /// What the line is of.
+    /// The frame of the line.
     pub frame: Frame,
-    /// Calls of it; in a view upward, of the callee that the view begins with.
+    /// The number of its calls; in an upward view, of calls of the callee that the view begins with.
     pub count: u64,
-    /// Their time, with what they called.
+    /// The time of these calls with their callees.
     pub total: Duration,
-    /// The time of the whole subtree. More than `total` where events were lost, and callees may be of other calls.
+    /// The time of the whole subtree. Exceeds `total` where events were lost and callees may belong to other calls.
     pub below: Duration,
-    /// Their time in themselves.
+    /// The self time of these calls.
     pub self_time: Duration,
-    /// The longest of them.
+    /// The longest of these calls.
     pub longest: Duration,
     /// Whether the times are lower bounds.
     pub at_least: bool,
-    /// Of its calls and those below it: of how many the source does not tell when they ended.
+    /// The number of its calls, and of those below it, whose end the source does not record.
     pub without_end: u64,
     /// The stacks, each with that of the callee whose time counts.
     stacks: Vec<(NodeId, NodeId)>,
-    /// Whether `total` is the time of calls in themselves.
+    /// Whether `total` is self time.
     by_self: bool,
 }
 
@@ -38,33 +38,33 @@ pub struct Group {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Edge {
-    /// Who calls.
+    /// The calling function.
     pub caller: Callee,
-    /// Who is called.
+    /// The called function.
     pub callee: Callee,
-    /// How often.
+    /// The number of calls.
     pub count: u64,
-    /// The callee's time under this caller, with what it called; recursion counts once.
+    /// The callee's time under this caller, with its callees; recursion counts once.
     pub total: Duration,
     /// The longest of these calls.
     pub longest: Duration,
 }
 
-/// What was called, added up by a property of it.
+/// Sums of calls with the same property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sum {
-    /// Calls.
+    /// The number of calls.
     pub count: u64,
-    /// Their time with what they called; what is within another call of the same property counts once.
+    /// Their time with their callees; a call within another one of the same property counts once.
     pub total: Duration,
-    /// Their time in themselves.
+    /// Their self time.
     pub self_time: Duration,
-    /// The longest of them.
+    /// The longest call.
     pub longest: Duration,
 }
 
-/// A call tree with what every stack took in all.
+/// A call tree with the total of each stack.
 #[derive(Debug)]
 pub struct View<'t> {
     tree: &'t CallTree,
@@ -80,7 +80,8 @@ pub struct View<'t> {
 impl<'t> View<'t> {
     /// A view of a tree.
     pub fn new(tree: &'t CallTree) -> Self {
-        // Of calls, their own totals, which hold callees that the tree does not have; of all else, the sum of the subtree.
+        // Calls have totals of their own, which include callees that the tree does not have; all other nodes use the
+        // sum of the subtree.
         let nodes = tree.nodes();
         let mut below: Vec<Duration> = nodes.iter().map(|node| node.self_time).collect();
         let mut totals = below.clone();
@@ -141,8 +142,8 @@ impl<'t> View<'t> {
         sum
     }
 
-    /// The outermost lines of a view downward: spaces where there are several, threads where stacks begin with them,
-    /// outermost calls. The one that took most comes first, as in all that follows.
+    /// The outermost lines of a downward view: spaces if there are several, threads where stacks begin with them,
+    /// else outermost calls. Sorted by time, longest first, as all lists below.
     pub fn roots(&self) -> Vec<Group> {
         let spaces = &self.tree.node(ROOT).children;
         match spaces.as_slice() {
@@ -154,7 +155,7 @@ impl<'t> View<'t> {
         }
     }
 
-    /// What a line's calls called.
+    /// The callees of a line's calls.
     pub fn callees(&self, group: &Group) -> Vec<Group> {
         let nodes = group.stacks.iter().map(|(at, _)| self.tree.node(*at));
         self.grouped(
@@ -163,15 +164,14 @@ impl<'t> View<'t> {
         )
     }
 
-    /// The lines that a view upward begins with: each function, by its time in itself.
+    /// The first lines of an upward view: each function, by self time.
     pub fn leaves(&self) -> Vec<Group> {
         let stacks = (0..).zip(self.tree.nodes());
         let stacks = stacks.filter(|(_, node)| node.count > 0);
         self.grouped(stacks.map(|(id, _): (NodeId, _)| (id, id)), true)
     }
 
-    /// The lines that a view upward begins with where functions are chosen: their outermost calls, by their time with
-    /// what they called.
+    /// The first lines of an upward view where functions are chosen: their outermost calls, by time with callees.
     pub fn calls_of(&self, chosen: impl Fn(Callee) -> bool) -> Vec<Group> {
         let mut found = Vec::new();
         let mut rest = vec![ROOT];
@@ -182,7 +182,7 @@ impl<'t> View<'t> {
             }
         }
         let mut groups = self.grouped(found.into_iter(), false);
-        // As in the table of functions: of two lower bounds the better one.
+        // Uses the better of two lower bounds, as the table of functions does.
         for group in groups.iter_mut().filter(|group| group.at_least) {
             let own = group
                 .stacks
@@ -193,8 +193,8 @@ impl<'t> View<'t> {
         groups
     }
 
-    /// The callers of a line's calls, in a view upward; none for outermost calls. Their times are those of the line, as
-    /// far as it was they who called.
+    /// The callers of a line's calls, in an upward view; empty for outermost calls. Their times are the parts of the
+    /// line's time for which they were the callers.
     pub fn callers(&self, group: &Group) -> Vec<Group> {
         let above = group.stacks.iter().filter_map(|(at, of)| {
             let parent = self.tree.node(*at).parent;
@@ -207,7 +207,7 @@ impl<'t> View<'t> {
         self.grouped(above, group.by_self)
     }
 
-    /// Stacks by their frames; `by_self`: by their time in themselves.
+    /// Groups stacks by their frames, with self times if `by_self`.
     fn grouped(&self, stacks: impl Iterator<Item = (NodeId, NodeId)>, by_self: bool) -> Vec<Group> {
         let mut places: HashMap<Frame, usize> = HashMap::new();
         let mut groups: Vec<Group> = Vec::new();
@@ -245,12 +245,12 @@ impl<'t> View<'t> {
             };
             group.stacks.push((at, of));
         }
-        // Where no time is known, by calls; equal ones stay in the order of first sight.
+        // Without times, sorts by calls; equal ones stay in order of first appearance.
         groups.sort_by_key(|group| std::cmp::Reverse((group.total, group.without_end)));
         groups
     }
 
-    /// Who calls whom, and what that takes.
+    /// All pairs of caller and callee, with their times.
     pub fn edges(&self) -> Vec<Edge> {
         let pair = |at: NodeId| {
             let node = self.tree.node(at);
@@ -270,7 +270,7 @@ impl<'t> View<'t> {
         sums.into_iter().map(edge).collect()
     }
 
-    /// Calls added up by a property; those that have none are left out.
+    /// Sums calls by a property; those without one are skipped.
     pub fn by<K: Copy + Eq + Hash>(&self, key: impl Fn(Callee) -> Option<K>) -> Vec<(K, Sum)> {
         self.sums(|at| match self.tree.node(at).frame {
             Frame::Call(callee) => key(callee),
@@ -278,12 +278,12 @@ impl<'t> View<'t> {
         })
     }
 
-    /// Nodes added up by a property, in the order of first sight.
+    /// Sums nodes by a property, in order of first appearance.
     fn sums<K: Copy + Eq + Hash>(&self, key: impl Fn(NodeId) -> Option<K>) -> Vec<(K, Sum)> {
         let mut places: HashMap<K, usize> = HashMap::new();
-        // The sums, and how many of the stacks that are being looked at lie above.
+        // The sums, each with the number of nodes with that property on the current stack.
         let mut sums: Vec<(K, Sum, u32)> = Vec::new();
-        // Not by recursion: stacks can be deeper than ours. A node comes back when all below it is done.
+        // Not recursive, because stacks can be deeper than ours. A node is visited again after all nodes below it.
         let mut rest = vec![(ROOT, None)];
         while let Some((id, done)) = rest.pop() {
             if let Some(place) = done {

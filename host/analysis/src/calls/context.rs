@@ -8,8 +8,8 @@ use super::track::Track;
 use super::{Calls, NO_TRACK};
 
 impl Calls {
-    /// The processor of an event, or the thread, where its stream belongs to one. (Several streams can
-    /// belong to either.)
+    /// The CPU state of an event: that of its processor, or of the thread that its stream belongs to. (Several
+    /// streams can belong to either.)
     #[inline]
     pub(super) fn cpu_of(&mut self, row: &Row) -> usize {
         if let Some(stream) = self.streams.get(row.stream.0 as usize)
@@ -42,7 +42,7 @@ impl Calls {
         self.cpus[state].owner_on = owner.and(cpu);
         self.cpus[state].ended = false;
         if let Some(stream) = self.streams.get_mut(stream) {
-            // Another thread in a thread's stream has to be looked at each time.
+            // An event that names another thread in a thread's stream must be examined each time.
             let settled = owner.is_none() || row.thread().is_none_or(|named| Some(named) == owner);
             stream.requested = settled.then_some(row.place());
             stream.state = state;
@@ -50,14 +50,15 @@ impl Calls {
         state
     }
 
-    /// The machine that a stream is of.
+    /// The machine that a stream belongs to.
     pub(super) fn machine_of(&self, stream: StreamId) -> SpaceId {
         let stream = self.streams.get(stream.0 as usize);
         stream.map(|stream| stream.machine).unwrap_or_default()
     }
 
-    /// The thread whose stream an event is in, if it is a thread's, or stands for one as each thread goes on by itself.
-    /// When that has ended another may go on in its stream: whom events name there without having been switched in.
+    /// The thread that acts as the processor of an event: the owner of its stream, or the thread that the event names
+    /// where the source records no switches. After the owner has exited, another thread may continue in its stream:
+    /// the one that events name without a switch.
     fn owner(&mut self, stream: usize, row: &Row) -> Option<ThreadId> {
         let found = self.streams.get(stream)?;
         if found.without_switches {
@@ -70,9 +71,9 @@ impl Calls {
         }
     }
 
-    /// The thread whose stream it is now, where an event names another one than the owner before.
+    /// The thread that owns a stream from here on, where an event names a thread other than the owner.
     fn heir(&mut self, stream: usize, row: &Row, owner: ThreadId, named: ThreadId) -> ThreadId {
-        // What the program's own scheduler does.
+        // Such events name the threads of the program's own scheduler.
         if matches!(row.kind, RowKind::SwitchedIn | RowKind::SwitchedOut) || self.in_context {
             return owner;
         }
@@ -123,7 +124,7 @@ impl Calls {
         self.step_back(cpu, passed, reported, out);
     }
 
-    /// A processor's time goes back: takes back what was charged while its clock was ahead.
+    /// Handles a step back of a processor's time: takes back the time that was charged while its clock was ahead.
     #[cold]
     fn step_back(
         &mut self,
@@ -133,9 +134,8 @@ impl Calls {
         out: &mut impl FnMut(Step<'_>),
     ) {
         let found = &mut self.cpus[cpu];
-        // A clock that steps back was ahead before: what it has charged too much is taken back from
-        // whom it was charged to, who need not be at work any more. Calls during which it went ahead
-        // and back are as long as they were.
+        // The clock was ahead before. The excess is taken back from the tracks that were charged, which may not be
+        // running any more. Calls during which the clock went ahead and back keep their true length.
         let (tracks, counts) = (&mut self.tracks, &mut self.counts);
         found.charges.take_back(passed.saturating_neg(), |charge| {
             let Some(track) = charge.track.map(|track| &mut tracks[track]) else {
@@ -153,14 +153,14 @@ impl Calls {
                 });
             }
         });
-        // Of others nobody knows.
+        // A step back that the trace does not report: other tracks may be affected in unknown ways.
         if !reported {
             self.counts.clock_doubts += 1;
             self.each_touched(cpu, Track::doubt_clock);
         }
     }
 
-    /// The track that an event happened on. A thread that names itself has the processor.
+    /// The track of an event. A thread that an event names has the processor.
     pub(super) fn context(
         &mut self,
         cpu: usize,
@@ -178,8 +178,8 @@ impl Calls {
             (None, Some(running)) if !self.cpus[cpu].unsure => return running,
             _ => self.thread_of(cpu, row, out),
         };
-        // Between a thread's switch out and the next switch in, sources still name it: only a call
-        // shows that it is at work.
+        // Between a thread's switch out and the next switch in, sources still name the thread; only a call shows that
+        // it runs.
         let call = row.kind.is_of_call();
         if call || self.cpus[cpu].left != Some(track) {
             self.switch_in(cpu, track, row.time, false, out);
@@ -187,8 +187,8 @@ impl Calls {
         track
     }
 
-    /// The track of the thread that an event names; without a name, that of what runs on the
-    /// processor without a thread.
+    /// The track of the thread that an event names; without a name, the track of code that runs on the processor
+    /// without a thread.
     pub(super) fn thread_of(
         &mut self,
         cpu: usize,
@@ -196,7 +196,7 @@ impl Calls {
         out: &mut impl FnMut(Step<'_>),
     ) -> usize {
         let thread = row.thread().or(self.cpus[cpu].owner);
-        // Most events are the running thread's.
+        // Fast path: most events belong to the running thread.
         if let Some(running) = self.cpus[cpu].thread
             && self.tracks[running].info.kind == (TrackKind::Thread { thread })
         {
@@ -224,7 +224,7 @@ impl Calls {
         track
     }
 
-    /// The track of what runs on a processor without a thread.
+    /// The track of code that runs on a processor without a thread.
     pub(super) fn nobody(
         &mut self,
         cpu: usize,
@@ -246,14 +246,14 @@ impl Calls {
         track
     }
 
-    /// The track of a thread that has been met.
+    /// The track of a thread, if it has one already.
     #[inline]
     pub(super) fn thread_track(&self, thread: ThreadId) -> Option<usize> {
         let track = *self.threads.get(thread.0 as usize)?;
         (track != NO_TRACK).then_some(track)
     }
 
-    /// A thread's track has a processor from here on.
+    /// Gives a thread's track a processor from `time` on.
     pub(super) fn put_on(&mut self, cpu: usize, track: usize, time: Time) {
         let found = &mut self.tracks[track];
         found.begin_turn(time);
@@ -267,7 +267,7 @@ impl Calls {
         self.cpus[cpu].tracks.push(track);
     }
 
-    /// A new track, reported to the consumer.
+    /// Adds a track and reports it to the consumer.
     pub(super) fn add_track(&mut self, info: TrackInfo, out: &mut impl FnMut(Step<'_>)) -> usize {
         let index = self.tracks.len();
         // There is no memory for 2^32 tracks.
@@ -279,27 +279,27 @@ impl Calls {
         index
     }
 
-    /// The number that consumers know a track by.
+    /// The public id of a track.
     pub(super) fn id(&self, track: usize) -> TrackId {
         self.tracks[track].id
     }
 
-    /// A number for a call.
+    /// Allocates the id of a call.
     pub(super) fn next_call(&mut self) -> CallId {
         let call = CallId(self.calls);
         self.calls += 1;
         call
     }
 
-    /// Does something to every track that may have been at work on a processor without an event
-    /// telling so: its interrupts, and the threads that no other processor has.
+    /// Applies `act` to every track that may have run on a processor without an event that shows it: its active
+    /// interrupts, and the threads that have no other processor.
     pub(super) fn each_touched(&mut self, cpu: usize, mut act: impl FnMut(&mut Track)) {
         let found = &self.cpus[cpu];
         for track in &found.interrupts {
             act(&mut self.tracks[*track]);
         }
         if !matches!(found.key, CpuKey::Cpu(..)) {
-            // Threads that belong here do not wander.
+            // Threads with a CPU state of their own do not migrate.
             for track in &found.tracks {
                 let track = &mut self.tracks[*track];
                 if track.on.is_none_or(|on| on == cpu) {

@@ -1,102 +1,102 @@
-//! The state of one processor: which track has it, and who was charged with its time.
+//! State of one processor: the track that has it, and the tracks that were charged with its time.
 
 use kymo_event::{Cpu, SpaceId, StreamId, ThreadId, Time};
 
 use super::output::{CallId, Callee};
 
-/// Who is at work on a processor (or in a thread with streams of its own), and since when.
+/// State of a processor (or of a thread with streams of its own).
 #[derive(Debug)]
 pub(super) struct CpuState {
     pub key: CpuKey,
-    /// The machine that it is of.
+    /// The machine that it belongs to.
     pub machine: SpaceId,
     /// The thread that its streams belong to.
     pub owner: Option<ThreadId>,
-    /// The processor that events of it named last, where it is a thread's.
+    /// Where the state is a thread's: the processor that the thread's events named last.
     pub owner_on: Option<Cpu>,
-    /// The stream that its last event stood in.
+    /// The stream of its last event.
     pub stream: StreamId,
     /// The time of its last event; `None` before the first, and while recording is off.
     pub last: Option<Time>,
     /// The track of the thread that has it.
     pub thread: Option<usize>,
-    /// Whether that is only what was so before a loss. Events that name no thread are not taken for
-    /// its then.
+    /// Whether `thread` dates from before a loss. Events that name no thread are then not attributed to it.
     pub unsure: bool,
     /// The track of the thread that was switched out, until another one is switched in.
     pub left: Option<usize>,
-    /// The track that had it before, until something else than the ends of that one's calls is heard
-    /// of: who switches threads enters as one and leaves as the other.
+    /// The track that had it before, until any event other than an end of that track's calls arrives: code that
+    /// switches threads enters on one track and returns on the other.
     pub crossed: Option<usize>,
-    /// The track of what runs without a thread.
+    /// The track of code that runs without a thread.
     pub nobody: Option<usize>,
-    /// The tracks that had it last.
+    /// The tracks whose last processor this is.
     pub tracks: Vec<usize>,
-    /// The tracks of the interrupts that are active, the innermost last.
+    /// The tracks of the active interrupts, innermost last.
     pub interrupts: Vec<usize>,
-    /// How many more are active that are nested too deep.
+    /// The number of active interrupts beyond those, which are nested too deep.
     pub hidden: u64,
-    /// How many are active, below all others, whose beginning was lost. Which they are is
-    /// not known, so until they end `nobody` is at work, and not the thread.
+    /// The number of active interrupts, below all others, whose begin was lost. Which interrupts they are is unknown,
+    /// so until they end, events belong to `nobody` instead of the thread.
     pub unseen: u32,
-    /// How many have ended since the last loss that were not even known to be served.
+    /// The number of interrupts that ended since the last loss without having been known to be active.
     pub unforeseen: u32,
     /// Whether events were lost since its last one.
     pub lossy: bool,
-    /// Whether events of it were ever lost, from within the trace.
+    /// Whether events of it were ever lost within the trace.
     pub lost: bool,
-    /// Whether a handler may be active whose beginning was lost.
+    /// Whether a handler whose begin was lost may be active.
     pub handlers: Handlers,
-    /// Whether it is a thread that is known to have ended: another one goes on in its stream.
+    /// Whether it is a thread that is known to have exited: another thread continues in its stream.
     pub ended: bool,
     /// Whether the trace has recorded that its clock steps back before the next event.
     pub reported: bool,
-    /// Who was charged with its time lately.
+    /// The latest charges of its time.
     pub charges: Charges,
 }
 
-/// Whether a processor may be in a handler whose beginning was lost, which would be taken for its thread.
+/// Whether a processor may be in a handler whose begin was lost; the handler's events would be attributed to the
+/// thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Handlers {
-    /// No: nothing was lost, or a thread has been seen at work since.
+    /// No: nothing was lost, or a thread has been seen to run since.
     #[default]
     Known,
-    /// It may be, since the last loss.
+    /// Possibly, since the last loss.
     Unknown,
-    /// The same, and a thread was switched in since. If that returns from a call that it had open by then, the
-    /// thread itself is at work.
+    /// Possibly, and a thread was switched in since. If that thread returns from a call that was open by then, the
+    /// thread itself runs.
     UnknownAtSwitch,
 }
 
-/// How many charges are remembered. Timers that run ahead do so for some hundreds of events.
+/// Number of charges remembered. Timers that run ahead do so for some hundreds of events.
 const CHARGES: usize = 1024;
 
-/// Time that passed on a processor between two events, and whose it was.
+/// Time that passed on a processor between two events, and the track that was charged with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Charge {
-    /// The track; `None` if nobody's.
+    /// The track; `None` if no track was charged.
     pub track: Option<usize>,
-    /// How long, in nanoseconds.
+    /// Length in nanoseconds.
     pub passed: i64,
-    /// How long the track had run when it had.
+    /// The track's run time at the end of the charge.
     pub until: i64,
-    /// The innermost call that was open on it, and what it was of.
+    /// The innermost call that was open on the track, and its callee.
     pub call: Option<(CallId, Callee)>,
 }
 
-/// Who was charged with a processor's time, the latest last: what a clock charges too much while it is ahead
-/// is given back to whom it was charged when it steps back, and that may be another one than runs then.
+/// The latest charges of a processor's time, newest last. When a clock steps back, the excess that it charged while
+/// it was ahead is returned to the tracks that were charged, which may not be the one that runs then.
 ///
-/// A ring: one is written for nearly every event, and hardly ever read.
+/// A ring, because a charge is written for nearly every event and hardly ever read.
 #[derive(Debug, Default)]
 pub(super) struct Charges {
     ring: Vec<Charge>,
-    /// Where the next one goes, once the ring is full.
+    /// The slot of the next charge, once the ring is full.
     next: usize,
 }
 
 impl Charges {
-    /// Takes note of a charge.
+    /// Records a charge.
     #[inline]
     pub fn add(&mut self, charge: Charge) {
         if let Some(place) = self.ring.get_mut(self.next) {
@@ -116,14 +116,14 @@ impl Charges {
         };
     }
 
-    /// Puts the oldest first, so that some can be taken out.
+    /// Rotates the oldest charge to the front, so that charges can be removed.
     fn straighten(&mut self) {
         if self.ring.len() == CHARGES {
             self.ring.rotate_left(self.next);
         }
     }
 
-    /// After some were taken out of a straight ring.
+    /// Recomputes `next` after charges were removed from a rotated ring.
     fn settle(&mut self) {
         self.next = if self.ring.len() == CHARGES {
             0
@@ -132,11 +132,11 @@ impl Charges {
         };
     }
 
-    /// Takes back what a clock has charged too much that now steps back by so much: each part as the
-    /// charge that it was. What is more than is remembered was charged to nobody who is known.
+    /// Takes back the excess of a clock that steps back by `step`, and passes each part to `from` as the charge that
+    /// it was. The part beyond the remembered charges is dropped.
     ///
-    /// A clock goes ahead at once, and then at its pace: the latest charge that is as long as the step
-    /// is when it did. If none is, it is taken off the latest ones.
+    /// A clock jumps ahead at once and then keeps its pace, so the latest charge at least as long as the step
+    /// contains the jump. If there is none, the step is subtracted from the latest charges.
     pub fn take_back(&mut self, mut step: i64, mut from: impl FnMut(Charge)) {
         self.straighten();
         if let Some(ahead) = self.ring.iter().rposition(|charge| charge.passed >= step) {
@@ -172,22 +172,22 @@ impl Charges {
         });
     }
 
-    /// What was charged before says nothing of what follows.
+    /// Forgets all charges: earlier ones do not apply to the time that follows.
     pub fn forget(&mut self) {
         self.ring.clear();
         self.next = 0;
     }
 }
 
-/// What tells processors' states apart.
+/// Identifies the state of a processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum CpuKey {
-    /// A processor of a machine: those of two have the same numbers.
+    /// A processor of a machine. Numbers of processors repeat between machines.
     Cpu(SpaceId, Cpu),
-    /// A thread to which streams belong: one of calls, and maybe one of items. It runs in one place,
-    /// whichever of them an event stands in.
+    /// A thread that owns streams: one of calls, and maybe one of items. All of them share one state, because the
+    /// thread runs in one place.
     Thread(ThreadId),
-    /// What belongs to neither.
+    /// A stream that belongs to neither.
     Stream(StreamId),
 }
 
@@ -229,12 +229,12 @@ impl CpuState {
         self.interrupts.last().copied().or(below)
     }
 
-    /// The processor, or the one that a thread with a stream of its own is known to run on.
+    /// The processor, or the one that a thread with streams of its own is known to run on.
     pub fn place(&self) -> Option<Cpu> {
         self.cpu().or(self.owner_on)
     }
 
-    /// The processor, if it is one.
+    /// The processor, if the state is one's.
     pub const fn cpu(&self) -> Option<Cpu> {
         match self.key {
             CpuKey::Cpu(_, cpu) => Some(cpu),

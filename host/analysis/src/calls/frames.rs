@@ -1,11 +1,11 @@
-//! Open calls: what is kept of each, and how often each function is open.
+//! Open calls of a track, and the number of open calls of each function.
 
 use kymo_event::{Addr, Duration, FunctionId, InterruptId, Time};
 
 use super::output::{Begin, CallId, Callee, Doubt, End, How, TrackId};
 
-/// An open call. What is needed only where something was lost stands apart ([`Lost`]), so that a call which simply
-/// returns costs a few stores and loads.
+/// An open call. State that only losses need is kept in [`Lost`], so that a call which simply returns costs a few
+/// stores and loads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub call: CallId,
@@ -13,15 +13,15 @@ pub(super) struct Frame {
     what: u32,
     pub marks: Marks,
     pub begin: Time,
-    /// How long the track had run when it began.
+    /// The run time of the track when the call began.
     pub ran: i64,
-    /// The durations of the calls that it made and that ended.
+    /// The durations of its callees that have ended.
     pub callees: Duration,
-    /// The address after the call in the caller; 0 where it is not known.
+    /// The address after the call in the caller; 0 if unknown.
     site: Addr,
 }
 
-/// What an open call is of, and what has befallen it: a set of bits.
+/// Bit set of an open call: the kind of its callee, and the conditions that affect its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks(u32);
 
@@ -32,19 +32,19 @@ impl Marks {
     pub const LOSS: Self = Self(2);
     /// The clock was in doubt.
     pub const CLOCK: Self = Self(4);
-    /// An interrupt ended that had not begun.
+    /// An interrupt ended whose begin is not in the trace.
     pub const INTERRUPT: Self = Self(8);
-    /// It began before the window, with which its times begin.
+    /// It began before the window; its times count from the window's begin.
     pub const CLIPPED: Self = Self(16);
-    /// It is of an interrupt, not of a function.
+    /// Its callee is an interrupt, not a function.
     const HANDLER: Self = Self(32);
-    /// It is of a function that is not known.
+    /// Its function is unknown.
     const UNKNOWN: Self = Self(64);
-    /// It may have ended before the window, for events were lost there.
+    /// It may have ended before the window, because events were lost there.
     pub const MAY_HAVE_ENDED: Self = Self(128);
-    /// It was [found](kymo_event::Row::found) open: when it began is not in the trace.
+    /// It was [found](kymo_event::Row::found) open: the time of its begin is not in the trace.
     pub const FOUND: Self = Self(256);
-    /// Nobody saw it end: it took at least that long.
+    /// Its end was not seen: its duration is a lower bound.
     pub const UNSEEN_END: Self = Self(512);
 
     #[inline(always)]
@@ -60,8 +60,7 @@ impl Marks {
         self.0 &= !mark.0;
     }
 
-    /// Whether it is of a function, and its times are as they were measured: nothing else than recursion has
-    /// befallen it.
+    /// Whether the callee is a function and the times are exactly as measured: no mark is set except recursion.
     #[inline(always)]
     pub const fn is_plain(self) -> bool {
         self.0 & !Self::RECURSIVE.0 == 0
@@ -92,7 +91,7 @@ impl Frame {
         }
     }
 
-    /// What was called.
+    /// The function or interrupt that was called.
     #[inline(always)]
     pub const fn callee(&self) -> Callee {
         if self.marks.has(Marks::HANDLER) {
@@ -113,31 +112,31 @@ impl Frame {
     }
 }
 
-/// The calls of a track on the straight path. They are taken out of the track, so that the compiler knows that nothing
-/// else changes them; [`end`](Self::end) puts them back.
+/// The open calls of a track on the straight path. They are moved out of the track, so that the compiler knows that
+/// nothing else changes them; [`end`](Self::end) moves them back.
 pub(super) struct Stack<'t> {
     pub id: TrackId,
     pub frames: Vec<Frame>,
     pub open: &'t mut OpenCounts,
-    /// The time of calls that have ended with nothing open around them.
+    /// The time of calls that have ended with no open caller.
     pub outer: Outer,
     pub home: &'t mut Vec<Frame>,
     pub outer_home: &'t mut Outer,
 }
 
-/// The calls that have ended with nothing open around them, since the last loss.
+/// The calls that have ended with no open caller, since the last loss.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Outer {
-    /// When the first of them began.
+    /// Begin of the first one.
     pub begin: Option<Time>,
-    /// Their time.
+    /// Their total time.
     pub time: Duration,
-    /// What of it is not certain.
+    /// The part of `time` that is not certain.
     pub unsure: Duration,
 }
 
 impl Outer {
-    /// One more has ended.
+    /// Adds a call that has ended.
     #[inline(always)]
     pub fn add(&mut self, begin: Time, time: Duration, unsure: Duration) {
         self.begin.get_or_insert(begin);
@@ -147,7 +146,7 @@ impl Outer {
 }
 
 impl Stack<'_> {
-    /// How many calls are open.
+    /// The number of open calls.
     #[inline(always)]
     pub fn depth(&self) -> usize {
         self.frames.len()
@@ -160,7 +159,7 @@ impl Stack<'_> {
         innermost.map(|frame| (frame.call, frame.callee()))
     }
 
-    /// Opens a call at this time, when the track had run so long.
+    /// Opens a call at `time`, when the track's run time was `ran`.
     #[inline(always)]
     pub fn enter(
         &mut self,
@@ -190,15 +189,15 @@ impl Stack<'_> {
         begin
     }
 
-    /// Closes the innermost call by an exit of its own, of this function if it names one, if its times are as they
-    /// were measured; `None` leaves all as it is. Only where no calls are hidden.
+    /// Closes the innermost call by its own exit, if the exit names no other function and the times are as measured.
+    /// Otherwise returns `None` and changes nothing. Must not be called while calls are hidden.
     #[inline(always)]
     pub fn leave(&mut self, named: Option<FunctionId>, (time, ran): (Time, i64)) -> Option<End> {
         let frame = self.frames.last()?;
         let duration = ran.checked_sub(frame.ran)?;
         let wall = time.0.checked_sub(frame.begin.0)?;
         let function = FunctionId(frame.what);
-        // Clocks of two processors that disagree show only here.
+        // Only this comparison detects that the clocks of two processors disagree.
         let is_plain = frame.marks.is_plain() && duration >= 0 && wall >= duration;
         if !is_plain || named.is_some_and(|named| named != function) {
             return None;
@@ -235,7 +234,7 @@ impl Stack<'_> {
         })
     }
 
-    /// Puts the calls back into their track.
+    /// Moves the calls back into their track.
     #[inline(always)]
     pub fn end(self) {
         *self.home = self.frames;
@@ -245,28 +244,29 @@ impl Stack<'_> {
     }
 }
 
-/// What is known of a call that was open when events were lost. Those are the outermost ones of a track.
+/// State of a call that was open when events were lost. These are the outermost calls of a track.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lost {
-    /// Its time when the first loss came, with and without its callees.
+    /// Its time at the first loss, with and without its callees.
     pub sure: Duration,
     pub sure_self: Duration,
-    /// How many losses there had been when it last was surely open.
+    /// The number of losses when it was last known to be open.
     pub alive: u32,
-    /// Its self time when it was seen to run behind the last loss, if it was. Only of instructions, which do not pass unseen.
+    /// Its self time when it was seen to run after the last loss, if it was. Only for times in instructions, which
+    /// pass only when recorded.
     pub seen: Option<Duration>,
-    /// The time of its callees of which it is not certain that it called them. Only of instructions.
+    /// The time of callees that it may not have called itself. Only for times in instructions.
     pub unsure: Duration,
 }
 
-/// How often each function is open on a track.
+/// Number of open calls of each function on a track.
 ///
-/// A table by function in pages: identities are dense, and a thread calls functions that were met together,
-/// so that it has few pages.
+/// A table in pages, indexed by function: ids are dense, and a thread calls functions that were first seen together,
+/// so it has few pages.
 #[derive(Debug, Default)]
 pub(super) struct OpenCounts(Vec<Option<Box<[u32; PAGE]>>>);
 
-/// Functions of one page of [`OpenCounts`].
+/// Number of functions in a page of [`OpenCounts`].
 const PAGE: usize = 64;
 
 impl OpenCounts {
@@ -276,7 +276,7 @@ impl OpenCounts {
             .map_or(0, |page| page[function.0 as usize % PAGE])
     }
 
-    /// One more is open; how many were before.
+    /// Counts an opened call; returns the number of calls open before it.
     #[inline(always)]
     pub fn add(&mut self, function: FunctionId) -> u32 {
         let number = function.0 as usize / PAGE;
@@ -302,7 +302,7 @@ impl OpenCounts {
         self.count(function) > 0
     }
 
-    /// One less is open, of one that is.
+    /// Counts a closed call of a function that is open.
     #[inline(always)]
     pub fn release(&mut self, function: FunctionId) {
         let page = self.0.get_mut(function.0 as usize / PAGE);

@@ -1,4 +1,4 @@
-//! Enters and exits, and how they find each other.
+//! Enters and exits, and how exits are matched to open calls.
 
 use kymo_event::{Addr, Cpu, Duration, FunctionId, Row, ThreadId, Time};
 
@@ -33,7 +33,7 @@ impl Calls {
         out(Step::Begin(self.placed(begin, track)));
     }
 
-    /// Takes a call of whose end nothing tells.
+    /// Reports a call whose end the source never records.
     pub(super) fn called(
         &mut self,
         track: usize,
@@ -63,7 +63,7 @@ impl Calls {
         out(Step::End(end));
     }
 
-    /// A begin with the place where it happens.
+    /// Adds the processor and thread of the track to a begin.
     pub(super) fn placed(&self, begin: Begin, track: usize) -> Begin {
         let (cpu, thread) = self.place_of(track);
         Begin {
@@ -86,7 +86,7 @@ impl Calls {
         }
     }
 
-    /// Closes the call that an exit belongs to, with all that is open above it.
+    /// Closes the call that an exit belongs to, and all calls above it.
     pub(super) fn exit(
         &mut self,
         cpu: usize,
@@ -106,7 +106,7 @@ impl Calls {
             && let Some(function) = function
             && let Some(level) = self.interrupted(cpu, function)
         {
-            // A handler was left by `longjmp`: what it interrupted goes on.
+            // A `longjmp` left the handler: the code that it interrupted continues.
             self.end_interrupts(cpu, level, time, unfinished, out);
             track = self.cpus[cpu].running().unwrap_or(track);
             found = self.tracks[track].find(Some(function));
@@ -130,8 +130,8 @@ impl Calls {
                 self.close_one(track, (time, stated), |_| How::Returned, out);
             }
             Match::Nothing => {
-                // It began before the trace, or in the last loss. What began later and is still
-                // open was called by it, and ended with it.
+                // The call began before the trace or in the last loss. It made all calls that were entered since and
+                // are still open, and they ended with it.
                 let first = self.tracks[track].entered_since_loss();
                 self.close(track, first, time, |_| How::Repaired(Repair::Unwound), out);
                 let function = self.tracks[track].left_while_off(function);
@@ -141,8 +141,8 @@ impl Calls {
         }
     }
 
-    /// The track of which an exit is the innermost call's, although another one is at work: code that
-    /// switches threads. `None` if it is of the one at work, or may be.
+    /// The track whose innermost call an exit ends although another track has the processor: the exit is of code that
+    /// switches threads. `None` if the exit belongs to the running track, or may belong to it.
     fn crosses(&self, cpu: usize, track: usize, function: Option<FunctionId>) -> Option<usize> {
         let found = &self.cpus[cpu];
         let (before, function) = (found.crossed?, function?);
@@ -150,15 +150,15 @@ impl Calls {
         if ours || self.tracks[before].innermost() != Some(Callee::Function(function)) {
             return None;
         }
-        // The thread at work may have entered the same function before the trace began; but not if
-        // that has seen it enter others, which would lie within, or if it is none.
+        // The running thread may have entered the same function before the trace began. It has not if it has open
+        // calls entered since, which would lie within that one, or if it is no thread.
         let seen = self.tracks[track].depth() > self.tracks[track].entered_since_loss();
         let nobody = [Some(track), Some(before)].contains(&found.nobody);
         (seen || nobody).then_some(before)
     }
 
-    /// How many interrupts go on when one of those below the innermost, or the thread, that has the
-    /// function open is what runs; `None` if none of them has it open.
+    /// How many interrupts stay active if an exit of `function` belongs to an interrupt below the innermost, or to
+    /// the thread; `None` if neither has the function open.
     fn interrupted(&self, cpu: usize, function: FunctionId) -> Option<usize> {
         let found = &self.cpus[cpu];
         let below = found.interrupts.split_last()?.1;
@@ -169,7 +169,7 @@ impl Calls {
         found.thread.filter(holds).map(|_| 0)
     }
 
-    /// Tells of an exit without a call, which took so long if that is known.
+    /// Reports an exit without a call, with its wall time if that is known.
     pub(super) fn orphan(
         &mut self,
         track: usize,
@@ -191,7 +191,7 @@ impl Calls {
         out(Step::End(end));
     }
 
-    /// Closes calls, the innermost first, until `depth` are left.
+    /// Closes calls, innermost first, until `depth` remain open.
     pub(super) fn close(
         &mut self,
         track: usize,
@@ -205,7 +205,7 @@ impl Calls {
         }
     }
 
-    /// Closes the innermost call, which took so long if the source states that.
+    /// Closes the innermost call, with its wall time if the source states it.
     fn close_one(
         &mut self,
         track: usize,
@@ -224,7 +224,7 @@ impl Calls {
         if unfinished && !end.uncounted {
             self.half_seen(track, &mut end, true);
         } else if may_have_ended && end.how == How::Returned && !end.wall_is_stated {
-            // The exit may be another call's.
+            // The exit may belong to another call.
             self.half_seen(track, &mut end, false);
         }
         let count = match end.how {
@@ -239,7 +239,7 @@ impl Calls {
             How::Jumped => &mut self.counts.jumped,
             How::RecordingOff => &mut self.counts.recording_off,
             How::Open => &mut self.counts.open,
-            // These were never open.
+            // Never open, so not counted here.
             How::NoEnd | How::Orphan => return out(Step::End(end)),
         };
         *count += 1;
@@ -247,14 +247,14 @@ impl Calls {
     }
 }
 
-/// What a source states of how long a call took.
+/// The duration of a call, as far as the source states it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stated {
-    /// Nothing: the times of its beginning and end tell.
+    /// Nothing stated: the duration follows from the times of begin and end.
     Nothing,
-    /// So long, by the wall.
+    /// The stated wall time.
     Wall(Duration),
-    /// That it is not known.
+    /// Stated to be unknown.
     Unknown,
 }
 
@@ -275,7 +275,7 @@ impl Stated {
     }
 }
 
-/// How a call ended whose caller returned: its exit was lost, if events were, or there was none.
+/// How a call ended whose caller returned first: its exit was lost if events were lost, or it had none.
 pub(super) fn unfinished(doubt: Doubt) -> How {
     How::Repaired(if doubt.loss {
         Repair::Lost

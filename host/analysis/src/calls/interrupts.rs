@@ -1,4 +1,4 @@
-//! Interrupts: activations of a handler, which nest, and what they are called.
+//! Interrupts: nested activations of handlers, and their names.
 
 use kymo_event::{EventRef, InterruptId, Row, StreamId, Time};
 
@@ -8,7 +8,7 @@ use super::output::{Begin, Callee, Doubt, How, Step, TrackInfo, TrackKind};
 use super::{Calls, NESTED_INTERRUPTS};
 
 impl Calls {
-    /// A handler begins.
+    /// Begins a handler.
     pub(super) fn interrupt(
         &mut self,
         cpu: usize,
@@ -16,7 +16,7 @@ impl Calls {
         row: &Row,
         out: &mut impl FnMut(Step<'_>),
     ) {
-        // Whom it interrupts, if this is the first that is heard of the processor.
+        // The row may name the interrupted thread: it counts if this is the processor's first event.
         if row.thread().is_some() {
             self.context(cpu, row, out);
         }
@@ -75,7 +75,7 @@ impl Calls {
         matches!(self.tracks[track].info.kind, TrackKind::Interrupt { irq, .. } if irq == wanted)
     }
 
-    /// A handler ends, with those that it was interrupted by.
+    /// Ends a handler, and the handlers that have interrupted it.
     pub(super) fn interrupt_end(
         &mut self,
         cpu: usize,
@@ -107,15 +107,15 @@ impl Calls {
             };
             self.orphan(track, callee, (row.time, None), out);
         }
-        // Where it returns to.
+        // The row may name the thread that the handler returns to.
         if row.thread().is_some() {
             self.context(cpu, row, out);
         }
     }
 
-    /// An interrupt ends of which nobody knew that it was active: what passed meanwhile was charged to
-    /// threads. As many as can be nested may have begun before the trace, or in a loss; if there are more, the
-    /// trace tells of no beginnings.
+    /// Handles the end of an interrupt that was not known to be active: its time was charged to threads. At most
+    /// [`NESTED_INTERRUPTS`] may have begun before the trace or in a loss. If there are more, the trace does not
+    /// record begins.
     fn doubt_interrupted(&mut self, cpu: usize) {
         let found = &mut self.cpus[cpu];
         if found.unseen > 0 || found.unforeseen as usize >= NESTED_INTERRUPTS {
@@ -131,8 +131,8 @@ impl Calls {
         }
     }
 
-    /// An interrupt ends whose beginning was not seen. If it was known to be served, what is open
-    /// in it is over, and so is what has interrupted it.
+    /// Ends an interrupt whose begin was not seen. If it was known to be active, its open calls end, and so do the
+    /// handlers that have interrupted it.
     fn unseen_end(&mut self, cpu: usize, time: Time, out: &mut impl FnMut(Step<'_>)) {
         let Some(left) = self.cpus[cpu].unseen.checked_sub(1) else {
             return;
@@ -144,7 +144,7 @@ impl Calls {
         self.cpus[cpu].unseen = left;
     }
 
-    /// Ends the innermost interrupts until `level` are left, with all that is open in them.
+    /// Ends the innermost interrupts, with all their open calls, until `level` remain.
     pub(super) fn end_interrupts(
         &mut self,
         cpu: usize,
@@ -161,13 +161,13 @@ impl Calls {
             let Some(track) = self.cpus[cpu].interrupts.pop() else {
                 return;
             };
-            // What other streams of the processor remember holds no more.
+            // CPU states that other streams of the processor remember become invalid.
             self.epoch += 1;
             self.close(track, 0, time, &how, out);
         }
     }
 
-    /// The name of an interrupt is known.
+    /// Reports the tracks of an interrupt whose name has become known.
     pub(super) fn name_interrupt(
         &mut self,
         irq: InterruptId,

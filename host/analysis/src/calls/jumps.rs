@@ -1,9 +1,9 @@
-//! `setjmp` and `longjmp`, where the trace has marks of them.
+//! `setjmp` and `longjmp`, where the trace records them.
 //!
-//! A mark at `setjmp` remembers how many calls are open on its track, and which is the innermost. A
-//! `longjmp` with the same environment closes what has been opened above since. If that call is not
-//! where it was any more (its entry or the `setjmp` itself is among lost events), nothing is closed
-//! here: the next exit shows what the jump left, as in a trace without marks.
+//! A mark at `setjmp` remembers the number of open calls on its track and the innermost of them. A `longjmp` with the
+//! same environment closes the calls that were opened above since. If that innermost call is no longer there (its
+//! entry or the `setjmp` itself is among lost events), nothing is closed here: the next exit shows what the jump
+//! abandoned, as in a trace without marks.
 
 use kymo_event::{Addr, EventRef};
 
@@ -12,7 +12,7 @@ use super::functions::unfinished;
 use super::output::{Doubt, How, Step};
 
 impl Calls {
-    /// The thread or handler at work calls `setjmp`.
+    /// Records a `setjmp` of the running thread or handler.
     pub(super) fn set_jump(
         &mut self,
         cpu: usize,
@@ -26,8 +26,8 @@ impl Calls {
         out(Step::Event { track, event });
     }
 
-    /// The thread or handler at work calls `longjmp`. A handler may leave itself by it, and go back
-    /// into what it has interrupted.
+    /// Processes a `longjmp` of the running thread or handler. A handler may jump out of itself into the code that it
+    /// has interrupted.
     pub(super) fn jump(
         &mut self,
         cpu: usize,
@@ -62,8 +62,7 @@ impl Calls {
     }
 }
 
-/// How a call ended that a jump has left open: by the jump, unless its exit may be among events that
-/// were lost.
+/// How a call ended that a jump abandoned: by the jump, unless its exit may be among lost events.
 fn left(doubt: Doubt) -> How {
     if doubt.loss {
         unfinished(doubt)

@@ -1,4 +1,4 @@
-//! What is missing: lost events, a clock in doubt, recording turned off.
+//! Missing data: lost events, a clock in doubt, recording turned off.
 
 use kymo_event::{Duration, EventRef, Gap, Row, StreamId, Time};
 
@@ -9,7 +9,7 @@ use super::track::Track;
 use super::{Calls, LOSSES_SURVIVED};
 
 impl Calls {
-    /// Takes a gap: a loss, or a clock in doubt.
+    /// Processes a gap: a loss, or a clock in doubt.
     pub(super) fn gap(&mut self, gap: &Gap, event: EventRef<'_>, out: &mut impl FnMut(Step<'_>)) {
         let own = self.cpu_of(event.row);
         let track = self.cpus[own].running().map(|track| self.id(track));
@@ -21,9 +21,9 @@ impl Calls {
             self.counts.unbounded_gaps += 1;
         }
         match gap.lost_events() {
-            // Not in the trace, but before it.
+            // The loss is before the trace, not in it.
             _ if !calls || matches!(gap, Gap::Overwritten { .. }) => {}
-            // A call whose exit is not in the trace or the window, either, takes no more than its entry.
+            // A call is missing if its entry is lost and its exit is not in the trace or the window either.
             Some(events) => {
                 self.counts.missing_calls = self.counts.missing_calls.saturating_add(events);
             }
@@ -34,8 +34,8 @@ impl Calls {
                 .add(gap.lost_events(), self.has_whole_calls(event.row.stream));
         }
         match gap {
-            // It is shown with the events; calls are whole. (What is damaged may have been
-            // another stream's.)
+            // The gap is shown with the events; calls are complete. (Damaged data may have belonged to another
+            // stream.)
             Gap::Discarded { .. }
             | Gap::LostPackets { .. }
             | Gap::Overwritten { .. }
@@ -54,7 +54,7 @@ impl Calls {
                 return;
             }
             Gap::MissingExit { ago } => return self.missing_exit(own, event.row, *ago, out),
-            // The next event shows it, but if its time was put right ([`crate::clock_repair`]).
+            // The next event shows it, unless its time was repaired ([`crate::clock_repair`]).
             Gap::TimeBackward { .. } => {
                 self.counts.clock_doubts += 1;
                 for cpu in 0..self.cpus.len() {
@@ -68,7 +68,7 @@ impl Calls {
             _ => return,
         }
         if loss && self.in_instructions {
-            // Times of instructions do not pass in a loss: those up to it are of what was open.
+            // Times in instructions do not advance in a loss, so those up to it belong to the open calls.
             self.advance(own, event.row.time, out);
         }
         if loss && !self.in_gap.contains(&event.row.stream) {
@@ -81,7 +81,7 @@ impl Calls {
             }
             if loss {
                 self.lose_cpu(cpu, event.row.time, out);
-                // What was overwritten is before the trace.
+                // Overwritten events are before the trace.
                 if !matches!(gap, Gap::Overwritten { .. }) {
                     self.cpus[cpu].lost = true;
                     self.cpus[cpu].handlers = Handlers::Unknown;
@@ -92,7 +92,7 @@ impl Calls {
         }
     }
 
-    /// A call has ended whose exit is not in the trace: closes it, with all that is open above it.
+    /// Closes a call whose exit is not in the trace, and all calls above it.
     fn missing_exit(
         &mut self,
         cpu: usize,
@@ -123,7 +123,7 @@ impl Calls {
             self.end_interrupts(cpu, level, row.time, lost, out);
         }
         if let Some(own) = row.self_time() {
-            // Its target had it open up to here.
+            // The target had it open up to here.
             self.close(track, index + 1, row.time, lost, out);
             self.tracks[track].unseen_end(own);
         }
@@ -137,13 +137,13 @@ impl Calls {
         stream.is_some_and(|stream| stream.without_calls)
     }
 
-    /// Whether a stream's records are calls, not entries and exits.
+    /// Whether a stream's records are whole calls, not entries and exits.
     fn has_whole_calls(&self, stream: StreamId) -> bool {
         let stream = self.streams.get(stream.0 as usize);
         stream.is_some_and(|stream| stream.whole_calls)
     }
 
-    /// Events of a processor are lost from here on.
+    /// Handles a loss of events of a processor.
     fn lose_cpu(&mut self, cpu: usize, time: Time, out: &mut impl FnMut(Step<'_>)) {
         self.cpus[cpu].unsure = true;
         self.cpus[cpu].lossy = true;
@@ -154,8 +154,8 @@ impl Calls {
             self.close(track, depth, time, unfinished, out);
         }
         let mut stale = Vec::new();
-        // Some sources report a loss at its end, when other processors' events of meanwhile have passed. A processor of which
-        // nothing has been heard may have run any thread since the beginning.
+        // Some sources report a loss at its end, after other processors' events of that time have passed. A processor
+        // without earlier events may have run any thread since the beginning.
         let found = &self.cpus[cpu];
         if let CpuKey::Cpu(machine, _) = found.key {
             let from = found.last.unwrap_or(Time(i64::MIN));
@@ -164,7 +164,7 @@ impl Calls {
                 wanders && track.machine == machine && track.on != Some(cpu)
             });
             for track in threads {
-                // The loss counts below for those that have no processor now.
+                // Threads without a processor count the loss below.
                 if track.doubt_elsewhere(from) && track.on.is_some() {
                     stale.extend(track.count_loss(survived).map(|depth| (track.id, depth)));
                 }
@@ -173,15 +173,15 @@ impl Calls {
         self.each_touched(cpu, |track| {
             stale.extend(track.lose(survived).map(|depth| (track.id, depth)));
         });
-        // Handlers are short: that one goes on behind the loss is less likely than that its end
-        // was lost, and taking it to go on would charge it for everything that follows.
+        // Handlers are short: that the end of one was lost is more likely than that it continues after the loss, and
+        // a handler assumed to continue would be charged with everything that follows.
         self.end_interrupts(cpu, 0, time, unfinished, out);
         for (track, depth) in stale {
             self.close(track.0 as usize, depth, time, unfinished, out);
         }
     }
 
-    /// How many losses a call outlives of which nothing is heard.
+    /// The number of losses that a call survives without a sign of life.
     fn survived(&self, stream: StreamId) -> u32 {
         let stream = self.streams.get(stream.0 as usize);
         match stream.is_some_and(|stream| stream.marks_missing_exits) {
@@ -190,7 +190,7 @@ impl Calls {
         }
     }
 
-    /// A thread may have done anything from here on.
+    /// Handles a loss of a thread's events: the thread may have done anything from here on.
     pub(super) fn lose(
         &mut self,
         track: usize,
@@ -204,7 +204,7 @@ impl Calls {
         }
     }
 
-    /// The last time that a processor's source tells: of what is open, only the time up to here is certain.
+    /// Handles the last time that a processor's source records: of open calls, only the time up to here is certain.
     pub(super) fn last_time(&mut self, cpu: usize, row: &Row, out: &mut impl FnMut(Step<'_>)) {
         self.advance(cpu, row.time, out);
         let found = &self.cpus[cpu];
@@ -215,7 +215,7 @@ impl Calls {
         }
     }
 
-    /// Recording goes on or off, everywhere.
+    /// Turns recording on or off, on all processors of the machine.
     pub(super) fn recording(
         &mut self,
         cpu: usize,
@@ -228,11 +228,11 @@ impl Calls {
         let machine = self.cpus[cpu].machine;
         let before = self.recording.insert(machine, on);
         if on {
-            // Of what is active now, the beginnings are recorded behind this.
+            // For interrupts that are active now, begins are recorded after this event.
             self.cpus[cpu].unseen = 0;
             out(Step::Event { track, event });
             if before == Some(true) {
-                // That it was off in between is among what was lost.
+                // The event that turned recording off is among the lost ones.
                 self.counts.losses += 1;
                 for cpu in 0..self.cpus.len() {
                     if self.cpus[cpu].machine == machine {
@@ -275,7 +275,7 @@ impl Calls {
             if let Some(thread) = self.cpus[cpu].thread {
                 self.leave(cpu, thread, event.row.time, false, out);
             }
-            // What passes until recording is on again is nobody's.
+            // Time until recording is on again is charged to no track.
             self.cpus[cpu].left = None;
             self.cpus[cpu].crossed = None;
             self.cpus[cpu].last = None;
@@ -284,20 +284,20 @@ impl Calls {
     }
 }
 
-/// The losses before a window: calls whose entries were lost there may be open in it.
+/// Losses before a window: calls whose entries were lost there may be open in it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LostBefore {
     gaps: u64,
     /// Entries that may be among the lost events.
     entries: u64,
-    /// Gaps of which the source does not say how many events are missing.
+    /// Gaps for which the source does not record the number of missing events.
     unknown: u64,
-    /// Calls that were ended by a guess before the last window.
+    /// Calls before the last window whose ends were inferred.
     guessed: u64,
 }
 
 impl LostBefore {
-    /// What a trace says of the longer one that it was cut from.
+    /// The losses that a cut trace reports of the longer one that it was cut from.
     pub fn of_cut(hidden_calls: Option<u64>) -> Self {
         let unknown = u64::from(hidden_calls == Some(u64::MAX));
         Self {
@@ -308,7 +308,7 @@ impl LostBefore {
         }
     }
 
-    /// Events are missing. A record of a whole call is written at its end, so that no lost one goes on.
+    /// Counts missing events. A record of a whole call is written at its end, so a lost one leaves no call open.
     fn add(&mut self, events: Option<u64>, whole_calls: bool) {
         self.gaps = self.gaps.saturating_add(1);
         match events {
@@ -318,19 +318,20 @@ impl LostBefore {
         }
     }
 
-    /// The counts that a window begins with; `before` are those between the window before and this one.
+    /// The counts that a window begins with; `before` are those between the previous window and this one.
     pub fn open_window(&mut self, before: &Counts) -> Counts {
         self.guessed = self.guessed_by(before);
         self.counts(&Counts::default())
     }
 
-    /// Calls that were ended by a guess, with those of these counts.
+    /// The number of calls whose ends were inferred, including those of `counts`.
     fn guessed_by(self, counts: &Counts) -> u64 {
         let counts = [counts.lost, counts.unwound, counts.doubtful];
         counts.into_iter().fold(self.guessed, u64::saturating_add)
     }
 
-    /// The counts that a window would begin with; `before` are those since the last one. What was ended by a guess may go on, too.
+    /// The counts that a window would begin with; `before` are those since the last one. Calls with an inferred end
+    /// may be open, too.
     fn counts(self, before: &Counts) -> Counts {
         let guessed = match self.gaps {
             0 => 0,
@@ -346,8 +347,8 @@ impl LostBefore {
 }
 
 impl Calls {
-    /// How many calls may be open of which nothing is known, because events were lost: what a trace says that is cut from here on
-    /// ([`Cut::hidden_calls`](kymo_event::Cut)).
+    /// The number of calls that may be open unnoticed because events were lost: the value for a trace that is cut
+    /// from here on ([`Cut::hidden_calls`](kymo_event::Cut)).
     pub fn hidden_calls(&self) -> Option<u64> {
         let counts = self.lost_before.counts(&self.counts);
         let calls = match counts.unknown_gaps {

@@ -1,11 +1,12 @@
-//! Calls that may have been ended twice.
+//! Detection of calls that may have been ended twice.
 //!
-//! Behind a loss it is not always known in which thread or handler events happened. So a call may be open in one track, to be
-//! ended there without its exit, while that exit is one without an entry in another track. As many calls of a function as
-//! there are such pairs may be one, and not two.
+//! After a loss the thread or handler of an event is not always known. A call that is open on one track may be ended
+//! there without its exit, while that exit is an orphan on another track. Each such pair of ends of one function may
+//! be one call, not two.
 //!
-//! Without a loss this happens where a program has several stacks in one thread (`swapcontext`): the return of an outer call
-//! on one stack ends calls on the others, which go on and return later, with nothing open of their function.
+//! Without a loss this happens where a program has several stacks in one thread (`swapcontext`): the return of an
+//! outer call on one stack ends calls on the others, which continue and return later, when no call of their function
+//! is open.
 
 use kymo_event::{SpaceId, ThreadId};
 
@@ -13,16 +14,17 @@ use super::Calls;
 use super::output::{Callee, End, How, Repair};
 use crate::hash::FastMap;
 
-/// Where the two ends of a call may be: on one machine, and of streams that belong to a thread, in that thread.
+/// The scope within which two ends may belong to one call: a machine, and, for streams of a thread, that thread.
 type Key = (SpaceId, Option<ThreadId>, Callee);
 
-/// By callee, how many more calls were ended without their exits than exits had no entries, and had no counterpart. Below 0, the
-/// other way round.
+/// Per callee: the number of calls ended without their exits minus the number of exits without entries, as far as
+/// they are unpaired.
 #[derive(Debug, Default)]
 pub(super) struct HalfSeen(FastMap<Key, i64>);
 
 impl HalfSeen {
-    /// Takes an end of which the entry or the exit alone was seen: whether it may be of the same call as one before.
+    /// Counts an end for which only the entry or only the exit was seen. Returns whether it may belong to the same
+    /// call as an earlier one.
     fn add(&mut self, key: Key, entry: bool) -> bool {
         let balance = self.0.entry(key).or_default();
         let side = if entry { 1 } else { -1 };
@@ -31,27 +33,28 @@ impl HalfSeen {
         repeats
     }
 
-    /// Takes a call that was left behind, where nothing was lost.
+    /// Counts an abandoned call, where nothing was lost.
     fn add_unwound(&mut self, key: Key) {
         let balance = self.0.entry(key).or_default();
         *balance = balance.saturating_add(1);
     }
 
-    /// Takes an exit without an entry, where nothing was lost: whether it may be that of a call which was left behind before.
+    /// Counts an exit without an entry, where nothing was lost. Returns whether it may belong to a call abandoned
+    /// before.
     fn add_exit(&mut self, key: Key) -> bool {
         let balance = self.0.get_mut(&key).filter(|balance| **balance > 0);
         balance.map(|balance| *balance -= 1).is_some()
     }
 
-    /// Forgets all calls: a window has a table of its own.
+    /// Forgets all calls, because a window has a table of its own.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
 impl Calls {
-    /// Takes note of a call of which the entry (or else the exit) alone was seen, and marks its end if another end may be of the
-    /// same call. Before the first loss only an exit may be, of a call that was left behind.
+    /// Counts a call for which only the entry (or else only the exit) was seen, and marks its end if another end may
+    /// belong to the same call. Before the first loss only an exit of an abandoned call may.
     #[cold]
     pub(super) fn half_seen(&mut self, track: usize, end: &mut End, entry: bool) {
         if end.callee == Callee::Unknown {

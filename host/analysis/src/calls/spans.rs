@@ -1,5 +1,5 @@
-//! Spans: named stretches of time that are no calls, each name on a track of its own, as they may overlap calls and end in
-//! another thread. Their time is that of the wall, and they have none of their own: what ran meanwhile has it.
+//! Spans: named stretches of time that are no calls. Each name has a track, because spans may overlap calls and end
+//! in another thread. Their duration is wall time, and they have no self time: the code that ran meanwhile has it.
 
 use kymo_event::{Cpu, EventRef, FunctionId, RowKind, SpaceId, ThreadId, Time};
 
@@ -7,23 +7,23 @@ use super::Calls;
 use super::output::{Begin, Callee, How, Step, TrackInfo, TrackKind};
 use super::track::Match;
 
-/// Which spans lie within each other: those of a name on a machine, or on a processor of it.
+/// The scope in which spans nest: a name on a machine, or on a processor of it.
 pub(super) type Key = (SpaceId, FunctionId, Option<Cpu>);
 
-/// What is known of the spans of one name.
+/// State of the spans of one name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Spans {
     pub track: usize,
-    /// Whether one was seen since the trace began, or since events were lost. An end without a begin is of one that nobody
-    /// saw begin until then, and of none afterwards.
+    /// Whether one was seen since the trace began, or since events were lost. Until then, an end without a begin
+    /// belongs to a span whose begin was not seen; afterwards, to none.
     pub seen: bool,
-    /// Where the last of them began.
+    /// The processor on which the last of them began.
     pub cpu: Option<Cpu>,
     pub thread: Option<ThreadId>,
 }
 
 impl Calls {
-    /// A span begins or ends.
+    /// Begins or ends a span.
     pub(super) fn span(
         &mut self,
         cpu: usize,
@@ -101,8 +101,9 @@ impl Calls {
         }));
     }
 
-    /// Events of a processor are lost from here on: spans that began there, or that any processor may end, have lasted up to
-    /// here for certain. Gives those of which nothing was heard for `survived` losses, and the first call of theirs.
+    /// Handles a loss of a processor's events: spans that began there, or that any processor may end, have lasted up
+    /// to here for certain. Returns those without a sign of life for more than `survived` losses, and the first such
+    /// call of each.
     pub(super) fn lose_spans(
         &mut self,
         cpu: usize,

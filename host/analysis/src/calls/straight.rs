@@ -1,9 +1,9 @@
-//! The straight path: an enter, the exit of the innermost call, or an event of no meaning, on a track that is known to be at
-//! work.
+//! Straight path: fast path for an enter, the exit of the innermost call, or an event without effect, on a track that
+//! is known to run.
 //!
-//! Nearly all events of a trace of functions are such. What the other files do for them comes down to a few
-//! loads and stores, if nothing else has happened since the stream's last event: so a stream remembers its
-//! processor and track ([`Place`]), until anything but an enter or exit forgets them all.
+//! Nearly all events of a function trace are of this kind. If nothing else has happened since the stream's last
+//! event, the work of the other files comes down to a few loads and stores. So each stream caches its processor and
+//! track ([`Place`]); any event other than an enter or exit invalidates all caches.
 
 use kymo_event::{Cpu, EventRef, Row, RowKind, ThreadId, Time};
 
@@ -12,24 +12,24 @@ use super::cpu_state::{Charge, CpuState};
 use super::output::{Begin, CallId, Counts, Observer, Step};
 use super::track::Track;
 
-/// Where the enters and exits of a stream happen.
+/// The processor and track of a stream's enters and exits.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Place {
-    /// The [`Calls::epoch`] for which this holds; 0 for none.
+    /// The [`Calls::epoch`] for which this is valid; 0 for none.
     epoch: u64,
     /// The [`Row::place`] of its events.
     of: u64,
     /// The state of the processor, and the track that has it.
     cpu: usize,
     track: usize,
-    /// What a [`Begin`] there says.
+    /// The values for a [`Begin`] there.
     on: Option<Cpu>,
     thread: Option<ThreadId>,
 }
 
 impl Calls {
-    /// Takes the enters and exits at the front of `rows` that are on the straight path: one loop with all
-    /// that they share at hand. How many those were. `is_run`: they are of a [run](kymo_event::Run).
+    /// Processes the enters and exits at the front of `rows` that are on the straight path, in one loop. Returns
+    /// their number. `is_run`: they belong to a [run](kymo_event::Run).
     pub fn run_to(&mut self, rows: &[Row], is_run: bool, out: &mut impl Observer) -> usize {
         let Some(first) = rows.first() else { return 0 };
         let Some(stream) = self.streams.get(first.stream.0 as usize) else {
@@ -44,7 +44,7 @@ impl Calls {
             return 0;
         };
         let Some(begun) = cpu.last else { return 0 };
-        // All time that passes here is the track's.
+        // All time that passes here is charged to the track.
         let Some(ahead) = track.ran.checked_sub(begun.0) else {
             return 0;
         };
@@ -59,7 +59,7 @@ impl Calls {
             counts: &mut self.counts,
             last: begun,
         };
-        // Of a run, the first time is the earliest, and the last one the latest.
+        // In a run, the first time is the earliest and the last one the latest.
         let times = (first.time, rows.last().unwrap_or(first).time);
         let is_run = is_run && times.0 >= begun && times.1.0.checked_add(ahead).is_some();
         let done = match (is_run, self.in_order) {
@@ -77,8 +77,8 @@ impl Calls {
         done
     }
 
-    /// After an enter or exit that took the long way: remembers where the next one of its stream happens,
-    /// if that is clear.
+    /// Remembers where the next enter or exit of the stream happens, if that is unambiguous. Called after one that
+    /// took the slow path.
     pub(super) fn remember_place(&mut self, row: &Row, cpu: usize, track: usize) {
         let state = &self.cpus[cpu];
         let clear = state.crossed.is_none()
@@ -89,7 +89,7 @@ impl Calls {
             && !state.lossy;
         let (on, thread) = self.place_of(track);
         if let Some(stream) = self.streams.get_mut(row.stream.0 as usize) {
-            // Another thread in a thread's stream has to be looked at each time.
+            // An event that names another thread in a thread's stream must be examined each time.
             let clear = clear && stream.requested == Some(row.place());
             stream.place = Place {
                 epoch: if clear { self.epoch } else { 0 },
@@ -103,23 +103,23 @@ impl Calls {
     }
 }
 
-/// What enters and exits of one place have in common.
+/// State that the enters and exits of one place share.
 struct Straight<'c> {
     place: Place,
-    /// How much more nanoseconds the track has run than the time says.
+    /// The track's run time minus the time of the trace, in nanoseconds.
     ahead: i64,
     max_depth: usize,
-    /// The number of the next call.
+    /// The id of the next call.
     calls: u64,
     counts: &'c mut Counts,
-    /// The time of the last of them.
+    /// The time of the last event.
     last: Time,
 }
 
 impl Straight<'_> {
-    /// Takes rows as far as they belong here. `RUN`: they are of a run whose times don't lie before the last one. `CHARGE`:
-    /// what time was charged to whom is remembered, as a clock may step back. Apart from its caller, so that the compiler
-    /// has registers for it.
+    /// Processes rows as far as they are on the straight path. `RUN`: they belong to a run whose times are not before
+    /// the last one. `CHARGE`: charges are remembered, because a clock may step back. Not inlined into its caller, so
+    /// that the compiler has registers for it.
     #[inline(never)]
     fn take<const RUN: bool, const CHARGE: bool>(
         &mut self,
@@ -133,13 +133,14 @@ impl Straight<'_> {
         let stream = rows.first().map(|row| row.stream);
         let mut stack = track.stack();
         let mut rest = rows;
-        // What is left takes the long way.
+        // The remaining rows take the slow path.
         while let Some((row, behind)) = rest.split_first() {
             if !RUN {
-                // Elsewhere; or a clock that stepped back, or times too far apart for a number.
+                // Breaks at another place, where a clock stepped back, and where times are too far apart for an
+                // `i64`.
                 let is_here = Some(row.stream) == stream && row.place() == place.of;
                 let is_later = row.time >= last && row.time.0.checked_add(ahead).is_some();
-                // What stands beside a row is for the consumer of the steps, one by one.
+                // An event beside a row must reach the consumer of the steps alone.
                 let is_alone = !row.has_event() || rest.len() == rows.len();
                 if !(is_here && is_later && is_alone) {
                     break;
@@ -161,7 +162,7 @@ impl Straight<'_> {
                         ..begin
                     }));
                 }
-                // What was measured on the target is for the long way; it is not in a run.
+                // Exits with values measured on the target take the slow path; runs have none.
                 RowKind::Exit if RUN || row.is_plain_exit() => {
                     let Some(end) = stack.leave(row.of_function(), (row.time, ran)) else {
                         break;

@@ -1,4 +1,4 @@
-//! Which thread has which processor, and what threads are called.
+//! Assignment of threads to processors, and names of threads.
 
 use kymo_event::{EventRef, Row, ThreadId, Time};
 
@@ -7,7 +7,7 @@ use super::cpu_state::Handlers;
 use super::output::{Step, TrackKind};
 
 impl Calls {
-    /// A thread gets a processor. The thread that had it loses it, and the thread leaves the one that it had.
+    /// Gives a thread a processor. The thread that had it loses it, and this thread loses the one that it had.
     pub(super) fn switch_in(
         &mut self,
         cpu: usize,
@@ -32,15 +32,15 @@ impl Calls {
             self.cpus[cpu].crossed = Some(before);
         }
         if let Some(elsewhere) = elsewhere {
-            // What is remembered of that processor's streams holds no more.
+            // CPU states that the other processor's streams remember become invalid.
             self.epoch += 1;
             self.leave(elsewhere, track, time, false, out);
         }
         self.cpus[cpu].thread = Some(track);
         self.cpus[cpu].left = None;
         if self.cpus[cpu].handlers != Handlers::Known {
-            // By a handler that nobody saw begin, maybe: what it does from here on is charged to the thread. (Not if
-            // the thread made calls here since: then it is at work, and no handler.)
+            // A handler whose begin was not seen may have switched it in, and would be charged to the thread. (Not if
+            // the thread made calls here since: then the thread runs, not a handler.)
             if self.tracks[track].last_on.is_some_and(|last| last != cpu) {
                 self.tracks[track].doubt_loss();
             }
@@ -50,7 +50,7 @@ impl Calls {
         self.state(cpu, track, time, true, recorded, out);
     }
 
-    /// A thread loses its processor, as the trace tells.
+    /// Processes a recorded switch out.
     pub(super) fn switch_out(&mut self, cpu: usize, row: &Row, out: &mut impl FnMut(Step<'_>)) {
         let named = row.thread().or(self.cpus[cpu].owner);
         let running = self.cpus[cpu].thread;
@@ -70,7 +70,7 @@ impl Calls {
         }
     }
 
-    /// A thread loses its processor.
+    /// Takes the processor from a thread.
     pub(super) fn leave(
         &mut self,
         cpu: usize,
@@ -83,12 +83,12 @@ impl Calls {
             self.cpus[cpu].thread = None;
         }
         match self.tracks[track].on {
-            // It has another processor by now: it left this one when it got that.
+            // It has another processor by now, and lost this one when it got that.
             Some(on) if on != cpu => return,
             _ => self.tracks[track].on = None,
         }
         self.state(cpu, track, time, false, recorded, out);
-        // It may run, unseen, on a processor whose events are being lost.
+        // It may run unseen on a processor whose events are being lost.
         let machine = self.cpus[cpu].machine;
         let mut in_gap = self.in_gap.iter();
         if in_gap.any(|stream| self.machine_of(*stream) == machine) {
@@ -106,7 +106,7 @@ impl Calls {
         out: &mut impl FnMut(Step<'_>),
     ) {
         let track = &self.tracks[track];
-        // Nobody is not a thread.
+        // Code without a thread has no state.
         if track.info.kind != (TrackKind::Thread { thread: None }) {
             let cpu = self.cpus[cpu].cpu();
             out(Step::State {
@@ -119,7 +119,7 @@ impl Calls {
         }
     }
 
-    /// The name of a thread is known.
+    /// Reports the track of a thread whose name has become known.
     pub(super) fn name_thread(
         &mut self,
         thread: ThreadId,
@@ -136,7 +136,7 @@ impl Calls {
         });
     }
 
-    /// Tells the consumer what a track is, once more.
+    /// Reports a track to the consumer again.
     pub(super) fn tell(&self, track: usize, out: &mut impl FnMut(Step<'_>)) {
         let track = &self.tracks[track];
         out(Step::Track {

@@ -15,62 +15,61 @@ use jumps::Mark;
 use losses::Turn;
 use stated::as_stated;
 
-/// A track, and what is open on it.
+/// A track, and the calls that are open on it.
 #[derive(Debug)]
 pub(super) struct Track {
     pub id: TrackId,
     pub info: TrackInfo,
-    /// The machine that it is of.
+    /// The machine that it belongs to.
     pub machine: SpaceId,
-    /// How long it has had a processor, in nanoseconds, as far as the trace tells: its clock may step
-    /// back, and this with it.
+    /// How long it has had a processor, in nanoseconds, as far as recorded. Steps back when the clock does.
     pub ran: i64,
     /// The processor (as an index of cpus) that a thread has.
     pub on: Option<usize>,
     /// The one that it had last.
     pub last_on: Option<usize>,
-    /// When it got its processor last.
+    /// When it last got its processor.
     pub turn: Turn,
-    /// What is open, the outermost call first.
+    /// The open calls, outermost first.
     frames: Vec<Frame>,
-    /// How often a function is open: tells recursion, and whether an exit has its call here,
-    /// without a walk through the frames.
+    /// Number of open calls of each function: detects recursion, and whether an exit has its call here, without a
+    /// walk through the frames.
     open: OpenCounts,
-    /// Calls that are deeper than the frames may go.
+    /// Number of open calls beyond the maximum depth.
     hidden: u64,
     /// The functions of these calls.
     hidden_functions: FastMap<FunctionId, u64>,
-    /// Where jumps lead, by the environment.
+    /// The targets of jumps, by environment.
     marks: FastMap<Addr, Mark>,
-    /// What is known of the calls among `frames` that were open when events were lost: the outermost ones.
+    /// State of the calls among `frames` that were open when events were lost: the outermost ones.
     lost: Vec<Lost>,
-    /// How many losses there have been.
+    /// The number of losses so far.
     losses: u32,
-    /// The functions that were open when recording was turned off, the outermost first: exits that do not
-    /// name theirs may still be of these.
+    /// The functions that were open when recording was turned off, outermost first: later exits without a function
+    /// may belong to these.
     off: Vec<FunctionId>,
     /// Whether times are counts of the instructions in the trace.
     in_instructions: bool,
-    /// The last time that its source tells: others behind it are extrapolated.
+    /// The last time that its source records; later times are extrapolated.
     pub last_time: Option<Time>,
-    /// Where the window begins that clipped calls last.
+    /// The begin of the last window in which calls were clipped.
     window: Time,
-    /// How long each of the calls that are clipped there had had a processor by then: the outermost ones.
+    /// How long each call that was clipped there had run by then: the outermost calls.
     before: Vec<Duration>,
     outer: Outer,
 }
 
-/// Two times that a source states of the beginning of one call differ by no more.
+/// Maximum difference between two times that a source states for the begin of one call.
 const NEAR: Duration = Duration(1_000_000);
 
-/// What became of an exit.
+/// The call that an exit matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
-    /// It belongs to the open call of this index; what is above it is to be closed first.
+    /// The open call with this index; calls above it must be closed first.
     Open(usize),
-    /// It belongs to a call that is too deep to be followed.
+    /// A call that is too deep to be followed.
     Hidden,
-    /// Nothing of this name is open.
+    /// None: no call of this function is open.
     Nothing,
 }
 
@@ -82,7 +81,7 @@ impl Track {
             machine,
             in_instructions,
             last_time: None,
-            // Spans run since whenever they begin.
+            // A span's run time is the time of the trace.
             ran: if info.is_span() { i64::MIN } else { 0 },
             on: None,
             last_on: None,
@@ -101,8 +100,7 @@ impl Track {
         }
     }
 
-    /// Lets it have had its processor for so many nanoseconds more: how long that is by now, and
-    /// the innermost call that had it.
+    /// Adds `passed` nanoseconds to its run time. Returns the run time and the innermost call, which is charged.
     #[inline]
     pub fn charge(&mut self, passed: i64) -> (i64, Option<(CallId, Callee)>) {
         self.ran = self.ran.saturating_add(passed);
@@ -113,17 +111,17 @@ impl Track {
         )
     }
 
-    /// Of spans: they have lasted up to here.
+    /// For spans: advances their run time to `time`.
     pub fn run_to(&mut self, time: Time) {
         self.ran = self.ran.max(time.0);
     }
 
-    /// Takes a charge back: that time did not pass. Gives the call that has it if that has ended, and
-    /// can't be changed any more.
+    /// Takes back a charge for time that did not pass. Returns the charged call if it has ended and can't be
+    /// corrected any more.
     pub fn give_back(&mut self, charge: Charge) -> Option<(CallId, Callee)> {
         self.ran = self.ran.saturating_sub(charge.passed);
         let mut frames = self.frames.iter_mut().rev();
-        // What began later had run that long less when it began.
+        // Calls that began later had `passed` less run time when they began.
         let open_then = frames.find_map(|frame| {
             if frame.ran < charge.until {
                 return Some(frame);
@@ -142,7 +140,7 @@ impl Track {
         Some((call, callee))
     }
 
-    /// The calls that are open, the outermost first, with their call sites.
+    /// The open calls, outermost first, with their call sites.
     pub fn open_calls(&self) -> impl Iterator<Item = (CallId, Callee, Addr)> {
         self.frames.iter().map(|frame| {
             let site = frame.call_site().unwrap_or_default();
@@ -150,12 +148,12 @@ impl Track {
         })
     }
 
-    /// How many calls are open.
+    /// The number of open calls.
     pub fn depth(&self) -> usize {
         self.frames.len()
     }
 
-    /// The innermost call, if it is of this function, has no more self time than that: what is more went into calls that it made and
+    /// Limits the self time of the innermost call to `own`, if it is of this function. The excess counts as callees
     /// that are not in the trace.
     pub fn hide_callees(&mut self, function: Option<FunctionId>, own: Duration) {
         let ran = self.ran;
@@ -205,13 +203,13 @@ impl Track {
         begin
     }
 
-    /// Takes note of a call that is too deep.
+    /// Counts a call that is too deep to be followed.
     pub fn hide(&mut self, function: FunctionId) {
         self.hidden += 1;
         *self.hidden_functions.entry(function).or_default() += 1;
     }
 
-    /// Whether calls are open that are too deep to be followed.
+    /// Whether calls beyond the maximum depth are open.
     pub const fn hides(&self) -> bool {
         self.hidden > 0
     }
@@ -250,7 +248,7 @@ impl Track {
         self.frames.iter().rposition(is_it)
     }
 
-    /// Before recording is turned off: remembers the functions that are open.
+    /// Remembers the functions that are open. Called before recording is turned off.
     pub fn remember_off(&mut self) {
         self.off.clear();
         self.off
@@ -260,7 +258,7 @@ impl Track {
             }));
     }
 
-    /// Which function an exit without a call leaves, as far as it was open when recording was turned off.
+    /// The function of an exit without a call, if it was open when recording was turned off.
     pub fn left_while_off(&mut self, function: Option<FunctionId>) -> Option<FunctionId> {
         let open = self.off.pop();
         if function.is_some() && function != open {
@@ -269,7 +267,7 @@ impl Track {
         function.or(open)
     }
 
-    /// What was called last, and is open.
+    /// The innermost open call.
     pub fn innermost(&self) -> Option<Callee> {
         self.frames.last().map(|frame| frame.callee())
     }
@@ -279,8 +277,8 @@ impl Track {
         self.open.has(function)
     }
 
-    /// Whether the exit is that of a hidden call. An exit of a function that is none of them shows
-    /// that they are all gone.
+    /// Whether the exit belongs to a hidden call. An exit of any other function shows that all hidden calls have
+    /// ended.
     fn unhide(&mut self, function: Option<FunctionId>) -> bool {
         let Some(function) = function else {
             self.hidden -= 1;
@@ -301,7 +299,7 @@ impl Track {
         false
     }
 
-    /// Gives up the calls that are too deep to be followed.
+    /// Drops the calls that are too deep to be followed.
     #[inline]
     pub fn forget_hidden(&mut self) {
         if self.hidden > 0 {
@@ -323,7 +321,7 @@ impl Track {
         }
     }
 
-    /// Closes the innermost call, which took so long if the source states that.
+    /// Closes the innermost call, with its wall time if the source states it.
     pub fn end(
         &mut self,
         (time, stated): (Time, Option<Duration>),
@@ -347,7 +345,7 @@ impl Track {
         let wall = time.since(begin);
         let ran = self.ran.saturating_sub(frame.ran);
         let duration = Duration(u64::try_from(ran).unwrap_or(0));
-        // Clocks of two processors that disagree show only here.
+        // Only this comparison detects that the clocks of two processors disagree.
         let clock = wall.is_none_or(|wall| wall < duration);
         let doubt = Doubt {
             loss: frame.marks.has(Marks::LOSS),
@@ -363,8 +361,8 @@ impl Track {
         let (wall, duration) = match (stated, wall) {
             (Some(_), Some(_)) if over_loss.is_some() => (over_loss, duration),
             (Some(stated), Some(wall)) if !doubt.loss => {
-                // What lies before the window was counted as the rows have it. The rest is in this one, so that windows
-                // add up to the whole.
+                // The part before the window was counted as the rows have it. The rest counts in this one, so that
+                // windows add up to the whole.
                 let (wall_before, before) = match clipped {
                     true => self.before_window(&frame),
                     false => (Duration(0), Duration(0)),
@@ -381,7 +379,7 @@ impl Track {
         let is_behind = self.last_time.is_some_and(|last| begin >= last);
         let is_endless = is_behind && how != How::Returned;
         let (sure, sure_self) = match doubt {
-            // Some of it is an interrupt's, or it is open at the end, of which the time is not known.
+            // Some of it may be an interrupt's, or it is open at the end, whose time is unknown.
             _ if doubt.interrupt || is_endless => (Duration(0), Duration(0)),
             Doubt { loss: true, .. } => {
                 let (sure, sure_self) = match self.in_instructions {
@@ -392,7 +390,7 @@ impl Track {
             }
             _ => (duration, self_time),
         };
-        // No call ran longer than it lasted, whatever the clocks say.
+        // No call ran longer than its wall time, whatever the clocks say.
         let most = wall.unwrap_or_default();
         let (sure, sure_self) = (sure.min(most), sure_self.min(most));
         if how == How::Returned && doubt.loss {
@@ -434,7 +432,7 @@ impl Track {
         })
     }
 
-    /// The end of a call that nobody saw begin.
+    /// The end of a call whose begin was not seen.
     pub fn orphan(&self, call: CallId, callee: Callee, time: Time) -> End {
         let recursive = match callee {
             Callee::Function(function) => self.has_open(function),
@@ -461,16 +459,16 @@ impl Track {
         }
     }
 
-    /// Whether an exit at `time` of a call that took so long can't be that of the call at `index`, which was open when events
-    /// were lost: it began clearly later.
+    /// Whether an exit at `time` of a call with this wall time can't belong to the call at `index`, which was open
+    /// when events were lost, because its own call clearly began later.
     pub fn is_another(&self, index: usize, time: Time, wall: Duration) -> bool {
         let frame = self.frames.get(index).filter(|_| self.is_lossy(index));
         let open = frame.and_then(|frame| time.since(frame.begin));
         open.is_some_and(|open| open > wall + NEAR)
     }
 
-    /// Clips what is open at the beginning of a window: from here on its times count. Gives a begin for each
-    /// call, the outermost first.
+    /// Clips the open calls at the begin of a window, from which their times count. Passes a begin for each call to
+    /// `begun`, outermost first.
     pub fn clip(&mut self, time: Time, mut begun: impl FnMut(Begin)) {
         self.window = time;
         if self.info.is_span() {
@@ -478,7 +476,7 @@ impl Track {
         }
         self.outer = Outer::default();
         for lost in &mut self.lost {
-            // A loss before may have hidden that other calls run.
+            // An earlier loss may have hidden that other calls run.
             lost.restart();
         }
         let earlier = std::mem::take(&mut self.before);
@@ -498,7 +496,7 @@ impl Track {
             frame.begin = frame.begin.min(time);
             frame.ran = self.ran;
             frame.callees = Duration(0);
-            // What befell its times before does not concern those that count.
+            // Doubts about the times before the window do not apply to those within it.
             frame.marks.unset(Marks::CLOCK);
             frame.marks.unset(Marks::INTERRUPT);
             begun(Begin {
@@ -516,8 +514,8 @@ impl Track {
         }
     }
 
-    /// The index of the first call of those that were all entered since the last loss; the number
-    /// of calls if there is none. An interrupt is not counted among them: it ends by itself.
+    /// The index of the first of the innermost calls that were all entered since the last loss; the number of calls
+    /// if there is none. Interrupts do not count among them, because they end by themselves.
     pub fn entered_since_loss(&self) -> usize {
         let since = self.frames.iter().rev().take_while(|frame| {
             !frame.marks.has(Marks::LOSS) && !matches!(frame.callee(), Callee::Interrupt(_))
@@ -525,14 +523,14 @@ impl Track {
         self.frames.len() - since.count()
     }
 
-    /// Puts everything that is open in doubt, and tells the index of the first call that nothing
-    /// has been heard of for more than `survived` losses.
+    /// Puts all open calls in doubt. Returns the index of the first call without a sign of life for more than
+    /// `survived` losses.
     pub fn lose(&mut self, survived: u32) -> Option<usize> {
         self.doubt_loss();
         self.count_loss(survived)
     }
 
-    /// Counts a loss. Gives the index of the first call that nothing has been heard of for more than `survived` losses.
+    /// Counts a loss. Returns the index of the first call without a sign of life for more than `survived` losses.
     pub fn count_loss(&mut self, survived: u32) -> Option<usize> {
         self.off.clear();
         let now = self.losses.wrapping_add(1);
@@ -547,17 +545,17 @@ impl Track {
         index < self.lost.len()
     }
 
-    /// Puts the times of everything that is open in doubt.
+    /// Puts the times of all open calls in doubt because of the clock.
     pub fn doubt_clock(&mut self) {
         self.mark_all(Marks::CLOCK);
     }
 
-    /// Puts them in doubt because of an interrupt.
+    /// Puts the times of all open calls in doubt because of an interrupt.
     pub fn doubt_interrupt(&mut self) {
         self.mark_all(Marks::INTERRUPT);
     }
 
-    /// Marks everything that is open. Of what is marked already, all that is further out is, too.
+    /// Marks all open calls. Callers of a marked call are marked already.
     fn mark_all(&mut self, mark: Marks) {
         let frames = self.frames.iter_mut().rev();
         for frame in frames.take_while(|frame| !frame.marks.has(mark)) {
@@ -565,10 +563,11 @@ impl Track {
         }
     }
 
-    /// A call that was open before the last loss has been heard of, so its callers are open too.
+    /// Confirms that calls from before the last loss are open: one of them gave a sign of life, so its callers are
+    /// open too.
     fn confirm(&mut self) {
         for lost in self.lost.iter_mut().rev() {
-            // Below a confirmed call everything is confirmed.
+            // Calls below a confirmed call are confirmed already.
             if lost.alive == self.losses {
                 break;
             }

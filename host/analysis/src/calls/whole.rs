@@ -1,4 +1,4 @@
-//! Calls that are one event each, at their ends: those that a source could not put in order.
+//! Calls that are one event each, at their ends, from sources that could not write them in order.
 
 use kymo_event::{CallEnd, Duration, Row, WholeCall};
 
@@ -6,7 +6,7 @@ use super::Calls;
 use super::output::{Callee, Step};
 
 impl Calls {
-    /// Takes a call whose event states how long it took. It is known by its end alone, as an
+    /// Processes a call whose event states its duration. Only its end is recorded, as for an
     /// [orphan](super::How::Orphan), but its times are certain where its thread is alone in its stream.
     pub(super) fn whole_call(
         &mut self,
@@ -25,7 +25,7 @@ impl Calls {
         end.clipped = within.is_some();
         let wall = within.unwrap_or(call.duration);
         let before = call.duration - wall;
-        // In a window it is not known in which part of the call it worked itself.
+        // In a window it is unknown in which part of the call its self time lies.
         let most = own.min(wall);
         self.tracks[track].whole(&mut end, (wall, most));
         let alone = self.streams.get(row.stream.0 as usize);
@@ -34,7 +34,7 @@ impl Calls {
             true => own - before,
             false => Duration(0),
         };
-        // Calls of the same function within it have counted, but not those in its self time.
+        // Calls of the same function within it were counted, but not those in its self time.
         let sure = match alone && !row.is_recursive() {
             true => wall,
             false => sure_self,

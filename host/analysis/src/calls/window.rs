@@ -1,4 +1,4 @@
-//! A part of a trace: what is open at its bounds is clipped there.
+//! Window of a trace: calls that are open at its bounds are clipped there.
 
 use kymo_event::{Addr, Cpu, Row, RowKind, SpaceId, StreamId, ThreadId, Time};
 
@@ -7,11 +7,10 @@ use super::cpu_state::CpuState;
 use super::output::{Begin, CallId, Callee, How, Step};
 
 impl Calls {
-    /// Begins a window: gives what is known at `time` as if it began there, tracks, threads that have a
-    /// processor, and all calls that are open. Times and [counts](Self::counts) count from here on.
+    /// Begins a window: reports the state at `time` as if the trace began there, that is, tracks, threads that have a
+    /// processor, and all open calls. Times and [counts](Self::counts) restart here.
     ///
-    /// To be called before the first event at or after `time`; the steps of the events before belong to
-    /// nobody.
+    /// Must be called before the first event at or after `time`; the steps of earlier events must be dropped.
     pub fn open_window(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
         self.epoch += 1;
         self.window = Some(time);
@@ -23,7 +22,7 @@ impl Calls {
             self.cpus[cpu].charges.forget();
         }
         self.counts = self.lost_before.open_window(&self.counts);
-        // A processor of which nothing was heard but a loss may have run since before the window.
+        // A processor whose only event is a loss may have run since before the window.
         let unheard = |cpu: &&CpuState| {
             cpu.last.is_none()
                 && self.in_gap.contains(&cpu.stream)
@@ -36,13 +35,13 @@ impl Calls {
                 self.tracks[track].doubt_loss();
             }
         }
-        // Threads before the interrupts that cut into them.
+        // Threads come before the interrupts that preempt them.
         for track in 0..self.tracks.len() {
             if let Some(cpu) = self.tracks[track].on {
                 self.state(cpu, track, time, true, true, out);
             }
             if self.tracks[track].info.is_thread() {
-                // A thread that waits is where it ran last.
+                // A waiting thread is on the processor where it ran last.
                 let last_on = self.tracks[track].last_on;
                 let cpu = last_on.and_then(|cpu| self.cpus[cpu].cpu());
                 self.clip(track, time, (cpu, None), out);
@@ -60,7 +59,7 @@ impl Calls {
         }
     }
 
-    /// Clips the calls of a track, which are at this place if the track does not tell.
+    /// Clips the calls of a track; `cpu` and `thread` apply where the track has none.
     fn clip(
         &mut self,
         track: usize,
@@ -80,14 +79,14 @@ impl Calls {
         }
     }
 
-    /// What a trace that begins at `time` has to begin with, so that it can be understood: rows that put every thread
-    /// on its processor, and enter the calls and interrupts that are open, each with its call. None of them is a record.
+    /// The rows that a trace cut at `time` must begin with: they put every thread on its processor and enter the open
+    /// calls and interrupts, each with its call. None of them is a record.
     pub fn open_rows(&self, time: Time) -> Vec<(Row, Option<CallId>)> {
         let mut rows = Vec::new();
         for (index, cpu) in self.cpus.iter().enumerate() {
             let running = cpu.thread.filter(|_| !cpu.ended);
-            // Who waits comes first: what is in nobody's thread before anybody has the processor, and last who left it
-            // to nobody.
+            // Waiting tracks come first: the one without a thread before any thread has the processor, and last the
+            // thread that left the processor to none.
             let mut waiting: Vec<usize> = cpu.tracks.clone();
             waiting.retain(|track| {
                 let found = &self.tracks[*track];
@@ -134,13 +133,13 @@ impl Calls {
         rows
     }
 
-    /// The streams of which events are missing up to the next one of their processor.
+    /// The streams in which events are missing up to the next event of their processor.
     pub fn lossy_streams(&self) -> impl Iterator<Item = StreamId> {
         let lossy = self.cpus.iter().filter(|cpu| cpu.lossy);
         lossy.map(|cpu| cpu.stream)
     }
 
-    /// Rows like `enter` for the calls that are open on a track, and the marks of where jumps lead to.
+    /// Adds rows like `enter` for the open calls of a track, and the marks that jumps lead to.
     fn enters(&self, track: usize, enter: Row, rows: &mut Vec<(Row, Option<CallId>)>) {
         let mut marks = self.tracks[track].marks().into_iter().peekable();
         for (depth, (call, callee, site)) in self.tracks[track].open_calls().enumerate() {
@@ -161,9 +160,9 @@ impl Calls {
         rows.extend(marks.map(|(_, env)| (set_jump(enter, env), None)));
     }
 
-    /// Ends a window: what is open is clipped at `time`, as if the trace ended there ([`How::Open`]).
+    /// Ends a window: open calls are clipped at `time`, as if the trace ended there ([`How::Open`]).
     ///
-    /// To be called when no event up to `time` is left.
+    /// Must be called after all events up to `time`.
     pub fn close_window(&mut self, time: Time, out: &mut impl FnMut(Step<'_>)) {
         self.close_all(|_| time, &mut |mut step| {
             if let Step::End(end) = &mut step {
@@ -173,10 +172,10 @@ impl Calls {
         });
     }
 
-    /// Ends the trace: what is open lasts until the last event of all of its machine ([`How::Open`]). What another
-    /// machine recorded later says nothing of it.
+    /// Ends the trace: open calls last until the last event of their machine ([`How::Open`]). Later events of another
+    /// machine have no effect on them.
     pub fn finish(&mut self, out: &mut impl FnMut(Step<'_>)) {
-        // Nothing tells how long it went on where a stream ends with a loss.
+        // A stream that ends with a loss does not show how long it continued.
         let ends_lost = |stream: &StreamId| !self.has_no_calls(*stream);
         self.counts.unbounded_gaps += u64::from(self.in_gap.iter().any(ends_lost));
         let mut ends: Vec<(SpaceId, Time)> = Vec::new();
@@ -197,18 +196,18 @@ impl Calls {
         self.close_all(end_of, out);
     }
 
-    /// Whether calls are open in what runs on a processor.
+    /// Whether the track that has a processor has open calls.
     fn has_open_calls(&self, cpu: usize) -> bool {
         let running = self.cpus[cpu].running();
         running.is_some_and(|track| self.tracks[track].depth() > 0)
     }
 
-    /// Closes what is open at the end of its machine's events. That nothing more came from a processor or a thread does not show that it
-    /// stood still: a thread that waits keeps its calls open. Only a thread that is known to have ended, and one
-    /// whose last events were lost, has no time charged behind its last event.
-    /// Behind a loss, all time until the end counts as time that ran: in calls, maybe, whose enters were lost.
+    /// Closes open calls at the end of their machine's events. A processor or thread without further events has not
+    /// stopped: a waiting thread keeps its calls open. Only a thread that is known to have exited, and one whose last
+    /// events were lost, is not charged for time after its last event. After a loss, all time until the end counts as
+    /// run time, possibly in calls whose enters were lost.
     fn close_all(&mut self, end_of: impl Fn(SpaceId) -> Time, out: &mut impl FnMut(Step<'_>)) {
-        // Threads take calls whose enters were lost to other processors.
+        // Threads carry calls whose enters were lost to other processors.
         let lossy = self
             .cpus
             .iter()
@@ -230,7 +229,7 @@ impl Calls {
                 self.advance(cpu, time, out);
                 end = time;
             } else if lossy || (lost && !ended) {
-                // What is lost at its end may have taken until then, and so may a call whose enter is lost.
+                // The lost events at its end may extend until then, and so may a call whose enter is lost.
                 self.counts.ran += time.since(last).unwrap_or_default();
             }
             self.end_interrupts(cpu, 0, end, |_| How::Open, out);
@@ -243,7 +242,7 @@ impl Calls {
     }
 }
 
-/// A row like `enter`: a jump with `env` leads to here.
+/// A row like `enter` that marks the target of jumps with `env`.
 fn set_jump(enter: Row, env: Addr) -> Row {
     let mut row = enter.word(env);
     row.kind = RowKind::SetJmp;

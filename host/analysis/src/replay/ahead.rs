@@ -1,9 +1,10 @@
-//! A replay on a thread of its own: what a trace is read by rebuilds its calls too, and the thread that takes
-//! the steps finds them made.
+//! Replay on a thread of its own: the thread that reads a trace also rebuilds its calls, and another thread consumes
+//! the steps.
 //!
-//! Steps are kept batch by batch, in the order of the batches ([`Feeder`]), and given out when the consumer has the same
-//! batch in hand ([`Steps`]): so a step's event is that of the consumer's batch, and what it does comes to the same as if it
-//! had replayed the trace itself. As many blocks wait as batches do, on their way from the one thread to the other.
+//! Steps are stored per batch, in the order of the batches ([`Feeder`]), and passed on when the consumer processes
+//! the same batch ([`Steps`]). A step's event is therefore that of the consumer's batch, and the result is the same
+//! as if the consumer had replayed the trace itself. The queue holds as many blocks as there are batches in transit
+//! between the threads.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -14,7 +15,7 @@ use kymo_event::{Batch, Duration, EventRef, Row, Time, TraceInfo};
 use super::{Observer, Origin, Replay};
 use crate::calls::{self, Begin, CallId, Callee, Calls, End, Step, TrackId, TrackInfo};
 
-/// A [`Step`] of which the event is named by its place in the batch.
+/// A [`Step`] that refers to its event by index in the batch.
 #[derive(Clone, Copy, Debug)]
 enum Kept {
     Track {
@@ -42,26 +43,26 @@ enum Kept {
     },
 }
 
-/// The steps of one batch, or those at the end of the trace, with all that was counted.
+/// The steps of one batch, or those at the end of the trace with the final [`Calls`].
 #[derive(Default)]
 struct Block {
     steps: Vec<(Option<Origin>, Kept)>,
     end: Option<Calls>,
 }
 
-/// Blocks that wait, and those that have been given out.
+/// Blocks in the queue, and used blocks for reuse.
 #[derive(Default)]
 struct Queue {
     blocks: VecDeque<Block>,
     spare: Vec<Block>,
-    /// Whether no more will come.
+    /// Whether the feeder is gone, so that no more blocks will arrive.
     ended: bool,
 }
 
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
-    /// A block has come.
+    /// Signals a new block, or the end.
     changed: Condvar,
 }
 
@@ -78,7 +79,7 @@ pub struct Feeder {
     steps: Steps,
 }
 
-/// The steps that a [`Feeder`] has made.
+/// The consumer's end of a [`Feeder`].
 #[derive(Clone)]
 pub struct Steps(Arc<Shared>);
 
@@ -89,7 +90,7 @@ impl fmt::Debug for Steps {
 }
 
 impl Feeder {
-    /// Lets another thread make the steps of this replay, which is a [whole](super::Options::is_whole) one.
+    /// Creates a feeder for a replay, which must be a [whole](super::Options::is_whole) one.
     pub fn new(replay: Replay) -> Self {
         Self {
             replay,
@@ -97,12 +98,12 @@ impl Feeder {
         }
     }
 
-    /// What takes the steps.
+    /// A handle by which the consumer receives the steps.
     pub fn steps(&self) -> Steps {
         self.steps.clone()
     }
 
-    /// Makes the steps of the next batch.
+    /// Makes and queues the steps of the next batch.
     pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) {
         let mut block = self.steps.0.lock().spare.pop().unwrap_or_default();
         block.steps.clear();
@@ -114,7 +115,7 @@ impl Feeder {
         self.steps.put(block);
     }
 
-    /// Makes the steps at the end of the trace.
+    /// Makes and queues the steps at the end of the trace.
     pub fn finish(mut self, info: &TraceInfo) {
         let mut block = Block::default();
         let mut keeping = Keeping {
@@ -130,7 +131,7 @@ impl Feeder {
 
 impl Drop for Feeder {
     fn drop(&mut self) {
-        // Nobody shall wait for one that is gone.
+        // Wakes a consumer that would otherwise wait for more blocks.
         self.steps.0.lock().ended = true;
         self.steps.0.changed.notify_all();
     }
@@ -142,7 +143,7 @@ impl Steps {
         self.0.changed.notify_all();
     }
 
-    /// The next block; `None` if none will come.
+    /// Waits for the next block; `None` if no more will arrive.
     fn next(&self) -> Option<Block> {
         let mut queue = self.0.lock();
         loop {
@@ -157,7 +158,7 @@ impl Steps {
         }
     }
 
-    /// Gives the steps of a batch to `out`.
+    /// Passes the steps of a batch to `out`.
     pub(super) fn batch_to(&self, batch: &Batch, out: &mut impl Observer) {
         if let Some(block) = self.next() {
             block.give(batch, out);
@@ -165,7 +166,7 @@ impl Steps {
         }
     }
 
-    /// Gives the steps at the end of the trace to `out`; then there are all counts.
+    /// Passes the steps at the end of the trace to `out`, and returns the reconstruction with all counts.
     pub(super) fn finish_to(&self, out: &mut impl Observer) -> Option<Calls> {
         let block = self.next()?;
         block.give(&Batch::default(), out);
@@ -215,14 +216,14 @@ impl Block {
     }
 }
 
-/// Keeps the steps of a batch with these rows.
+/// Stores the steps of the batch that has these rows.
 struct Keeping<'b> {
     rows: &'b [Row],
     steps: &'b mut Vec<(Option<Origin>, Kept)>,
 }
 
 impl Keeping<'_> {
-    /// The place of an event in the batch.
+    /// The index of an event in the batch.
     fn place(&self, event: EventRef<'_>) -> usize {
         let place = std::ptr::from_ref(event.row).addr() - self.rows.as_ptr().addr();
         place / size_of::<Row>()

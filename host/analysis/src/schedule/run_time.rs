@@ -1,31 +1,31 @@
-//! How long something ran, how often, and how long it waited for that.
+//! Run times: length and number of activations, and waits before them.
 
 use kymo_event::Duration;
 
-/// What is known of the time that a thread or an interrupt had.
+/// Run time of a thread, an interrupt or a processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RunTime {
-    /// All of it: without what interrupted it.
+    /// Total run time, without interruptions.
     pub run: Duration,
-    /// How often it began.
+    /// Number of activations.
     pub count: u64,
-    /// Activations that were seen from their beginning to their end.
+    /// Activations that were seen from begin to end.
     pub complete: u64,
-    /// The run time of these.
+    /// Run time of the complete activations.
     pub sum: Duration,
-    /// The shortest of these.
+    /// The shortest complete activation.
     pub min: Duration,
-    /// The longest of these.
+    /// The longest complete activation.
     pub max: Duration,
-    /// From ready to running; of threads only.
+    /// Waits from ready to running; only for threads.
     pub ready: Waits,
-    /// The time without anything to run but an idle thread; of processors only. `None` if the trace does not tell.
+    /// Time in which nothing ran except idle threads; only for processors. `None` if the trace does not record it.
     pub idle: Option<Duration>,
-    /// The time between the end of one thread and the beginning of the next, which is the kernel's; of processors only
-    /// that have an idle thread: on others it may be idle time.
+    /// Time between the end of one thread and the begin of the next, which is the kernel's; only for processors that
+    /// have an idle thread, because on others it may be idle time.
     pub switching: Duration,
-    /// The time of which it is not known what ran; of processors only.
+    /// Time in which it is unknown what ran; only for processors.
     pub unknown: Duration,
 }
 
@@ -33,7 +33,7 @@ pub struct RunTime {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Waits {
-    /// How many.
+    /// Their number.
     pub count: u64,
     /// Their sum.
     pub sum: Duration,
@@ -67,7 +67,7 @@ impl RunTime {
         self.sum.0.checked_div(self.complete).map(Duration)
     }
 
-    /// Adds what is known of another one.
+    /// Adds the run time of another one.
     #[must_use]
     pub fn with(mut self, other: &Self) -> Self {
         self.min = match (self.complete, other.complete) {
@@ -86,7 +86,7 @@ impl RunTime {
         self
     }
 
-    /// An activation has ended that ran so long.
+    /// Counts a complete activation with this run time.
     pub(super) fn end(&mut self, ran: Duration) {
         self.min = if self.complete == 0 {
             ran

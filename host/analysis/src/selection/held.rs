@@ -1,4 +1,4 @@
-//! Steps that wait until it is known whether their call lasts long enough to be shown.
+//! Queue of steps that wait until their call is known to last long enough to be shown.
 
 use std::collections::VecDeque;
 
@@ -8,27 +8,27 @@ use crate::calls::{Begin, CallId, End, Step, TrackId};
 use crate::hash::FastMap;
 use crate::replay::Origin;
 
-/// Holds steps back until it is known whether calls last long enough.
+/// Holds steps back until their calls are known to last long enough.
 pub(super) struct Held {
     least: Duration,
     queue: VecDeque<Waiting>,
-    /// The number of the first in the queue.
+    /// The sequence number of the first entry in the queue.
     first: u64,
-    /// The calls in the queue whose end has not come, by their call and place.
+    /// The calls in the queue whose end has not come, with the sequence number of their begin.
     open: FastMap<CallId, u64>,
-    /// Calls that were shown although their duration was not known yet.
+    /// Calls that were shown before their duration was known.
     pub(super) undecided: u64,
 }
 
-/// So many steps are held back at most: a call that is still open then is shown.
+/// Maximum number of steps held back; beyond it, a call that is still open is shown.
 const MOST_HELD: usize = 1 << 17;
 
 enum Waiting {
-    /// To be given on.
+    /// A step to pass on.
     Step(Option<Origin>, OwnedStep),
-    /// The begin of a call of which it is not known yet.
+    /// The begin of a call whose duration is not known yet.
     Begin(Option<Origin>, Begin),
-    /// Of a call that was too short.
+    /// A dropped begin: its call was too short.
     Nothing,
 }
 

@@ -1,4 +1,4 @@
-//! `kymo advise`: what to leave out, so that the same buffer holds more time.
+//! `kymo advise`: functions to exclude, so that the same buffer holds more time.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -24,13 +24,13 @@ use crate::render::table::{Align, Table};
 use crate::span::Span;
 use crate::target::{TargetArgs, address_in, explain};
 
-/// The format of ftrace's traces, which the kernel's own filter thins out.
+/// The format of ftrace's traces, for which the kernel's own filter is used.
 const FTRACE: &str = "ftrace";
 
 /// The format of Kymo's own recordings.
 const OWN: &str = "kymo";
 
-/// Functions that GCC leaves out besides are counted from so many on.
+/// Maximum number listed of further functions that GCC excludes as well; more are only counted.
 const LISTED: usize = 10;
 
 /// The options of `kymo advise`.
@@ -63,7 +63,7 @@ pub struct Args {
 /// Prints advice about a recording.
 ///
 /// # Errors
-/// When the input can't be opened or is damaged; the advice from what can be read is given before.
+/// When the input can't be opened or is damaged; the advice from all readable parts is given before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let wanted = Wanted::Meaning;
     let target = match (args.apply, address_in(args.input.path())?) {
@@ -82,9 +82,9 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut advisor = Advisor::default();
     let mut span = Span::default();
     let mut events = 0u64;
-    // Entries that are records of their own, and those that are not.
+    // Entries with records of their own, and inferred ones.
     let (mut entries, mut inferred) = (0u64, 0u64);
-    // How many calls ended, and when the first and the last did; and timestamps.
+    // The number of ended calls, with the times of the first and the last end; and the number of timestamps.
     let (mut calls, mut times) = (0u64, 0u64);
     let mut ends: Option<(Time, Time)> = None;
     let read = trace.walk(&mut |moment| {
@@ -111,7 +111,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     replay.finish_to(trace.info(), &mut advisor);
     let info = trace.info();
     advisor.whole_calls = inferred > entries;
-    // Calls that are open began long before what the buffer holds.
+    // Open calls began long before the period that the buffer holds.
     let bounds = match advisor.whole_calls {
         true => ends,
         false => span.bounds(),
@@ -119,12 +119,13 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let held = bounds.and_then(|(begin, end)| end.since(begin));
     let held = held.unwrap_or_default();
     let names = Names::new(&symbols);
-    // What has no address is no function that a compiler could leave alone: a system call, say.
+    // A function without an address can't be excluded by a compiler, such as a system call.
     let compiled = |id| {
         let function = info.identities.function(id);
         function.is_some_and(|function| function.address.is_some())
     };
-    // Kymo's records: those of entries and exits as they are usually, on a small target. Others' are taken to be as large as each other.
+    // Kymo's records: usual sizes of entries and exits on a small target. Records of other formats are assumed to
+    // have equal sizes.
     let is_own = info.format == OWN;
     let sized = |count: u64, size: u64| Records {
         count,
@@ -170,12 +171,12 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     trace.verdict()
 }
 
-/// Has a target skip these functions, and record anew.
+/// Makes a target skip these functions, and records again.
 fn apply(target: &TargetArgs, skipped: &[Addr], context: &Context) -> Result<(), Report> {
     let mut live = target.connect(context)?;
     duration::check(&live.identity)?;
     if !duration::has_filter(&mut live)? {
-        // A program on Linux makes one when it is first asked to.
+        // A program on Linux creates its filter at the first request.
         let all = Command::Duration(KymoDuration::Filter(None, Action::Record));
         match live.target.command(all) {
             Ok(_) => {}
@@ -209,7 +210,7 @@ fn apply(target: &TargetArgs, skipped: &[Addr], context: &Context) -> Result<(),
         .chain(requested.into_iter().map(Command::Duration))
         .chain([Command::Clear, Command::On])
         .try_for_each(&mut send);
-    // Whatever became of the others: a target that stays disabled would look dead.
+    // Sent even after errors, because a target that stays disabled would look dead.
     send(Command::Enable)?;
     changed?;
     context.note(format_args!(
@@ -224,7 +225,7 @@ fn apply(target: &TargetArgs, skipped: &[Addr], context: &Context) -> Result<(),
     Ok(())
 }
 
-/// The advice, with all that it takes to print it.
+/// The advice with everything needed to print it.
 struct Printed<'a> {
     advice: &'a Advice,
     events: u64,
@@ -236,11 +237,11 @@ struct Printed<'a> {
 impl Printed<'_> {
     fn name(&self, function: FunctionId) -> String {
         let name = self.names.function(&self.info.identities, function);
-        // What the compiler made of one function has a suffix that its source has not.
+        // Variants of a function that the compiler made have a suffix that the source has not.
         name.split('.').next().unwrap_or_default().to_owned()
     }
 
-    /// The names of the short functions, each once.
+    /// The names of the short functions, without duplicates.
     fn short(&self) -> Vec<String> {
         let mut names: Vec<String> = Vec::new();
         for short in &self.advice.short {
@@ -252,7 +253,7 @@ impl Printed<'_> {
         names
     }
 
-    /// The functions in whose names GCC finds one of `short`, too: its list holds parts of names.
+    /// Further functions that GCC excludes, because its list matches parts of names.
     fn excluded_besides(&self, short: &[String]) -> Vec<String> {
         let functions = 0..self.info.identities.functions().len() as u32;
         let names = functions.map(|id| self.name(FunctionId(id)));
@@ -304,7 +305,7 @@ impl Printed<'_> {
         Ok(())
     }
 
-    /// How to record without these functions.
+    /// Prints how to record without these functions.
     fn how_to_leave_out(&self, out: &mut dyn Write, short: &[String]) -> io::Result<()> {
         if self.info.format == FTRACE {
             let names = short.join(" -n ");
@@ -423,7 +424,7 @@ fn in_text(duration: Duration) -> String {
     words.join(" ")
 }
 
-/// GCC's option that leaves functions out of instrumentation; commas in names are escaped as it wants them.
+/// GCC's option that excludes functions from instrumentation, with commas in names escaped.
 fn gcc_option(names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| name.replace(',', "\\,")).collect();
     format!(

@@ -1,7 +1,6 @@
-//! `kymo calls`: one row a call.
+//! `kymo calls`: table with one row per call.
 //!
-//! Rows come as calls end, so memory grows with threads and depth alone; with `-n` the slowest are kept,
-//! and only those.
+//! Rows appear as calls end, so memory grows only with threads and depth. With `-n` only the slowest calls are kept.
 
 mod row;
 mod trees;
@@ -86,7 +85,7 @@ pub enum Layout {
 /// Lists the calls of a trace.
 ///
 /// # Errors
-/// When the input can't be opened or is damaged; the calls of what can be read are given before.
+/// When the input can't be opened or is damaged; the readable calls are listed before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut trace = Trace::open(&args.input, &args.symbols, args.filter.wanted(), context)?;
     let part = args
@@ -153,7 +152,7 @@ fn list(args: &Args, trace: &mut Trace, part: &Part, context: &mut Context) -> R
     read.and(remark_replay(calls.selected(), span, context))
 }
 
-/// Says how the slowest call of a hardware trace is opened instruction by instruction.
+/// Suggests how to show the instructions of the slowest call of a hardware trace.
 fn note_disasm(args: &Args, info: &TraceInfo, call: &Call, context: &Context) {
     let Some(begin) = call.end.begin.filter(|_| info.format == FORMAT) else {
         return;
@@ -179,13 +178,13 @@ fn note_disasm(args: &Args, info: &TraceInfo, call: &Call, context: &Context) {
     ));
 }
 
-/// The calls of a part of a trace, as they end. Depth and caller are those of the trace, whatever is
-/// chosen of it.
+/// The calls of a part of a trace, as they end. Depth and caller are those of the trace, regardless of the selection.
 struct Calls {
-    /// All that is in the window.
+    /// The replay of the whole window.
     replay: Replay,
     open: OpenCalls,
-    /// What is chosen of it, where not all is, and the calls that have ended by this and not by the other.
+    /// The replay of the selection, unless that is everything, and the calls that have ended in it but not in the
+    /// other.
     chosen: Option<(Replay, VecDeque<CallId>)>,
     by_wall: Option<ByWall>,
     min_duration: Duration,
@@ -205,7 +204,7 @@ impl Calls {
             compensate: args.compensate,
             ..part.replay()
         };
-        // It is known when a call ends, which is when it is given.
+        // Calls are reported when they end, so their durations are known then.
         let min_duration = std::mem::take(&mut selected.selection.min_duration);
         let all = Options {
             selection: Selection::default(),
@@ -221,7 +220,7 @@ impl Calls {
         })
     }
 
-    /// Takes the next events, and gives the calls that end; whether more are needed.
+    /// Processes the next events, and passes the calls that end to `give`. Returns whether more events are needed.
     fn batch(&mut self, info: &TraceInfo, batch: &Batch, give: &mut impl FnMut(Call)) -> bool {
         if let Some((replay, ended)) = &mut self.chosen {
             replay.batch(info, batch, &mut |_, step| note_end(&step, ended));
@@ -264,7 +263,7 @@ impl Calls {
         });
     }
 
-    /// The replay that knows how much was chosen.
+    /// The replay with the numbers of selected events.
     const fn selected(&self) -> &Replay {
         match &self.chosen {
             Some((replay, _)) => replay,
@@ -273,7 +272,7 @@ impl Calls {
     }
 }
 
-/// A step with the times that are shown.
+/// A step with the kind of times that is shown.
 fn timed<'e>(step: Step<'e>, by_wall: Option<&mut ByWall>) -> Step<'e> {
     match by_wall {
         Some(by_wall) => by_wall.step(step),
@@ -288,20 +287,20 @@ fn note_end(step: &Step<'_>, ended: &mut VecDeque<CallId>) {
 }
 
 impl Call {
-    /// Whether it is among those that are chosen, which end in the same order, and took long enough.
+    /// Whether it is among the selected calls, which end in the same order, and took long enough.
     fn is_one_of(&self, chosen: Option<&mut VecDeque<CallId>>, least: Duration) -> bool {
         let is_chosen = match chosen {
             None => true,
             Some(ended) if ended.front() == Some(&self.end.call) => ended.pop_front().is_some(),
             Some(_) => false,
         };
-        // One of which nobody knows how long it took may have been long.
+        // A call of unknown duration may have been long.
         let long = self.end.duration.is_none_or(|duration| duration >= least);
         is_chosen && long
     }
 }
 
-/// The calls that are open, by track: their ends don't say where they began.
+/// The open calls, by track, because their ends do not say where they began.
 #[derive(Default)]
 struct OpenCalls {
     tracks: Vec<Track>,
@@ -309,9 +308,9 @@ struct OpenCalls {
 
 #[derive(Default)]
 struct Track {
-    /// The thread that it is of, if it is one's.
+    /// The thread of the track, if it has one.
     thread: Option<ThreadId>,
-    /// The processor that it had last.
+    /// The track's last processor.
     cpu: Option<Cpu>,
     open: Vec<Opened>,
 }
@@ -321,12 +320,12 @@ struct Opened {
     callee: Callee,
     cpu: Option<Cpu>,
     thread: Option<ThreadId>,
-    /// Who made it, where its source says so.
+    /// The caller, where the source records it.
     caller: Option<Callee>,
 }
 
 impl OpenCalls {
-    /// Takes a step; gives the call that it ends.
+    /// Processes a step. Returns the call that it ends.
     fn step(&mut self, step: &Step<'_>) -> Option<Call> {
         match step {
             Step::Track { track, info } => {
@@ -341,7 +340,7 @@ impl OpenCalls {
             Step::Begin(begin) => {
                 let track = self.track(begin.track);
                 track.cpu = begin.cpu.or(track.cpu);
-                // What an interrupt calls is in the thread that the interrupt cuts into.
+                // The callees of an interrupt belong to the interrupted thread.
                 let outermost = track.open.first().and_then(|call| call.thread);
                 track.open.push(Opened {
                     callee: begin.callee,
@@ -358,7 +357,7 @@ impl OpenCalls {
 
     fn end(&mut self, end: &End) -> Call {
         let track = self.track(end.track);
-        // One whose beginning nobody saw is not among them.
+        // An orphan is not among the open calls.
         let opened = end.begin.and_then(|_| track.open.pop());
         Call {
             end: *end,
@@ -379,10 +378,10 @@ impl OpenCalls {
     }
 }
 
-/// The slowest calls, if not all are wanted.
+/// The slowest calls, unless all are wanted.
 struct Slowest {
     number: Option<usize>,
-    /// The least slow of them first.
+    /// The fastest of them first.
     kept: BinaryHeap<Slow>,
 }
 
@@ -394,12 +393,12 @@ impl Slowest {
         }
     }
 
-    /// Takes a call; gives it back if all are wanted.
+    /// Keeps a call, or returns it if all are wanted.
     fn take(&mut self, call: Call) -> Option<Call> {
         let Some(number) = self.number else {
             return Some(call);
         };
-        // There is no duration of a call whose beginning nobody saw.
+        // A call whose begin was not seen has no duration.
         if let Some(slow) = Slow::new(call) {
             self.kept.push(slow);
             if self.kept.len() > number {
@@ -409,7 +408,7 @@ impl Slowest {
         None
     }
 
-    /// What was kept, the slowest first.
+    /// The kept calls, slowest first.
     fn into_sorted(self) -> impl Iterator<Item = Call> {
         self.kept.into_sorted_vec().into_iter().map(Slow::into_call)
     }

@@ -1,7 +1,7 @@
-//! `kymo doctor`: why is there no trace?
+//! `kymo doctor`: finds out why there is no trace.
 //!
-//! Looks at each link of the chain from the program's hooks to this computer, in the order in which a recording passes
-//! them, and says of each that fails what to do next. Nothing on the target is changed.
+//! Checks each link of the chain from the program's hooks to this computer, in the order in which a recording passes
+//! them, and prints the next step for each that fails. Changes nothing on the target.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -24,11 +24,11 @@ use crate::render::escape::escaped;
 use crate::render::json::Object;
 use crate::target::{Either, Live, LiveZephyr, NamedTarget, pointer_text, trace_info};
 
-/// How often a target that records is asked whether events arrive, and how long lies between two questions.
+/// Number of polls for new events of a target that records, and the interval between them.
 const LOOKS: u32 = 10;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
-/// The function that the compiler calls at the beginning of an instrumented one.
+/// The function that the compiler calls at the begin of an instrumented function.
 const HOOK: &str = "__cyg_profile_func_enter";
 
 /// The options of `kymo doctor`.
@@ -51,11 +51,11 @@ pub struct Args {
     symbols: SymbolArgs,
 }
 
-/// What a check came to.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Fine,
-    /// What is needed to check it is not there.
+    /// The check could not be made.
     Unknown,
     Failed,
 }
@@ -76,11 +76,11 @@ struct Check {
     name: &'static str,
     outcome: Outcome,
     found: String,
-    /// What to do next, unless it is fine.
+    /// The next step, unless the result is fine.
     next: Option<String>,
 }
 
-/// All that were checked, in order.
+/// All checks, in order.
 #[derive(Debug, Default)]
 struct Checks(Vec<Check>);
 
@@ -106,7 +106,7 @@ impl Checks {
         });
     }
 
-    /// A check that an error ended.
+    /// Adds a check that ended with an error.
     fn error(&mut self, name: &'static str, report: &Report) {
         self.failed(name, report.message(), report.help_lines().join("; "));
     }
@@ -140,23 +140,23 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     Ok(ExitCode::from(u8::from(failed)))
 }
 
-/// In how many places the program's files call a hook, or `None` where that is not known.
+/// The number of calls of hooks in the program's files; `None` if unknown.
 fn calls(symbols: &SymbolArgs) -> Option<u64> {
     let mut sites = None;
     for path in symbols.files() {
         let Ok(data) = kymo_symbols::read_file(&path, LARGEST_FILE) else {
             continue;
         };
-        // A list of symbols tells of no calls.
+        // A list of symbols has no calls.
         let Ok(file) = Instrumentation::of(&data) else {
             continue;
         };
         for hook in &file.hooks {
-            // Both ends of a function.
+            // The larger of the enter and the exit hook.
             let most = sites.unwrap_or(0).max(hook.calls?.sites);
             sites = Some(most);
         }
-        // Its libraries may call them.
+        // Its libraries may call the hooks.
         if sites == Some(0) && file.kind != FileKind::Static {
             return None;
         }
@@ -178,7 +178,7 @@ fn kymo(
     hooks(&status, symbols, calls, checks);
     set_up(&status, checks);
     if status.set_up_error().is_some() {
-        // What clock, buffer and events look like follows from that.
+        // Clock, buffer and events follow from that.
         return Ok(());
     }
     match reading {
@@ -262,7 +262,7 @@ fn hooks(status: &Status, symbols: &Symbols, calls: Option<u64>, checks: &mut Ch
         );
     }
     let called = match calls {
-        // The linker takes the hooks from the library although nothing calls them.
+        // The linker takes the hooks from the library even if they are not called.
         Some(0) => {
             return checks.failed(
                 "hooks",
@@ -362,7 +362,7 @@ fn buffer(live: &Live, status: &Status, checks: &mut Checks) {
     }
 }
 
-/// Whether it records, and if not, why.
+/// Checks whether it records, and why not.
 fn recording(status: &Status, sets: Sets, symbols: &Symbols, checks: &mut Checks) -> bool {
     let trigger = pointer_text(symbols, sets.trigger);
     match (status.enabled, status.on, sets.trigger) {

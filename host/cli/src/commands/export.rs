@@ -78,7 +78,7 @@ pub struct Args {
     symbols: SymbolArgs,
 }
 
-/// The names of all formats, with what they are.
+/// The names of all formats, with descriptions.
 fn formats() -> PossibleValuesParser {
     let all = Formats::built_in();
     let values = all
@@ -93,8 +93,8 @@ fn formats() -> PossibleValuesParser {
 /// Writes a saved trace in another format.
 ///
 /// # Errors
-/// When the input can't be opened or is damaged, or the result can't be written; what can be read
-/// is written before.
+/// When the input can't be opened or is damaged, or the result can't be written; all readable parts are written
+/// before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let output = args
         .output
@@ -173,7 +173,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         check_bounds(&filter)?;
         let filter = convert::from_start(filter, &traces)?;
-        // Where a window begins within the trace, what is open then is needed too.
+        // If a window begins within the trace, the records of calls open at that time are needed too.
         let before = match filter.span().0 {
             Time(i64::MIN) => Before::default(),
             begin => {
@@ -227,11 +227,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     trace.verdict()
 }
 
-/// Where a format of several files goes when it is not said: into a directory here that is named
-/// after the input and the format.
+/// The default output of a format with several files: a directory in the current one, named after the input and the
+/// format.
 fn beside(input: &Path, format: &Format) -> PathBuf {
     let live = address_in(input).is_ok_and(|address| address.is_some());
-    // A directory's name has no ending that a format gave it.
+    // A directory's name has no extension of a format.
     let name = if input.is_dir() {
         input.file_name()
     } else {
@@ -259,7 +259,7 @@ fn choose(name: Option<&str>, output: Option<&Path>) -> Result<&'static Format, 
     }
 }
 
-/// Writes what is wanted of a trace, wherever it came from; `output` is `None` for stdout.
+/// Exports the selected part of a trace from any source; `output` is `None` for stdout.
 ///
 /// # Errors
 /// When the trace can't be read to its end, or the result can't be written.
@@ -271,7 +271,7 @@ pub fn write(
     options: &Options,
     context: &mut Context,
 ) -> Result<(), Report> {
-    // What becomes the output once it is whole.
+    // Becomes the output when it is complete.
     let mut file: Option<OutputFile> = None;
     let mut directory: Option<OutputDirectory> = None;
     let destination = match (format.shape, output) {
@@ -322,7 +322,7 @@ pub fn write(
     if let Some(error) = failure {
         return Err(failed(output, error));
     }
-    // What was read before a failure is a whole file.
+    // Everything read before a failure is written as a complete file.
     let summary = export.finish(trace.info());
     let summary = summary.map_err(|error| failed(output, error))?;
     if let Some(file) = file {
@@ -339,7 +339,7 @@ pub fn write(
     read
 }
 
-/// Makes sure that an output can be written, before anything is spent on it.
+/// Checks that an output can be written, before any work is done.
 ///
 /// # Errors
 /// When it can't.
@@ -350,7 +350,7 @@ pub fn check(format: &Format, output: &Path) -> Result<(), Report> {
     }
 }
 
-/// Files of an earlier export would be part of the new one.
+/// Refuses a directory with files, because those of an earlier export would become part of the new one.
 pub fn check_empty(path: &Path) -> Result<(), Report> {
     let mut entries = match fs::read_dir(path) {
         Ok(entries) => entries,

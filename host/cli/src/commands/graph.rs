@@ -1,4 +1,4 @@
-//! `kymo graph`: the call tree, from callers to callees or from callees to callers.
+//! `kymo graph`: call tree from callers to callees, or from callees to callers.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -25,7 +25,7 @@ use crate::render::share::percent;
 use crate::render::unit;
 use crate::span::{Span, remark_replay};
 
-/// Deeper lines are not shown: they would be wider than any screen.
+/// Maximum depth of lines shown, because deeper ones would be wider than any screen.
 const DEEPEST: usize = 512;
 
 /// The options of `kymo graph`.
@@ -74,7 +74,7 @@ pub struct Args {
     symbols: SymbolArgs,
 }
 
-/// A tree that takes steps.
+/// An observer that passes steps to a call tree.
 struct Growing<'t> {
     tree: &'t mut CallTree,
     by_wall: &'t mut Option<ByWall>,
@@ -101,7 +101,7 @@ impl Observer for Growing<'_> {
     }
 }
 
-/// The time that all calls took themselves.
+/// The total self time of all calls.
 #[derive(Default)]
 struct Whole {
     sum: Duration,
@@ -123,7 +123,7 @@ impl Observer for Whole {
 /// Shows the call tree of a saved trace.
 ///
 /// # Errors
-/// When the input can't be opened or is damaged; the tree of what can be read is shown before.
+/// When the input can't be opened or is damaged; the tree of all readable parts is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let wanted = args.filter.wanted();
     let mut trace = Trace::open(&args.input, &args.symbols, wanted, context)?;
@@ -135,7 +135,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut replay = Replay::new(trace.info(), &symbols, part.replay());
     let mut tree = CallTree::new(args.threads_apart);
     let mut threads = Vec::new();
-    // Percentages are of what all calls in the window took, also of those that are not shown.
+    // Percentages are relative to all calls in the window, including those that are not shown.
     let all = Options {
         window: part.window(),
         ..Options::default()
@@ -242,7 +242,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
     if roots.is_empty() {
         match tree.nodes().len() {
-            // The root alone.
+            // Only the root.
             0..=1 => part.remark_no_calls(context),
             _ => context.note(format_args!(
                 "there is no call of {} in this part of the trace",
@@ -284,7 +284,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     trace.verdict()
 }
 
-/// How many calls a line is of; `None` of a thread or a space, which nobody calls.
+/// The number of calls of a line; `None` for a thread or a space.
 const fn calls(group: &Group) -> Option<u64> {
     match group.frame {
         Frame::Call(_) | Frame::Deeper => Some(group.count),
@@ -296,20 +296,20 @@ const fn calls(group: &Group) -> Option<u64> {
 struct Printer<'p> {
     view: &'p View<'p>,
     upward: bool,
-    /// Whether the uppermost lines are of functions that were asked for.
+    /// Whether the topmost lines are requested functions.
     requested: bool,
     whole: Duration,
-    /// What took less is left out.
+    /// Minimum time of the lines shown.
     least: Duration,
     names: &'p Names<'p>,
     info: &'p TraceInfo,
-    /// The titles of threads, by [`TrackId`].
+    /// The titles of threads, indexed by [`TrackId`].
     threads: &'p [Option<String>],
-    /// Whether times have a column for marks: some are lower bounds.
+    /// Whether times have a column for marks, because some are lower bounds.
     has_bounds: bool,
-    /// The number of the next line, in JSON.
+    /// The number of the next line in JSON.
     next: u64,
-    /// Lines below which there are more, too deep to be shown.
+    /// Number of lines with further lines below that are too deep to be shown.
     cut: u64,
 }
 
@@ -327,7 +327,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The lines below one.
+    /// The lines below a line.
     fn below(&self, group: &Group) -> Vec<Group> {
         match self.upward {
             true => self.view.callers(group),
@@ -383,7 +383,7 @@ impl Printer<'_> {
             let mut name = self.name(group.frame);
             name = escaped(&name).into_owned();
             let function = palette.function;
-            // Of its calls nobody knows how long they took.
+            // The durations of all its calls are unknown.
             let is_timeless = group.without_end > 0 && group.total == Duration(0);
             let bounded = |time: Duration| match group.at_least {
                 _ if is_timeless => format!("{mark}{:>12}", "-"),
@@ -415,7 +415,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// The groups of a level that are shown, the first one last, and how many are not, with their time.
+    /// The visible groups of a level, first one last, and the number of the others with their time.
     fn kept(&self, groups: Vec<Group>) -> (Vec<Group>, Option<(u64, Duration)>) {
         let is_shown = |group: &Group| group.below >= self.least;
         let (mut kept, small): (Vec<_>, Vec<_>) = groups.into_iter().partition(is_shown);
@@ -425,8 +425,8 @@ impl Printer<'_> {
         (kept, left_out)
     }
 
-    /// One object a line; callees have the number of their caller's line. What is left out below a line is summed up in it, and
-    /// of the uppermost lines in an object of its own.
+    /// Writes one object a line; callees have the number of their caller's line. The sum of lines that are not shown
+    /// is part of the line above them, and for topmost lines an object of its own.
     fn json(&mut self, out: &mut dyn Write, roots: &[Group]) -> std::io::Result<()> {
         let (top, left_out) = match self.requested {
             true => (roots.iter().rev().cloned().collect(), None),
@@ -447,7 +447,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// The lines of groups, the first one last, and those below them.
+    /// Writes the lines of groups, first one last, and those below them.
     fn json_below(
         &mut self,
         out: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! `kymo info`: what an input is, what is in it, and what is missing from it.
+//! `kymo info`: format and contents of an input, and the parts missing from it.
 
 mod functions;
 mod program;
@@ -48,10 +48,10 @@ pub struct Args {
     symbols: SymbolArgs,
 }
 
-/// Shows what is known of an input.
+/// Shows a summary of an input.
 ///
 /// # Errors
-/// When the input is refused or damaged; what is known of it is shown before.
+/// When the input is refused or damaged; everything known is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let format = args.format.format;
     if program::run(args.input.path(), format, context)? {
@@ -95,7 +95,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     verdict(&trace, &summary)
 }
 
-/// Opens the input. Of a saved one the fields of events are not needed, whatever its format.
+/// Opens the input. The fields of events are not needed for a saved one of any format.
 fn open(args: &Args, context: &Context) -> Result<Trace, Refused> {
     let path = args.input.path();
     if address_in(path)?.is_some() {
@@ -115,7 +115,7 @@ fn open(args: &Args, context: &Context) -> Result<Trace, Refused> {
     )?)
 }
 
-/// A failure of reading ends the summary, and is its last error.
+/// Ends the summary with the error of a failed read, if any.
 fn verdict(trace: &Trace, summary: &Summary) -> Result<ExitCode, Report> {
     match summary.errors.get(trace.info().damage.len()) {
         Some(error) => {
@@ -125,17 +125,17 @@ fn verdict(trace: &Trace, summary: &Summary) -> Result<ExitCode, Report> {
     }
 }
 
-/// All that there is to say.
+/// The contents of the summary.
 struct Facts<'a> {
     info: &'a TraceInfo,
     summary: &'a Summary,
     symbols: &'a Symbols,
     /// Whether the user gave files of symbols.
     given: bool,
-    /// Different functions in the trace, and how many of them have names.
+    /// Number of different functions in the trace; `named` is the number of those with names.
     functions: u64,
     named: u64,
-    /// What was warned of on stderr.
+    /// The warnings on stderr.
     warnings: Vec<String>,
 }
 
@@ -281,7 +281,7 @@ impl Facts<'_> {
         Ok(())
     }
 
-    /// What a hardware trace has in all its streams.
+    /// The sums over all streams of a hardware trace.
     fn counts(&self) -> Option<TraceCounts> {
         let streams = &self.info.streams;
         let mut counts = streams.iter().filter_map(|stream| stream.counts);
@@ -292,7 +292,7 @@ impl Facts<'_> {
         }))
     }
 
-    /// What can be said of the symbols in a line.
+    /// Describes the symbols in one line.
     fn symbols_found(&self) -> String {
         let carried = carries_names(&self.info.identities);
         if self.symbols.is_empty() && !carried {
@@ -409,7 +409,7 @@ impl Facts<'_> {
         out.write_all(&line)
     }
 
-    /// What is known of the symbols.
+    /// Writes the properties of the symbols.
     fn symbols_json(&self, object: &mut Object<'_>) {
         let build = match (self.symbols.build_id(), &self.info.build_id) {
             (Some(symbols), Some(traced)) => Some(symbols == traced),
@@ -424,7 +424,7 @@ impl Facts<'_> {
     }
 }
 
-/// An address space, for programs.
+/// Writes an address space as JSON.
 fn space(out: &mut Vec<u8>, space: &Space) {
     let mut object = Object::begin(out);
     object
@@ -454,7 +454,7 @@ fn space(out: &mut Vec<u8>, space: &Space) {
     object.end();
 }
 
-/// What a kind of interrupt is called.
+/// The name of a kind of interrupt.
 const fn kind_name(kind: InterruptKind) -> &'static str {
     match kind {
         InterruptKind::Soft => "soft",
@@ -463,7 +463,7 @@ const fn kind_name(kind: InterruptKind) -> &'static str {
     }
 }
 
-/// What was done to the times of a processor, for people.
+/// Describes the correction of a processor's clock for people.
 fn corrected(correction: &ClockCorrection) -> String {
     let ClockCorrection {
         cpu,
@@ -505,12 +505,12 @@ fn correction(out: &mut Vec<u8>, correction: &ClockCorrection) {
     object.end();
 }
 
-/// A number of lost events, for people.
+/// A number of lost events for people.
 fn lost(lost: Option<u64>) -> String {
     lost.map_or("unknown".to_owned(), |lost| lost.to_string())
 }
 
-/// What a hardware trace has, for programs.
+/// Writes the counts of a hardware trace as JSON.
 fn counts_json(object: &mut Object<'_>, counts: &TraceCounts) {
     object
         .member("packets", counts.packets)
@@ -539,7 +539,7 @@ fn stream(out: &mut Vec<u8>, stream: &StreamSummary, known: &StreamInfo, info: &
     object.end();
 }
 
-/// The object of an input that can't be opened: the same members, and the reason as its error.
+/// Writes the object for an input that can't be opened: the same members, and the reason as its error.
 fn refused(out: &mut dyn Write, error: &Refused) -> io::Result<()> {
     let mut line = Vec::new();
     let mut object = Object::begin(&mut line);

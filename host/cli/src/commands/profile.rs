@@ -1,8 +1,8 @@
-//! `kymo profile`: the table of functions that the target itself keeps.
+//! `kymo profile`: profile table that the target itself keeps.
 //!
-//! A target without room for a trace still counts. Its table has the columns of `kymo report`, and
-//! over a capture without loss the same numbers; what it could not count it tells. The table of Zephyr's
-//! own instrumentation has only totals.
+//! A target without memory for a trace still has this table. It has the columns of `kymo report`, and over a capture
+//! without loss the same values; the target reports what it could not count. The table of Zephyr's own
+//! instrumentation has only totals.
 
 mod memory;
 mod zephyr;
@@ -42,10 +42,10 @@ use crate::target::{
     Either, Live, TargetArgs, USUAL_WAIT, What, address_in, incomplete, trace_info, wait_time,
 };
 
-/// How many functions are shown where it is not said.
+/// Default number of functions shown.
 const FUNCTIONS: usize = 100;
 
-/// More than the line takes that says who sent a kept table.
+/// Upper bound on the length of the identity line in a saved table.
 const LINE_MAX: u64 = 4096;
 
 /// The options of `kymo profile`.
@@ -103,7 +103,7 @@ pub struct Args {
 }
 
 impl Args {
-    /// The input, for who opens traces.
+    /// The input in the form that opening a trace needs.
     fn inputs(&self, path: &Path) -> InputArgs {
         InputArgs::new(path.to_owned(), self.memory.clone())
     }

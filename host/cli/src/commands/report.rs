@@ -1,4 +1,4 @@
-//! `kymo report`: which functions took the time.
+//! `kymo report`: table of functions by time.
 
 mod by;
 mod columns;
@@ -146,7 +146,7 @@ fn sum(times: impl Iterator<Item = Duration>) -> Duration {
     times.fold(Duration(0), |sum, time| sum + time)
 }
 
-/// The columns of a table, and by what its rows are chosen and sorted.
+/// The columns of a table, and the criteria to filter and sort its rows.
 struct Choice {
     columns: Vec<&'static Column>,
     sort: &'static Column,
@@ -155,9 +155,9 @@ struct Choice {
 }
 
 impl Choice {
-    /// What the options say; `usual` are the columns of a table for which they say nothing.
+    /// Evaluates the options; `usual` are the table's default columns.
     fn of(args: &Args, usual: &[&str], usual_sort: &str) -> Result<Self, Report> {
-        // Of several properties the last one is the name of a row.
+        // The last of several properties is the name of a row.
         let above = args.by.split_last().map_or(&[][..], |(_, above)| above);
         let above = above.iter().map(|by| match by {
             By::Function => "function",
@@ -197,7 +197,7 @@ impl Choice {
         })
     }
 
-    /// Shows of which address space a row is.
+    /// Adds a column with the address space of a row.
     fn show_spaces(&mut self) {
         let place = self.columns.iter().position(|column| column.name == "name");
         if let (Some(place), Some(spaces)) = (place, Column::named("space"))
@@ -207,25 +207,25 @@ impl Choice {
         }
     }
 
-    /// What has to be known for all of it.
+    /// The details that all columns need.
     fn details(&self) -> Details {
         Details::needed(&self.needed(), self.measure)
     }
 
-    /// Whether it asks when threads and interrupts ran.
+    /// The column, if any, that needs run times of threads and interrupts.
     fn asks_for_runs(&self) -> Option<&'static str> {
         let needed = self.needed();
         let of_runs = needed.iter().find(|it| it.needs == Needs::Schedule);
         of_runs.map(|column| column.name)
     }
 
-    /// Whether any column is of calls.
+    /// Whether any column is about calls.
     fn shows_calls(&self) -> bool {
         let of_calls = |column: &&Column| column.needs != Needs::Schedule && column.name != "name";
         self.columns.iter().any(of_calls)
     }
 
-    /// All columns that it looks at.
+    /// All columns that are needed.
     fn needed(&self) -> Vec<&'static Column> {
         let mut needed = self.columns.clone();
         needed.push(self.sort);
@@ -238,12 +238,13 @@ impl Choice {
     }
 }
 
-/// What can be said of threads, interrupts and processors besides their calls.
+/// The analysis of run times, for tables of threads, interrupts and processors.
 fn schedule(by: &[By], part: &Part, context: &Context) -> Option<Schedule> {
     if !matches!(by, [By::Thread | By::Irq | By::Cpu]) {
         return None;
     }
-    // Who is on which processor says a thread's own table, and which thread an interrupt cut into no table.
+    // A table of threads does not show which threads run on a processor, and no table shows which thread an interrupt
+    // preempted.
     let of_threads = *by != [By::Thread] && part.filter.chooses_threads();
     if of_threads || !part.chooses_places_alone() {
         context.note(
@@ -254,7 +255,7 @@ fn schedule(by: &[By], part: &Part, context: &Context) -> Option<Schedule> {
     Some(Schedule::new(part.window()).of_cpus(part.filter.cpus.clone()))
 }
 
-/// Refuses what does not go together.
+/// Refuses combinations of options that exclude each other.
 fn check(args: &Args) -> Result<(), Report> {
     if let Some(sort) = args.sort.as_deref()
         && fdd::SORTS.contains(&sort)
@@ -278,7 +279,7 @@ fn check(args: &Args) -> Result<(), Report> {
     Ok(())
 }
 
-/// Looks at a list of columns.
+/// Checks a list of columns.
 fn listed(text: &str) -> Result<String, String> {
     match columns::chosen(Some(text), &USUAL) {
         Ok(_) => Ok(text.to_owned()),
@@ -289,7 +290,7 @@ fn listed(text: &str) -> Result<String, String> {
 /// Shows the table of a saved trace.
 ///
 /// # Errors
-/// When the input can't be opened or is damaged; the table of what can be read is shown before.
+/// When the input can't be opened or is damaged; the table of all readable parts is shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if args.fdd.fdd {
         return fdd::run(args, context);
@@ -363,7 +364,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         info: trace.info(),
     };
     let mut entries = rows.of_calls(&table, &bounds, choice.measure);
-    // Without switches nothing is known of threads; of processors, what interrupts took.
+    // Without switches, threads have no times, and processors only those of interrupts.
     let reports = |schedule: &&Schedule| match args.by[..] {
         [By::Thread] => schedule.has_switches(),
         [By::Irq] => schedule.has_interrupts(),
@@ -386,12 +387,12 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if of_functions && !chooses_columns && columns::has_namesakes(&entries) {
         choice.show_spaces();
     }
-    // The share of each is of what all of them did in the window, also of those that are not shown.
+    // Shares are relative to all rows in the window, including those that are not shown.
     let whole = match &table.all {
         None => sum(entries.iter().map(|entry| entry.row.self_time)),
         Some((_, all)) => sum(all.rows().map(|(_, row)| row.self_time)),
     };
-    // Equal ones are in the order of their places: functions by address, then interrupts.
+    // Equal rows are sorted by their places: functions by address, then interrupts.
     entries.sort_by(|one, other| {
         let order = choice.sort.order(one, other, whole);
         let by_count = || other.row.count.cmp(&one.row.count);

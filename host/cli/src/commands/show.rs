@@ -93,7 +93,7 @@ enum Layout {
     TraceCmd,
 }
 
-/// After so many bytes lines are handed on.
+/// Number of bytes after which lines are written.
 const LINES: usize = 1 << 16;
 
 /// What to show of a trace, and how.
@@ -126,7 +126,7 @@ pub struct ViewArgs {
 }
 
 impl ViewArgs {
-    /// How much of each event has to be known to show it.
+    /// How much of each event must be decoded to show it.
     pub fn wanted(&self, format: Format) -> Wanted {
         if self.events || format == Format::Json {
             Wanted::Records
@@ -135,10 +135,10 @@ impl ViewArgs {
         }
     }
 
-    /// Refuses options that say how to show calls, where events are listed.
+    /// Refuses options for the display of calls where events are listed.
     ///
     /// # Errors
-    /// If such a one was given.
+    /// If such an option was given.
     pub fn check(&self, format: Format) -> Result<(), Report> {
         match (format, self.events) {
             (Format::Json, _) => self.refuse_call_options("--format json"),
@@ -147,7 +147,7 @@ impl ViewArgs {
         }
     }
 
-    /// Refuses what is for calls, for something that lists events.
+    /// Refuses options that apply only to calls; `what` lists events.
     fn refuse_call_options(&self, what: &str) -> Result<(), Report> {
         self.filter.refuse_call_options(what)?;
         refuse(self.wall, "--wall", what)?;
@@ -167,7 +167,7 @@ fn refuse(given: bool, option: &str, what: &str) -> Result<(), Report> {
     }
 }
 
-/// Refuses other recordings, where the layout is that of a tool's records.
+/// Refuses additional recordings, where the layout is that of a tool's records.
 fn refuse_with(input: &InputArgs, what: &str) -> Result<(), Report> {
     match input.ctf.with.as_slice() {
         [] => Ok(()),
@@ -181,7 +181,7 @@ fn refuse_with(input: &InputArgs, what: &str) -> Result<(), Report> {
 /// Shows a saved trace.
 ///
 /// # Errors
-/// When the input can't be opened or is damaged; what can be read of it is shown before.
+/// When the input can't be opened or is damaged; all readable parts are shown before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let view = &args.view;
     let tracer = match args.format {
@@ -228,7 +228,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         }
         return follow.verdict();
     }
-    // Standard input is shown as it comes, with and without the option.
+    // Standard input is shown as it arrives, with and without the option.
     let is_piped = args.input.path() == Path::new("-");
     if args.follow && !is_piped && !crate::rtems::is_address(args.input.path()) {
         args.input.ctf.refuse_with("--follow")?;
@@ -251,7 +251,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         return follow.verdict().map(|()| ExitCode::SUCCESS);
     }
     let mut input = args.input.clone();
-    // Dates need the times of day that a recording has anywhere.
+    // Dates need the times of day, which may be anywhere in a recording.
     input.as_it_comes = view.time != TimeKind::Date;
     let mut trace = Trace::open(&input, &args.symbols, wanted, context)?;
     let part = view
@@ -266,7 +266,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     trace.verdict()
 }
 
-/// Shows a trace to its end, wherever it came from. `part` is what of it is shown.
+/// Shows a trace to its end, from any source. `part` selects what is shown.
 ///
 /// # Errors
 /// When the trace can't be read to its end, or the result can't be written.
@@ -332,7 +332,7 @@ fn tree(
         (whole, calls) = (whole + drawing.whole, calls + drawing.calls);
         Ok(more(goes_on))
     });
-    // What was read before a failure is shown to its end.
+    // Everything read before a failure is shown to its end.
     let mut drawing = Drawing::new(&mut tree, &trace.info().identities, view.compensate);
     replay.finish_to(trace.info(), &mut drawing);
     drawing.written?;
@@ -349,15 +349,15 @@ fn tree(
     read.and(remark_replay(&replay, span, context))
 }
 
-/// A tree that takes steps, and what they add up to.
+/// Passes steps to a tree, and sums their times.
 struct Drawing<'t, 'o> {
     tree: &'t mut Tree<'o>,
     identities: &'t Identities,
-    /// The first failure of writing.
+    /// The first error of writing.
     written: io::Result<()>,
-    /// Whether the time of calls is wanted.
+    /// Whether the sum of times is wanted.
     adds_up: bool,
-    /// The time of calls, and how many there are.
+    /// The self time of all calls, and their number.
     whole: Duration,
     calls: u64,
 }
@@ -388,7 +388,7 @@ impl Observer for Drawing<'_, '_> {
     }
 }
 
-/// The time that a step tells of a call without its callees.
+/// The self time of a call that a step ends.
 fn self_time(step: &Step<'_>) -> Duration {
     match step {
         Step::End(end) => end.self_time.unwrap_or_default(),
@@ -430,8 +430,8 @@ fn listing(
     read.and(chooser.remark(span, context))
 }
 
-/// One object a line: `event` for each record, `gap` where something is missing, `repair` where a
-/// call ended without an exit of its own or its beginning is not in the trace.
+/// Writes one object a line: `event` for each record, `gap` where events are missing, `repair` where a call ended
+/// without its own exit or its begin is not in the trace.
 fn json(
     trace: &mut dyn Events,
     view: &ViewArgs,
@@ -444,8 +444,8 @@ fn json(
     let mut chooser = Chooser::new(part.filter);
     let mut span = Span::default();
     let (out, _) = context.out();
-    // Events are listed as they were recorded, so the calls are made of them as they were recorded; of all
-    // of them, whichever are listed.
+    // Events are listed as recorded, so calls are rebuilt from them as recorded, and from all of them, whichever are
+    // listed.
     let mut calls = Calls::new(trace.info(), calls::Options::default());
     let mut tracks = Tracks::new();
     let mut behind = false;
@@ -567,7 +567,7 @@ fn event_line(
     }
 }
 
-/// The threads of tracks, to tell where a repair was made. By [`TrackId`].
+/// The threads of tracks, for the place of a repair. Indexed by [`TrackId`].
 type Tracks = Vec<Option<ThreadId>>;
 
 fn repair_line(

@@ -1,6 +1,6 @@
-//! `kymo status`: who is the target, and what has it recorded?
+//! `kymo status`: identity and state of the target.
 //!
-//! A target that runs Zephyr's own instrumentation only tells what it was built to do.
+//! A target that runs Zephyr's own instrumentation reports only its build options.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -43,16 +43,16 @@ pub struct Args {
     symbols: SymbolArgs,
 }
 
-/// Asks the target for everything it says about itself.
+/// Requests and shows everything that the target reports about itself.
 ///
 /// # Errors
-/// When it does not answer.
+/// When the target does not answer.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let mut live = match args.target.args().recognise(context)? {
         Either::Kymo(live) => live,
         Either::Zephyr(live) => return zephyr(args, *live, context),
     };
-    // A target that cannot tell the time is asked for the rest all the same.
+    // A target without a readable clock still reports the rest.
     let reading = live.target.read_clock().ok();
     let status = live.target.status().map_err(explain)?;
     let sets = live.target.sets().map_err(explain)?;
@@ -291,7 +291,7 @@ fn text(
     Ok(())
 }
 
-/// What the target was built to do.
+/// The features that the target was built with.
 fn capabilities(identity: &Identity) -> Vec<&'static str> {
     let can = identity.capabilities;
     [

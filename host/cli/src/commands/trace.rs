@@ -1,7 +1,6 @@
-//! `kymo trace`: gets the recording of a target, shows it or saves it; and says when to record.
+//! `kymo trace`: fetches the recording of a target and shows or saves it; sets trigger and stopper.
 //!
-//! A saved recording can stand in the place of the target, so that what was fetched once can be
-//! shown or converted with the same options.
+//! A saved recording is accepted instead of a target, so that it can be shown or converted with the same options.
 
 pub mod duration;
 mod sets;
@@ -39,22 +38,22 @@ use crate::target::{
     Either, TargetArgs, USUAL_WAIT, address_in, incomplete, trace_info, wait_time,
 };
 
-/// Where `--perfetto` writes where no output is given.
+/// The default output of `--perfetto`.
 const PERFETTO_OUTPUT: &str = "perfetto.json";
 
-/// Where `--export-tef` writes where no output is given.
+/// The default output of `--export-tef`.
 const TEF_OUTPUT: &str = "trace_event.json";
 
 /// The formats that Perfetto opens.
 const PERFETTO_FORMATS: [&str; 2] = ["perfetto", "trace-event"];
 
-/// The ending of raw files.
+/// The file name extension of raw files.
 const RAW_EXTENSION: &str = "kymo";
 
-/// Stands for a target that is not named as an input.
+/// Stands for a target that is not given as the input.
 const LIVE: &str = "-";
 
-/// How many damaged places are listed one by one.
+/// Maximum number of damaged places listed individually.
 const DAMAGE_LISTED: usize = 5;
 
 /// The options of `kymo trace`. What is `-e` elsewhere is `--export-tef` here, as it is in zaru.
@@ -150,20 +149,20 @@ pub struct Args {
     memory: MemoryArgs,
 }
 
-/// What becomes of the recording.
+/// The destination of the recording.
 enum Output<'a> {
-    /// It is shown.
+    /// The terminal.
     Show,
     /// A CTF trace directory.
     Directory(&'a Path),
-    /// The packets as they are, with who sent them.
+    /// A raw file: the unchanged packets, with the identity of the target.
     Raw(&'a Path),
     /// A file for another tool.
     Export(&'static ExportFormat, &'a Path),
 }
 
 impl Output<'_> {
-    /// Where it is written, unless it is shown.
+    /// The path of the output, unless the recording is shown.
     const fn path(&self) -> Option<&Path> {
         match self {
             Self::Show => None,
@@ -172,18 +171,18 @@ impl Output<'_> {
     }
 }
 
-/// Gets a recording, and shows or saves it.
+/// Fetches a recording, and shows or saves it.
 ///
 /// # Errors
-/// When the target does not answer, the recording is not whole, or it can't be written; what
-/// arrived is shown or saved before.
+/// When the target does not answer, the recording is incomplete, or it can't be written; everything that arrived is
+/// shown or saved before.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let output = if args.export_tef {
         trace_event(args.output.as_deref())?
     } else {
         choose(args.output.as_deref(), args.perfetto)?
     };
-    // The target then chooses among calls.
+    // With a duration threshold, the target selects the calls.
     let mut on_target = args.clone();
     let calls = match args.duration.threshold {
         Some(_) => on_target.view.filter.take_calls(),
@@ -203,11 +202,11 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
 }
 
-/// Refuses what can't be honoured: a recording is saved whole, and what is written for another tool has that
-/// tool's look.
+/// Refuses options that can't be honoured: a recording is saved whole, and a file for another tool has that tool's
+/// format.
 fn check(args: &Args, output: &Output<'_>) -> Result<(), Report> {
     let view = &args.view;
-    // A target may send what it has recorded only once: so this is checked before.
+    // A target may be able to send its recording only once, so this is checked before.
     let saved = args.input.as_deref().map(address_in).transpose()?;
     if !matches!(saved, Some(None)) {
         let what = "a target's recording";
@@ -237,7 +236,7 @@ fn check(args: &Args, output: &Output<'_>) -> Result<(), Report> {
     }
 }
 
-/// The output of `--export-tef`: one format, whatever the name, unless that is another's.
+/// The output of `--export-tef`: trace-event JSON, whatever the name, unless that belongs to another format.
 fn trace_event(output: Option<&Path>) -> Result<Output<'_>, Report> {
     let path = output.unwrap_or(Path::new(TEF_OUTPUT));
     let tef = Formats::built_in().by_path(Path::new(TEF_OUTPUT));
@@ -254,16 +253,16 @@ fn trace_event(output: Option<&Path>) -> Result<Output<'_>, Report> {
     }
 }
 
-/// Whether a name is that of a raw file.
+/// Whether a file name is that of a raw file.
 fn is_raw(path: &Path) -> bool {
     path.extension()
         .is_some_and(|ending| ending == RAW_EXTENSION)
 }
 
-/// What an output's name means.
+/// The kind of output for a file name.
 ///
 /// # Errors
-/// When the name says that it is not for Perfetto, and `--perfetto` that it is.
+/// When the name belongs to a format that is not for Perfetto, but `--perfetto` is given.
 fn choose(output: Option<&Path>, perfetto: bool) -> Result<Output<'_>, Report> {
     let trace_event = || Formats::built_in().by_path(Path::new(PERFETTO_OUTPUT));
     let Some(path) = output else {
@@ -295,7 +294,7 @@ fn choose(output: Option<&Path>, perfetto: bool) -> Result<Output<'_>, Report> {
     )
 }
 
-/// The recording of a live target.
+/// Processes the recording of a live target.
 fn live(
     args: &Args,
     calls: &CallChoice,
@@ -340,13 +339,13 @@ fn live(
         .map_err(|report| rescue::keep_dump(&recording, report))
         .and_then(|written| saved_as(output, &written, context));
     match incomplete(&dump) {
-        // Why pieces are missing says more than that they are.
+        // The reason why pieces are missing is more useful than the damage itself.
         Some(report) => Err(report),
         None => result,
     }
 }
 
-/// A recording that was saved.
+/// Processes a saved recording.
 fn saved(
     args: &Args,
     path: &Path,
@@ -393,7 +392,7 @@ fn saved(
     show_or_export(args, output, &mut trace, context)
 }
 
-/// Keeps what was saved in one form in another.
+/// Saves a recording that was saved in one form in another.
 fn keep(
     dump: &kymo::Dump<'_>,
     output: &Output<'_>,
@@ -405,7 +404,7 @@ fn keep(
     saved_as(output, &written, context)
 }
 
-/// Saves packets as they are wanted.
+/// Saves packets in the requested form.
 fn save(
     recording: &kymo::Dump<'_>,
     output: &Output<'_>,
@@ -419,7 +418,7 @@ fn save(
     }
 }
 
-/// How much of each event has to be known for what is done with them.
+/// How much of each event must be decoded for the output.
 fn wanted(args: &Args, output: &Output<'_>) -> Wanted {
     match output {
         Output::Export(format, _) => format.wanted.max(args.view.filter.wanted()),
@@ -427,7 +426,7 @@ fn wanted(args: &Args, output: &Output<'_>) -> Wanted {
     }
 }
 
-/// Shows a trace, or writes it for another tool.
+/// Shows a trace, or exports it for another tool.
 fn show_or_export(
     args: &Args,
     output: &Output<'_>,
@@ -501,7 +500,7 @@ fn raw(path: &Path, recording: &kymo::Dump<'_>) -> Result<Written, Report> {
     Ok(written)
 }
 
-/// Says what was saved, and what could not be.
+/// Reports what was saved, and what could not be.
 fn saved_as(to: &Output<'_>, written: &Written, context: &Context) -> Result<ExitCode, Report> {
     let Some(path) = to.path() else {
         return Ok(ExitCode::SUCCESS);

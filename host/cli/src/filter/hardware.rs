@@ -1,4 +1,4 @@
-//! The options that choose a part of a hardware trace: where it has such parts, and what counts can be chosen by.
+//! Options that select a part of a hardware trace.
 
 use kymo_coresight::frames::TraceId;
 use kymo_event::TraceInfo;
@@ -8,7 +8,7 @@ use crate::diagnostic::Report;
 use crate::hardware::part;
 
 impl FilterArgs {
-    /// Refuses what only hardware trace has, for `what`, which reads something else.
+    /// Refuses options that only hardware trace supports; `what` reads something else.
     ///
     /// # Errors
     /// If such an option was given.
@@ -34,7 +34,7 @@ impl FilterArgs {
         }
     }
 
-    /// Refuses trace IDs and processes of a trace that has none, or not these.
+    /// Refuses trace ids and processes that the trace does not have.
     pub(super) fn check_places(&self, info: &TraceInfo) -> Result<(), Report> {
         let ids: Vec<u8> = info.streams.iter().filter_map(|it| it.trace_id).collect();
         if ids.is_empty() && !(info.has_processes && self.id.is_empty()) {
@@ -47,10 +47,10 @@ impl FilterArgs {
         Ok(())
     }
 
-    /// What counts of instructions can be chosen by, of hardware trace.
+    /// The options that apply to counts of instructions in hardware trace.
     ///
     /// # Errors
-    /// If something else was asked for.
+    /// If any other option is given.
     pub fn part_of_counts(&self, what: &str) -> Result<(part::PartArgs, part::CodeArgs), Report> {
         let others = [
             (!self.event.is_empty(), "--event"),

@@ -7,22 +7,22 @@ use kymo_event::{Bound, Duration, Time};
 use crate::diagnostic::Report;
 use crate::render::unit;
 
-/// A time or duration of the command line: in seconds or with a unit, or without one in what the trace counts, which is not
-/// known before it is open.
+/// A time or duration of the command line: in seconds or with a unit, or without a unit in the trace's own unit,
+/// which is unknown until the trace is open.
 #[derive(Clone, Debug)]
 pub struct Given {
-    /// As it was given.
+    /// The text as given.
     pub text: String,
     /// In nanoseconds.
     time: Option<Bound>,
-    /// The number as it is, if it has no unit.
+    /// The plain number, if it has no unit.
     count: Option<Bound>,
-    /// The reading of a counter that it is, if times are too small for it.
+    /// The reading of a counter, if it exceeds the range of times.
     counter: Option<u64>,
 }
 
 impl Given {
-    /// What it means in the trace that is open.
+    /// Its value in the open trace.
     pub fn bound(&self) -> Option<Bound> {
         match unit::get().is_time() {
             true => self.time,
@@ -30,7 +30,7 @@ impl Given {
         }
     }
 
-    /// The point in time that it is, in nanoseconds or as a number without a unit.
+    /// The absolute time, in nanoseconds or as a number without a unit.
     pub fn at(&self, is_time: bool) -> Option<i64> {
         match if is_time { self.time } else { self.count } {
             Some(Bound::At(Time(time))) => Some(time),
@@ -38,14 +38,14 @@ impl Given {
         }
     }
 
-    /// The point in time that it is, where `origin` is taken off the readings of a counter. A reading that is beyond what
-    /// times can be is one before that.
+    /// The absolute time, with `origin` subtracted from readings of a counter. A reading beyond the range of times is
+    /// one before the subtraction.
     pub fn tick(&self, origin: u64) -> Option<i64> {
         let reading = || i64::try_from(i128::from(self.counter?) - i128::from(origin)).ok();
         self.at(false).or_else(reading)
     }
 
-    /// How long after the start of the trace it is (`+N`), in nanoseconds or as a number without a unit.
+    /// The time after the start of the trace (`+N`), in nanoseconds or as a number without a unit.
     pub fn after_start(&self, is_time: bool) -> Option<u64> {
         match if is_time { self.time } else { self.count } {
             Some(Bound::AfterStart(Duration(span))) => Some(span),
@@ -53,7 +53,7 @@ impl Given {
         }
     }
 
-    /// The span of time that it is in the trace that is open.
+    /// Its value as a duration in the open trace.
     pub fn duration(&self) -> Option<Duration> {
         match self.bound()? {
             Bound::At(Time(count)) => Some(Duration(u64::try_from(count).ok()?)),
@@ -61,7 +61,7 @@ impl Given {
         }
     }
 
-    /// Refuses a unit of time in a trace that has none, and more seconds than a time can have.
+    /// Refuses a unit of time in a trace that has none, and seconds beyond the range of times.
     pub fn check(&self, option: &str) -> Result<(), Report> {
         if self.bound().is_some() {
             return Ok(());
@@ -87,7 +87,8 @@ impl Given {
     }
 }
 
-/// Reads a time: seconds, or with a unit; with a `+`, after the first event. Without a unit it may count something else.
+/// Parses a time: seconds, or with a unit; with a `+`, after the first event. Without a unit it may be in the trace's
+/// unit.
 pub fn given(text: &str) -> Result<Given, String> {
     let time = bound(text);
     let count = match text.strip_prefix('+') {
@@ -109,7 +110,7 @@ pub fn given(text: &str) -> Result<Given, String> {
     })
 }
 
-/// Reads a span of time, or of what a trace counts.
+/// Parses a duration, or a count in the trace's unit.
 pub(super) fn given_duration(text: &str) -> Result<Given, String> {
     let is_count = text.parse::<u64>().is_ok();
     if let Err(error) = duration(text)

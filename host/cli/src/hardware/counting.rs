@@ -1,4 +1,4 @@
-//! Counts of an input: what each of its sources ran, for the subcommands that show no order.
+//! Counts of executed instructions per source of an input, for subcommands that show no order.
 
 use kymo_coresight::counts::{self, Counts, Run};
 use kymo_coresight::instruction::{self, Waypoints};
@@ -11,20 +11,21 @@ use super::{DecodeArgs, Opened};
 use crate::context::Context;
 use crate::diagnostic::Report;
 
-/// What one source of a buffer ran.
+/// Counts of one source of a buffer.
 pub struct Counted<'a> {
     /// The memory of its core.
     pub code: &'a Memory,
-    /// The CPU that it watches, if known.
+    /// The CPU that it traces, if known.
     pub cpu: Option<u32>,
-    /// What ran, in which runs and branches.
+    /// The executed runs and branches.
     pub counts: Counts,
 }
 
-/// Counts what the chosen sources ran, and says what is not in it. With how the subcommand ends behind its result.
+/// Counts the instructions of the selected sources, and reports missing parts. Returns the subcommand's exit status
+/// as well.
 ///
 /// # Errors
-/// When no thread is meant.
+/// When no thread is selected.
 pub fn count<'a>(
     opened: &'a Opened,
     part: &PartArgs,
@@ -44,7 +45,7 @@ pub fn count<'a>(
             let (Some(code), Some(source)) = place else {
                 continue;
             };
-            // What one processor ran into several buffers is one: there can be thousands of them.
+            // Buffers of the same processor are counted together, because there can be thousands of them.
             let same = all
                 .iter_mut()
                 .find(|known| known.cpu == source.cpu && known.code.is_of(code));

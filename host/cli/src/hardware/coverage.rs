@@ -1,4 +1,4 @@
-//! Which functions, lines and branches of the binaries in a hardware trace ever ran.
+//! Coverage of functions, lines and branches of the binaries in a hardware trace.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::part::{Addresses, CodeArgs};
 use super::program::{Program, Programs};
 use super::tally::{Taken, Tally};
 
-/// A binary of which something ran.
+/// A binary with executed code.
 pub struct Covered {
     /// The binary.
     pub program: Rc<Program>,
@@ -21,38 +21,39 @@ pub struct Covered {
     pub functions: Vec<CoveredFunction>,
 }
 
-/// What ran of a function.
+/// Coverage of a function.
 pub struct CoveredFunction {
     /// Its name.
     pub name: String,
-    /// Where it stands in the source, if known.
+    /// Its place in the source, if known.
     pub location: Option<Location>,
-    /// How often its first instruction ran.
+    /// Number of executions of its first instruction.
     pub entries: u64,
-    /// Instructions that ran, and all.
+    /// Numbers of executed instructions, and of all.
     pub instructions: (u64, u64),
-    /// How often each of its lines ran in this function: as often as that of the line's instructions there that ran most often.
+    /// Number of executions of each of its lines in this function: that of the line's most executed instruction
+    /// there.
     pub lines: BTreeMap<(String, u32), u64>,
     /// Its conditional branches, by address.
     pub branches: Vec<CoveredBranch>,
 }
 
-/// What a conditional branch did.
+/// Coverage of a conditional branch.
 pub struct CoveredBranch {
     /// Its line, if known.
     pub location: Option<Location>,
-    /// How often it was taken and not.
+    /// How often it was taken and not taken.
     pub taken: Taken,
 }
 
 impl CoveredFunction {
-    /// Lines that ran, and all.
+    /// Numbers of executed lines, and of all.
     pub fn line_counts(&self) -> (u64, u64) {
         let ran = self.lines.values().filter(|count| **count > 0).count();
         (ran as u64, self.lines.len() as u64)
     }
 
-    /// Ways of branches that were gone, and all.
+    /// Numbers of executed directions of branches, and of all.
     pub fn branch_counts(&self) -> (u64, u64) {
         let ways = |taken: &Taken| u64::from(taken.taken > 0) + u64::from(taken.not_taken > 0);
         let gone = self.branches.iter().map(|branch| ways(&branch.taken)).sum();
@@ -60,8 +61,8 @@ impl CoveredFunction {
     }
 }
 
-/// Works out what ran of each binary at addresses that are chosen. Where not all are, functions of which nothing ran are
-/// those that `code` names.
+/// Computes the coverage of each binary at the selected addresses. If these are not all, functions without executed
+/// code are those that `code` names.
 pub fn coverage(
     counted: &[Counted<'_>],
     programs: &mut Programs,
@@ -106,7 +107,8 @@ pub fn coverage(
         .collect()
 }
 
-/// What ran of a function. `None` if its code is not known, or if the file tells no size and nothing of it ran: it may be data.
+/// The coverage of a function. `None` if its code is unknown, or if the file has no size for it and none of it was
+/// executed, because it may be data.
 fn cover(
     program: &Program,
     function: &Function<'_>,
@@ -150,7 +152,7 @@ fn cover(
             break;
         };
         let tally = tallies.get(&address);
-        // Data among the code is none of it.
+        // Skips data among the code.
         if layout.isa_at(address) != Some(None) {
             covered.instructions.0 += u64::from(tally.is_some());
             covered.instructions.1 += 1;

@@ -1,6 +1,7 @@
-//! What of a hardware trace is not in a result: trace in no packet, code that is missing or does not fit.
+//! Parts of a hardware trace that are missing from a result: bytes in no packet, and code that is missing or does not
+//! match.
 //!
-//! The words and the exit code are those of the subcommands that read it as events.
+//! Messages and exit codes are the same as in subcommands that read the trace as events.
 
 use std::process::ExitCode;
 
@@ -12,19 +13,19 @@ use crate::context::Context;
 use crate::diagnostic::Report;
 use crate::input::damaged;
 
-/// What is to be said of an input behind the result.
+/// Findings to report after the result.
 #[derive(Debug)]
 pub struct Findings {
-    /// What messages call the input.
+    /// The name of the input in messages.
     name: String,
     /// Damage of the input and its buffers.
     damage: Vec<Remark>,
-    /// Damage within streams, with the number of the buffer.
+    /// Damage within streams, with the index of the buffer.
     of_streams: Vec<(usize, Remark)>,
 }
 
 impl Findings {
-    /// Says what is left out of an input, and keeps where it is damaged.
+    /// Reports parts of an input that are skipped, and collects its damage.
     pub fn of(opened: &Opened, context: &Context) -> Self {
         let buffers = remarks::of_buffers(&opened.buffers);
         let all = opened.remarks.iter().cloned().chain(buffers);
@@ -43,7 +44,8 @@ impl Findings {
         }
     }
 
-    /// Says what of a source of a buffer was not followed, and keeps where it is damaged. Offsets are those of the buffer.
+    /// Reports parts of a buffer's source that were not decoded, and collects its damage. Offsets are those of the
+    /// buffer.
     pub fn add(
         &mut self,
         doubts: &Doubts,
@@ -62,7 +64,7 @@ impl Findings {
         }
     }
 
-    /// How the subcommand ends.
+    /// The subcommand's exit status.
     ///
     /// # Errors
     /// The first damage.

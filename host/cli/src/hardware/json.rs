@@ -1,8 +1,8 @@
-//! Packets and elements of hardware trace as objects of JSON: the same ones in all subcommands.
+//! JSON objects of packets and elements of hardware trace, the same in all subcommands.
 //!
-//! Each object begins with [`Place`]: `type`, `buffer`, `offset`, `trace_id`, `cpu`, and of all but packets `process`, `thread`,
-//! `command` and `timestamp`. What it says follows in members of their own; numbers that may have 64 bits (addresses, and values
-//! that software wrote) are there as `NAME_hex`, too.
+//! Each object begins with the members of [`Place`]: `type`, `buffer`, `offset`, `trace_id`, `cpu`, and, except for
+//! packets, `process`, `thread`, `command` and `timestamp`. Its content follows in further members. Numbers that may
+//! have 64 bits (addresses, and values that software wrote) also appear as `NAME_hex`.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -21,14 +21,14 @@ use kymo_export::json::Object;
 use super::Opened;
 use super::program::{Program, Programs};
 
-/// Where an object belongs: the members with which it begins.
+/// The origin of an object, from which its first members are made.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The trace buffer.
     pub buffer: &'a str,
     /// The trace unit.
     pub source: &'a Source,
-    /// Offset in the buffer of the packet.
+    /// Offset of the packet in the buffer.
     pub offset: u64,
 }
 
@@ -43,7 +43,7 @@ impl Place<'_> {
     }
 }
 
-/// The members that say which thread runs, and the last timestamp.
+/// Writes the running thread, and the last timestamp.
 fn thread(opened: &Opened, tracker: &Tracker<'_>, object: &mut Object<'_>) {
     let thread = tracker.thread();
     let known = thread.and_then(|thread| opened.threads.get(&thread));
@@ -54,19 +54,19 @@ fn thread(opened: &Opened, tracker: &Tracker<'_>, object: &mut Object<'_>) {
         .member("timestamp", tracker.time());
 }
 
-/// What objects of instructions begin with, in front of their own members.
+/// The common begin of objects of instructions.
 #[derive(Debug, Default)]
 pub struct Prefix {
-    /// All of it, for the last offset.
+    /// The complete text, for the last offset.
     text: Vec<u8>,
-    /// The part in front of the offset, by its length, and the part behind it.
+    /// The length of the part before the offset, and the part after it.
     head: usize,
     tail: Vec<u8>,
     offset: Option<u64>,
 }
 
 impl Prefix {
-    /// Another thread runs, or it is later.
+    /// Updates the thread and the time.
     pub fn set(&mut self, place: Place<'_>, opened: &Opened, tracker: &Tracker<'_>) {
         self.text.clear();
         let mut object = Object::begin(&mut self.text);
@@ -81,14 +81,14 @@ impl Prefix {
             .member("trace_id", place.source.id.0)
             .member("cpu", place.source.cpu);
         thread(opened, tracker, &mut object);
-        // A comma in the place of the brace: it goes on behind the offset.
+        // A comma replaces the brace, because the text continues after the offset.
         if let Some(first) = self.tail.first_mut() {
             *first = b',';
         }
         self.offset = None;
     }
 
-    /// The text in front of the members of an instruction that a packet at this offset gives.
+    /// The text before the members of an instruction from a packet at this offset.
     pub fn at(&mut self, offset: u64) -> &[u8] {
         if self.offset != Some(offset) {
             self.text.truncate(self.head);
@@ -100,7 +100,7 @@ impl Prefix {
     }
 }
 
-/// Writes a packet as an object. `scratch` is used on the way.
+/// Writes a packet as an object. `scratch` is a temporary buffer.
 pub fn packet(place: Place<'_>, entry: &Entry<'_>, scratch: &mut String, out: &mut Vec<u8>) {
     scratch.clear();
     // Writing into a String cannot fail.
@@ -147,7 +147,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// Those of the address at which an element begins, if it has one.
+    /// Those of an element's first address, if it has one.
     pub fn of(programs: &mut Programs, code: Scene<'_>, element: &Element) -> Option<Self> {
         let address = match *element {
             Element::Range(range) => range.start,

@@ -1,4 +1,4 @@
-//! The options that choose a part of a hardware trace.
+//! Options that select a part of a hardware trace.
 
 use std::collections::BTreeSet;
 use std::ops;
@@ -77,7 +77,7 @@ pub struct CodeArgs {
     pub function: Vec<String>,
 }
 
-/// Reads a trace ID as the listing shows it: hexadecimal.
+/// Parses a trace id as listings show it: hexadecimal.
 pub fn trace_id(text: &str) -> Result<TraceId, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     match u8::from_str_radix(digits, 16) {
@@ -86,13 +86,13 @@ pub fn trace_id(text: &str) -> Result<TraceId, String> {
     }
 }
 
-/// What a choice of processes meets where nothing tells which ones there are.
+/// The error for a selection of processes in a trace that has none.
 pub fn no_processes() -> Report {
     let report = Report::new("--process: the trace does not tell processes");
     report.help("--thread takes context IDs, --id and --cpu choose sources")
 }
 
-/// Reads a range of addresses.
+/// Parses a range of addresses.
 pub fn addresses(text: &str) -> Result<ops::Range<u64>, String> {
     let number = |text: &str| {
         let value = match text.strip_prefix("0x") {
@@ -111,10 +111,10 @@ pub fn addresses(text: &str) -> Result<ops::Range<u64>, String> {
     }
 }
 
-/// Refuses trace IDs of which there is no source.
+/// Refuses trace ids without a source.
 ///
 /// # Errors
-/// If so, with those that there are.
+/// If there is one; the report lists the existing ones.
 pub fn check_ids(wanted: &[TraceId], known: impl Iterator<Item = TraceId>) -> Result<(), Report> {
     let known: BTreeSet<TraceId> = known.collect();
     let hexadecimal = |id: &TraceId| format!("{:x}", id.0);
@@ -133,10 +133,10 @@ pub fn check_ids(wanted: &[TraceId], known: impl Iterator<Item = TraceId>) -> Re
 }
 
 impl SourceArgs {
-    /// Keeps the chosen buffers.
+    /// Keeps the selected buffers.
     ///
     /// # Errors
-    /// When there is no such buffer, or no source of these.
+    /// When there is no such buffer, or none with the selected sources.
     pub fn choose(&self, buffers: &mut Vec<Buffer>) -> Result<(), Report> {
         let all = std::mem::take(buffers);
         let names: Vec<_> = all.iter().map(|buffer| buffer.name.clone()).collect();
@@ -165,13 +165,13 @@ impl SourceArgs {
         }
     }
 
-    /// Whether a source of a buffer, by its place, is chosen.
+    /// Whether a source of a buffer, given by its index, is selected.
     pub fn has(&self, buffer: &Buffer, source: usize) -> bool {
         let source = buffer.sources.get(source);
         source.is_some_and(|source| self.has_source(source))
     }
 
-    /// Whether a source is chosen.
+    /// Whether a source is selected.
     pub fn has_source(&self, source: &Source) -> bool {
         let has_cpu = |cpu: u32| self.cpu.contains(&cpu);
         (self.id.is_empty() || self.id.contains(&source.id))
@@ -180,7 +180,7 @@ impl SourceArgs {
 }
 
 impl PartArgs {
-    /// Says so where options chose nothing of the trace.
+    /// Warns if options selected nothing of the trace.
     pub fn warn_if_nothing(&self, code: Option<&CodeArgs>, context: &Context) {
         let SourceArgs { id, buffer, cpu } = &self.sources;
         let mut given = vec![
@@ -204,15 +204,15 @@ impl PartArgs {
         }
     }
 
-    /// Whether times are chosen.
+    /// Whether times are selected.
     pub fn has_times(&self) -> bool {
         self.begin.is_some() || self.end.is_some()
     }
 
-    /// The threads and times to look at, of each buffer.
+    /// The selected threads and times of each buffer.
     ///
     /// # Errors
-    /// When no thread or time of the trace is meant.
+    /// When no thread or time of the trace is selected.
     pub fn selection(&self, opened: &Opened, decode: DecodeArgs) -> Result<Vec<Selection>, Report> {
         let threads = self.threads(opened)?;
         if threads
@@ -241,7 +241,7 @@ impl PartArgs {
             return Err(report.help("kymo disasm --instructions chooses by number"));
         }
         let clock = (opened.conversion, origin);
-        // The start is the first timestamp, on the same scale.
+        // The first timestamp is the start, on the same scale.
         let start = || {
             let first = clock::first_timestamp(&opened.buffers, &traces)?;
             match clock.0 {
@@ -285,7 +285,7 @@ impl PartArgs {
         Ok(selections)
     }
 
-    /// Refuses threads and processes where it is known of none of the trace which thread ran it.
+    /// Refuses threads and processes where the threads of the trace are unknown.
     fn check_threads(&self, opened: &Opened) -> Result<(), Report> {
         let mut sources = opened.buffers.iter().flat_map(|buffer| {
             let all = (0..buffer.sources.len()).filter(|source| self.sources.has(buffer, *source));
@@ -308,7 +308,7 @@ impl PartArgs {
         }))
     }
 
-    /// The threads to look at; `None` for all.
+    /// The selected threads; `None` for all.
     fn threads(&self, opened: &Opened) -> Result<Option<BTreeSet<u32>>, Report> {
         let mut threads = None;
         if !self.process.is_empty() || !self.thread.is_empty() {
@@ -325,7 +325,7 @@ impl PartArgs {
                 let process = opened.threads.get(&process);
                 process.map_or("", |process| process.name.as_str())
             };
-            // All sources share what is known of processes.
+            // All sources share the data on processes.
             let mut code = opened.buffers.iter().flat_map(|buffer| &buffer.code);
             let code = code.next();
             let was_named = |wanted: &str, process: u32| {
@@ -369,7 +369,7 @@ impl PartArgs {
                     chosen.insert(*number);
                 }
             }
-            // The trace may have context IDs of which nothing says a name.
+            // The trace may have context ids without names.
             if self.process.is_empty() {
                 chosen.extend(self.thread.iter().filter_map(|text| number(text)));
             }
@@ -388,15 +388,15 @@ impl PartArgs {
 }
 
 impl CodeArgs {
-    /// Whether code is chosen.
+    /// Whether code is selected.
     pub fn any(&self) -> bool {
         !self.address.is_empty() || !self.function.is_empty()
     }
 
-    /// The addresses to look at; empty for all.
+    /// The selected addresses; empty for all.
     ///
     /// # Errors
-    /// When a function is asked for that no binary has.
+    /// When a function is requested that no binary has.
     pub fn addresses(&self, opened: &Opened, programs: &mut Programs) -> Result<Addresses, Report> {
         let mut ranges: Vec<_> = self.address.iter().cloned().map(|it| (it, None)).collect();
         for wanted in &self.function {
@@ -414,7 +414,7 @@ impl CodeArgs {
     }
 }
 
-/// A function that no binary has.
+/// The error for a function that no binary has.
 pub fn no_function(wanted: &str, programs: &Programs) -> Report {
     let report = Report::new(format_args!("there is no function {wanted}"));
     match programs.similar(wanted).as_slice() {
@@ -430,25 +430,25 @@ fn number(text: &str) -> Option<u32> {
     }
 }
 
-/// The addresses to look at.
+/// Selected addresses.
 #[derive(Clone, Debug, Default)]
 pub struct Addresses {
-    /// Sorted; none for all addresses. Those of a function are in a file.
+    /// Sorted ranges; empty for all addresses. A range of a function has its file.
     ranges: Vec<(ops::Range<u64>, Option<String>)>,
 }
 
 impl Addresses {
-    /// Whether all are.
+    /// Whether all addresses are selected.
     pub fn is_all(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Whether one is among them, in memory as it was.
+    /// Whether an address is selected, in this state of memory.
     pub fn has(&self, code: Scene<'_>, address: u64) -> bool {
         self.overlap(code, address, address.saturating_add(1))
     }
 
-    /// Whether an element is at one of them. Elements at no address are only with all.
+    /// Whether an element has a selected address. Elements without an address are included only if all are selected.
     pub fn has_element(&self, code: Scene<'_>, element: &Element) -> bool {
         match *element {
             Element::Range(range) => self.overlap(code, range.start, range.end),
@@ -462,9 +462,9 @@ impl Addresses {
         }
     }
 
-    /// Gives `each` an element that is [at one of them](Self::has_element); of a range, the parts of it that are, so that the
-    /// instructions of all parts are those that `kymo disasm` lists. The last instruction of a part is no branch, unless it is
-    /// that of the range.
+    /// Passes an element that [has a selected address](Self::has_element) to `each`; of a range, only its selected
+    /// parts, so that their instructions are those that `kymo disasm` lists. The last instruction of a part counts as
+    /// a branch only if it is the last one of the range.
     pub fn each_part(&self, code: Scene<'_>, element: &Element, mut each: impl FnMut(&Element)) {
         let range = match element {
             Element::Range(range) if !self.is_all() => range,
@@ -502,14 +502,14 @@ impl Addresses {
         }
     }
 
-    /// Whether any of a range is among them.
+    /// Whether any address of a range is selected.
     pub fn overlap(&self, code: Scene<'_>, start: u64, end: u64) -> bool {
         self.is_all()
             || self.ranges.iter().any(|(range, file)| {
                 range.start < end
                     && start < range.end
                     && file.as_deref().is_none_or(|file| {
-                        // Another file can be there, in another process or at another time.
+                        // Another file may be there, in another process or at another time.
                         let here = code.name_at(start.max(range.start));
                         here.is_none_or(|name| name == file)
                     })

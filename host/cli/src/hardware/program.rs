@@ -1,4 +1,4 @@
-//! Addresses of a hardware trace to functions and lines: the files behind its images, each with its symbols.
+//! Resolves addresses of a hardware trace to functions and lines, with the symbols of the files behind its images.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -14,27 +14,27 @@ use kymo_symbols::{Location, Symbols};
 
 use super::Opened;
 
-/// The files behind images, read when they are asked for first.
+/// The files behind images, read when first needed.
 #[derive(Debug)]
 pub struct Programs {
-    /// By name and place in memory of their contents: files of one name differ in it.
+    /// Keyed by name and memory address of the contents, because files of one name can differ.
     files: HashMap<(String, usize), Rc<Program>>,
     /// Symbols of code at fixed addresses, given beside the images.
     extra: Symbols,
 }
 
-/// A file, its place in memory and its symbols, as far as there are any.
+/// A file with its load address and symbols, as far as available.
 #[derive(Debug)]
 pub struct Program {
     /// Its path in the trace.
     pub path: String,
     /// Its name without directories.
     pub name: String,
-    /// Where it is linked, if it is an ELF file.
+    /// Its link layout, if it is an ELF file.
     pub layout: Option<Layout>,
-    /// Its symbols; none if it is no ELF file.
+    /// Its symbols; empty if it is no ELF file.
     pub symbols: Symbols,
-    /// Its bytes; none if there is no file.
+    /// Its bytes; empty if there is no file.
     pub bytes: Arc<[u8]>,
 }
 
@@ -43,7 +43,7 @@ pub struct Program {
 pub struct Place {
     /// The file.
     pub program: Rc<Program>,
-    /// The address for which the file is linked there; without an ELF file, the offset in the file.
+    /// The link address; without an ELF file, the offset in the file.
     pub address: u64,
 }
 
@@ -96,7 +96,7 @@ impl Programs {
         program
     }
 
-    /// The file and the place in it of an address. `None` where no image is.
+    /// The file and the link address for an address. `None` outside of images.
     pub fn place(&mut self, code: Scene<'_>, address: u64) -> Option<Place> {
         let image = code.find(MemorySpace::ANY, address)?;
         let offset = image.file_offset.wrapping_add(address - image.address);
@@ -133,7 +133,7 @@ impl Programs {
         own.or_else(|| self.extra.location(Addr(address)))
     }
 
-    /// Where at run time the functions are that a pattern stands for, each in which file.
+    /// The run-time addresses of the functions that match a pattern, each with its file.
     pub fn functions(
         &mut self,
         buffers: &[Buffer],
@@ -148,7 +148,7 @@ impl Programs {
             .collect()
     }
 
-    /// The functions that a name or a pattern stands for, in the order of their addresses.
+    /// The functions that match a name or a pattern, in address order.
     pub fn named(&mut self, buffers: &[Buffer], wanted: &str) -> Vec<Loaded> {
         let mut found: BTreeMap<(u64, Option<String>), Loaded> = BTreeMap::new();
         let images = buffers.iter().flat_map(|buffer| &buffer.code);
@@ -207,7 +207,7 @@ impl Programs {
         found.into_values().collect()
     }
 
-    /// Bytes of code that the images have.
+    /// The total size of code in the images, in bytes.
     pub fn code_bytes(buffers: &[Buffer]) -> u64 {
         let images = buffers.iter().flat_map(|buffer| &buffer.code);
         let all: BTreeMap<_, u64> = images
@@ -221,7 +221,7 @@ impl Programs {
         all.into_values().fold(0, u64::saturating_add)
     }
 
-    /// Names of functions that someone may have meant.
+    /// Names of functions similar to `wanted`.
     pub fn similar(&self, wanted: &str) -> Vec<String> {
         let programs = self.files.values().map(|program| &program.symbols);
         let all = programs.chain([&self.extra]);
@@ -234,8 +234,7 @@ impl Programs {
 }
 
 impl Program {
-    /// The instruction set of code at an address for which the file is linked; `by_pointer` is what a function's pointer
-    /// says of it.
+    /// The instruction set at a link address; `by_pointer` is that of a function's pointer.
     pub fn isa_at(&self, address: u64, by_pointer: Option<Isa>) -> Isa {
         let layout = self.layout.as_ref();
         let marked = layout.and_then(|layout| layout.isa_at(address).flatten());
@@ -244,7 +243,7 @@ impl Program {
     }
 }
 
-/// A function where it was at run time.
+/// A function at its run-time address.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Its name.
@@ -253,18 +252,18 @@ pub struct Loaded {
     pub start: u64,
     /// Address behind its last byte.
     pub end: u64,
-    /// The address for which it is linked.
+    /// Its link address.
     pub linked: u64,
-    /// Its instruction set, if the file says it.
+    /// Its instruction set, if the file has it.
     pub isa: Option<Isa>,
-    /// Its file; `None` where symbols were given beside the images.
+    /// Its file; `None` for symbols given beside the images.
     pub program: Option<Rc<Program>>,
     /// The image that has its code.
     pub code: Memory,
 }
 
-/// The functions of a file that a name or a pattern stands for, with the addresses for which they are linked, and T32 if
-/// their pointers say so.
+/// The functions of a file that match a name or a pattern, with their link addresses, and T32 if their pointers have
+/// the bit.
 fn chosen(symbols: &Symbols, wanted: &str) -> Vec<(String, Range<u64>, Option<Isa>)> {
     let mut functions = symbols.by_name(wanted);
     if functions.is_empty() && wanted.contains(['*', '?']) {

@@ -1,5 +1,5 @@
-//! The files of processes: their programs and shared libraries, found where the trace says they were, or among
-//! separate debug information.
+//! Files of processes: their programs and shared libraries, found at the paths in the trace, or among separate debug
+//! information.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +10,17 @@ use super::hex;
 use crate::context::Context;
 use crate::render::escape::escaped;
 
-/// Where distributions put separate debug information.
+/// The system's directory for separate debug information.
 const DEBUG_DIRECTORY: &str = "/usr/lib/debug";
 
-/// What `/proc/PID/maps` says behind the path of a file that has been removed.
+/// The suffix in `/proc/PID/maps` of the path of a removed file.
 const DELETED: &str = " (deleted)";
 
-/// How many missing files are named.
+/// Maximum number of missing files that a message names.
 const NAMED: usize = 3;
 
-/// Reads the symbols of these files, where they lay. Files of another build are not used, which is said, as is what
-/// is not there.
+/// Reads the symbols of these files from their paths. Files of another build are not used, and are reported, as are
+/// missing files.
 pub(super) fn load<'m>(
     mappings: impl Iterator<Item = (Place, &'m Mapping)>,
     debug_directories: &[PathBuf],
@@ -52,7 +52,7 @@ pub(super) fn load<'m>(
     symbols
 }
 
-/// What is said of a file of another build, which has this build id.
+/// The message for a file of another build, with that file's build id.
 pub(super) fn other_build(mapping: &Mapping, build_id: &str) -> String {
     format!(
         "{} is another build than the one that was recorded: its build id is {build_id}, the recording says {}; \
@@ -62,28 +62,28 @@ pub(super) fn other_build(mapping: &Mapping, build_id: &str) -> String {
     )
 }
 
-/// What is said of files that are not there.
+/// The message for missing files.
 pub(super) fn absent(files: &str) -> String {
     format!(
         "not on this machine: {files}; functions of these files are shown by address unless --elf names the files"
     )
 }
 
-/// What a mapped file is called, with its build id.
+/// The name of a mapped file in messages, with its build id.
 pub(super) fn file(mapping: &Mapping) -> String {
     let id = mapping.build_id.as_deref().map(hex);
     let id = id.map_or(String::new(), |id| format!(" (build id {id})"));
     format!("{}{id}", escaped(&mapping.path))
 }
 
-/// What is found of a mapped file.
+/// The symbols found for a mapped file.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Its symbols, where it was linked; none if it is not here.
+    /// Its symbols, at its link addresses; empty if the file is missing.
     pub(super) symbols: Symbols,
     /// The files that they were read from.
     pub(super) read: Vec<String>,
-    /// The build id of another file in its place.
+    /// The build id of another file at its path.
     pub(super) other: Option<String>,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct Found {
 pub(super) fn find(mapping: &Mapping, debug_directories: &[PathBuf]) -> Found {
     let mut found = Found::default();
     if let Some((path, file)) = debug_file(mapping, debug_directories) {
-        // It has all names and lines, the file itself those that others use, and constants.
+        // It has all names and lines; the file itself has exported names and constants.
         found.read.push(path.display().to_string());
         found.symbols.merge(file);
     }

@@ -1,4 +1,4 @@
-//! Symbols of the files that a trace tells of on its way: programs and libraries of processes (LTTng).
+//! Symbols of the files that a trace introduces while it is read: programs and libraries of processes (LTTng).
 
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -12,22 +12,22 @@ use super::images::{self, Found};
 use super::symbols::{CTF, is_file};
 use crate::args::SymbolArgs;
 
-/// A source whose functions have symbols by the time that they are given: the file that each lies in is read when a
-/// function of it is met first.
+/// A source that provides symbols for functions before it delivers them: the file of a function is read when the
+/// function first appears.
 pub(super) struct Placing<S> {
     source: S,
     symbols: Arc<Symbols>,
     files: Files,
-    /// So many functions have been looked at.
+    /// The number of functions examined so far.
     met: usize,
-    /// Those of them of which the trace has not told the file yet.
+    /// Examined functions whose file the trace has not introduced yet.
     unplaced: Vec<FunctionId>,
-    /// When they were looked at last ([`Identities::mapped`](kymo_event::Identities::mapped)).
+    /// The state of the mappings at the last examination ([`Identities::mapped`](kymo_event::Identities::mapped)).
     mapped: u64,
     tried: HashSet<Place>,
 }
 
-/// So many functions wait for their file: they are looked at again with each that is told.
+/// Maximum number of functions that wait for their file. They are examined again with each new mapping.
 const MOST_UNPLACED: usize = 1 << 12;
 
 impl<S: Source> Placing<S> {
@@ -58,7 +58,7 @@ impl<S: Source> Placing<S> {
         };
         let mut remarks = Vec::new();
         for id in old.into_iter().chain(new) {
-            // What the trace itself names needs no file.
+            // Functions that the trace itself names need no file.
             let Some(function) = identities.function(id).filter(|it| it.name.is_none()) else {
                 continue;
             };
@@ -82,7 +82,7 @@ impl<S: Source> Placing<S> {
     }
 }
 
-/// The file that a function lies in.
+/// The file that contains a function.
 fn mapping<'i>(info: &'i TraceInfo, function: &Function) -> Option<(Place, &'i Mapping)> {
     let space = info.identities.space(function.space)?;
     let number = space.file_of(function)?;
@@ -113,11 +113,11 @@ impl<S: Source> Source for Placing<S> {
     }
 }
 
-/// Files, each read once however many processes have it.
+/// Files, each read only once for all processes.
 struct Files {
     debug_directories: Vec<PathBuf>,
     given: Vec<PathBuf>,
-    /// Those that were given, once one of them may be wanted.
+    /// The given files, once one of them may be needed.
     opened: Option<Vec<(PathBuf, Symbols)>>,
     found: HashMap<(String, Option<Vec<u8>>), Symbols>,
 }
@@ -132,7 +132,7 @@ impl Files {
         }
     }
 
-    /// The symbols of a mapped file, where it was linked; remarks if it is not here.
+    /// The symbols of a mapped file, at its link addresses; adds remarks if it is missing.
     fn of(&mut self, info: &TraceInfo, mapping: &Mapping, remarks: &mut Vec<String>) -> &Symbols {
         let given = &self.given;
         let opened = self.opened.get_or_insert_with(|| {

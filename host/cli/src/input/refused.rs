@@ -1,4 +1,4 @@
-//! Failures of opening an input.
+//! Errors of opening an input.
 
 use std::io;
 use std::path::Path;
@@ -9,9 +9,9 @@ use crate::diagnostic::Report;
 
 /// Why an input is no trace.
 pub struct Refused {
-    /// For the user.
+    /// The report for the user.
     pub report: Report,
-    /// Where in the input the fault lies, in bytes from its start; 0 where it is the whole input.
+    /// Offset of the fault in the input, in bytes; 0 if it is the whole input.
     pub offset: u64,
 }
 
@@ -28,12 +28,12 @@ impl From<Refused> for Report {
     }
 }
 
-/// Whether the process may open no further file (EMFILE).
+/// Whether the process has reached its limit of open files (EMFILE).
 fn is_out_of_files(error: &io::Error) -> bool {
     cfg!(unix) && error.raw_os_error() == Some(24)
 }
 
-/// Whether what came through a pipe found no room.
+/// Whether the data of a pipe was too large.
 fn is_too_large(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
     matches!(error.kind(), FileTooLarge | QuotaExceeded | StorageFull)

@@ -1,11 +1,11 @@
-//! What a user should know of a trace besides what is shown of it.
+//! Remarks about a trace, besides its contents.
 
 use super::{Trace, is_empty_dump};
 use crate::context::Context;
 
 impl Trace {
-    /// Says, once it is read, what is odd about it, as a saved dump that holds nothing. Of a live target that has been
-    /// said.
+    /// Reports oddities of a trace after it was read, such as an empty saved dump. Those of a live target have been
+    /// reported already.
     pub fn remark(&self, context: &Context) {
         if self.sent.is_none() && is_empty_dump(self.info()) {
             context.note(
@@ -16,7 +16,7 @@ impl Trace {
         self.remark_beyond(context);
     }
 
-    /// Passes on what the reader remarks, from the remark of this number on.
+    /// Passes on the reader's remarks, starting with number `from`.
     pub(super) fn remark_read(&self, from: usize, context: &Context) {
         for note in self.info().notes.iter().filter(|_| from == 0) {
             context.note(format_args!("{}: {note}", self.name));
@@ -26,7 +26,7 @@ impl Trace {
         }
     }
 
-    /// Says what turned up while the trace was read, and whether it has more functions or threads than Kymo keeps.
+    /// Reports problems found while the trace was read, and whether it has more functions or threads than Kymo keeps.
     pub fn remark_beyond(&self, context: &Context) {
         self.remark_read(self.remarked, context);
         let beyond = self.info().identities.beyond();

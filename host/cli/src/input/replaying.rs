@@ -1,4 +1,4 @@
-//! Calls that are rebuilt while the trace is read, on a thread of their own.
+//! Reconstruction of calls on a thread of its own, while the trace is read.
 
 use kymo_analysis::replay::{self, Feeder, Replay};
 use kymo_event::{Batch, TraceInfo};
@@ -8,8 +8,8 @@ use super::Trace;
 use crate::context::Context;
 
 impl Trace {
-    /// Has its calls rebuilt on another thread, if there is one left for that and all of a saved trace is replayed: what
-    /// is exported is written meanwhile. `options` are those of the replay that takes them.
+    /// Moves the reconstruction of calls to another thread, if one is available and all of a saved trace is replayed,
+    /// so that an export is written in parallel. `options` are those of the replay that receives the steps.
     pub fn replay_ahead(mut self, options: &mut replay::Options, context: &Context) -> Self {
         let is_new = !self.is_live && self.read.is_empty() && self.sent.is_none();
         let is_whole = options.is_whole(self.source.info());
@@ -27,10 +27,10 @@ impl Trace {
     }
 }
 
-/// A source of which the calls are rebuilt as it is read.
+/// A source whose calls are rebuilt while it is read.
 struct Replaying {
     source: Box<dyn Source>,
-    /// Gone at the end of the trace.
+    /// `None` after the end of the trace.
     feeder: Option<Feeder>,
 }
 
@@ -53,7 +53,7 @@ impl Source for Replaying {
         if let (Ok(true), Some(feeder)) = (&filled, &mut self.feeder) {
             feeder.batch(info, batch);
         } else if let Some(feeder) = self.feeder.take() {
-            // What was read before a failure is shown to its end.
+            // Everything read before a failure is shown to its end.
             feeder.finish(info);
         }
         filled

@@ -1,5 +1,4 @@
-//! The symbols that go with an input: those that are named, those that a build has left, and those that a
-//! trace carries itself.
+//! Symbols for an input: files that the user names, files left by a build, and symbols in the trace itself.
 
 use std::path::{Path, PathBuf};
 
@@ -11,13 +10,13 @@ use crate::args::SymbolArgs;
 use crate::context::Context;
 use crate::diagnostic::Report;
 
-/// Where the build of a Zephyr application leaves its ELF file, seen from its own directory.
+/// The ELF file of a Zephyr build, relative to the application's directory.
 const DEFAULT_ELF: &str = "build/zephyr/zephyr.elf";
 
-/// The format whose traces may tell of the files of processes on their way (LTTng).
+/// The format whose traces may introduce the files of processes while they are read (LTTng).
 pub const CTF: &str = "ctf";
 
-/// Where that file is in the directory of the build.
+/// The path of that file in the build directory.
 const BUILT_ELF: &str = "zephyr/zephyr.elf";
 
 impl SymbolArgs {
@@ -33,18 +32,18 @@ impl SymbolArgs {
         given.chain(built).collect()
     }
 
-    /// Reads the files of symbols, for a trace of which `info` is known.
+    /// Reads the files of symbols for a trace with this `info`.
     ///
-    /// Says on stderr when one is of another build than the traced program, and when the program
-    /// jumps without the trace telling. Without any file, the ELF that a Zephyr build leaves is taken if
-    /// its build id is the trace's, or if the trace is of Zephyr's own instrumentation, which has none.
-    /// Names that the trace itself carries are in its [`Identities`](kymo_event::Identities).
+    /// Warns if one is of another build than the traced program, and if the program jumps without marks in the trace.
+    /// Without any file, the ELF file of a Zephyr build is used if its build id is the trace's, or if the trace is of
+    /// Zephyr's own instrumentation, which has none. Names in the trace itself are in its
+    /// [`Identities`](kymo_event::Identities).
     ///
     /// # Errors
-    /// When a file can't be read or is no file of symbols.
+    /// When a file can't be read or contains no symbols.
     pub fn load(&self, info: &TraceInfo, context: &Context) -> Result<Symbols, Report> {
         let mut symbols = Symbols::new();
-        // Files of processes, at their places.
+        // Files of processes, with their load addresses.
         let placed = Symbols::new();
         let mut rest = Vec::new();
         let mut same = false;
@@ -63,7 +62,7 @@ impl SymbolArgs {
             }
             if !places.is_empty() {
                 same = true;
-                // A recording beside it may tell nothing of the program that it is of.
+                // An additional recording may not identify its program.
                 if !any_program(info) {
                     continue;
                 }
@@ -76,7 +75,8 @@ impl SymbolArgs {
             if let (Some(found), Some(traced)) = (file.build_id(), &info.build_id)
                 && found != traced
             {
-                // Each file of a process is known by its build id; elsewhere a boot loader may be beside the program.
+                // Each file of a process is identified by its build id; elsewhere a boot loader may be given beside
+                // the program.
                 if same && !mappings.is_empty() {
                     context.warn(format_args!(
                         "{} is not used: its build id {} is that of no file of the traced process",
@@ -126,7 +126,7 @@ impl SymbolArgs {
         if let Some(text_base) = info.text_base {
             symbols.set_text_base(text_base);
         }
-        // What is named otherwise stands for the program, which is the first mapping of a process.
+        // A file of another name is taken for the program, which is the first mapping of a process.
         let has_program = !symbols.is_empty();
         symbols.merge(placed);
         let is_program = |(place, _): &(Place, &Mapping)| place.mapping == Some(0);
@@ -135,7 +135,8 @@ impl SymbolArgs {
         let program = program.into_iter().filter(|_| !has_program);
         let program = program.filter(is_new);
         symbols.merge(images::load(program, &self.debug_dir, context));
-        // Before the libraries come: the one of C has these functions, and is no program that calls them.
+        // Checked before libraries are added, because the C library defines these functions, but is no program that
+        // calls them.
         if info.format == FORMAT
             && let Some(jumps) = symbols.unmarked_jumps()
         {
@@ -152,7 +153,7 @@ impl SymbolArgs {
     }
 }
 
-/// The files of the processes, where the trace is of recordings of such.
+/// The files of the processes, for recordings of processes.
 fn mappings(info: &TraceInfo) -> Vec<(Place, &Mapping)> {
     let spaces = (0..).map(SpaceId).zip(info.identities.spaces());
     let ours = spaces.filter(|_| info.format == FORMAT);
@@ -166,9 +167,9 @@ fn mappings(info: &TraceInfo) -> Vec<(Place, &Mapping)> {
     mappings.collect()
 }
 
-/// Where in the spaces of a trace a file lies, and from which address on: with each mapping of its build id, or of its
-/// name where the trace tells no build id; in a space without mappings as its program. Of a trace with one
-/// program that is at no place: it holds for the whole trace.
+/// The spaces and load addresses of a file in a trace: each mapping with its build id, or with its name if the trace
+/// has no build id; in a space without mappings, the program. In a trace of a single program there are none, because
+/// the file applies to the whole trace.
 fn places(info: &TraceInfo, path: &Path, file: &Symbols) -> Vec<(Place, Addr)> {
     let spaces = info.identities.spaces();
     let mut places = Vec::new();
@@ -194,7 +195,7 @@ fn places(info: &TraceInfo, path: &Path, file: &Symbols) -> Vec<(Place, Addr)> {
     places
 }
 
-/// Whether one of several recordings is of a program of which it tells neither the build nor the place.
+/// Whether one of several recordings identifies neither the build nor the addresses of its program.
 fn any_program(info: &TraceInfo) -> bool {
     let mut spaces = info.identities.spaces().iter();
     info.format.contains('+')
@@ -204,7 +205,7 @@ fn any_program(info: &TraceInfo) -> bool {
         })
 }
 
-/// Whether a file is the one of a mapping: by its build id, or by its name where the trace tells no build id.
+/// Whether a file belongs to a mapping: by its build id, or by its name if the trace has no build id.
 pub(super) fn is_file(info: &TraceInfo, mapping: &Mapping, path: &Path, file: &Symbols) -> bool {
     // Mappings of hardware trace are pieces of files.
     if ![FORMAT, CTF].iter().any(|format| info.is_of(format)) || mapping.offset != 0 {
@@ -216,7 +217,7 @@ pub(super) fn is_file(info: &TraceInfo, mapping: &Mapping, path: &Path, file: &S
     }
 }
 
-/// What a program's jumps do to its traces, and what mends it.
+/// The message on the effect of a program's jumps on its traces, with the remedy.
 fn unmarked(jumps: &UnmarkedJumps) -> String {
     let functions = jumps.functions().join(" and ");
     let mend = jumps.options().map_or(
@@ -230,7 +231,7 @@ fn unmarked(jumps: &UnmarkedJumps) -> String {
     )
 }
 
-/// What several stacks in one thread do to the traces of a program.
+/// The message on the effect of several stacks in one thread on a program's traces.
 fn several_stacks(function: &str) -> String {
     format!(
         "the program calls {function}, so that a thread has several stacks, and nothing in the trace tells which is in use: calls of \

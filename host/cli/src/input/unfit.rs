@@ -1,4 +1,4 @@
-//! Options that describe an input of one format, and are of no use to others.
+//! Options that apply only to inputs of one format.
 
 use kymo_event::TraceInfo;
 use kymo_read::{rtems_record, systemview, zephyr_instrumentation};
@@ -11,7 +11,7 @@ use crate::diagnostic::Report;
 /// Refuses options that are about inputs of another format.
 ///
 /// # Errors
-/// If one is given, with what it is for.
+/// If one is given; the report says what it applies to.
 pub(super) fn check(input: &InputArgs, info: &TraceInfo) -> Result<(), Report> {
     let ctf = &input.ctf;
     let fits = |formats: &[&str]| formats.iter().any(|format| info.is_of(format));

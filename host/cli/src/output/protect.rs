@@ -1,4 +1,4 @@
-//! Keeps outputs out of their own inputs.
+//! Protects inputs from being overwritten by outputs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use kymo_event::TraceInfo;
 use crate::args::{InputArgs, MemoryArgs, SymbolArgs};
 use crate::diagnostic::Report;
 
-/// Levels of directories in an input that are looked through.
+/// Maximum depth of directories searched in an input.
 const DEPTH: u32 = 16;
 
 /// What names a file whatever path leads to it: device and inode, or where there are none its
@@ -37,7 +37,7 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// A trace with its metadata and mapping, its memory and its symbols.
+    /// The files of a trace: metadata, mapping, memory and symbols.
     pub fn of(input: &InputArgs, symbols: &SymbolArgs) -> Self {
         let mut inputs = Self::at(input.path(), &input.memory, symbols);
         let ctf = &input.ctf;
@@ -53,13 +53,13 @@ impl Inputs {
             .paths
             .extend(images.map(|image| image.split(['@', ',']).next().unwrap_or(image).into()));
         if input.path() == Path::new("-") {
-            // What the shell redirects.
+            // The file to which the shell redirects.
             inputs.paths.push("/dev/stdin".into());
         }
         inputs
     }
 
-    /// The same with what was found by itself for a trace that is open: the programs that it names.
+    /// Adds the files found automatically for an open trace: the programs that it names.
     pub fn with_programs(mut self, info: &TraceInfo, symfs: Option<&Path>) -> Self {
         let spaces = info.identities.spaces().iter();
         for mapping in spaces.flat_map(|space| &space.mappings) {
@@ -71,11 +71,11 @@ impl Inputs {
         self
     }
 
-    /// A saved recording, more memory, and symbols.
+    /// The files of a saved recording: more memory, and symbols.
     pub fn at(path: &Path, memory: &MemoryArgs, symbols: &SymbolArgs) -> Self {
         let mut inputs = Self::of_symbols(symbols);
         inputs.paths.push(path.to_owned());
-        // One stream of a CTF trace is read with the metadata beside it.
+        // A stream of a CTF trace is read with the metadata beside it.
         if path.is_file() {
             inputs.paths.push(path.with_file_name("metadata"));
             inputs.paths.extend(descriptions_beside(path));
@@ -85,7 +85,7 @@ impl Inputs {
         inputs
     }
 
-    /// Symbols alone, as for a live target.
+    /// Only symbols, as for a live target.
     pub fn of_symbols(symbols: &SymbolArgs) -> Self {
         let SymbolArgs {
             elf,
@@ -102,7 +102,7 @@ impl Inputs {
     }
 }
 
-/// The files beside a recording of SystemView that name its events.
+/// The files beside a SystemView recording that name its events.
 fn descriptions_beside(path: &Path) -> Vec<PathBuf> {
     let folder = match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -113,19 +113,19 @@ fn descriptions_beside(path: &Path) -> Vec<PathBuf> {
     entries.filter(is_one).map(|entry| entry.path()).collect()
 }
 
-/// Whether two paths lead to one file.
+/// Whether two paths refer to the same file.
 pub fn is_same_file(one: &Path, other: &Path) -> bool {
     id(one).is_some_and(|one| id(other) == Some(one))
 }
 
-/// Makes sure that an output is none of the inputs, whatever it is called: not a file of them or of an
-/// input directory, nor something inside of that, nor a directory that holds one.
+/// Refuses an output that is one of the inputs under any name: an input file, an input directory or a file in it, or
+/// a directory that contains an input.
 ///
 /// # Errors
-/// When it is: it would be gone before it is read.
+/// When it is, because it would be overwritten before it is read.
 pub fn protect(inputs: &Inputs, output: &Path) -> Result<(), Report> {
     let output_id = id(output);
-    // Where the output is, or will be: itself, and the directories around it.
+    // The path of the output, existing or not, and the directories above it.
     let around = ancestors(output);
     let refuse = |what: &str| {
         let output = output.display();
@@ -149,7 +149,7 @@ pub fn protect(inputs: &Inputs, output: &Path) -> Result<(), Report> {
             }
             let linked = depth > 0 && path.is_symlink();
             if depth < DEPTH && !linked {
-                // What can't be listed can't be read either.
+                // A directory that can't be listed can't be read either.
                 let entries = fs::read_dir(&path).into_iter().flatten().flatten();
                 pending.extend(entries.map(|entry| (entry.path(), depth + 1)));
             }
@@ -164,7 +164,7 @@ pub fn protect(inputs: &Inputs, output: &Path) -> Result<(), Report> {
     Ok(())
 }
 
-/// The directories around a path, which need not exist itself.
+/// The directories above a path, which need not exist itself.
 fn ancestors(path: &Path) -> Vec<FileId> {
     let existing = path.ancestors().find_map(|path| {
         let here = Path::new(".");

@@ -1,9 +1,9 @@
-//! What a target's clock was compared with, and what came of it.
+//! Results of comparing a target's clock with other clocks.
 
 use kymo_event::{ClockCheck, ClockReference, ClockVerdict};
 use kymo_export::json::{Json, Object, list};
 
-/// For people: clauses that go on from what the clock is.
+/// Formats the results for people, as clauses that follow the description of the clock.
 pub fn checked(checks: &[ClockCheck]) -> String {
     if checks.is_empty() {
         return "unverified: there is nothing to compare it with".to_owned();
@@ -16,7 +16,7 @@ pub fn checked(checks: &[ClockCheck]) -> String {
     format!("{unverified}{}", clauses.join(", "))
 }
 
-/// For programs: a list.
+/// Formats the results for programs: a list.
 pub struct Checks<'a>(pub &'a [ClockCheck]);
 
 impl Json for Checks<'_> {
@@ -34,7 +34,7 @@ impl Json for Checks<'_> {
     }
 }
 
-/// The name of what it was compared with.
+/// The name of the clock that was compared with.
 const fn reference(reference: ClockReference) -> &'static str {
     match reference {
         ClockReference::Tick { .. } => "tick",

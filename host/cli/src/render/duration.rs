@@ -1,9 +1,8 @@
-//! Durations and times in a width that does not change, so that columns stay columns.
+//! Durations and times of fixed width, for columns.
 //!
-//! A duration has a unit close to its size and three decimals: ` 12.345 us`. There is no smaller
-//! unit, for in microseconds the decimals are the nanoseconds, and ` 0.800 us` next to ` 1.200 us`
-//! is compared by eye. From a thousand seconds on whole seconds remain; what still doesn't fit makes
-//! its column wider, never wrong.
+//! A duration has a unit close to its size and three decimals: ` 12.345 us`. There is no smaller unit, because in
+//! microseconds the decimals are the nanoseconds, and ` 0.800 us` next to ` 1.200 us` is compared at a glance. From a
+//! thousand seconds on, whole seconds remain. A value that still does not fit makes its column wider, never wrong.
 
 use std::fmt;
 
@@ -21,7 +20,7 @@ pub const WIDTH: usize = 10;
 pub struct Human(pub Duration);
 
 impl Human {
-    /// Adds it to a text.
+    /// Appends the text.
     pub fn push(self, out: &mut String) {
         if let Some(digits) = self.digits() {
             return out.push_str(std::str::from_utf8(&digits).unwrap_or_default());
@@ -52,7 +51,7 @@ impl Human {
         Some([a, b, c, b'.', d, e, f, x, y, z])
     }
 
-    /// So many of a unit, rounded half up.
+    /// The number of units, rounded half up.
     const fn rounded(self, unit: u64) -> u64 {
         let ns = self.0.0;
         ns / unit + (ns % unit >= unit / 2) as u64
@@ -78,7 +77,7 @@ impl fmt::Display for Human {
     }
 }
 
-/// Adds a number to a text, filled up with spaces on its left to a width of ten at most.
+/// Appends a number, padded with spaces on the left to a width of at most ten.
 pub(super) fn push_padded(out: &mut String, number: u64, width: u32) {
     let digits = number.checked_ilog10().unwrap_or(0) + 1;
     let blank = width.saturating_sub(digits) as usize;
@@ -86,18 +85,18 @@ pub(super) fn push_padded(out: &mut String, number: u64, width: u32) {
     push_number(number, out);
 }
 
-/// Shows a moment as seconds with nine decimals (where the trace has no time, as the number that it has), padded on the left to 15 columns: enough for
-/// days. With `origin` as zero it counts from there.
+/// Shows a time as seconds with nine decimals (or, where the trace has no times, as its plain number), padded on the
+/// left to 15 columns, which is enough for days. Counts from `origin`.
 #[derive(Clone, Copy, Debug)]
 pub struct Seconds {
-    /// The moment.
+    /// The time to show.
     pub time: Time,
-    /// What counts as zero.
+    /// The zero of the scale.
     pub origin: Time,
 }
 
 impl Seconds {
-    /// The text of most moments: those of times, not before the origin.
+    /// The text of most times: those in seconds, not before the origin.
     #[inline]
     pub fn digits(self) -> Option<Digits> {
         let ns = self.time.0.checked_sub(self.origin.0)?;
@@ -125,13 +124,13 @@ impl Seconds {
         Some(Digits { bytes, start })
     }
 
-    /// Adds it to a text.
+    /// Appends the text.
     pub fn push(self, out: &mut String) {
         if let Some(digits) = self.digits() {
             return out.push_str(std::str::from_utf8(digits.as_bytes()).unwrap_or_default());
         }
         let ns = i128::from(self.time.0) - i128::from(self.origin.0);
-        // Two times of 64 bits are not further apart than 64 bits without a sign.
+        // The distance of two 64-bit times fits in an unsigned 64-bit number.
         let apart = ns.unsigned_abs() as u64;
         if !unit::get().is_time() {
             let sign = if ns < 0 { "-" } else { "" };

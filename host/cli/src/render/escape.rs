@@ -1,9 +1,9 @@
-//! Escapes for text that comes from outside: traces, targets, file names.
+//! Escapes for text from outside: traces, targets, file names.
 //!
-//! A terminal obeys control characters, so a name in a trace could move the cursor, set the window's
-//! title or hide other lines. Every text that is not this program's own passes through here before it
-//! is printed: [`escape_from`] for lines that are built in a string, [`escaped`] for a single text,
-//! [`Console`] for what a target's program prints, [`TerminalWriter`] for an export to a terminal.
+//! A terminal obeys control characters, so a name in a trace could move the cursor, set the window's title or hide
+//! other lines. Every text that is not this program's own is escaped before it is printed: with [`escape_from`] in
+//! lines that are built in a string, [`escaped`] for a single text, [`Console`] for a target's output, and
+//! [`TerminalWriter`] for an export to a terminal.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ fn is_unsafe(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whether a byte of UTF-8 may belong to such a character. Rules out nearly all text at once.
+/// Whether a byte of UTF-8 may belong to such a character. Excludes nearly all text quickly.
 fn may_be_unsafe(byte: u8) -> bool {
     byte < b' ' || matches!(byte, 0x7f | 0xc2 | 0xe2)
 }
@@ -33,10 +33,10 @@ fn push_escape(c: char, out: &mut String) {
     }
 }
 
-/// Replaces unsafe characters behind `start` by escape sequences.
+/// Replaces unsafe characters after `start` by escape sequences.
 pub fn escape_from(out: &mut String, start: usize) {
     let text = out.get(start..).unwrap_or_default();
-    // Without a branch for each byte, so that the compiler can look at many at once.
+    // Without a branch per byte, so that the compiler can vectorize the loop.
     let clean = !text
         .bytes()
         .fold(false, |any, byte| any | may_be_unsafe(byte));
@@ -64,8 +64,7 @@ pub fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A message that may have several lines: each is escaped, and those behind the first are indented, so
-/// that none can pass for a message of its own.
+/// Escapes each line of a message, and indents those after the first, so that none looks like a message of its own.
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     if !text.contains('\n') {
         return escaped(text);
@@ -77,18 +76,18 @@ pub fn escaped_lines(text: &str) -> Cow<'_, str> {
 /// Length of the longest colour sequence that [`Console`] waits for.
 const LONGEST_COLOUR: usize = 24;
 
-/// Filters what a target's program prints, piece by piece.
+/// Filters a target's output, piece by piece.
 ///
 /// Line ends, tabs and colours (`ESC [ ... m`, as Zephyr's logging has them) pass; other control
 /// characters are escaped. Bytes above 0x7f pass unless they are C1 controls.
 #[derive(Debug, Default)]
 pub struct Console {
-    /// The beginning of a sequence whose end has not come yet.
+    /// The begin of an incomplete sequence.
     held: Vec<u8>,
 }
 
 impl Console {
-    /// The next piece of text, fit to be printed.
+    /// Filters the next piece of text for printing.
     pub fn filter(&mut self, text: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(text.len());
         for &byte in text {
@@ -133,14 +132,14 @@ fn push_byte(byte: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// Passes text on to a terminal, line by line and escaped: for formats that are text.
+/// Passes text to a terminal, line by line and escaped: for text formats.
 pub struct TerminalWriter<W: Write> {
     out: W,
-    /// What has come of the present line.
+    /// The current, incomplete line.
     line: Vec<u8>,
 }
 
-/// Length at which a line is passed on without its end.
+/// Length at which an incomplete line is passed on.
 const LONGEST_LINE: usize = 1 << 16;
 
 impl<W: Write> TerminalWriter<W> {
@@ -170,7 +169,7 @@ impl<W: Write> Write for TerminalWriter<W> {
                 continue;
             }
             self.line.push(byte);
-            // Not inside of a character.
+            // Not within a character.
             if self.line.len() >= LONGEST_LINE && byte < 0x80 {
                 self.end_line()?;
             }
@@ -184,7 +183,7 @@ impl<W: Write> Write for TerminalWriter<W> {
     }
 }
 
-/// The end of a line without a line end is not lost.
+/// Writes an incomplete last line.
 impl<W: Write> Drop for TerminalWriter<W> {
     fn drop(&mut self) {
         let _ = self.flush();

@@ -1,10 +1,9 @@
-//! Folds repeated messages, so that a warning that comes a thousand times is printed a few times.
+//! Folds repeated messages, so that a warning that occurs a thousand times is printed a few times.
 
-/// Distinct messages whose repetitions are counted. Beyond that the oldest is forgotten, and would be
-/// printed anew.
+/// Number of distinct messages that are counted. Beyond it the oldest is forgotten, and would be printed again.
 const MOST: usize = 64;
 
-/// Counts messages that come again.
+/// Counts repeated messages.
 #[derive(Debug, Default)]
 pub struct Fold {
     seen: Vec<Seen>,
@@ -14,13 +13,13 @@ pub struct Fold {
 struct Seen {
     message: String,
     count: u64,
-    /// Up to which count it has been printed.
+    /// The count at which it was last printed.
     printed: u64,
 }
 
 impl Fold {
-    /// Counts a message: gives the text to print, if it is to be printed now. That is so for the
-    /// first, and then for every power of ten.
+    /// Counts a message. Returns the text if it must be printed now: for the first occurrence, and then at every
+    /// power of ten.
     pub fn count(&mut self, message: &str) -> Option<String> {
         let Some(seen) = self.seen.iter_mut().find(|seen| seen.message == message) else {
             if self.seen.len() >= MOST {
@@ -41,7 +40,7 @@ impl Fold {
         Some(format!("{message} ({} times so far)", seen.count))
     }
 
-    /// What remains to be said at the end: messages that came more often than was printed.
+    /// The messages that occurred more often than was printed, for the end.
     pub fn rest(&mut self) -> Vec<String> {
         let seen = std::mem::take(&mut self.seen);
         let unsaid = seen.into_iter().filter(|seen| seen.count > seen.printed);

@@ -1,5 +1,5 @@
-//! Calls as ftrace prints them: the layouts of its tracers `function_graph`, with absolute times and tasks, and
-//! `function_duration`, which has one line a call, at its end.
+//! Calls in the output format of ftrace: the layouts of its tracers `function_graph`, with absolute times and tasks,
+//! and `function_duration`, which has one line per call, at its end.
 //!
 //! ```text
 //! #     TIME        CPU  TASK/PID         DURATION                  FUNCTION CALLS
@@ -9,8 +9,8 @@
 //!    60.702475 |   1)     ls-113     |   4.176 us    |        } /* putname */
 //! ```
 //!
-//! Durations are by the clock on the wall, as ftrace's are. What stands before one says how long it is: `+` more than
-//! 10 us, `!` 100 us, `#` 1 ms, `*` 10 ms, `@` 100 ms, `$` 1 s.
+//! Durations are wall times, as in ftrace. A mark before one shows its magnitude: `+` more than 10 us, `!` 100 us,
+//! `#` 1 ms, `*` 10 ms, `@` 100 ms, `$` 1 s.
 //! (Linux, kernel/trace/trace_functions_graph.c; for function_duration the patches of Tim Bird.)
 
 use std::io::{self, Write};
@@ -26,18 +26,18 @@ use super::lines::LineBuffer;
 use super::tree::comment::remark_event;
 use crate::names::Names;
 
-/// Which tracer's layout.
+/// The tracer whose layout is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tracer {
     FunctionGraph,
     FunctionDuration,
 }
 
-/// Width of a task: its name and number with half of the spaces before it.
+/// Width of a task: its name and number, with half of the padding before it.
 const TASK: usize = 14;
-/// Characters of its name that are shown.
+/// Number of characters shown of its name.
 const COMM: usize = 7;
-/// The column of durations where there is none.
+/// The duration column of a line without one.
 const NO_DURATION: &str = "              ";
 
 /// Writes steps in the layout of a tracer.
@@ -45,14 +45,14 @@ pub struct Ftrace<'a> {
     out: &'a mut dyn Write,
     names: &'a Names<'a>,
     tracer: Tracer,
-    /// Leave out the function's name at its return.
+    /// Omit the function's name at its return.
     no_annotation: bool,
-    /// By [`TrackId`].
+    /// Indexed by [`TrackId`].
     tracks: Vec<Track>,
-    /// The thread that was shown last, by processor.
+    /// The thread that was shown last, per processor.
     shown: Vec<(Option<Cpu>, String)>,
     lines: LineBuffer,
-    /// Calls that have no line, because how long they took is not known.
+    /// Number of calls without a line, because their durations are unknown.
     left_out: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct Ftrace<'a> {
 struct Track {
     info: Option<TrackInfo>,
     cpu: Option<Cpu>,
-    /// The track that this one cuts into, and what is open there.
+    /// The thread of the track; for an interrupt, the interrupted thread.
     thread: Option<ThreadId>,
     base: u32,
     open: u32,
@@ -86,7 +86,7 @@ impl<'a> Ftrace<'a> {
         }
     }
 
-    /// Writes what the tracer writes first.
+    /// Writes the tracer's heading.
     ///
     /// # Errors
     /// Those of writing.
@@ -109,7 +109,7 @@ impl<'a> Ftrace<'a> {
         })
     }
 
-    /// Takes a step.
+    /// Writes a step.
     ///
     /// # Errors
     /// Those of writing.
@@ -162,7 +162,7 @@ impl<'a> Ftrace<'a> {
         self.lines.write_some(self.out)
     }
 
-    /// Writes what was kept back. To be called when the trace is at its end.
+    /// Writes the lines that were held back. Must be called at the end of the trace.
     ///
     /// # Errors
     /// Those of writing.
@@ -171,12 +171,12 @@ impl<'a> Ftrace<'a> {
         self.lines.write(self.out)
     }
 
-    /// Calls that this layout can't show, because how long they took is not known.
+    /// The number of calls that this layout can't show, because their durations are unknown.
     pub const fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Hands on what is written, as far as it is not kept back.
+    /// Flushes all lines that are not held back.
     ///
     /// # Errors
     /// Those of writing.
@@ -249,7 +249,7 @@ impl<'a> Ftrace<'a> {
             let lost = gap
                 .lost_events()
                 .map_or("SOME".to_owned(), |lost| lost.to_string());
-            // Everything before it stands before it.
+            // Earlier lines must come first.
             self.lines.settle();
             let line = format!("CPU:{} [LOST {lost} EVENTS]", cpu(whole.cpu));
             self.lines.begin(stream).extend_from_slice(line.as_bytes());
@@ -275,8 +275,8 @@ impl<'a> Ftrace<'a> {
         Ok(())
     }
 
-    /// Begins a line; before it a note of a switch, if the processor has another thread now. Where it begins, and its column
-    /// for the duration.
+    /// Begins a line, after a note of a switch if the processor has another thread now. Returns the line's begin, and
+    /// its duration column.
     fn line(
         &mut self,
         (track, time, stream): (TrackId, Time, StreamId),
@@ -313,7 +313,7 @@ impl<'a> Ftrace<'a> {
         (begin, column)
     }
 
-    /// How deep the calls are into which an interrupt cuts.
+    /// The depth of the calls that an interrupt preempts.
     fn interrupted(&self, thread: Option<ThreadId>, cpu: Option<Cpu>) -> u32 {
         let of = |track: &&Track| match (thread, track.info.map(|info| info.kind)) {
             (Some(_), Some(TrackKind::Thread { thread: of })) => of == thread,
@@ -356,12 +356,13 @@ impl<'a> Ftrace<'a> {
     }
 }
 
-/// A processor's number; `-` where it is not known.
+/// A processor's number; `-` if unknown.
 fn cpu(cpu: Option<Cpu>) -> String {
     cpu.map_or("-".to_owned(), |cpu| cpu.to_string())
 }
 
-/// Whether the end of a call is in the trace. If not, no line is to be read back as its exit, with how long it took.
+/// Whether the end of a call is in the trace. Otherwise no line may look like its exit with a duration when the text
+/// is read back.
 const fn has_exit(end: &End) -> bool {
     !matches!(
         end.how,
@@ -369,13 +370,13 @@ const fn has_exit(end: &End) -> bool {
     )
 }
 
-/// A comment in the place of an exit.
+/// The comment that replaces an exit.
 fn unfinished(end: &End, name: &str) -> String {
     let why = super::tree::comment::remark(end).unwrap_or_default();
     format!("/* {name}(): {why} */")
 }
 
-/// How a call ended, if it was not by returning.
+/// How a call ended, unless it returned.
 fn remark(end: &End) -> String {
     match super::tree::comment::remark(end) {
         Some(remark) => format!(" /* {remark} */"),
@@ -391,7 +392,7 @@ fn split(time: Time, unit: u64) -> (i64, u64) {
     )
 }
 
-/// A duration with its mark: seven digits at most, of which three are nanoseconds where they have room.
+/// A duration with its mark: at most seven digits, of which three are nanoseconds if they fit.
 fn duration(duration: Option<Duration>) -> String {
     let Some(Duration(ns)) = duration else {
         return NO_DURATION.to_owned();

@@ -1,11 +1,11 @@
-//! Objects of JSON that go straight to an output, one a line: [`kymo_export::json`] writes them.
+//! JSON objects that are written directly to an output, one a line: [`kymo_export::json`] formats them.
 
 use std::io::{self, Write};
 
 pub use kymo_export::json::Json;
 use kymo_export::json::string;
 
-/// An object that is being written. [`end`](Self::end) closes it and hands it on.
+/// An object under construction. [`end`](Self::end) closes and flushes it.
 pub struct Object<'a> {
     out: &'a mut dyn Write,
     line: Vec<u8>,

@@ -1,12 +1,13 @@
-//! Lines of calls in one buffer, of which the last one of each stream may still change.
+//! Buffer of lines of calls, in which the last line of each stream may still change.
 //!
-//! A call that makes no other is one line, `f();`, and one that does opens a block, `f() {`. Which of both it is, the
-//! next step of its stream tells: until then the line of a call that begins is [held](LineBuffer::hold), without its
-//! ending. Lines of other streams stand behind it meanwhile, up to [`LOOK_AHEAD`] bytes: then the call is taken to be
-//! long, and opens a block.
+//! A call without callees is one line, `f();`, and one with callees opens a block, `f() {`. The next step of its
+//! stream decides which: until then the line of a call that begins is [held](LineBuffer::hold), without its ending.
+//! Lines of other streams follow it in the buffer meanwhile, up to [`LOOK_AHEAD`] bytes. Beyond that the call is
+//! assumed to be long, and opens a block.
 //!
-//! Lines are put together where they stay. With one stream, the held line is the last one and gets its ending there.
-//! One with others behind it is a [`Cut`] of the text, into which its ending is put when it is written.
+//! Lines are composed in the buffer itself. With one stream, the held line is the last one, and its ending is
+//! appended there. A held line with others behind it is a [`Cut`] of the text, and its ending is inserted when the
+//! text is written.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -15,16 +16,16 @@ use std::ops::Range;
 use kymo_analysis::calls::CallId;
 use kymo_event::StreamId;
 
-/// How a line ends that opens a block.
+/// The ending of a line that opens a block.
 const OPENING: &[u8] = b" {\n";
 
-/// Text that waits for the ending of a line in front of it, in bytes.
+/// Maximum size of text that waits for the ending of an earlier line, in bytes.
 const LOOK_AHEAD: usize = 256 << 10;
 
-/// Text is written when there is so much of it, in bytes.
+/// Size at which text is written, in bytes.
 const CHUNK: usize = 64 << 10;
 
-/// The width of the column of most lines.
+/// The column width of most lines.
 const USUAL: usize = 11;
 
 /// See the [module](self).
@@ -33,24 +34,24 @@ pub struct LineBuffer {
     text: Vec<u8>,
     /// The last line, if it is held.
     last: Option<Held>,
-    /// Held lines that have others behind them, in the order of the text.
+    /// Held lines with others behind them, in text order.
     cuts: VecDeque<Cut>,
-    /// The number of the first cut, counted from the first one ever.
+    /// The sequence number of the first cut.
     first: u64,
-    /// By stream: the number of the cut that its next line decides about.
+    /// Per stream: the sequence number of the cut that its next line decides.
     waiting: Vec<Option<u64>>,
-    /// How much of the text had to stay when it was written last.
+    /// The size of the text that remained after the last write.
     rest: usize,
 }
 
-/// A line without its ending. Places are counted from the beginning of the text.
+/// A line without its ending. Positions count from the begin of the text.
 #[derive(Debug)]
 struct Held {
     stream: StreamId,
     call: CallId,
-    /// Where it begins.
+    /// The position of its begin.
     begin: usize,
-    /// Its column for the call's duration.
+    /// The position of the column for the call's duration.
     column: Range<usize>,
 }
 
@@ -58,15 +59,15 @@ struct Held {
 #[derive(Debug)]
 struct Cut {
     line: Held,
-    /// Where the ending belongs.
+    /// The position of the ending.
     at: usize,
-    /// The ending, once it is decided.
+    /// The ending, once decided.
     ending: Option<Vec<u8>>,
 }
 
 impl LineBuffer {
-    /// Begins a line of a stream: the held line of that opens a block. What the line consists of is to be added to the
-    /// text, then it is to be [ended](Self::end) or [held](Self::hold).
+    /// Begins a line of a stream; the stream's held line, if any, opens a block. The caller appends the line to the
+    /// text, and then [ends](Self::end) or [holds](Self::hold) it.
     #[inline]
     pub fn begin(&mut self, stream: StreamId) -> &mut Vec<u8> {
         match self.last.take() {
@@ -77,7 +78,7 @@ impl LineBuffer {
         &mut self.text
     }
 
-    /// The same where lines of several streams wait.
+    /// [`begin`](Self::begin) while lines of several streams are held.
     #[inline(never)]
     fn begin_between(&mut self, stream: StreamId, last: Option<Held>) {
         if let Some(last) = last {
@@ -97,7 +98,7 @@ impl LineBuffer {
         }
     }
 
-    /// Ends the line that was begun, without spaces before its end.
+    /// Ends the current line, and strips trailing spaces.
     #[inline]
     pub fn end(&mut self) {
         while self.text.last() == Some(&b' ') {
@@ -106,7 +107,8 @@ impl LineBuffer {
         self.text.push(b'\n');
     }
 
-    /// Holds the line that was begun at `begin` of the text for a call: its ending follows from the next step of its stream.
+    /// Holds the current line, which begins at `begin` in the text, for a call: its ending follows from the next step
+    /// of its stream.
     #[inline]
     pub fn hold(&mut self, stream: StreamId, call: CallId, begin: usize, column: Range<usize>) {
         self.last = Some(Held {
@@ -117,7 +119,7 @@ impl LineBuffer {
         });
     }
 
-    /// If the line of a call is held: fills in the column of its duration, and gives what its ending is to be added to.
+    /// If the line of a call is held: fills in its duration column, and returns the buffer for its ending.
     #[inline]
     pub fn release(
         &mut self,
@@ -162,10 +164,10 @@ impl LineBuffer {
         Some(cut.ending.insert(Vec::new()))
     }
 
-    /// Takes the cut that the next line of a stream decides about.
+    /// Takes the cut that the next line of a stream decides.
     fn take_waiting(&mut self, stream: StreamId) -> Option<&mut Cut> {
         let number = self.waiting.get_mut(stream.0 as usize)?.take()?;
-        // The line of an earlier number has been written.
+        // A line with an earlier number has been written already.
         let index = usize::try_from(number.checked_sub(self.first)?).ok()?;
         self.cuts.get_mut(index)
     }
@@ -174,7 +176,7 @@ impl LineBuffer {
     #[inline]
     pub fn fill(&mut self, place: Range<usize>, column: &[u8]) {
         let blank = self.text.get_mut(place.clone());
-        // Of a known width it takes no call.
+        // A copy of known width needs no call.
         if let Some(Ok(blank)) = blank.map(<&mut [u8; USUAL]>::try_from)
             && let Ok(column) = <&[u8; USUAL]>::try_from(column)
         {
@@ -184,7 +186,7 @@ impl LineBuffer {
         }
     }
 
-    /// The same of any width: all behind it moves.
+    /// The same for any width: the text behind it moves.
     #[inline(never)]
     fn fill_any(&mut self, place: Range<usize>, column: &[u8]) {
         let from = place.end;
@@ -214,7 +216,7 @@ impl LineBuffer {
         self.waiting.clear();
     }
 
-    /// Writes what is decided, once that may be much.
+    /// Writes the decided text, once there may be enough of it.
     ///
     /// # Errors
     /// Those of writing.
@@ -226,7 +228,7 @@ impl LineBuffer {
         }
     }
 
-    /// Writes what is decided.
+    /// Writes the decided text.
     ///
     /// # Errors
     /// Those of writing.

@@ -1,4 +1,4 @@
-//! The trace as a plain list: one line for each event, with its fields as recorded.
+//! Plain list of events: one line each, with the fields as recorded.
 //!
 //! ```text
 //!        TIME [s]  CPU  THREAD  EVENT
@@ -18,7 +18,7 @@ use super::threads::{ThreadNames, cell};
 use super::times::Times;
 use crate::names::Names;
 
-/// The widest that the column of threads gets.
+/// Maximum width of the thread column.
 const WIDEST: usize = 20;
 
 /// Writes events as lines. See the [module](self).
@@ -27,20 +27,19 @@ pub struct Listing<'a> {
     palette: Palette,
     functions: &'a Names<'a>,
     names: ThreadNames,
-    /// What stands in the column of threads, by [`ThreadId`], as far as they have come up.
+    /// The thread column's text, indexed by [`ThreadId`], cached.
     threads: Vec<Option<String>>,
     width: usize,
     cpus: bool,
     times: Times,
-    /// What stands in the column of threads where there is none.
+    /// The thread column's text without a thread.
     nobody: String,
-    /// The line that is being made: in parts it would take longer to write than to make.
+    /// The current line, composed in one buffer because writing parts would be slower.
     line: String,
 }
 
 impl<'a> Listing<'a> {
-    /// A listing that writes to `out`; `info` tells which threads and processors there are, and
-    /// `times` how times are shown.
+    /// A listing that writes to `out`; `info` describes the threads and processors, and `times` formats times.
     pub fn new(
         out: &'a mut dyn Write,
         palette: &Palette,
@@ -79,7 +78,7 @@ impl<'a> Listing<'a> {
         )
     }
 
-    /// Hands on what is written.
+    /// Flushes the output.
     ///
     /// # Errors
     /// Those of writing.
@@ -96,7 +95,7 @@ impl<'a> Listing<'a> {
             let name = self.names.name(identities.tid(*thread), Some(name));
             *self.thread(*thread) = Some(cell(&name, self.width));
         }
-        // What follows from a record besides, as a thread's name does, is no record.
+        // Events derived from records, such as a thread's name, are not listed.
         if !event.record && !matches!(event.kind, EventKind::Gap(_)) {
             return Ok(());
         }
@@ -106,7 +105,7 @@ impl<'a> Listing<'a> {
         self.out.write_all(self.line.as_bytes())
     }
 
-    /// What stands in the column of a thread.
+    /// The thread column's text.
     fn thread(&mut self, thread: ThreadId) -> &mut Option<String> {
         let index = thread.0 as usize;
         if self.threads.len() <= index {
@@ -144,7 +143,7 @@ impl<'a> Listing<'a> {
         if let EventKind::Gap(gap) = &event.kind {
             let warning = self.palette.warning;
             write!(line, "{warning}~~~~~~ {gap} ~~~~~~{warning:#}")?;
-            // A gap of which no record tells has nothing more to show.
+            // A gap without a record has nothing more to show.
             if event.name.is_empty() {
                 line.push('\n');
                 return Ok(());

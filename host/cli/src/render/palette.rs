@@ -1,7 +1,6 @@
-//! The colours, by what they mean.
+//! Colours by meaning.
 //!
-//! A text that is written with the plain palette has no escape sequences at all, so nothing needs
-//! to filter them out of the output of a long trace.
+//! Text in the plain palette has no escape sequences, so none need to be filtered from the output of a long trace.
 
 use std::fmt::Write;
 
@@ -14,19 +13,19 @@ use crate::args::Color;
 /// A style for each kind of text. `{style}` begins it and `{style:#}` ends it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Palette {
-    /// `error:` and what could not be read.
+    /// `error:`, and unreadable data.
     pub error: Style,
-    /// `warning:`, gaps, orphans, repairs: whatever is not as it should be.
+    /// `warning:`, gaps, orphans, repairs.
     pub warning: Style,
     /// `note:` and `help:`.
     pub note: Style,
-    /// What stands back: comments, closing names, addresses.
+    /// Secondary text: comments, closing names, addresses.
     pub dim: Style,
     /// Column headings.
     pub heading: Style,
     /// Functions.
     pub function: Style,
-    /// Threads, CPUs, interrupts: who runs.
+    /// Threads, CPUs, interrupts.
     pub actor: Style,
     /// Markers of the program.
     pub marker: Style,
@@ -37,7 +36,7 @@ pub fn paint(out: &mut String, style: Style, text: &str) {
     paint_with(out, style, |out| out.push_str(text));
 }
 
-/// Adds text that `write` writes in a style, escaped.
+/// Appends text that `write` writes, in a style, escaped.
 pub fn paint_with(out: &mut String, style: Style, write: impl FnOnce(&mut String)) {
     if style.is_plain() {
         let start = out.len();
@@ -65,7 +64,7 @@ impl Palette {
         marker: Style::new(),
     };
 
-    /// The sixteen colours that every terminal has, as its user set them.
+    /// The sixteen colours of every terminal, as configured by its user.
     pub const ANSI: Self = Self {
         error: AnsiColor::Red.on_default().effects(Effects::BOLD),
         warning: AnsiColor::Yellow.on_default().effects(Effects::BOLD),
@@ -77,7 +76,7 @@ impl Palette {
         marker: AnsiColor::Magenta.on_default(),
     };
 
-    /// What `color` means for this stream.
+    /// The palette for a stream with this option.
     pub fn choose(color: Color, stream: &impl RawStream) -> Self {
         let colored = match color {
             Color::Always => true,

@@ -1,14 +1,14 @@
-//! Tables: numbers on the right of their columns, text on the left, no lines.
+//! Tables: numbers right-aligned, text left-aligned, no rules.
 //!
-//! Columns are as wide as their widest cell, so a table is held whole until it is written; it has
-//! one row a function, never one an event.
+//! Columns are as wide as their widest cell, so a table is kept in memory until it is written; it has one row per
+//! function, never one per event.
 
 use std::io::{self, Write};
 
 use super::escape::escape_from;
 use super::palette::Palette;
 
-/// Where a cell's text stands in its column.
+/// Alignment of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// Text.
@@ -17,7 +17,7 @@ pub enum Align {
     Right,
 }
 
-/// A table that is being filled.
+/// A table under construction.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(String, Align)>,

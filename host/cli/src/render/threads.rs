@@ -1,21 +1,21 @@
-//! What to call threads.
+//! Display names of threads.
 
 use kymo_event::{Tid, TraceInfo};
 
-/// Tells threads apart: by their names where these are enough, else by name and number.
+/// Names threads uniquely: by their names where these suffice, else by name and number.
 #[derive(Debug)]
 pub struct ThreadNames {
-    /// Whether threads are known by small numbers (of Linux), and not by addresses.
+    /// Whether thread ids are small numbers (of Linux), not addresses.
     decimal: bool,
-    /// Whether names never tell threads apart: a system's processes give their threads what names they like.
+    /// Whether names never identify threads, because a system's processes name their threads freely.
     all_ambiguous: bool,
-    /// Names that several threads have, in alphabetical order.
+    /// Names that several threads share, in alphabetical order.
     ambiguous: Vec<String>,
     widest: usize,
 }
 
 impl ThreadNames {
-    /// The names of a trace's threads, as far as they are known beforehand.
+    /// Collects the names of a trace's threads that are known in advance.
     pub fn new(info: &TraceInfo) -> Self {
         let threads = info.identities.threads().iter();
         let named = threads.filter_map(|thread| Some((thread.tid, thread.name.as_deref()?)));
@@ -38,8 +38,8 @@ impl ThreadNames {
         threads
     }
 
-    /// What to call a thread: its name; with its number where it shares the name, and that alone
-    /// where it has none.
+    /// The display name of a thread: its name; name and number if it shares the name; the number alone without a
+    /// name.
     pub fn name(&self, thread: Tid, name: Option<&str>) -> String {
         let number = || {
             if self.decimal {

@@ -1,4 +1,4 @@
-//! The column of times: when something happened, by the clock that the user chose.
+//! Time column, in the format that the user chose.
 
 use std::fmt::Write;
 
@@ -22,20 +22,20 @@ pub enum TimeKind {
     Date,
 }
 
-/// Shows moments in a column.
+/// Formats times for a column.
 #[derive(Clone, Debug, Default)]
 pub struct Times {
     kind: TimeKind,
-    /// What counts as zero.
+    /// The zero of relative times.
     origin: Time,
     wall: WallClock,
 }
 
 impl Times {
-    /// The times of a trace.
+    /// The format for a trace.
     ///
     /// # Errors
-    /// If dates are wanted and the trace tells none; if its first event is wanted and can't be read.
+    /// If dates are wanted and the trace has none, or its first event is needed and can't be read.
     pub fn of(kind: TimeKind, trace: &mut dyn Events) -> Result<Self, Report> {
         let start = match kind {
             TimeKind::Relative => trace.start()?,
@@ -44,7 +44,7 @@ impl Times {
         Self::new(kind, trace.info(), start.unwrap_or_default())
     }
 
-    /// The same, with what counts as zero.
+    /// The format with the zero of relative times.
     fn new(kind: TimeKind, info: &TraceInfo, origin: Time) -> Result<Self, Report> {
         let wall = match (kind, &info.wall_clock) {
             (TimeKind::Date, None) => {
@@ -58,7 +58,7 @@ impl Times {
         Ok(Self { kind, origin, wall })
     }
 
-    /// What stands over the column.
+    /// The heading of the column.
     pub fn heading(&self) -> &'static str {
         match self.kind {
             TimeKind::Absolute | TimeKind::Relative => match unit::get() {
@@ -71,7 +71,7 @@ impl Times {
         }
     }
 
-    /// When the millisecond of a moment began, if the texts of the moments in it differ in their last six digits alone.
+    /// The begin of the millisecond of a time, if the texts of all times in it differ only in their last six digits.
     pub fn millisecond(&self, time: Time) -> Option<i64> {
         let origin = self.origin;
         let is_usual = match self.kind {
@@ -81,7 +81,7 @@ impl Times {
         is_usual.then(|| time.0 - (time.0 - origin.0) % 1_000_000)
     }
 
-    /// Adds a moment to a text, as wide as the heading.
+    /// Appends a time, as wide as the heading.
     pub fn push(&self, time: Time, out: &mut String) {
         match self.kind {
             TimeKind::Absolute | TimeKind::Relative => {
@@ -95,7 +95,7 @@ impl Times {
         }
     }
 
-    /// The date of a moment, where dates are wanted.
+    /// The date of a time, if dates are wanted.
     pub fn date(&self, time: Time) -> Option<Date> {
         (self.kind == TimeKind::Date).then(|| Date(self.wall.unix_ns(time)))
     }

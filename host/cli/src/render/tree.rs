@@ -1,4 +1,4 @@
-//! The trace as text that looks like C: calls with their nesting and their durations.
+//! Text output that looks like C: calls with their nesting and their durations.
 //!
 //! ```text
 //!        TIME [s]    DURATION  CPU  THREAD   CALLS
@@ -10,18 +10,17 @@
 //!     0.000017000    3.800 us    0  main     | } /* lua_pcall */
 //! ```
 //!
-//! A line stands at the moment at which it begins to be true: a call that is one line at its
-//! beginning, `}` at the end. Every actor (thread, interrupt) has its own indentation; an interrupt
-//! continues that of what it interrupts. Whatever the trace does not tell for sure is a comment or
-//! has a mark: a `?` behind a duration says that it may be wrong, because something was lost or
-//! the end of the call was inferred.
+//! A line has the time at which it begins to be true: a call on one line that of its begin, `}` that of the end.
+//! Every actor (thread, interrupt) has its own indentation; an interrupt continues that of the code it interrupts.
+//! Uncertain facts are comments or have a mark: a `?` behind a duration means that it may be wrong, because events
+//! were lost or the end of the call was inferred.
 //!
-//! Where a clock ran ahead and stepped back, times are those that were recorded, and durations those that
-//! passed: the times of the steps have been repaired before, and each has how far it was moved
-//! ([`Tree::moved`]). A call of which only the one end was moved has a `?`.
+//! Where a clock ran ahead and stepped back, times are shown as recorded, and durations as they passed: the times of
+//! the steps have been repaired before, and each step has the distance that it was moved ([`Tree::moved`]). A call
+//! with only one moved end has a `?`.
 //!
-//! Whether a call is one line (`f();`) is known only when the next thing happens. [`Tree`] looks
-//! ahead for that by one step in each stream ([`lines`](super::lines)).
+//! Whether a call fits on one line (`f();`) is known only from the next step. [`Tree`] looks ahead by one step in
+//! each stream for this ([`lines`](super::lines)).
 
 mod actors;
 pub mod comment;
@@ -52,21 +51,20 @@ use front::Front;
 use line::{BLANK, FOLDED, LEAF, column, wide_column};
 use switches::{Idles, Left};
 
-/// How to show a trace.
+/// Options of the tree.
 #[derive(Debug, Default)]
 pub struct TreeOptions {
-    /// Leave out the function's name at its return.
+    /// Omit the function's name at its return.
     pub no_annotation: bool,
-    /// Only some calls are shown: switches of threads that show none are left out.
+    /// Only some calls are shown: thread switches without visible calls are omitted.
     pub some_calls: bool,
     /// Only some threads are shown: of a switch, only the thread that gets the processor is known.
     pub some_threads: bool,
-    /// So many levels are shown: an interrupt continues those of what it cuts into.
+    /// Maximum number of levels; an interrupt continues the levels of the code it interrupts.
     pub depth: Option<u32>,
-    /// Show durations by the clock on the wall, instead of the time in which the call's thread had
-    /// its processor.
+    /// Show wall times instead of the time in which the call's thread had its processor.
     pub wall: bool,
-    /// What times are shown as.
+    /// Format of times.
     pub times: Times,
 }
 
@@ -77,46 +75,46 @@ pub struct Tree<'a> {
     options: TreeOptions,
     page: Page,
     functions: Functions<'a>,
-    /// How much later than it happened the next step was recorded, in nanoseconds.
+    /// The delay between the next step and its recorded time, in nanoseconds.
     moved: i64,
-    /// The same of the begins of open calls, where it is anything.
+    /// The same for the begins of open calls, unless it is 0.
     begins_moved: HashMap<CallId, i64>,
-    /// Who made the call that began last, where its source says so.
+    /// The caller of the call that began last, where the source records it.
     caller: Option<Caller>,
     idles: Idles,
 }
 
-/// What lines are put together of.
+/// Parts of which lines are composed.
 struct Page {
     lines: LineBuffer,
     times: Times,
     actors: Actors,
-    /// Whether there is a column for the processor: not where streams belong to threads.
+    /// Whether there is a processor column, which is omitted where streams belong to threads.
     cpus: bool,
 }
 
-/// How the names of functions are written.
+/// Formatted names of functions.
 struct Functions<'a> {
     names: &'a Names<'a>,
     palette: Palette,
-    /// By [`FunctionId`].
+    /// Indexed by [`FunctionId`].
     written: Vec<Option<Written>>,
 }
 
-/// How the name of a function is written: escaped and painted once, for all lines that have it.
+/// The formatted name of a function: escaped and painted once, for all its lines.
 #[derive(Default)]
 struct Written {
-    /// Where it is called: `f()`.
+    /// At a call: `f()`.
     call: String,
     /// At the end of a block: `} /* f */`.
     end: String,
 }
 
-/// Where and when a line belongs.
+/// Position of a line: time, processor, track and indentation.
 #[derive(Clone, Copy)]
 struct Place {
     time: Time,
-    /// The processor; else that of the track or of the stream.
+    /// The processor; if `None`, that of the track or of the stream.
     cpu: Option<Cpu>,
     track: Option<TrackId>,
     /// Levels of indentation.
@@ -124,7 +122,7 @@ struct Place {
 }
 
 impl<'a> Tree<'a> {
-    /// A tree that writes to `out`; `info` tells which threads and processors there are.
+    /// A tree that writes to `out`; `info` describes the threads and processors.
     pub fn new(
         out: &'a mut dyn Write,
         palette: &Palette,
@@ -154,7 +152,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// When something was recorded.
+    /// The time at which an event was recorded.
     const fn recorded(&self, time: Time) -> Time {
         Time(time.0.saturating_add(self.moved))
     }
@@ -176,12 +174,12 @@ impl<'a> Tree<'a> {
         )
     }
 
-    /// Takes over what came into the trace since. To be called before the steps of a batch.
+    /// Adds the threads and processors that the trace has gained since. Must be called before the steps of a batch.
     pub fn learn(&mut self, info: &TraceInfo) {
         self.page.actors.learn(info);
     }
 
-    /// Takes a step that follows from an event of a stream; from none, at the end of the trace.
+    /// Writes a step; `origin` is the event that it results from, or `None` at the end of the trace.
     ///
     /// # Errors
     /// Those of writing.
@@ -193,8 +191,8 @@ impl<'a> Tree<'a> {
         step: &Step<'_>,
     ) -> io::Result<()> {
         self.moved = origin.map_or(0, |origin| origin.moved);
-        // What happens to a call in other streams' events, or after them, happens where it was
-        // seen last: recording goes off on all processors at once.
+        // An end that results from another stream's event is shown where the call was last seen, because recording is
+        // turned off on all processors at once.
         let stream = match (step, origin) {
             (Step::End(end), _) if !ends_by_itself(end.how) => {
                 self.page.actors.last_stream(end.track)
@@ -233,7 +231,7 @@ impl<'a> Tree<'a> {
         }
     }
 
-    /// Writes what was kept back. To be called when the trace is at its end.
+    /// Writes the lines that were held back. Must be called at the end of the trace.
     ///
     /// # Errors
     /// Those of writing.
@@ -245,7 +243,7 @@ impl<'a> Tree<'a> {
         self.page.lines.write(self.out)
     }
 
-    /// Hands on what is written, as far as it is not kept back.
+    /// Flushes all lines that are not held back.
     ///
     /// # Errors
     /// Those of writing.
@@ -332,11 +330,11 @@ impl<'a> Tree<'a> {
         };
         let lines = &mut self.page.lines;
         if let Some(ending) = lines.release(stream, end.call, column) {
-            // What it called is not shown, but that it did is.
+            // Its callees are not shown, but the fact that it has some is.
             let deep = !is_span && end.self_time != end.duration;
             ending.extend_from_slice(if deep { FOLDED } else { LEAF });
             let remark = match (end.how, self.caller) {
-                // Its end came with its beginning.
+                // Its end came with its begin.
                 (How::NoEnd, Some(caller)) => {
                     let caller = self.functions.names.function(identities, caller.function);
                     Some((self.palette.dim, format!("called by {caller}")))
@@ -376,7 +374,7 @@ impl<'a> Tree<'a> {
         self.page.end(self.out)
     }
 
-    /// What stands at the end of a call of several lines, where that is more than its name, or less.
+    /// The remark at the end of a call of several lines, if it is more than the name, or less.
     fn closing(&self, end: &End, identities: &Identities) -> String {
         let mut text = String::new();
         let Palette {
@@ -398,7 +396,7 @@ impl<'a> Tree<'a> {
             }
             return text;
         }
-        // Nobody can tell from the indentation what an orphan or an open call is.
+        // The indentation does not identify an orphan or an open call.
         let alone = matches!(end.how, How::Orphan | How::Open);
         let function = match end.callee {
             _ if !alone && self.options.no_annotation => None,
@@ -430,24 +428,24 @@ impl<'a> Tree<'a> {
             dim,
             ..
         } = self.palette;
-        // Marks of jumps, and what carries the clock on, have no line.
+        // Marks of jumps and timestamp events have no line.
         let Some(event) = seen.event else {
             return Ok(());
         };
         let style = match &event.kind {
             EventKind::Gap(_) => warning,
             EventKind::Recording { .. } => dim,
-            // The value that a counter has at the beginning of the window.
+            // The value of a counter at the begin of the window.
             EventKind::Counter { .. } if !event.record => return Ok(()),
             EventKind::Marker { .. } | EventKind::Counter { .. } => marker,
-            // What says no more than that a source has ended has no line either.
+            // An event that only ends a source has no line either.
             EventKind::Other if event.name.is_empty() => return Ok(()),
             EventKind::Other | EventKind::Ready { .. } => dim,
-            // Names are in their column already; priorities, and what carries the clock on, are for the
-            // listing of events.
+            // Names are in their column already. Priorities and timestamp events are shown only in the list of
+            // events.
             _ => return Ok(()),
         };
-        // When it was recorded is its time here.
+        // The time shown here is the recorded one.
         let stripped;
         let event = match self.moved {
             0 => event,
@@ -460,14 +458,14 @@ impl<'a> Tree<'a> {
         };
         let open = track.and_then(|track| self.page.actors.get(track));
         let indent = match (&event.kind, open) {
-            // What is missing or switched on and off concerns all that is shown.
+            // Gaps and changes of recording affect everything shown.
             (EventKind::Gap(_) | EventKind::Recording { .. }, _) | (_, None) => 0,
             (_, Some(actor)) => actor.base.saturating_add(actor.open),
         };
         if self.is_too_deep(indent) {
             return Ok(());
         }
-        // What is lost on a processor may have been of any thread.
+        // Events lost on a processor may belong to any thread.
         let of_cpu = self.page.cpus && matches!(event.kind, EventKind::Gap(_));
         let place = Place {
             time: self.recorded(event.time),
@@ -477,7 +475,7 @@ impl<'a> Tree<'a> {
         };
         let mut comment = String::new();
         paint_with(&mut comment, style, |text| remark_event(event, text));
-        // What happens within a call opens its block, although a thread's items have a stream of their own.
+        // An event within a call opens its block, although a thread's items have a stream of their own.
         let stream = match (&event.kind, track) {
             (EventKind::Gap(_), _) | (_, None) => stream,
             (_, Some(track)) => self.page.actors.last_stream(track),
@@ -491,7 +489,7 @@ impl<'a> Tree<'a> {
         self.options.depth.is_some_and(|most| indent >= most)
     }
 
-    /// A callee that is no function of a name, as it is called: `==> SysTick (irq 15)`.
+    /// A callee that is not a named function, formatted as a call: `==> SysTick (irq 15)`.
     fn callee(&self, callee: Callee, track: TrackId, identities: &Identities) -> String {
         let mut text = String::new();
         match callee {
@@ -518,8 +516,8 @@ impl<'a> Tree<'a> {
 }
 
 impl Page {
-    /// Begins a line of a stream with what stands in front of calls: gives the text that it goes on in, where in that it
-    /// begins, and where its column for a duration is.
+    /// Begins a line of a stream with the columns in front of calls. Returns the text to append to, the line's begin
+    /// in it, and its duration column.
     #[inline]
     fn line(&mut self, stream: StreamId, place: Place) -> (&mut Vec<u8>, usize, Range<usize>) {
         let text = self.lines.begin(stream);
@@ -546,7 +544,7 @@ impl Page {
         (text, begin, column..column + BLANK.len())
     }
 
-    /// Ends the line that was begun.
+    /// Ends the current line.
     fn end(&mut self, out: &mut dyn Write) -> io::Result<()> {
         self.lines.end();
         self.lines.write_some(out)
@@ -554,7 +552,7 @@ impl Page {
 }
 
 impl Functions<'_> {
-    /// How the name of a function is written.
+    /// The formatted name of a function.
     #[inline]
     fn written(&mut self, id: FunctionId, identities: &Identities) -> &Written {
         let index = id.0 as usize;
@@ -569,7 +567,7 @@ impl Functions<'_> {
         let name = self.names.function(identities, id);
         let (mut call, mut end) = (String::new(), "} ".to_owned());
         paint(&mut call, self.palette.function, &name);
-        // A demangled C++ name has its parameters already.
+        // A demangled C++ name already has its parameters.
         if !name.ends_with(')') {
             call.push_str("()");
         }
@@ -582,10 +580,10 @@ impl Functions<'_> {
     }
 }
 
-/// What a function is called that the trace does not name.
+/// The name of a function that the trace does not name.
 const UNKNOWN: &str = "an unknown function";
 
-/// Whether the event from which an end follows is one of its own thread.
+/// Whether an end results from an event of the call's own thread.
 fn ends_by_itself(how: How) -> bool {
     match how {
         How::Returned | How::Orphan | How::Jumped | How::NoEnd | How::Repaired(Repair::Unwound) => {

@@ -90,7 +90,7 @@ impl LiveZephyr {
         self.target.status().map_err(explain)
     }
 
-    /// Asks for trigger and stopper, as pointers: those to Thumb code are odd.
+    /// Requests trigger and stopper, as pointers: those to Thumb code are odd.
     ///
     /// # Errors
     /// When the target stops answering.
@@ -98,10 +98,10 @@ impl LiveZephyr {
         self.target.sets().map_err(explain)
     }
 
-    /// Sets trigger or stopper, or disables it, and makes sure that the target has it.
+    /// Sets trigger or stopper, or disables it, and verifies it.
     ///
     /// # Errors
-    /// When it hasn't, or stops answering.
+    /// When the target has another value, or stops answering.
     pub fn set(
         &mut self,
         set: Set,
@@ -113,10 +113,10 @@ impl LiveZephyr {
         self.target.set(set, pointer).map_err(explain)
     }
 
-    /// Starts the target again and waits until it answers.
+    /// Reboots the target and waits until it answers.
     ///
     /// # Errors
-    /// When it does not come back.
+    /// When it does not answer again.
     pub fn reboot(&mut self, context: &Context) -> Result<(), Report> {
         context.detail("rebooting the target");
         let rebooted = self.target.reboot(self.cancel.flag()).map_err(explain)?;
@@ -131,8 +131,8 @@ impl LiveZephyr {
         Ok(())
     }
 
-    /// Leaves the target alone for a while, or until a ctrl-C. If the connection is lost meanwhile, the
-    /// fetch that follows says so, and gives what had come by then.
+    /// Waits without sending anything, or until a ctrl-C. If the connection is lost meanwhile, the next fetch reports
+    /// this, and returns the data received until then.
     pub fn wait(&mut self, waited: Duration, context: &Context) {
         context.detail(format_args!("waiting for {}", super::time(waited)));
         if let Err(error) = self.target.listen(waited, self.cancel.flag()) {
@@ -140,23 +140,23 @@ impl LiveZephyr {
         }
     }
 
-    /// Fetches a dump, and those that came unasked, the oldest first. Says that it was the last, and so
-    /// if it is empty.
+    /// Fetches a dump, and unsolicited ones, oldest first. Reports that the target can't send it again, and whether
+    /// it is empty.
     ///
     /// # Errors
-    /// When nothing of it arrived.
+    /// When nothing arrived.
     pub fn fetch(&mut self, kind: Kind, context: &Context) -> Result<Fetched, Report> {
         if context.progress_visible() {
             self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        // The template is a constant and right; a wrong one would only look plain.
+        // The template is a valid constant; an invalid one would only change the looks.
         if let Ok(style) = ProgressStyle::with_template("{spinner} {bytes} {bytes_per_sec} {msg}") {
             self.bar.set_style(style);
         }
         self.bar.set_message("the target does not say of how many");
         let bar = self.bar.clone();
         let mut progress = |progress: Progress| bar.set_position(progress.bytes);
-        // A ctrl-C that ended a wait does not break off what was waited for.
+        // A ctrl-C that ended a wait must not cancel the transfer that follows.
         let cancel = match self.cancel.flag() {
             used if used.is_cancelled() => Cancel::new(),
             fresh => fresh.clone(),
@@ -165,7 +165,7 @@ impl LiveZephyr {
         self.bar.finish_and_clear();
         self.bar.set_draw_target(ProgressDrawTarget::hidden());
         let Arrived { dumps, missing } = result.map_err(explain)?;
-        // From here on ctrl-C ends the program as usual.
+        // From here on, ctrl-C ends the program as usual.
         self.cancel.disarm();
         let (wanted, others): (Vec<Dump>, Vec<Dump>) = dumps
             .into_iter()
@@ -188,7 +188,7 @@ impl LiveZephyr {
             ));
         }
         let requested = wanted.iter().find(|dump| !dump.unrequested);
-        // One that breaks off although the target goes on was cut by its start.
+        // A dump that breaks off although the target continues was cut by the target's start.
         if requested.is_some_and(|dump| dump.ended != Ended::Cut) {
             context.note(
                 "the target records nothing more now until it is rebooted (`kymo reboot`): that is \
@@ -210,12 +210,12 @@ impl LiveZephyr {
     }
 }
 
-/// Whether a dump says that there is nothing.
+/// Whether a dump is empty.
 fn is_empty(dump: &Dump) -> bool {
     dump.body.is_empty() && dump.is_whole()
 }
 
-/// Why dumps are not all that a target had; `None` if they are.
+/// Why dumps are incomplete; `None` if they are complete.
 fn incomplete(dumps: &[Dump]) -> Option<Report> {
     let dump = dumps.iter().find(|dump| !dump.is_whole())?;
     let bytes = dump.body.len();
@@ -252,10 +252,10 @@ fn incomplete(dumps: &[Dump]) -> Option<Report> {
     })
 }
 
-/// The pointer that a user means by a function's name, by an address (`0x...`), or by `none` (which is
-/// `None`).
+/// The pointer for a function's name, an address (`0x...`), or `none` (which gives `None`).
 ///
-/// The target compares whole pointers, so those to Thumb code need their bit. An ELF file tells of it;
+/// The target compares whole pointers, so those to Thumb code need their lowest bit. An ELF file has this
+/// information; if the symbols have not, a pointer that is set on the target already shows it.
 /// where the symbols don't, a pointer that the target has already does.
 ///
 /// # Errors
@@ -279,7 +279,7 @@ pub fn one_pointer(
         }
         return Ok(Some(match symbols.function_at(address) {
             Some(function) if function.address() == address => pointer_to(&function, sets, context),
-            // A user who gives the bit knows why.
+            // An explicit bit from the user is kept.
             Some(function) if function.address().0 | 1 == address.0 => address,
             Some(function) => {
                 context.warn(format_args!(
@@ -333,13 +333,13 @@ fn pointer_to(function: &Function<'_>, sets: Sets, context: &Context) -> Addr {
     address
 }
 
-/// Whether what the target is set to is Thumb code.
+/// Whether a pointer that is set on the target is to Thumb code.
 fn has_thumb(sets: Sets) -> bool {
     let mut pointers = [sets.trigger, sets.stopper].into_iter().flatten();
     pointers.any(|pointer| pointer.0 & 1 == 1)
 }
 
-/// The name and place of the function that a pointer leads to; `none` for none.
+/// The name and location of the function at a pointer; `none` for none.
 pub fn pointer_text(symbols: &Symbols, pointer: Option<Addr>) -> String {
     let Some(pointer) = pointer else {
         return "none".to_owned();

@@ -1,4 +1,4 @@
-//! Where jumps lead on a track.
+//! Targets of jumps on a track.
 
 use kymo_event::Addr;
 
@@ -6,21 +6,21 @@ use super::Track;
 use crate::calls::frames::Frame;
 use crate::calls::output::CallId;
 
-/// Where a `longjmp` leads.
+/// The target of a `longjmp`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mark {
-    /// How many calls were open.
+    /// The number of open calls.
     depth: usize,
-    /// The innermost of them, which called `setjmp`; `None` if none was. If another call has its
-    /// place now, the mark is void.
+    /// The innermost of them, which called `setjmp`; `None` if no call was open. If another call has this depth now,
+    /// the mark is void.
     call: Option<CallId>,
 }
 
-/// More environments than calls can be open are only there if marks are void.
+/// Maximum number of marks. More environments than calls can be open exist only if marks are void.
 const MARKS: usize = 1 << 16;
 
 impl Mark {
-    /// Whether the call that set it is still open, and with it all further out.
+    /// Whether the call that set the mark is still open, and with it all outer ones.
     fn holds(&self, frames: &[Frame]) -> bool {
         match self.depth.checked_sub(1) {
             None => true,
@@ -30,10 +30,10 @@ impl Mark {
 }
 
 impl Track {
-    /// Remembers that a jump with `env` leads to here.
+    /// Records that a jump with `env` returns here.
     pub fn mark(&mut self, env: Addr) {
         if self.hidden > 0 {
-            // Where it leads is not followed, and where another of the same place led is over.
+            // This target is not followed, and an earlier one with the same environment is void.
             self.marks.remove(&env);
             return;
         }
@@ -51,13 +51,13 @@ impl Track {
         self.marks.insert(env, mark);
     }
 
-    /// How many calls a jump with `env` leaves open; `None` if that is not known.
+    /// The number of calls that a jump with `env` leaves open; `None` if unknown.
     pub fn jump_target(&self, env: Addr) -> Option<usize> {
         let mark = self.marks.get(&env)?;
         mark.holds(&self.frames).then_some(mark.depth)
     }
 
-    /// Where jumps lead: how many calls are open there, and the environment, the outermost first.
+    /// The valid marks: the number of calls open there, and the environment; outermost first.
     pub fn marks(&self) -> Vec<(usize, Addr)> {
         let marks = self
             .marks

@@ -1,4 +1,4 @@
-//! What is certain of calls that were open in a loss.
+//! Certain times of calls that were open in a loss.
 
 use kymo_event::{Duration, FunctionId, Time};
 
@@ -7,8 +7,9 @@ use crate::calls::frames::{Lost, Marks, Outer};
 use crate::calls::output::{Callee, How};
 
 impl Lost {
-    /// What is certain of a call and of its self time, which take so many instructions with callees of so many. What was
-    /// seen to run behind a loss is certain as well: instructions do not pass unseen.
+    /// The certain part of a call's duration and of its self time, in instructions, from its self time and its
+    /// callees' time. Time after a loss is certain from where the call was seen to run, because instructions pass
+    /// only when recorded.
     pub fn of_instructions(&self, self_time: Duration, callees: Duration) -> (Duration, Duration) {
         let since = self.seen.map_or(Duration(0), |seen| self_time - seen);
         let sure_self = self.sure_self + since;
@@ -16,26 +17,26 @@ impl Lost {
         (sure.max(self.sure), sure_self)
     }
 
-    /// Counts from the beginning of a window on: a loss before may have hidden that other calls run.
+    /// Restarts at the begin of a window: an earlier loss may have hidden that other calls run.
     pub fn restart(&mut self) {
         (self.sure, self.sure_self, self.unsure) = (Duration(0), Duration(0), Duration(0));
         self.seen = self.seen.map(|_| Duration(0));
     }
 }
 
-/// From when on a thread has its processor.
+/// A period in which a thread has its processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::calls) struct Turn {
-    /// When it got it.
+    /// When the thread got it.
     since: Option<Time>,
-    /// How long it had run by then.
+    /// The thread's run time by then.
     ran: i64,
-    /// When it got the one before.
+    /// When the previous period began.
     before: Option<Time>,
 }
 
 impl Track {
-    /// It gets a processor.
+    /// Records that the track gets a processor.
     pub fn begin_turn(&mut self, time: Time) {
         self.turn = Turn {
             since: Some(time),
@@ -44,13 +45,14 @@ impl Track {
         };
     }
 
-    /// Events of another processor are missing since `from`: puts in doubt the calls that were open when the track got a
-    /// processor last, if it may have had the other one in between. Whether it may have.
+    /// Handles events of another processor that are missing since `from`: puts in doubt the calls that were open when
+    /// the track last got a processor, if it may have had the other one in between. Returns whether it may have.
     pub fn doubt_elsewhere(&mut self, from: Time) -> bool {
         let Some(since) = self.turn.since.filter(|since| *since >= from) else {
             return false;
         };
-        // Before, it had one from which nothing is missing. How long it had run at the end of earlier turns is not kept.
+        // Before that it had a processor without missing events. The run time at the end of earlier periods is not
+        // kept.
         let until = match self.turn.before.is_none_or(|before| before < from) {
             true => self.turn.ran,
             false => i64::MIN,
@@ -63,10 +65,10 @@ impl Track {
         true
     }
 
-    /// Puts everything that is open in doubt because of a loss: the times up to here are certain.
+    /// Puts all open calls in doubt because of a loss: their times up to here are certain.
     pub fn doubt_loss(&mut self) {
         self.outer = Outer::default();
-        // Those further out have been in doubt for longer.
+        // Outer calls have been in doubt for longer.
         for index in 0..self.lost.len() {
             let own = self.own_time(index, self.ran);
             if let Some(lost) = self.lost.get_mut(index)
@@ -78,7 +80,7 @@ impl Track {
         self.doubt(self.frames.len(), self.ran);
     }
 
-    /// Puts the outermost `depth` calls in doubt: their times up to when the track had run that long are certain.
+    /// Puts the outermost `depth` calls in doubt: their times up to the run time `until` are certain.
     fn doubt(&mut self, depth: usize, until: i64) {
         for index in self.lost.len()..depth {
             let sure_self = self.own_time(index, until);
@@ -96,7 +98,7 @@ impl Track {
         }
     }
 
-    /// The self time of an open call up to when the track had run that long; at least that, if callees have ended since.
+    /// The self time of an open call up to the run time `until`; a lower bound if callees have ended since.
     fn own_time(&self, index: usize, until: i64) -> Duration {
         let until = self
             .frames
@@ -108,20 +110,20 @@ impl Track {
         })
     }
 
-    /// Whether the innermost call, which was open where a window began, may have ended before in a loss.
+    /// Whether the innermost call, which was open at the begin of a window, may have ended before it in a loss.
     pub fn may_have_ended(&self) -> bool {
         let innermost = self.frames.last();
         innermost.is_some_and(|frame| frame.marks.has(Marks::MAY_HAVE_ENDED))
     }
 
-    /// The innermost call was [found](kymo_event::Row::found) open.
+    /// Marks the innermost call as [found](kymo_event::Row::found) open.
     pub fn find_open(&mut self) {
         if let Some(frame) = self.frames.last_mut() {
             frame.marks.set(Marks::FOUND);
         }
     }
 
-    /// This function runs, as is seen behind a loss.
+    /// Records that this function is seen to run after a loss.
     pub fn runs(&mut self, function: FunctionId) {
         let innermost = self.frames.last().map(|frame| frame.callee());
         if innermost == Some(Callee::Function(function)) {
@@ -129,7 +131,8 @@ impl Track {
         }
     }
 
-    /// The innermost call has a callee less, of which it may not have called so much.
+    /// Records that a callee of the innermost call has ended, and the part of its time that may not have been called
+    /// from there.
     pub(super) fn callee_ended(&mut self, unsure: Duration, how: How) {
         if let Some(index) = self.frames.len().checked_sub(1)
             && let Some(lost) = self.lost.get_mut(index)
@@ -141,7 +144,7 @@ impl Track {
         }
     }
 
-    /// The innermost call is seen to run.
+    /// Records that the innermost call is seen to run.
     fn seen(&mut self) {
         if self.in_instructions
             && let Some(index) = self.frames.len().checked_sub(1)
@@ -154,7 +157,7 @@ impl Track {
     }
 }
 
-/// How long a track ran in between.
+/// The run time of a track between two readings.
 fn passed(from: i64, until: i64) -> Duration {
     Duration(u64::try_from(until.saturating_sub(from)).unwrap_or(0))
 }

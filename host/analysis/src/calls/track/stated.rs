@@ -1,4 +1,4 @@
-//! Calls of which the source states how long they took.
+//! Calls whose duration the source states.
 
 use kymo_event::{Duration, Time};
 
@@ -6,12 +6,12 @@ use super::Track;
 use crate::calls::frames::{Frame, Marks, Outer};
 use crate::calls::output::End;
 
-/// By no more do two times differ that a source states of the beginning of a call: when it began, and when its entry was
-/// written.
+/// Maximum difference between two times that a source states for the begin of a call: when it began, and when its
+/// entry was written.
 const SAME: Duration = Duration(20_000);
 
 impl Track {
-    /// How long a clipped call that has ended just now lasted before the window, by the wall and on a processor.
+    /// The wall time and the run time before the window of a clipped call that has just ended.
     #[cold]
     pub(super) fn before_window(&self, frame: &Frame) -> (Duration, Duration) {
         let before = self.before.get(self.frames.len());
@@ -22,8 +22,8 @@ impl Track {
         )
     }
 
-    /// How long a call that has ended just now was open by the wall, in the window, if the source states that it took as long
-    /// as it was: no other call of the function, whose beginning is lost, began when this one did.
+    /// The wall time, within the window, of a call that has just ended, if the source states the same duration: then
+    /// no other call of the function, whose begin is lost, began when this one did.
     #[cold]
     pub(super) fn stated_over_loss(
         &self,
@@ -39,7 +39,7 @@ impl Track {
         is_it.then_some(stated - before)
     }
 
-    /// Nobody saw the innermost call end. The source measured its self time up to now.
+    /// Marks the innermost call as ended unseen. The source measured its self time up to now.
     pub fn unseen_end(&mut self, own: Duration) {
         if let Some(frame) = self.frames.last_mut() {
             frame.marks.set(Marks::UNSEEN_END);
@@ -48,8 +48,8 @@ impl Track {
         }
     }
 
-    /// Takes a whole call, which is one event at its end: `wall` of its time and `own` of its self time count. What it called has
-    /// ended before, and been charged to whatever is open.
+    /// Processes a whole call, which is one event at its end; `wall` and `own` are the parts of its duration and self
+    /// time that count. Its callees have ended before, and were charged to the call that is open.
     pub fn whole(&mut self, end: &mut End, (wall, own): (Duration, Duration)) {
         (end.wall, end.duration, end.self_time) = (Some(wall), Some(wall), Some(own));
         let begin = Time(end.time.0.saturating_sub_unsigned(wall.0));
@@ -64,8 +64,8 @@ impl Track {
         }
     }
 
-    /// The source states how long a call took of which only the end is in the trace: its time by the wall. Calls that have
-    /// ended with nothing open around them were called by it if it began before the first of them.
+    /// Applies the wall time that the source states for a call of which only the end is in the trace. Calls that
+    /// ended with no open caller were its callees if it began before the first of them.
     pub fn stated(&mut self, end: &mut End, wall: Duration) {
         let begin = Time(end.time.0.saturating_sub_unsigned(wall.0));
         let encloses = self.outer.begin.is_none_or(|first| begin <= first);
@@ -89,9 +89,9 @@ impl Track {
     }
 }
 
-/// The times of a call by the wall and on the processor, which its source states to be `stated`: as it measured them at the
-/// beginning and the end themselves, and not when it wrote of them. A source may leave out the time in which the thread was
-/// switched out (`nosleep-time` of ftrace).
+/// The wall time and processor time of a call for which the source states `stated`. The source measured this at the
+/// begin and end themselves, not when it wrote the records. It may exclude the time in which the thread was switched
+/// out (`nosleep-time` of ftrace).
 pub(super) fn as_stated(stated: Duration, wall: Duration, ran: Duration) -> (Duration, Duration) {
     if stated.0.abs_diff(ran.0) < stated.0.abs_diff(wall.0) {
         return (wall.max(stated), stated);

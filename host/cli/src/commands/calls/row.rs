@@ -1,4 +1,4 @@
-//! One call as a row: of text, JSON or CSV.
+//! Row of one call as text, JSON or CSV.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::render::palette::{Palette, paint};
 use crate::render::threads::{ThreadNames, cell};
 use crate::render::unit;
 
-/// The widest that the column of threads gets.
+/// Maximum width of the thread column.
 const WIDEST: usize = 20;
 
 /// A call that has ended.
@@ -25,18 +25,18 @@ pub struct Call {
     pub end: End,
     /// The processor that it began on, if known.
     pub cpu: Option<Cpu>,
-    /// The thread it is of, or that an interrupt cuts into, if known.
+    /// The thread of the call; for an interrupt, the interrupted thread; if known.
     pub thread: Option<ThreadId>,
-    /// What called it; `None` if nothing did that is known.
+    /// The caller, if known.
     pub caller: Option<Callee>,
 }
 
-/// A call by its duration: the slowest first, and of equally slow ones the earlier one.
+/// A call ordered by duration: slowest first, and of equal ones the earlier one.
 #[derive(Clone, Copy, Debug)]
 pub struct Slow(Reverse<Duration>, CallId, Call);
 
 impl Slow {
-    /// `None` if it has no duration.
+    /// `None` if the call has no duration.
     pub fn new(call: Call) -> Option<Self> {
         Some(Self(Reverse(call.end.duration?), call.end.call, call))
     }
@@ -67,7 +67,7 @@ impl Ord for Slow {
     }
 }
 
-/// How a call ended, in a word.
+/// How a call ended, as one word.
 const fn ended(how: How) -> &'static str {
     match how {
         How::Returned => "returned",
@@ -88,16 +88,16 @@ pub struct Writer<'a> {
     names: &'a Names<'a>,
     threads: ThreadNames,
     width: usize,
-    /// Whether durations are those by the wall.
+    /// Whether durations are wall times.
     by_wall: bool,
-    /// Whether times are made of durations, because the trace has none.
+    /// Whether times are derived from durations, because the trace has none.
     untimed: bool,
     line: Vec<u8>,
     text: String,
 }
 
 impl<'a> Writer<'a> {
-    /// A writer to `out`; `info` tells which threads there are.
+    /// A writer to `out`; `info` describes the threads.
     pub fn new(
         out: &'a mut dyn Write,
         palette: Palette,
@@ -180,10 +180,10 @@ impl<'a> Writer<'a> {
             .push(text),
             None => text.push_str("              -"),
         }
-        // Whether more of it lies outside of what is shown.
+        // Whether more of it lies outside the part that is shown.
         let part = end.clipped || matches!(end.how, How::Open | How::RecordingOff);
         let doubt = end.doubt.any() || matches!(end.how, How::Repaired(_));
-        // Time in which events were lost may be that of calls which are not in the trace.
+        // Time in which events were lost may belong to calls that are not in the trace.
         let unsure = end.sure_self != end.self_time;
         for (duration, at_least, mark) in [
             (end.duration, part, if doubt { '?' } else { ' ' }),
@@ -255,7 +255,7 @@ impl<'a> Writer<'a> {
             object.member("by_wall", true);
         }
         if self.untimed {
-            // An order, and no more: the text had durations alone.
+            // The times are only an order, because the text had durations alone.
             object.member("times_are_made", true);
         }
         match end.callee {

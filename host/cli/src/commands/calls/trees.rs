@@ -1,8 +1,8 @@
 //! `kymo calls --trees`: the slowest calls as trees, each beside the median call of its function.
 //!
-//! The trace is read twice: first for which calls these are, then for what they called. Of the calls of a function
-//! the first of each [bucket](kymo_analysis::spread) of durations is remembered, so that one of the median's is at hand
-//! when all are known.
+//! The trace is read twice: first to find these calls, then to collect their callees. Of each function, the first
+//! call of each [bucket](kymo_analysis::spread) of durations is remembered, so that one with the median duration is
+//! available at the end.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -31,10 +31,10 @@ use crate::render::unit;
 use crate::span::{Span, remark_replay};
 use crate::target::address_in;
 
-/// Of a call, what took less than this part of it is summed up.
+/// Callees that took less than 1/`SMALL` of a call are summed in one line.
 const SMALL: u64 = 200;
 
-/// Deeper lines are not shown: they would be wider than any screen.
+/// Maximum depth of lines shown, because deeper ones would be wider than any screen.
 const DEEPEST: usize = 256;
 
 /// The calls of one function.
@@ -71,7 +71,7 @@ pub fn show(
     let mut calls = Calls::new(args, trace.info(), &symbols, part)?;
     let mut slowest = Slowest::new(Some(args.number.unwrap_or(1)));
     let mut durations: HashMap<Callee, Durations> = HashMap::new();
-    // What a function that was asked for called is in its tree.
+    // The callees of a requested function are in its tree.
     let requested = |identities: &Identities, callee: Callee| {
         let function = match callee {
             Callee::Function(id) => identities.function(id),
@@ -123,7 +123,7 @@ pub fn show(
     let again = open(&args.input, &args.symbols, args.filter.wanted(), context)?;
     let mut source = label(again, &symbols);
     let mut batch = Batch::default();
-    // What can't be read has been reported.
+    // Read errors have been reported already.
     while let Ok(true) = source.fill(&mut batch) {
         let info = source.info();
         let mut capturing = Capturing {
@@ -199,12 +199,12 @@ pub fn show(
     read.and(remark_replay(calls.selected(), span, context))
 }
 
-/// Trees of chosen calls.
+/// Collects the trees of selected calls.
 struct Capture {
-    /// Where times are those by the wall.
+    /// Converts to wall times, if these are wanted.
     by_wall: Option<ByWall>,
     trees: HashMap<CallId, Option<CallTree>>,
-    /// The chosen calls that are open, by their tracks.
+    /// The selected calls that are open, with their tracks.
     open: Vec<(TrackId, CallId)>,
 }
 
@@ -246,7 +246,7 @@ impl Capture {
     }
 }
 
-/// A capture that takes steps.
+/// An [`Observer`] that passes steps to a [`Capture`].
 struct Capturing<'c> {
     capture: &'c mut Capture,
     info: &'c TraceInfo,
@@ -267,11 +267,11 @@ struct Printer<'p> {
     median: Option<View<'p>>,
 }
 
-/// A line that is to be written.
+/// A line to be written.
 enum Pending {
-    /// What it is of, the same in the median call, and its indentation.
+    /// The group, the same group in the median call, and the indentation.
     Group(Group, Option<Group>, String),
-    /// How many lines are not shown, their time, and their indentation.
+    /// The number of lines not shown, their time, and the indentation.
     More(usize, Duration, String),
 }
 
@@ -294,7 +294,7 @@ impl Printer<'_> {
         let least = Duration(root.total.0 / SMALL);
         let median = self.median.as_ref();
         let median = median.and_then(|view| view.roots().into_iter().next());
-        // Not by recursion: stacks can be deeper than ours. The next line comes last.
+        // Not recursive, because stacks can be deeper than ours. The next line is the last element.
         let mut rest = vec![Pending::Group(root, median, String::new())];
         while let Some(pending) = rest.pop() {
             let (group, median, indent) = match pending {

@@ -1,5 +1,5 @@
-//! Which records before a window are needed to understand what is in it, where records stay as they are: those that began
-//! what is open when it begins.
+//! Records before a window that are needed to understand it, where raw records are copied: those that opened the
+//! calls and interrupts that are open at its begin.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use kymo_event::{
 };
 use kymo_read::Source;
 
-/// A record, by its stream and its number among the records of that.
+/// A record, identified by its stream and its index in the stream.
 type Place = (StreamId, u64);
 
 /// The records before a window that are needed.
@@ -22,16 +22,16 @@ pub struct Before {
 }
 
 impl Before {
-    /// Whether a record is among them.
+    /// Whether a record is needed.
     pub fn has(&self, stream: StreamId, number: u64) -> bool {
         self.needed.contains(&(stream, number))
     }
 
-    /// Reads a trace up to a time, at which a window begins.
+    /// Reads a trace up to `begin`, the begin of a window.
     pub fn find(source: &mut dyn Source, begin: Time) -> Self {
         let mut calls = Calls::new(source.info(), calls::Options::default());
         let (mut batch, mut finder) = (Batch::default(), Finder::default());
-        // What can't be read is reported when the trace itself is read.
+        // Read errors are reported when the trace itself is read.
         while let Ok(true) = source.fill(&mut batch) {
             let info = source.info();
             calls.learn(info);
@@ -50,18 +50,18 @@ impl Before {
     }
 }
 
-/// Remembers where what goes on began.
+/// Tracks the records that opened the current calls.
 #[derive(Default)]
 struct Finder {
-    /// How many records each stream has had.
+    /// The number of records in each stream so far.
     records: HashMap<StreamId, u64>,
-    /// Where the open calls and interrupts began, and the switch by which their thread had the processor then.
+    /// The records of open calls and interrupts, each with the switch that gave their thread the processor.
     open: HashMap<CallId, (Place, Option<Place>)>,
     /// The last switch of each processor.
     switches: HashMap<(SpaceId, Option<Cpu>), Place>,
-    /// Where names were told that hold still.
+    /// The latest records of names.
     names: HashMap<Named, Place>,
-    /// The names that the record tells which comes next.
+    /// The names in the next record.
     reported: Vec<Named>,
 }
 
@@ -85,7 +85,7 @@ impl Finder {
             _ => {}
         }
         if row.record {
-            // A call that is over would seem to be open.
+            // Without its record, a call that has ended would seem to be open.
             let is_alone = matches!(row.kind, RowKind::Other | RowKind::Rare);
             let reported = self.reported.drain(..).filter(|_| is_alone);
             self.names.extend(reported.map(|named| (named, place)));

@@ -1,10 +1,10 @@
-//! `kymo export --to ctf|ctf2` of a trace that is CTF already: its records as they stand.
+//! `kymo export --to ctf|ctf2` of a CTF trace: copies its raw records.
 //!
-//! Names, fields and values are kept, whatever tracer they are of, so the result means to every tool what the source did. A
-//! recording of Kymo's own is not converted so: what its records mean is written out.
+//! Names, fields and values of all tracers are kept, so the result has the same meaning for every tool as the source.
+//! Kymo's own recordings are not copied like this; their meaning is written instead.
 //!
-//! Of a window, the records before it stay by which it is understood ([`Before`]), and the state dump that a tracer begins
-//! with; the environment says where the window begins and ends, so that `kymo` shows that.
+//! For a window, the records before it that are needed to understand it ([`Before`]) are kept, and the state dump at
+//! the begin of a tracer's trace. The environment has the bounds of the window, so that `kymo` shows only that.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ use crate::render::count::counted;
 use crate::span::{Span, remark_nothing_chosen};
 use crate::target::address_in;
 
-/// The version of CTF that a format is, if it is one.
+/// The CTF version of a format, if it has one.
 pub fn version(format: &Format) -> Option<Version> {
     match format.name {
         "ctf" => Some(Version::Ctf18),
@@ -38,10 +38,10 @@ pub fn version(format: &Format) -> Option<Version> {
     }
 }
 
-/// The traces of an input, if that is CTF and not Kymo's own. With other recordings on its time line it is more than that.
+/// The traces of an input, if it is CTF but not Kymo's own. `None` if other recordings share its time line.
 ///
 /// # Errors
-/// When it is CTF that can't be read.
+/// When it is CTF but can't be read.
 pub fn traces(input: &InputArgs) -> Result<Option<Vec<CtfTrace>>, Report> {
     if address_in(input.path())?.is_some() || !input.ctf.with.is_empty() {
         return Ok(None);
@@ -53,10 +53,10 @@ pub fn traces(input: &InputArgs) -> Result<Option<Vec<CtfTrace>>, Report> {
     kymo_read::ctf_traces(input.path(), &options).map_err(|error| refused(&error))
 }
 
-/// Converts traces into a directory: one into it, several into directories below it that are called as they are.
+/// Converts traces into a directory: a single one directly, several into subdirectories of their names.
 ///
 /// # Errors
-/// When a trace can't be converted, or is damaged and not to be repaired; what comes before the damage is written.
+/// When a trace can't be converted, or is damaged without `--repair`; everything before the damage is written.
 pub fn run(
     traces: &[CtfTrace],
     version: Version,
@@ -111,10 +111,10 @@ pub fn run(
     }
 }
 
-/// A filter whose bounds do not count from the first event.
+/// Makes the bounds of a filter absolute.
 ///
 /// # Errors
-/// When that can't be read.
+/// When the first event can't be read.
 pub fn from_start(filter: Filter, traces: &[CtfTrace]) -> Result<Filter, Report> {
     Ok(match filter.needs_start() {
         true => filter.from_start(first_time(traces)?),
@@ -122,7 +122,7 @@ pub fn from_start(filter: Filter, traces: &[CtfTrace]) -> Result<Filter, Report>
     })
 }
 
-/// Where a trace says in its environment that it was cut, in nanoseconds by its clock.
+/// The bound of an earlier cut in a trace's environment, in nanoseconds by its clock.
 fn cut(source: &CtfTrace, name: &str) -> Option<i64> {
     match source.trace.metadata().env(name)? {
         EnvValue::Text(ns) => ns.parse().ok(),
@@ -149,7 +149,7 @@ fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
                     break event.time_ns();
                 }
                 Ok(None) => break None,
-                // Damage is reported when it is met in earnest.
+                // Damage is reported when the trace is converted.
                 Ok(Some(_)) | Err(_) => {}
             }
         };
@@ -160,18 +160,18 @@ fn first_time(traces: &[CtfTrace]) -> Result<Time, Report> {
     Ok(first.unwrap_or_default())
 }
 
-/// What a filter wants of the records of a trace.
+/// The filter for the records of a trace.
 struct Wanted<'a> {
     filter: &'a Filter,
-    /// The same without bounds of time.
+    /// The filter without bounds of time.
     whenever: &'a Filter,
     before: &'a Before,
     source: &'a CtfTrace,
-    /// Whether the stream at hand is wanted as a whole: what it tells happened at no moment.
+    /// Whether all of the current stream is wanted, because its records have no time.
     timeless: bool,
-    /// The number of the next stream among those of all traces.
+    /// The index of the next stream among those of all traces.
     next_stream: u32,
-    /// How many records of the one at hand were met.
+    /// The number of records seen in the current stream.
     records: u64,
 }
 
@@ -216,7 +216,7 @@ impl Select for Wanted<'_> {
         if self.timeless || record.time().is_none_or(|time| time >= begin) {
             return false;
         }
-        // One that means nothing to the reader.
+        // A record without meaning for the reader.
         let kind = || event.field("kind")?.text();
         if event.name() == "gap" && kind().as_deref() == Some("overwritten") {
             return false;
@@ -232,7 +232,7 @@ impl Select for Wanted<'_> {
         let (begin, end) = self.filter.span();
         let origin = self.source.origin;
         let fact = |name: &str, ns: i64| (name.to_owned(), EnvValue::Text(ns.to_string()));
-        // A part of a part begins where the later of the two does.
+        // A part of a part begins at the later of both begins.
         let begin = Some(begin).filter(|begin| begin.0 != i64::MIN);
         let begin = begin.map(|begin| begin.0.saturating_add(origin));
         let begin = begin.filter(|begin| cut(self.source, Cut::BEGIN_NAME) < Some(*begin));
@@ -252,7 +252,7 @@ impl Select for Wanted<'_> {
     }
 }
 
-/// Says on stderr what was written, and what of it is not as it was.
+/// Reports on stderr what was written, and how it differs from the source.
 fn tell(into: &Path, version: Version, summary: &Summary, context: &Context) {
     for remark in &summary.unused {
         context.warn(remark);

@@ -1,4 +1,4 @@
-//! What a row of the table is of: a function, a file, a thread, or several of these together.
+//! Grouping of the table's rows: by function, file, thread, or a combination.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ impl By {
         }
     }
 
-    /// What stands above it.
+    /// Its heading.
     pub const fn heading(self) -> &'static str {
         match self {
             Self::Function => "FUNCTION",
@@ -72,7 +72,7 @@ impl By {
         }
     }
 
-    /// The member of JSON objects.
+    /// Its member in JSON objects.
     pub const fn member(self) -> &'static str {
         match self {
             Self::Function => "function",
@@ -82,13 +82,13 @@ impl By {
     }
 }
 
-/// What tells a row from others: of each property by which calls are added up its value.
+/// The key of a row: the value of each property by which calls are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Key {
     pub callee: Option<Callee>,
     pub file: Option<u32>,
     pub line: Option<u32>,
-    /// With the space that its address is of.
+    /// With the space of its address.
     pub call_site: Option<Option<(SpaceId, Addr)>>,
     pub thread: Option<Within>,
     pub irq: Option<Option<InterruptId>>,
@@ -97,26 +97,26 @@ pub struct Key {
     pub space: Option<SpaceId>,
 }
 
-/// Whose time a call took.
+/// The thread that was charged with a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Within {
     Thread(ThreadId),
-    /// No thread that the trace tells.
+    /// Code without a known thread.
     NoThread,
-    /// An interrupt's, whichever thread it cut into.
+    /// An interrupt, regardless of the interrupted thread.
     Interrupts,
 }
 
-/// Gives calls their keys, and keys their names.
+/// Computes the keys of calls, and their names.
 pub struct Keys<'s> {
     by: Vec<By>,
     symbols: &'s Symbols,
-    /// Files, and lines in them, in the order of first sight: a key has their number.
+    /// Files and lines in them, numbered in order of first appearance; keys contain these numbers.
     files: Interner,
     lines: Interner,
-    /// The numbers of a function's file and line, by [`FunctionId`].
+    /// The numbers of a function's file and line, indexed by [`FunctionId`].
     places: Vec<Option<(u32, u32)>>,
-    /// Locations of call sites.
+    /// Cached locations of call sites.
     sites: RefCell<HashMap<(SpaceId, Addr), Rc<str>>>,
 }
 
@@ -140,7 +140,7 @@ impl Interner {
 }
 
 impl<'s> Keys<'s> {
-    /// Those of calls that are added up by these properties.
+    /// Creates keys for these properties.
     pub fn new(by: Vec<By>, symbols: &'s Symbols) -> Self {
         Self {
             by,
@@ -152,7 +152,7 @@ impl<'s> Keys<'s> {
         }
     }
 
-    /// What tells the row of a call from others.
+    /// The key of a call.
     pub fn of(&mut self, call: Grouped<'_>, info: &TraceInfo) -> Key {
         let mut key = Key::default();
         for place in 0..self.by.len() {
@@ -249,7 +249,7 @@ impl<'s> Keys<'s> {
         self.by.iter().map(of).collect()
     }
 
-    /// A call site: the function that it is in with the line, or else how far it is from its beginning.
+    /// Formats a call site: its function with the line, or else the offset in the function.
     fn site(&self, (space, site): (SpaceId, Addr)) -> Rc<str> {
         let mut sites = self.sites.borrow_mut();
         let text = sites.entry((space, site)).or_insert_with(|| {
@@ -257,7 +257,7 @@ impl<'s> Keys<'s> {
                 space,
                 mapping: None,
             };
-            // The address is that behind the call, which may be another function's.
+            // The address is the one after the call, which may already be another function's.
             let call = Addr(site.0.saturating_sub(1));
             let Some(caller) = self.symbols.function_in(place, call) else {
                 return site.to_string().into();
@@ -272,7 +272,7 @@ impl<'s> Keys<'s> {
     }
 }
 
-/// What a processor is called: its number, with the trace where there are several machines.
+/// The name of a processor: its number, with the trace if there are several machines.
 pub fn processor(info: &TraceInfo, (machine, cpu): (SpaceId, Option<Cpu>)) -> String {
     let number = cpu.map_or("(unknown)".to_owned(), |cpu| cpu.to_string());
     match info.has_machines() {
@@ -281,7 +281,7 @@ pub fn processor(info: &TraceInfo, (machine, cpu): (SpaceId, Option<Cpu>)) -> St
     }
 }
 
-/// The machine of a call: that of the stream in which its track was seen.
+/// The machine of a call: that of the stream in which its track first appeared.
 fn machine(track: Option<&TrackInfo>, info: &TraceInfo) -> SpaceId {
     let stream = track.and_then(|track| info.stream(track.stream));
     stream

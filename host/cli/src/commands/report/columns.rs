@@ -1,8 +1,8 @@
-//! The columns that a table of functions can have.
+//! Columns of a table of functions.
 //!
 //! # To add a column
-//! Add a line to [`COLUMNS`] in `columns/list.rs`: what it is called, what it shows, and its value, by which rows are
-//! sorted and chosen.
+//! Add a line to [`COLUMNS`] in `columns/list.rs`: its name, its description, and its value, by which rows are sorted
+//! and filtered.
 
 mod list;
 
@@ -23,44 +23,44 @@ pub use list::COLUMNS;
 
 /// A column.
 pub struct Column {
-    /// What it is called on the command line, in conditions, and in JSON (where times end in `_ns`).
+    /// Its name on the command line, in conditions, and in JSON (where times end in `_ns`).
     pub name: &'static str,
-    /// What stands above it.
+    /// Its heading.
     pub heading: &'static str,
-    /// What it shows.
+    /// Its description.
     pub what: &'static str,
-    /// What has to be known for it.
+    /// The analysis that it needs.
     pub needs: Needs,
     get: Get,
 }
 
-/// How a column has its value.
+/// Source of a column's value.
 #[derive(Clone, Copy)]
 enum Get {
     /// From calls.
     Calls(for<'e> fn(&'e Entry, Whole) -> Value<'e>),
-    /// From what is known of threads, interrupts and processors.
+    /// From the run times of threads, interrupts and processors.
     Run(for<'e> fn(&'e Run) -> Value<'e>),
 }
 
-/// What a column needs besides the profile.
+/// Analyses that a column needs besides the profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
     Nothing,
-    /// How durations are spread, and times by the wall.
+    /// Distribution of durations, and wall times.
     Statistics,
-    /// Who calls whom.
+    /// Callers and callees.
     Relations,
-    /// Where calls come from.
+    /// Call sites.
     CallSites,
-    /// When threads and interrupts ran.
+    /// Run times of threads and interrupts.
     Schedule,
 }
 
-/// All of the self time in the window, of which shares are.
+/// The total self time in the window, to which shares are relative.
 pub type Whole = Duration;
 
-/// What stands in a cell.
+/// The value of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value<'e> {
     Count(u64),
@@ -68,34 +68,33 @@ pub enum Value<'e> {
     Time(Duration),
     /// A time that is a lower bound.
     AtLeast(Duration),
-    /// A time that a clock or a loss makes doubtful.
+    /// A time in doubt because of a clock or a loss.
     Doubtful(Duration),
-    /// A part of the whole.
+    /// A share of the whole.
     Share(Duration, Whole),
-    /// The same of a part that may have been more.
+    /// A share that is a lower bound.
     ShareAtLeast(Duration, Whole),
     Text(&'e str),
-    /// It is not known, or there is none.
+    /// Unknown, or nonexistent.
     None,
 }
 
-/// The columns of a table for which nobody said which.
+/// The default columns.
 pub const USUAL: [&str; 9] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "name",
 ];
 
-/// The same for many programs and libraries: of hardware trace, or of several processes.
+/// The default columns for many programs and libraries: of hardware trace, or of several processes.
 const OF_FILES: [&str; 11] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "space", "object", "name",
 ];
 
-/// The same for one process with shared libraries.
+/// The default columns for one process with shared libraries.
 const OF_PROCESS: [&str; 10] = [
     "count", "missing", "total", "self", "self%", "avg", "min", "max", "object", "name",
 ];
 
-/// The columns of a table for which nobody said which, by the trace, and by what calls are added up: what is not of
-/// functions lies in no file.
+/// The default columns for a trace and the properties by which calls are grouped: only functions have files.
 pub fn usual(info: &TraceInfo, by: &[By]) -> &'static [&'static str] {
     if !by.contains(&By::Function) {
         return &USUAL;
@@ -113,7 +112,7 @@ pub fn usual(info: &TraceInfo, by: &[By]) -> &'static [&'static str] {
     }
 }
 
-/// Whether functions of several address spaces have one name: rows of theirs look alike.
+/// Whether functions of several address spaces share a name, so that their rows look alike.
 pub fn has_namesakes(entries: &[Entry]) -> bool {
     let mut spaces = std::collections::HashMap::new();
     entries.iter().any(|entry| {
@@ -122,7 +121,7 @@ pub fn has_namesakes(entries: &[Entry]) -> bool {
     })
 }
 
-/// Those of a table of threads, where the trace tells when they ran.
+/// The default columns of a table of threads, where the trace has run times.
 pub const OF_THREADS: [&str; 13] = [
     "id",
     "priority",
@@ -139,15 +138,15 @@ pub const OF_THREADS: [&str; 13] = [
     "name",
 ];
 
-/// Those of a table of interrupts.
+/// The default columns of a table of interrupts.
 pub const OF_INTERRUPTS: [&str; 8] = [
     "id", "runs", "run", "load%", "run-min", "run-avg", "run-max", "name",
 ];
 
-/// Those of a table of processors.
+/// The default columns of a table of processors.
 pub const OF_CPUS: [&str; 5] = ["name", "runs", "run", "load%", "idle"];
 
-/// What the values of a column are.
+/// The kind of a column's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Number,
@@ -167,7 +166,7 @@ impl Column {
         }
     }
 
-    /// What stands above it: of times, with their unit if that is none of time.
+    /// Its heading; for times in a trace without times, with their unit.
     pub fn title(&self) -> Cow<'static, str> {
         match self.kind() {
             Kind::Time => format!("{}{}", self.heading, unit::heading()).into(),
@@ -175,7 +174,7 @@ impl Column {
         }
     }
 
-    /// The column of a name.
+    /// The column with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         COLUMNS.iter().find(|column| column.name == name)
     }
@@ -195,7 +194,7 @@ impl Column {
         is_time || matches!(self.name, "total%" | "self%")
     }
 
-    /// What a row has in it.
+    /// Its value in a row.
     pub fn value<'e>(&self, entry: &'e Entry, whole: Whole) -> Value<'e> {
         match self.get {
             Get::Calls(_) if entry.is_without_ends() && self.is_of_ends() => Value::None,
@@ -204,7 +203,7 @@ impl Column {
         }
     }
 
-    /// What stands in a row of it.
+    /// Its text in a row.
     pub fn cell(&self, entry: &Entry, whole: Whole) -> String {
         match self.value(entry, whole) {
             Value::Count(count) if self.name == "missing" => match count {
@@ -224,7 +223,7 @@ impl Column {
         }
     }
 
-    /// What it is called in outputs for programs: a time's name ends in its unit.
+    /// Its name in outputs for programs: a time's name ends in its unit.
     pub fn member_name(&self, unit: &str) -> String {
         let name = self.name.replace('-', "_").replace('%', "_percent");
         match self.kind() {
@@ -233,7 +232,7 @@ impl Column {
         }
     }
 
-    /// Which of two rows comes first: names rise, everything else falls.
+    /// The order of two rows: names ascending, everything else descending.
     pub fn order(&self, one: &Entry, other: &Entry, whole: Whole) -> Ordering {
         let number = |entry| self.operand(entry, whole);
         match (number(one), number(other)) {
@@ -244,7 +243,7 @@ impl Column {
         }
     }
 
-    /// The value as something that compares: times in nanoseconds, shares in percent.
+    /// The value for comparisons: times in nanoseconds, shares in percent.
     fn operand<'e>(&self, entry: &'e Entry, whole: Whole) -> Option<Operand<'e>> {
         Some(match self.value(entry, whole) {
             Value::Count(count) => Operand::Integer(count.into()),
@@ -278,8 +277,8 @@ impl Column {
     }
 }
 
-/// The columns that were asked for: names separated by commas, or behind a `+` those that are to be added to the usual
-/// ones, before the name.
+/// The requested columns: names separated by commas, or, after a `+`, names to be inserted into the usual ones before
+/// `name`.
 ///
 /// # Errors
 /// When there is no such column.
@@ -310,7 +309,7 @@ pub fn chosen(text: Option<&str>, usual: &[&str]) -> Result<Vec<&'static Column>
     Ok(columns)
 }
 
-/// A row as something that a condition asks.
+/// A row as the subject of conditions.
 pub struct Requested<'e>(pub &'e Entry, pub Whole);
 
 impl Subject for Requested<'_> {
@@ -342,10 +341,10 @@ pub struct Having {
     unit: Unit,
 }
 
-/// What the value of a condition on rows has.
+/// The unit of the value in a condition on rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
-    /// It is no time.
+    /// Not a time.
     None,
     /// A unit of time.
     Time,
@@ -354,10 +353,10 @@ enum Unit {
 }
 
 impl Having {
-    /// The condition in the trace that is open.
+    /// The condition for the open trace.
     ///
     /// # Errors
-    /// Where a time has a unit and the trace has no time, or the other way round.
+    /// If a time has a unit and the trace has no time, or the other way round.
     pub fn condition(&self) -> Result<Condition, Report> {
         let is_time = unit::get().is_time();
         let help = match (self.unit, is_time) {
@@ -372,10 +371,10 @@ impl Having {
     }
 }
 
-/// Reads a condition on rows. What a time is compared with has a unit; counts and shares are numbers.
+/// Parses a condition on rows. Times need a unit; counts and shares are numbers.
 ///
 /// # Errors
-/// When it is none, there is no such column, or the value is not of its kind.
+/// When the text is not a condition, the column does not exist, or the value is not of its kind.
 pub fn having(text: &str) -> Result<Having, String> {
     let has = |condition, unit| Having {
         text: text.to_owned(),
@@ -392,7 +391,7 @@ pub fn having(text: &str) -> Result<Having, String> {
     match column.kind() {
         Kind::Text => Ok(has(condition, Unit::None)),
         Kind::Number if value.parse::<f64>().is_ok() => Ok(has(condition, Unit::None)),
-        // Of a trace without times, what it counts.
+        // In a trace without times, a count in its unit.
         Kind::Time if value.parse::<u64>().is_ok() => Ok(has(condition, Unit::Count)),
         Kind::Number => Err(format!("{} is a number, found {value:?}", column.name)),
         Kind::Time if value.ends_with('s') => {

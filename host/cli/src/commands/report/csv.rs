@@ -1,4 +1,4 @@
-//! The table as comma-separated values, for spreadsheets and data frames.
+//! Table as comma-separated values, for spreadsheets and data frames.
 
 use std::io::Write;
 
@@ -8,11 +8,12 @@ use super::columns::{Column, Value, Whole};
 use super::entry::Entry;
 use crate::render::unit;
 
-/// The last column: the columns whose values in a row are lower bounds or doubtful.
+/// The last column: names of columns whose values in a row are lower bounds or in doubt.
 const MARKS: &str = "marks";
 
-/// Writes the columns that the text would show, with a heading: times in nanoseconds (or the trace's unit), shares in
-/// percent, nothing where a value is not known. What the text marks with `≥` or `?` the last cell lists: `total>= max?`.
+/// Writes the same columns as the text, with a heading: times in nanoseconds (or the trace's unit), shares in
+/// percent, empty cells for unknown values. The last cell lists the values that the text marks with `≥` or `?`:
+/// `total>= max?`.
 pub fn write(
     out: &mut dyn Write,
     columns: &[&Column],

@@ -1,4 +1,4 @@
-//! What a table of functions does not hold for certain, and what is said of that.
+//! Uncertainty of a table of functions, and the messages about it.
 
 use kymo_analysis::profile::{Bounds, Row};
 use kymo_event::{EventKind, EventRef, Gap};
@@ -6,19 +6,19 @@ use kymo_event::{EventKind, EventRef, Gap};
 use crate::context::Context;
 use crate::render::count::counted;
 
-/// What is in no row of the table, because it is not in the trace.
+/// Events that are in no row because they are not in the trace.
 #[derive(Default)]
 pub struct Missing {
-    /// Packets that newer ones overwrote.
+    /// Number of packets that newer ones overwrote.
     overwritten: u64,
-    /// Events that were lost, as far as it is known how many, ...
+    /// Number of lost events, as far as known.
     events: u64,
-    /// ... and places at which it is not.
+    /// Number of gaps of unknown size.
     places: u64,
 }
 
 impl Missing {
-    /// Takes an event: only gaps matter.
+    /// Processes an event; only gaps matter.
     pub fn add(&mut self, event: EventRef<'_>) {
         if let Some(EventKind::Gap(gap)) = event.event.map(|event| &event.kind) {
             self.add_gap(gap);
@@ -35,7 +35,7 @@ impl Missing {
         }
     }
 
-    /// What was lost, overwritten packets aside.
+    /// Describes the losses, without overwritten packets.
     pub fn what(&self) -> Option<String> {
         Some(match (self.events, self.places) {
             (0, 0) => return None,
@@ -49,7 +49,7 @@ impl Missing {
         })
     }
 
-    /// Says what newer packets overwrote.
+    /// Reports overwritten packets.
     pub fn remark_overwritten(&self, context: &Context) {
         if self.overwritten > 0 {
             context.note(format_args!(
@@ -60,7 +60,7 @@ impl Missing {
         }
     }
 
-    /// Says what was lost, and what it can hide.
+    /// Reports losses and their possible effects.
     pub fn remark(&self, bounds: &Bounds, context: &Context) {
         self.remark_overwritten(context);
         let Some(lost) = self.what() else {
@@ -92,14 +92,14 @@ impl Missing {
     }
 }
 
-/// Calls in the table that were not seen whole.
+/// Number of calls in the table that were not seen whole.
 #[derive(Default)]
 pub struct Doubts {
     calls: Row,
 }
 
 impl Doubts {
-    /// Those of all rows.
+    /// The sums over all rows.
     pub fn of<'r>(rows: impl Iterator<Item = &'r Row>) -> Self {
         let mut calls = Row::default();
         for row in rows {
@@ -107,7 +107,7 @@ impl Doubts {
             calls.lost += row.lost;
             calls.doubtful += row.doubtful;
             calls.orphans += row.orphans;
-            // A row that has no time at all says so.
+            // A row without any time is marked as such.
             if row.without_end < row.ends() {
                 calls.without_end += row.without_end;
             }
@@ -120,7 +120,7 @@ impl Doubts {
         Self { calls }
     }
 
-    /// Says why times of the table are lower bounds.
+    /// Reports why times of the table are lower bounds.
     pub fn remark_bounds(&self, context: &Context) {
         let Row {
             unwound,
@@ -168,7 +168,7 @@ impl Doubts {
         }
     }
 
-    /// Says what they do to the table, whose times are those by the wall or not.
+    /// Reports the effects on the table; `by_wall` if its times are wall times.
     pub fn remark(&self, by_wall: bool, context: &Context) {
         self.remark_bounds(context);
         let Row {

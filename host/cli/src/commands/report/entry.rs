@@ -1,4 +1,4 @@
-//! One row of the table of functions.
+//! Row of a table of functions.
 
 use std::rc::Rc;
 
@@ -14,63 +14,63 @@ use kymo_symbols::{Location, Symbols};
 use super::by::{By, Key};
 use crate::names::Names;
 
-/// One line of the table.
+/// One row of the table.
 pub struct Entry {
     /// The function, or the number of the group of calls.
     pub callee: Callee,
     pub place: Place,
-    /// What the row is of, last what its name says.
+    /// The values of its properties; the last one is the row's name.
     pub labels: Vec<(By, Rc<str>)>,
-    /// What tells it from others, where rows are not of functions.
+    /// Its key, unless rows are functions.
     pub key: Key,
-    /// The number of its thread, if it is of one.
+    /// The number of its thread, if any.
     pub thread: Option<String>,
     pub location: Option<Location>,
-    /// The file that holds the function, where the trace tells, without its directories.
+    /// The file that contains the function, without directories, if the trace has it.
     pub object: Option<String>,
     pub row: Row,
-    /// How many calls there were at most; `None` if that is not known.
+    /// Upper bound on the number of calls; `None` if unknown.
     pub count_max: Option<u64>,
-    /// How much the times can be at most; `None` if that is not known.
+    /// Upper bounds on the times; `None` if unknown.
     pub total_max: Option<Duration>,
     pub self_max: Option<Duration>,
-    /// Of its complete calls, each with its own duration.
+    /// The average of its complete calls, each with its own duration.
     pub average: Duration,
-    /// What was taken off.
+    /// The recording overhead that was subtracted.
     pub taken: Option<Taken>,
-    /// How its calls are spread, and their times by the wall, if a column asks for that.
+    /// Distribution of durations, and wall times, if a column needs them.
     pub statistic: Option<Statistic>,
-    /// Whether its times are those by the wall.
+    /// Whether its times are wall times.
     pub by_wall: bool,
-    /// Whether nothing bounds its times by the wall from above: what was lost may have been calls that waited for long.
+    /// Whether its wall times have no upper bound, because lost events may have been long waiting calls.
     pub wall_is_unbounded: bool,
-    /// The time in which it did not run although it had been entered, with `statistic`.
+    /// Time in which it did not run although it had been entered; only with `statistic`.
     pub off_cpu: Option<Duration>,
-    /// Whether the time on a processor that this is the rest of is a bound.
+    /// Whether `off_cpu` is uncertain, because the processor time in it is a bound.
     pub off_cpu_in_doubt: bool,
-    /// Who it calls and who calls it, if a column asks for that.
+    /// Its callers and callees, if a column needs them.
     pub relations: Relations,
-    /// From how many places it is called, if a column asks for that.
+    /// The number of its call sites, if a column needs it.
     pub call_sites: Option<u64>,
-    /// Of a thread, an interrupt or a processor: how long it ran.
+    /// The run time of a thread, an interrupt or a processor.
     pub run: Option<Run>,
 }
 
-/// What is known of a thread, an interrupt or a processor.
+/// Run time of a thread, an interrupt or a processor.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     pub time: RunTime,
-    /// The time of which that is a part; `None` of an idle thread, and where it is not known what ran.
+    /// The time to which the run time is relative; `None` for an idle thread, and where it is unknown what ran.
     pub span: Option<Duration>,
-    /// It may have run longer: in parts of the trace it is not known what ran.
+    /// Whether the run time is a lower bound, because in parts of the trace it is unknown what ran.
     pub at_least: bool,
-    /// The number that its target gives it.
+    /// Its number on the target.
     pub number: Option<String>,
     pub priority: Option<i64>,
     pub stack: Option<Stack>,
 }
 
-/// The file that was mapped where a function is, without its directories.
+/// The mapped file that contains a function, without directories.
 pub fn object(callee: Callee, identities: &Identities) -> Option<String> {
     let Callee::Function(id) = callee else {
         return None;
@@ -84,15 +84,15 @@ pub fn object(callee: Callee, identities: &Identities) -> Option<String> {
 /// Callers and callees of a function.
 #[derive(Default)]
 pub struct Relations {
-    /// How many functions call it.
+    /// Number of functions that call it.
     pub callers: u64,
-    /// How many functions it calls.
+    /// Number of functions that it calls.
     pub callees: u64,
-    /// The callee that took most time under it.
+    /// The callee with the most time under it.
     pub child: Option<Child>,
 }
 
-/// A callee as its caller sees it.
+/// A callee under one caller.
 pub struct Child {
     pub name: Rc<str>,
     /// Its time under this caller.
@@ -101,30 +101,30 @@ pub struct Child {
     pub count: u64,
 }
 
-/// Where a function or interrupt is on its target. What is equal otherwise is in this order.
+/// The place of a function or interrupt on its target, by which rows are sorted that are otherwise equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Function(Addr),
-    /// Of a function that has no address.
+    /// A function without an address.
     Name,
     Interrupt(InterruptKind, Irq),
     Unknown,
 }
 
-/// What was taken off a function's times, and how much what is left may be wrong, either way.
+/// The subtracted overhead of a function, and the maximum error of the rest in either direction.
 pub struct Taken {
     pub total: Duration,
     pub total_bound: Duration,
     pub self_time: Duration,
     pub self_bound: Duration,
-    /// Whether more was to be taken off than there was.
+    /// Whether the overhead exceeded the time.
     pub below_zero: bool,
-    /// Whether that was so only of what it called.
+    /// Whether it did so only for its callees.
     pub callees_below_zero: bool,
 }
 
 impl Entry {
-    /// A row of which nothing else is known than what it is of.
+    /// A row with only its name and counts.
     pub fn new(callee: Callee, place: Place, labels: Vec<(By, Rc<str>)>, row: Row) -> Self {
         Self {
             callee,
@@ -156,7 +156,7 @@ impl Entry {
         self.labels.last().map_or("", |(_, label)| label)
     }
 
-    /// What it is of, by a property.
+    /// The value of a property.
     pub fn label(&self, by: By) -> Option<&str> {
         let mut labels = self.labels.iter();
         let found = labels.find(|(of, _)| *of == by);

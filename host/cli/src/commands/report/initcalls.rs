@@ -1,4 +1,4 @@
-//! `kymo report --initcalls`: what a kernel did while it booted.
+//! `kymo report --initcalls`: initcalls of a booting kernel.
 
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -18,10 +18,10 @@ use crate::render::count::counted;
 use crate::render::duration::{Human, Seconds};
 use crate::render::table::{Align, Table};
 
-/// Shows the initcalls, the longest first.
+/// Shows the initcalls, longest first.
 ///
 /// # Errors
-/// When the input is damaged; the table of what can be read is shown before.
+/// When the input is damaged; the table of all readable parts is shown before.
 pub fn run(
     trace: &mut Trace,
     part: &Part,
@@ -47,7 +47,7 @@ pub fn run(
         read?;
         return trace.verdict();
     };
-    // Those that began before the trace have no time: they are in no part of it.
+    // Initcalls that began before the trace have no begin, so they are in no window.
     let whole = window == Window::default();
     list.retain(|it| {
         whole
@@ -122,7 +122,7 @@ fn cells(initcall: &Initcall) -> Vec<String> {
     ]
 }
 
-/// One object a line.
+/// Writes an initcall as one object.
 fn json(out: &mut dyn Write, initcall: &Initcall) -> io::Result<()> {
     let mut line = Vec::new();
     let mut object = Object::begin(&mut line);

@@ -1,4 +1,4 @@
-//! How the table is written: as text, or as one object a row.
+//! Output of the table as text, or as one JSON object per row.
 
 use std::collections::{HashMap, HashSet};
 use std::io::Write;
@@ -47,11 +47,11 @@ pub fn text(
     table.write(out, palette)
 }
 
-/// Names that several rows have although they are of different functions or threads.
+/// Names that several rows share although they are of different functions or threads.
 struct Shared<'e> {
-    /// How many rows have a name, where that is all that tells them apart.
+    /// The number of rows with each name, where only the name identifies them.
     names: HashMap<&'e str, u32>,
-    /// The numbers of the threads of a name, unless a column shows them.
+    /// The thread numbers for each name, unless a column shows them.
     threads: HashMap<&'e str, HashSet<&'e str>>,
 }
 
@@ -73,7 +73,7 @@ impl<'e> Shared<'e> {
         Self { names, threads }
     }
 
-    /// A thread's name, with its number where several have that name.
+    /// A thread's name, with its number if several threads share the name.
     fn thread(&self, entry: &Entry) -> String {
         let name = entry.label(By::Thread).unwrap_or("-");
         let shared = self
@@ -86,7 +86,7 @@ impl<'e> Shared<'e> {
         }
     }
 
-    /// The name of a row, with what tells it from others of the same name, if there are such.
+    /// The name of a row, with an addition if several rows share the name.
     fn name(&self, entry: &Entry) -> String {
         let mut name = entry.name().to_owned();
         let shared = self.names.get(entry.name()) > Some(&1);
@@ -94,7 +94,7 @@ impl<'e> Shared<'e> {
             return name;
         }
         match (entry.place, &entry.location) {
-            // Static functions share their names; what tells them apart is where they are.
+            // Static functions may share a name; their locations distinguish them.
             (Place::Function(_), Some(location)) if shared => {
                 name.push_str(&format!("  ({location})"));
             }
@@ -113,7 +113,7 @@ impl<'e> Shared<'e> {
     }
 }
 
-/// One object a line: what is usual, and what other columns show.
+/// Writes one object a line: the usual members, and those of other columns.
 pub fn json(
     out: &mut dyn Write,
     by: &[By],
@@ -200,7 +200,7 @@ pub fn json(
     out.write_all(&line)
 }
 
-/// Says below a table of threads how long none ran but idle ones.
+/// Reports below a table of threads how long no thread ran except idle ones.
 pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
     let Some(idle) = schedule.idle() else {
         return Ok(());
@@ -220,7 +220,7 @@ pub fn idle(out: &mut dyn Write, schedule: &Schedule) -> std::io::Result<()> {
             let span = unit::in_words(span);
             write!(out, "\nidle {idle}, {share} % of {of} for {span}")?;
         }
-        // Of several machines, each for its own time.
+        // With several machines, each is relative to its own time.
         _ => write!(out, "\nidle {idle}, {share} % of the time of {of}")?,
     }
     let others = [

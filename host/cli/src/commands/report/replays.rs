@@ -22,7 +22,7 @@ use crate::diagnostic::Report;
 use crate::filter::Part;
 use crate::input::Trace;
 
-/// What the table is made of.
+/// Analyses from which the table is made.
 #[derive(Default)]
 pub struct Shown {
     pub profile: Profile,
@@ -39,7 +39,7 @@ impl Observer for Shown {
     }
 }
 
-/// The same with what only some columns need.
+/// The same with analyses that only some columns need.
 struct Detailed<'d> {
     shown: &'d mut Shown,
     details: &'d mut Details,
@@ -70,13 +70,13 @@ impl Observer for Detailed<'_> {
     }
 }
 
-/// Calls added up by something else than their function.
+/// Grouping of calls by a property other than their function.
 pub struct Grouping<'s> {
     pub groups: Groups<Key>,
     pub keys: Keys<'s>,
 }
 
-/// The same with groups of calls in the place of functions.
+/// An observer with groups in the place of functions.
 struct Grouper<'g, 's> {
     grouping: &'g mut Grouping<'s>,
     out: Detailed<'g>,
@@ -91,14 +91,14 @@ impl Observer for Grouper<'_, '_> {
     }
 }
 
-/// What only some columns need.
+/// Analyses that only some columns need.
 #[derive(Default)]
 pub struct Details {
     pub statistics: Option<Statistics>,
     pub tree: Option<CallTree>,
-    /// Where the tree's times are those by the wall.
+    /// Converts the tree's times to wall times, if these are wanted.
     by_wall: Option<ByWall>,
-    /// Where each was called from.
+    /// The call sites of each callee.
     pub sites: Option<HashSet<(Callee, Addr)>>,
 }
 
@@ -119,19 +119,19 @@ impl Details {
     }
 }
 
-/// The replays that a table takes.
+/// The replays for a table.
 pub struct TableReplay<'s> {
     pub replay: Replay,
     pub shown: Shown,
     pub details: Details,
-    /// Rows that are not of functions.
+    /// The grouping, if rows are not functions.
     pub grouping: Option<Grouping<'s>>,
-    /// How long threads, interrupts or processors ran, where rows are of these.
+    /// The run times, if rows are threads, interrupts or processors.
     pub schedule: Option<Schedule>,
-    /// What is in the window besides, where not all of it is shown: percentages are of the whole.
+    /// The profile of the whole window, unless all of it is shown: percentages are relative to it.
     pub all: Option<(Replay, Profile)>,
-    /// What recording took is taken off sums, which are right, and not call by call, where it can be more
-    /// than there was: so the table needs the times as they were recorded, and the charges beside them.
+    /// The charges of recording overhead. Overhead is subtracted from sums, which are right, and not from each call,
+    /// where it can exceed the time. So the table needs the recorded times with the charges beside them.
     pub charges: Option<Replay>,
 }
 
@@ -176,7 +176,7 @@ impl<'s> TableReplay<'s> {
         })
     }
 
-    /// Takes the next events; whether more are needed.
+    /// Processes the next events. Returns whether more are needed.
     pub fn batch(&mut self, info: &TraceInfo, batch: &Batch) -> bool {
         if let Some((replay, profile)) = &mut self.all {
             replay.batch_to(info, batch, profile);
@@ -212,7 +212,7 @@ impl<'s> TableReplay<'s> {
         });
     }
 
-    /// Gives the replay to what takes its steps.
+    /// Passes the replay to the observer of its steps.
     fn detailed<T>(
         &mut self,
         info: &TraceInfo,
@@ -234,7 +234,7 @@ impl<'s> TableReplay<'s> {
     }
 }
 
-/// What takes the steps.
+/// The observer of the steps.
 enum Out<'g, 's> {
     Functions(Detailed<'g>),
     Groups(Grouper<'g, 's>),

@@ -1,4 +1,4 @@
-//! The rows of the table: what was counted, with names.
+//! Rows of the table: totals with names.
 
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use super::entry::{Child, Entry, Place, Relations, Run, describe, object};
 use super::replays::TableReplay;
 use crate::names::Names;
 
-/// Makes the rows of a table.
+/// Builds the rows of a table.
 pub struct Rows<'r> {
     pub by: &'r [By],
     pub names: &'r Names<'r>,
@@ -27,7 +27,7 @@ pub struct Rows<'r> {
 }
 
 impl Rows<'_> {
-    /// The rows of calls.
+    /// The rows from calls.
     pub fn of_calls(
         &self,
         table: &TableReplay<'_>,
@@ -36,7 +36,7 @@ impl Rows<'_> {
     ) -> Vec<Entry> {
         let compensation = table.charges.as_ref().and_then(Replay::compensation);
         let row = |(callee, row): (Callee, Row)| {
-            // A call that began before what was recorded, or of whose end nothing tells, took nobody knows how long.
+            // The duration of a call is unknown if it began before the recording, or its end is not recorded.
             let whole = row.without_time() == 0;
             let mut entry = Entry {
                 count_max: bounds.count(&row),
@@ -76,7 +76,7 @@ impl Rows<'_> {
         entries
     }
 
-    /// A row with what it is of.
+    /// A row with its name and properties.
     fn named(&self, table: &TableReplay<'_>, callee: Callee, row: Row) -> Entry {
         let Some(grouping) = &table.grouping else {
             return self.of_function(callee, row);
@@ -119,7 +119,7 @@ impl Rows<'_> {
         }
     }
 
-    /// Adds how long threads, interrupts or processors ran: those that are chosen, also where they called nothing.
+    /// Adds the run times of the selected threads, interrupts or processors, including those without calls.
     pub fn add_runs(&self, entries: &mut Vec<Entry>, schedule: &Schedule, chosen: &Filter) {
         let identities = &self.info.identities;
         match self.by {
@@ -181,7 +181,7 @@ impl Rows<'_> {
                     let run = self.row(entries, key, name).run_mut();
                     run.time = *time;
                     run.number = Some(identities.irq(id).to_string());
-                    // Its handlers may have run among the events that are lost.
+                    // Its handlers may have run among the lost events.
                     run.at_least = schedule.gaps() > 0;
                     let interrupt = identities.interrupts().get(id.0 as usize);
                     let machine = interrupt.map(|interrupt| interrupt.space);
@@ -204,7 +204,8 @@ impl Rows<'_> {
             }
             _ => {}
         }
-        // Exits without a begin are of no known thread or processor. Of chosen threads, how long interrupts ran is not known.
+        // Exits without a begin belong to no known thread or processor. The run times of interrupts in selected
+        // threads are unknown.
         let all = !chosen.chooses_threads();
         let took_time = |entry: &Entry| {
             let row = entry.row;
@@ -213,7 +214,7 @@ impl Rows<'_> {
         entries.retain(|entry| entry.run.is_some() || took_time(entry));
     }
 
-    /// The number of a thread, as its target gives it.
+    /// A thread's number on its target.
     fn number(&self, thread: ThreadId) -> String {
         let tid = self.info.identities.tid(thread);
         match self.info.numbered_threads {
@@ -231,7 +232,7 @@ impl Rows<'_> {
         known.filter_map(|id| Some((id, schedule.interrupt(id)?)))
     }
 
-    /// The row of a key, made if there is none.
+    /// The row of a key, created if missing.
     fn row<'e>(
         &self,
         entries: &'e mut Vec<Entry>,
@@ -254,7 +255,7 @@ impl Rows<'_> {
     }
 }
 
-/// Fills in who calls whom.
+/// Fills in callers and callees.
 fn relate(entries: &mut [Entry], edges: &[Edge], name: impl Fn(Callee) -> Rc<str>) {
     let mut relations: HashMap<Callee, Relations> = HashMap::new();
     for edge in edges {

@@ -1,7 +1,7 @@
-//! `kymo report --samples`: in which functions the processor was found when the hardware looked.
+//! `kymo report --samples`: functions by samples of the program counter.
 //!
-//! The DWT of a Cortex-M sends the program counter every so many cycles. That is no path: how often a function ran and how long
-//! is not in it, and a share of samples is right within what chance does to so many.
+//! The DWT of a Cortex-M sends the program counter at a fixed interval of cycles. The samples do not show how often
+//! and how long a function ran, and a share of samples has a statistical error.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -23,21 +23,21 @@ use crate::render::escape::escaped;
 use crate::render::table::{Align, Table};
 use crate::render::unit;
 
-/// What readers call a sample of the program counter, and one while the processor slept.
+/// The readers' names of a sample of the program counter, and of one while the processor slept.
 const SAMPLE: &str = "pc_sample";
 const SLEEPING: &str = "sleeping";
 
-/// Events of samples that the core did not allow.
+/// The name of samples that the core did not allow.
 const PROHIBITED: &str = "pc_sample_prohibited";
 
-/// So many addresses are distinguished. There are as many as a program has instructions.
+/// Maximum number of distinct addresses; a program has as many as it has instructions.
 const MOST: usize = 1 << 22;
 
-/// Samples, by what they say.
+/// Counts of samples by result.
 #[derive(Debug, Default)]
 struct Samples {
     counts: HashMap<Sampled, u64>,
-    /// Samples of further addresses.
+    /// Samples of addresses beyond the maximum.
     more: u64,
     span: Option<(Time, Time)>,
 }
@@ -58,17 +58,17 @@ impl Samples {
     }
 }
 
-/// What a sample says.
+/// Result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Sampled {
-    /// The core was at an address.
+    /// The core was at this address.
     At(Addr),
     Sleeping,
-    /// The core ran what may not be sampled: secure code.
+    /// The core ran code that must not be sampled: secure code.
     Prohibited,
 }
 
-/// What a sample says; `None` if the event is none.
+/// The result of a sample; `None` if the event is not a sample.
 fn sample(kind: &EventKind, name: &str, fields: &[Field]) -> Option<Sampled> {
     if !matches!(kind, EventKind::Other) {
         return None;
@@ -85,7 +85,7 @@ fn sample(kind: &EventKind, name: &str, fields: &[Field]) -> Option<Sampled> {
     }
 }
 
-/// How many samples of the program counter a batch has, if it is of a trace that can have any.
+/// The number of samples of the program counter in a batch, if its trace can have any.
 pub fn count(info: &TraceInfo, batch: &Batch) -> u64 {
     if !info.is_of(kymo_read::coresight::FORMAT) || !batch.has_events() {
         return 0;
@@ -100,15 +100,15 @@ pub fn count(info: &TraceInfo, batch: &Batch) -> u64 {
 struct Row {
     name: String,
     samples: u64,
-    /// What part of all that is, and by how much chance may have it wrong, in percent.
+    /// The share of all samples, and its statistical error, in percent.
     share: f64,
     bound: f64,
 }
 
-/// Shows functions by their samples, the most first.
+/// Shows functions by their samples, most first.
 ///
 /// # Errors
-/// When the input is damaged; the table of what can be read is shown before.
+/// When the input is damaged; the table of all readable parts is shown before.
 pub fn run(
     trace: &mut Trace,
     part: Part,
@@ -212,7 +212,7 @@ fn rows(samples: &Samples, symbols: &Symbols) -> Vec<Row> {
     }
     let rows = by_name.into_iter().map(|(name, samples)| {
         let share = samples as f64 / total;
-        // Two standard deviations of a share in so many draws.
+        // The error is two standard deviations of a share in this number of samples.
         let bound = 1.96 * (share * (1.0 - share) / total).sqrt();
         Row {
             name,
@@ -229,7 +229,7 @@ fn rows(samples: &Samples, symbols: &Symbols) -> Vec<Row> {
     rows
 }
 
-/// One object a line.
+/// Writes a row as one object.
 fn json(out: &mut dyn Write, row: &Row) -> io::Result<()> {
     let mut line = Vec::new();
     let mut object = Object::begin(&mut line);

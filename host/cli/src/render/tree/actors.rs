@@ -1,5 +1,4 @@
-//! Who runs: the threads and interrupts of a tree, their names, and which of them each stream
-//! shows at the moment.
+//! Actors of a tree: its threads and interrupts, their names, and the one that runs in each stream.
 
 use anstyle::Style;
 use kymo_analysis::calls::{TrackId, TrackInfo, TrackKind};
@@ -13,32 +12,32 @@ use crate::render::palette::paint;
 use crate::render::threads::{ThreadNames, cell};
 use crate::render::times::Times;
 
-/// The column of actors is as wide as its longest name, within these limits.
+/// Limits for the width of the actor column, which fits its longest name.
 const WIDTHS: std::ops::RangeInclusive<usize> = 6..=20;
 
-/// A track as the tree sees it.
+/// A track in the tree.
 #[derive(Debug)]
 pub struct Actor {
-    /// How many calls are open.
+    /// The number of open calls.
     pub open: u32,
-    /// The indentation of its outermost call: an interrupt continues what it interrupts.
+    /// The indentation of its outermost call: an interrupt continues that of the code it interrupts.
     pub base: u32,
-    /// What to call it, unlike any other.
+    /// Its unique display name.
     pub name: String,
-    /// The name cut or filled up to the width of the column, as it is written.
+    /// The name cut or padded to the column's width.
     cell: String,
-    /// What its lines begin with.
+    /// The front of its lines.
     front: Front,
     cpu: Option<Cpu>,
-    /// Where it acted last.
+    /// The stream of its last action.
     stream: StreamId,
-    /// For an interrupt that is active: what it interrupts.
+    /// For an active interrupt: the interrupted track.
     interrupts: Option<TrackId>,
     is_span: bool,
 }
 
 impl Actor {
-    /// What a line of it begins with. `cpu`: that of the line, if there is a column for it.
+    /// The begin of one of its lines. `cpu` is that of the line, if there is a column for it.
     #[inline]
     pub fn front(&mut self, times: &Times, time: Time, cpu: Option<Option<Cpu>>) -> &Front {
         if !self.front.move_to(time, cpu) {
@@ -47,19 +46,19 @@ impl Actor {
         &self.front
     }
 
-    /// Whether it is of spans, which call nothing.
+    /// Whether it is a track of spans, which call nothing.
     pub const fn is_span(&self) -> bool {
         self.is_span
     }
 
-    /// The processor that it belongs to, if it belongs to one.
+    /// The processor that it belongs to, if any.
     pub const fn cpu(&self) -> Option<Cpu> {
         self.cpu
     }
 }
 
-/// The columns of a line behind its time, with no duration: the processor if there is a column for that, and who acts
-/// there, as `cell` has it.
+/// The columns of a line after its time, with an empty duration: the processor if there is a column for it, and the
+/// actor's `cell`.
 pub fn columns(cpu: Option<Option<Cpu>>, cell: &str) -> String {
     let mut columns = format!("{GAP}{BLANK}");
     match cpu {
@@ -76,13 +75,13 @@ pub fn columns(cpu: Option<Option<Cpu>>, cell: &str) -> String {
     columns
 }
 
-/// All tracks, and what is running.
+/// All tracks, and the running ones.
 #[derive(Debug)]
 pub struct Actors {
     by_track: Vec<Option<Actor>>,
-    /// By stream: the track that acts.
+    /// Per stream: the track that acts.
     acting: Vec<Option<TrackId>>,
-    /// By stream: the thread that has the processor.
+    /// Per stream: the thread that has the processor.
     running: Vec<Option<TrackId>>,
     stream_cpus: Vec<Option<Cpu>>,
     threads: ThreadNames,
@@ -91,7 +90,7 @@ pub struct Actors {
 }
 
 impl Actors {
-    /// Nobody has acted yet. Their names are written in `style`.
+    /// Starts without actors. Names are painted in `style`.
     pub fn new(info: &TraceInfo, style: Style) -> Self {
         let threads = ThreadNames::new(info);
         let interrupts = info.identities.interrupts().iter();
@@ -114,7 +113,7 @@ impl Actors {
         self.width
     }
 
-    /// Takes what is known of a track.
+    /// Adds or updates a track.
     pub fn know(&mut self, track: TrackId, info: &TrackInfo, identities: &Identities) {
         let own_name = match info.kind {
             TrackKind::Thread { thread } => thread.and_then(|id| identities.thread_name(id)),
@@ -160,31 +159,31 @@ impl Actors {
         }
     }
 
-    /// What is known of a track.
+    /// The actor of a track.
     pub fn get(&self, track: TrackId) -> Option<&Actor> {
         self.by_track.get(track.0 as usize)?.as_ref()
     }
 
-    /// The same, to change it.
+    /// The actor of a track, mutable.
     pub fn get_mut(&mut self, track: TrackId) -> Option<&mut Actor> {
         self.by_track.get_mut(track.0 as usize)?.as_mut()
     }
 
-    /// Takes over the streams that came into the trace since: those of a text come with its lines.
+    /// Adds the streams that the trace has gained since: those of a text appear with its lines.
     pub fn learn(&mut self, info: &TraceInfo) {
         let new = info.streams.iter().skip(self.stream_cpus.len());
         self.stream_cpus.extend(new.map(|stream| stream.cpu));
     }
 
-    /// The processor that a stream belongs to, if it belongs to one.
+    /// The processor that a stream belongs to, if any.
     pub fn stream_cpu(&self, stream: StreamId) -> Option<Cpu> {
         *self.stream_cpus.get(stream.0 as usize)?
     }
 
-    /// A track does something in a stream.
+    /// Records that a track acts in a stream.
     #[inline]
     pub fn appear(&mut self, stream: StreamId, track: TrackId) -> Option<&mut Actor> {
-        // A span is beside what acts.
+        // A span runs beside the acting track.
         if !self.get(track).is_some_and(Actor::is_span) {
             replace(&mut self.acting, stream, track);
         }
@@ -193,12 +192,12 @@ impl Actors {
         Some(actor)
     }
 
-    /// The stream in which a track acted last.
+    /// The stream of a track's last action.
     pub fn last_stream(&self, track: TrackId) -> StreamId {
         self.get(track).map_or(StreamId(0), |actor| actor.stream)
     }
 
-    /// An interrupt begins in a stream: it continues the indentation of what acts there.
+    /// Begins an interrupt in a stream: it continues the indentation of the acting track.
     pub fn interrupt(&mut self, stream: StreamId, track: TrackId) {
         let acting = self.acting.get(stream.0 as usize).copied().flatten();
         let interrupted = acting.filter(|acting| *acting != track);
@@ -210,7 +209,7 @@ impl Actors {
         }
     }
 
-    /// An interrupt ends in a stream, and what it interrupted goes on.
+    /// Ends an interrupt in a stream; the interrupted track continues.
     pub fn resume(&mut self, stream: StreamId, track: TrackId) {
         let interrupted = self
             .get_mut(track)
@@ -220,14 +219,14 @@ impl Actors {
         }
     }
 
-    /// A thread gets the processor of a stream; gives the one that had it before.
+    /// Gives a thread the processor of a stream. Returns the thread that had it before.
     pub fn switch(&mut self, stream: StreamId, track: TrackId) -> Option<TrackId> {
         replace(&mut self.acting, stream, track);
         replace(&mut self.running, stream, track)
     }
 }
 
-/// Puts a track in the place of the one that a stream had; gives that.
+/// Replaces the track of a stream. Returns the old one.
 fn replace(tracks: &mut Vec<Option<TrackId>>, stream: StreamId, track: TrackId) -> Option<TrackId> {
     let index = stream.0 as usize;
     if tracks.len() <= index {

@@ -1,4 +1,4 @@
-//! What is said in comments: how a call ended, and events that are no step of one.
+//! Comments of the tree: how a call ended, and events that are not steps of a call.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -6,12 +6,12 @@ use std::fmt::Write;
 use kymo_analysis::calls::{End, How, Repair};
 use kymo_event::{Event, EventKind, push_fields};
 
-/// Whether there is anything remarkable about a call.
+/// Whether a call needs a remark.
 pub fn is_remarkable(end: &End) -> bool {
     end.how != How::Returned || end.clipped
 }
 
-/// What is remarkable about a call: how it ended, and that a bound of the window clips it.
+/// The remark on a call: how it ended, and whether a bound of the window clips it.
 pub fn remark(end: &End) -> Option<Cow<'static, str>> {
     let how = match end.how {
         How::Returned => None,
@@ -31,7 +31,7 @@ pub fn remark(end: &End) -> Option<Cow<'static, str>> {
     }
 }
 
-/// What an event that is no step of a call has to say.
+/// Appends the text of an event that is not a step of a call.
 pub fn remark_event(event: &Event, out: &mut String) {
     // Writing to a string can't fail.
     let _ = match &event.kind {
@@ -69,11 +69,11 @@ pub fn remark_event(event: &Event, out: &mut String) {
     };
 }
 
-/// Adds text of the program, made fit to stand in a comment on one line.
+/// Appends text of the program, made safe for a comment on one line.
 fn comment(out: &mut String, write: impl FnOnce(&mut String)) {
     let start = out.len();
     write(out);
-    // What is a control character, or may begin one, or the end of a comment.
+    // May be or begin a control character, or end a comment.
     let doubtful = |byte: u8| byte < b' ' || matches!(byte, b'*' | 0x7f | 0xc2);
     let text = out.get(start..).unwrap_or_default();
     if text.bytes().fold(false, |any, byte| any | doubtful(byte)) {

@@ -1,8 +1,7 @@
-//! What stands in front of the calls in the lines of an actor: time, empty column for a duration, processor, name, and
-//! spaces for the indentation.
+//! Front of a line: time, empty duration column, processor, name, and spaces for the indentation.
 //!
-//! Lines that follow each other share nearly all of that: it is put together once for each millisecond, and then the last six
-//! digits of the time are all that changes.
+//! Consecutive lines of an actor share nearly all of it. It is composed once per millisecond, and then only the last
+//! six digits of the time change.
 
 use kymo_event::{Cpu, Time, three};
 
@@ -10,24 +9,24 @@ use super::actors::columns;
 use super::line::GAP;
 use crate::render::times::Times;
 
-/// Levels of indentation for which there are spaces.
+/// Number of levels for which spaces are prepared.
 const LEVELS: usize = 64;
 
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub struct Front {
     text: Vec<u8>,
-    /// Where the time ends.
+    /// The end of the time.
     time: usize,
-    /// Where the columns end, and the spaces begin.
+    /// The end of the columns, where the spaces begin.
     end: usize,
-    /// When the millisecond begins, if the time has one.
+    /// The begin of the millisecond, if the time has one.
     millisecond: Option<i64>,
     cpu: Option<Option<Cpu>>,
 }
 
 impl Front {
-    /// Puts it together. `cpu`: the processor, if there is a column for it; `cell`: the name, as wide as its column.
+    /// Composes it. `cpu` is the processor, if there is a column for it; `cell` is the name, as wide as its column.
     #[cold]
     pub fn new(times: &Times, time: Time, cpu: Option<Option<Cpu>>, cell: &str) -> Self {
         let mut column = String::new();
@@ -46,7 +45,7 @@ impl Front {
         }
     }
 
-    /// Makes it that of another moment; `false` if it has to be put together anew.
+    /// Changes the time; `false` if the front must be composed again.
     #[inline]
     pub fn move_to(&mut self, time: Time, cpu: Option<Option<Cpu>>) -> bool {
         let Some(begin) = self.millisecond.filter(|_| self.cpu == cpu) else {
@@ -63,12 +62,12 @@ impl Front {
         true
     }
 
-    /// Where the column of the duration begins.
+    /// The position of the duration column.
     pub const fn column(&self) -> usize {
         self.time + GAP.len()
     }
 
-    /// Adds it to a text, with so many levels of indentation.
+    /// Appends it to a text, with this indentation.
     #[inline]
     pub fn push(&self, levels: u32, text: &mut Vec<u8>) {
         let width = 2 * levels as usize;

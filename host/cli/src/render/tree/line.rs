@@ -1,22 +1,22 @@
-//! Parts of a line of the tree: the column of the duration, and what ends a call that is one line.
+//! Parts of a line of the tree: the duration column, and the endings of one-line calls.
 
 use kymo_event::Duration;
 
 use crate::render::duration::{Human, WIDTH};
 
-/// What stands between a time and a duration.
+/// The separator between time and duration.
 pub const GAP: &str = "  ";
 
-/// The column of durations with nothing in it: one more for the mark.
+/// An empty duration column, one wider for the mark.
 pub const BLANK: &str = "           ";
 const _: () = assert!(BLANK.len() == WIDTH + 1);
 
-/// What ends the line of a call that is one line.
+/// The ending of a call on one line.
 pub const LEAF: &[u8] = b";";
-/// The same where it called others, which are not shown.
+/// The same if it has callees, which are not shown.
 pub const FOLDED: &[u8] = b" { ... }";
 
-/// What stands in the column of a duration; with a doubt, marked as possibly wrong. `None` if it is
+/// The text of the duration column; with a doubt, marked as possibly wrong. `None` if it is [wider](wide_column).
 /// [wider](wide_column).
 #[inline]
 pub fn column(duration: Duration, doubt: bool) -> Option<[u8; BLANK.len()]> {

@@ -1,4 +1,4 @@
-//! Switches of threads, also to the idle task where that is no thread.
+//! Thread switches, including those to an idle task that is no thread.
 
 use std::io;
 
@@ -8,28 +8,28 @@ use kymo_event::{Cpu, StreamId, Time};
 use super::{Place, Tree};
 use crate::render::palette::paint_with;
 
-/// What the idle task is called.
+/// The name of the idle task.
 const IDLE: &str = "idle";
 
-/// A thread that has left its CPU, to another one or to the idle task: what follows tells.
+/// A thread that has left its CPU, to another thread or to the idle task; later steps show which.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Left {
     pub stream: StreamId,
     pub track: TrackId,
     pub time: Time,
-    /// When it was recorded.
+    /// The recorded time.
     pub recorded: Time,
     pub cpu: Option<Cpu>,
 }
 
-/// The CPUs that idle, where the idle task is no thread.
+/// The idle CPUs, where the idle task is no thread.
 #[derive(Debug, Default)]
 pub(super) struct Idles {
-    /// Whether it is none.
+    /// Whether the idle task is no thread.
     are_known: bool,
-    /// Threads of which it is not known yet who follows.
+    /// Threads whose successor is not known yet.
     left: Vec<Left>,
-    /// The streams whose CPU idles.
+    /// The streams whose CPU is idle.
     idle: Vec<StreamId>,
 }
 
@@ -41,13 +41,13 @@ impl Idles {
         }
     }
 
-    /// Whether nothing waits for what follows.
+    /// Whether no thread waits for its successor.
     #[inline]
     pub(super) const fn is_empty(&self) -> bool {
         self.left.is_empty()
     }
 
-    /// A thread leaves its CPU.
+    /// Records that a thread leaves its CPU.
     pub(super) fn leave(&mut self, left: Left) -> io::Result<()> {
         if self.are_known {
             self.left.push(left);
@@ -55,12 +55,12 @@ impl Idles {
         Ok(())
     }
 
-    /// Takes those out that are `over`.
+    /// Removes and returns those for which `over` holds.
     pub(super) fn take(&mut self, over: impl Fn(&Left) -> bool) -> Vec<Left> {
         self.left.extract_if(.., |left| over(left)).collect()
     }
 
-    /// Whether a CPU has idled up to now.
+    /// Ends the idle time of a stream's CPU. Returns whether it was idle.
     fn end(&mut self, stream: StreamId) -> bool {
         let found = self.idle.iter().position(|idle| *idle == stream);
         found.map(|at| self.idle.swap_remove(at)).is_some()
@@ -68,7 +68,7 @@ impl Idles {
 }
 
 impl Tree<'_> {
-    /// Shows which CPUs idle, as the next step in a stream shows.
+    /// Shows the CPUs that the next step in a stream proves idle.
     #[cold]
     pub(super) fn show_idle(&mut self, stream: StreamId, step: &Step<'_>) -> io::Result<()> {
         let now = match step {
@@ -83,7 +83,7 @@ impl Tree<'_> {
             running: true, cpu, ..
         } = step
         {
-            // That one has it.
+            // The successor is that thread.
             self.idles.take(|left| left.cpu == *cpu && left.time == now);
         }
         for left in self
@@ -95,7 +95,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// A thread has left its CPU to the idle task.
+    /// Shows that a thread has left its CPU to the idle task.
     pub(super) fn idle(&mut self, left: Left) -> io::Result<()> {
         let is_shown = match self.options.some_calls {
             true => self.shows(left.track),
@@ -130,7 +130,7 @@ impl Tree<'_> {
         self.page.end(self.out)
     }
 
-    /// A thread gets the CPU of a stream.
+    /// Shows that a thread gets the CPU of a stream.
     pub(super) fn switch(
         &mut self,
         stream: StreamId,
@@ -141,7 +141,7 @@ impl Tree<'_> {
     ) -> io::Result<()> {
         let is_idle = self.idles.end(stream);
         let before = self.page.actors.switch(stream, track);
-        // The first thread of a stream is in the column.
+        // The first thread of a stream is shown in its column.
         let before = before.filter(|before| *before != track && !is_idle);
         if before.is_none() && !is_idle && !(self.options.some_threads && recorded) {
             return Ok(());
