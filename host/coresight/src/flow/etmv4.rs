@@ -194,7 +194,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.config.idr8 == 0 && self.unseen == 0 && self.state == State::Decoding
     }
 
-    /// Whether nothing waits for a commit.
+    /// Whether the queue is empty and no commit is due.
     #[inline]
     fn is_settled(&self) -> bool {
         let is_empty = self.queue.is_empty() && !self.exception_waits;

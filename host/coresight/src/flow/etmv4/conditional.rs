@@ -157,7 +157,8 @@ fn next(key: u32, keys: u32) -> u32 {
     }
 }
 
-/// Key from which to count after a packet with a key. Instructions with special keys count from the last regular key.
+/// Key from which to count after a packet with a key. A special key (beyond the regular ones) advances the count by
+/// one.
 fn keyed(key: u32, last: u32, keys: u32) -> u32 {
     match keys > 0 && key >= keys {
         true => next(last, keys),
