@@ -213,8 +213,8 @@ kymo_coresight *kymo_coresight_of_bytes(const uint8_t *bytes, size_t size, uint3
 /* Adds a source to all buffers. */
 int kymo_coresight_add_source(kymo_coresight *trace, const kymo_coresight_source *source);
 
-/* Adds memory to the cores of all sources: `size` bytes, which are copied. At an address in several parts, the part added
- * first wins. */
+/* Adds memory to the cores of all sources: `size` bytes, which are copied. At an address in several parts, the part
+ * added first wins. */
 int kymo_coresight_add_memory(kymo_coresight *trace, uint64_t address, const uint8_t *bytes, size_t size, uint8_t space);
 
 /* Adds memory from a file: `size` bytes from `offset` on, or up to the end of a shorter file. */
@@ -228,10 +228,10 @@ size_t kymo_coresight_buffers(const kymo_coresight *trace);
 size_t kymo_coresight_missing(const kymo_coresight *trace);
 const char *kymo_coresight_missing_file(const kymo_coresight *trace, size_t index);
 
-/* Number and texts of the warnings of `kymo`: missing files with their builds, bytes of trace IDs without a source, images
- * that differ. After kymo_coresight_elements and kymo_coresight_runs, also their warnings: execution where no file is, lost
- * trace, code that does not match the trace; after these and kymo_coresight_packets, damage and losses of an STM or ITM.
- * A text is valid until another function of the trace is called; the text after the last one is NULL. */
+/* Number and texts of the warnings of `kymo`: missing files with their builds, bytes of trace IDs without a source,
+ * images that differ. After kymo_coresight_elements and kymo_coresight_runs, also their warnings: execution where no
+ * file is, lost trace, code that does not match the trace; after these and kymo_coresight_packets, damage and losses of
+ * an STM or ITM. A text is valid until another function of the trace is called; the text after the last one is NULL. */
 size_t kymo_coresight_warnings(const kymo_coresight *trace);
 const char *kymo_coresight_warning(const kymo_coresight *trace, size_t index);
 
@@ -241,8 +241,8 @@ int kymo_coresight_packets(const kymo_coresight *trace, kymo_coresight_on_packet
 /* Decodes the trace and calls `on_element` for all elements, in the order of their packets in the buffers. */
 int kymo_coresight_elements(const kymo_coresight *trace, kymo_coresight_on_element on_element, void *user);
 
-/* Counts the executions of each straight run, on at most `threads` threads. This is the fastest way to decode a trace. Runs
- * are sorted by address. `totals` may be NULL. */
+/* Counts the executions of each straight run, on at most `threads` threads. This is the fastest way to decode a trace.
+ * Runs are sorted by address. `totals` may be NULL. */
 int kymo_coresight_runs(const kymo_coresight *trace, unsigned threads, kymo_coresight_on_run on_run, void *user,
                         kymo_coresight_totals *totals);
 

@@ -1,8 +1,8 @@
-//! Traces of our own making, of the packets of which no capture exists: encoded from a random walk over random code, decoded
-//! by this crate and by Debian's libopencsd 1.3.3, and held against each other and against what the walk did.
+//! Synthetic traces for packets without a capture: encoded from a random walk over random code, decoded by this crate
+//! and by Debian's libopencsd 1.3.3, and compared with each other and with the walk.
 //!
-//! The library is no oracle where it is known to be wrong (`manifest.json` of the captures): for cycle counts with commits,
-//! and for Q elements. There the walk's own record is.
+//! Where the library is known to be wrong (`manifest.json` of the captures), for cycle counts with commits and for Q
+//! elements, the walk's own record is the oracle.
 
 mod etmv3;
 mod etmv4;
@@ -461,13 +461,17 @@ fn etmv3() {
 
 /// STM against the library: masters, channels, values and times.
 ///
-/// - The library gives an element for a null packet with a timestamp: a message of no bits, with the master and channel of the
+/// - The library gives an element for a null packet with a timestamp: a message of no bits, with the master and channel
+///   of the
 ///   message before. Software sent none: the packet only says what time it is. We give none.
-/// - It calls master and channel unknown until a master packet comes, and behind a global error. By STPv2 they are 0 behind a
+/// - It calls master and channel unknown until a master packet comes, and behind a global error. By STPv2 they are 0
+///   behind a
 ///   version packet and a global error, and a channel packet sets the channel: we say so.
-/// - Gray-coded timestamps from bit 31 on are wrong in 1.3.3 (it shifts an `int`, and the sign fills the upper half). The
+/// - Gray-coded timestamps from bit 31 on are wrong in 1.3.3 (it shifts an `int`, and the sign fills the upper half).
+///   The
 ///   generator's own record has them; here they are not compared.
-/// - It counts a packet that begins within a byte from the next one on, and its bytes from there. Only kinds are compared.
+/// - It counts a packet that begins within a byte from the next one on, and its bytes from there. Only kinds are
+///   compared.
 #[test]
 fn stm() {
     use kymo_coresight::frames::TraceId;

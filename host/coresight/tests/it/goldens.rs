@@ -1,5 +1,5 @@
-//! What perf 6.1 with Debian's libopencsd 1.3.3 printed of perf.data files: packets (`perf report --dump`), and samples of each
-//! thousandth instruction with the branches before it (`perf script --itrace=i1000il16`).
+//! Comparison with the output of perf 6.1 with Debian's libopencsd 1.3.3 for perf.data files: packets (`perf report
+//! --dump`), and samples of each thousandth instruction with the branches before it (`perf script --itrace=i1000il16`).
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -25,8 +25,8 @@ fn open(folder: &Path, name: &str) -> Recording {
     recording
 }
 
-/// Packets as perf lists them: offset, ID, name and meaning. Offsets are those of the AUX area; ours are those of the buffer,
-/// which is a part of it and has the place in its name.
+/// Packets as perf lists them: offset, ID, name and meaning. Offsets are those of the AUX area; ours are those of the
+/// buffer, which is a part of it and has the place in its name.
 fn packets(buffer: &Buffer) -> Vec<String> {
     let (_, begin) = buffer.name.rsplit_once("@0x").expect("a place");
     let begin = u64::from_str_radix(begin, 16).expect("a place");
@@ -171,8 +171,9 @@ fn sample(line: &str) -> Sample {
     (address.expect("an address"), branches)
 }
 
-/// Not of these: where several sources write, perf reads them as one (`juno-uname-002`, `cc1-head`); it is wrong for a PTM
-/// with a return stack (`ptm-tc2-raw`), and for modules of the kernel, which it does not relocate (`aosp-perf_kernel`).
+/// Not of these: where several sources write, perf reads them as one (`juno-uname-002`, `cc1-head`); it is wrong for a
+/// PTM with a return stack (`ptm-tc2-raw`), and for modules of the kernel, which it does not relocate
+/// (`aosp-perf_kernel`).
 #[test]
 fn sampled_instructions_and_the_branches_before_are_those_of_perf() {
     let Some(folder) = data::folder() else { return };

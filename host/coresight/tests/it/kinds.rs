@@ -1,5 +1,5 @@
-//! Kinds of packets of which no capture exists and for which the library is no oracle: conditional instructions of ETMv4, data
-//! of ETMv3, all of STM and ITM. A generator writes them at random; its own record is what a decoder has to say.
+//! Tests of packet kinds without a capture and without a correct reference decoder: conditional instructions of ETMv4,
+//! data of ETMv3, all of STM and ITM. A generator writes random packets and records the expected elements.
 
 mod etm;
 mod software;

@@ -1,5 +1,5 @@
-//! Programs at equal addresses: processes on one CPU, fork, exec, files mapped one over the other. Two files have code of three
-//! and of two instructions, so the count of what ran says which one it was.
+//! Programs at equal addresses: processes on one CPU, fork, exec, files mapped over one another. The two files have
+//! code of three and of two instructions, so the instruction count identifies the file that ran.
 
 use kymo_coresight::counts::{self, Counts};
 use kymo_coresight::element::Unsynced;

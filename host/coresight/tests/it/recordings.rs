@@ -1,6 +1,6 @@
-//! perf.data files of the kinds of which no capture exists, made from a snapshot's bytes: metadata version 2 with trace IDs
-//! in records of their own, snapshot mode, one buffer for each CPU with timestamps, and pipes. Whatever the file, the
-//! instructions are those of the snapshot.
+//! Synthetic perf.data files of kinds without a capture, made from a snapshot's bytes: metadata version 2 with trace
+//! IDs in records of their own, snapshot mode, one buffer for each CPU with timestamps, and pipes. The decoded
+//! instructions must always be those of the snapshot.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ impl Juno {
         })
     }
 
-    /// The trace units as perf describes them. Version 2 of the metadata leaves trace IDs to other records; the registers
-    /// then have what was last in them.
+    /// The trace units as perf describes them. Version 2 of the metadata leaves trace IDs to other records; the
+    /// registers then have what was last in them.
     fn units(&self, version: u64) -> Vec<Unit> {
         let units = self.sources.iter().zip(0..).map(|(source, cpu)| {
             let Protocol::EtmV4(config) = source.protocol else {
@@ -548,7 +548,8 @@ fn trace_of_which_no_record_says_the_cpu_is_reported() {
 /// What makes compressed records of plain ones.
 type Pack<'a> = &'a dyn Fn(&[u8]) -> Vec<Vec<u8>>;
 
-/// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle them.
+/// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle
+/// them.
 fn stored(bytes: &[u8]) -> Vec<Vec<u8>> {
     let size = bytes.len().div_ceil(3).max(1);
     let mut begin = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x48];

@@ -1,4 +1,4 @@
-//! The text of A32 and T32 against that of binutils: random words of the groups whose text is ours, and real code.
+//! Comparison of A32 and T32 disassembly with binutils: random words of the groups in our supplement, and real code.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -95,8 +95,8 @@ fn objdump(arguments: &[&str], file: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&found.stdout).into_owned())
 }
 
-/// The instructions of a listing, in which address, opcode, mnemonic and operands stand between tabs; without data and what is
-/// undefined.
+/// The instructions of a listing, in which address, opcode, mnemonic and operands stand between tabs; without data and
+/// what is undefined.
 fn lines(listing: &str) -> Vec<Line> {
     let line = |line: &str| {
         let (address, rest) = line.trim_start().split_once(":\t")?;
