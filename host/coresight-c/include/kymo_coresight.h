@@ -207,7 +207,8 @@ typedef int (*kymo_coresight_on_run)(void *user, const kymo_coresight_run *run);
  * mapped by a perf.data file; NULL is "/". Returns NULL if the input cannot be read. */
 kymo_coresight *kymo_coresight_open(const char *path, const char *root);
 
-/* Creates a trace of `size` bytes, which are copied. Add sources next, then their memory. NULL if `layout` is invalid. */
+/* Creates a trace of `size` bytes, which are copied. Add sources next, then their memory. Returns NULL if `layout` is
+ * invalid. */
 kymo_coresight *kymo_coresight_of_bytes(const uint8_t *bytes, size_t size, uint32_t layout);
 
 /* Adds a source to all buffers. */

@@ -7,37 +7,30 @@
 //!
 //! # Rules
 //! - A call opens a frame that stores its return address. A return to the return address of an outer frame also closes
-//!   all
-//!   frames above it (a `longjmp`, or a C++ exception). The closed frames are kept: if a function with a known caller later
-//!   returns to where the innermost of them would have, a coroutine resumes (`swapcontext`), and its frames open again on
-//!   top of the stack.
+//!   all frames above it (a `longjmp`, or a C++ exception). The closed frames are kept: if a function with a known
+//!   caller later returns to where the innermost of them would have, a coroutine resumes (`swapcontext`), and its
+//!   frames open again on top of the stack.
 //! - A jump to the start of another function is a tail call: the function ends, and the other one takes over its frame.
 //! - A jump or return into the middle of another function closes frames down to that function if it is open, including
-//!   the
-//!   frames of a signal handler (`siglongjmp`). If it is not open, its call is missing in the trace, and the function is
-//!   entered as [`Entered::Found`]. After a jump it inherits the return address of the function that jumped, because such
-//!   code has no symbols (the stubs that bind a function at its first call, for example).
+//!   the frames of a signal handler (`siglongjmp`). If it is not open, its call is missing in the trace, and the
+//!   function is entered as [`Entered::Found`]. After a jump it inherits the return address of the function that
+//!   jumped, because such code has no symbols (the stubs that bind a function at its first call, for example).
 //! - In code without symbols, functions begin only at the targets of calls and exceptions: any other address may be in
-//!   the
-//!   middle of a loop. Functions found there have an unknown caller.
+//!   the middle of a loop. Functions found there have an unknown caller.
 //! - An exception opens a frame of its own. It ends with an exception return or, if the handler is not traced, when
-//!   tracing
-//!   resumes. If execution continues elsewhere (a signal handler), a frame that returns to the interrupted address replaces
-//!   the exception's frame, so that the end of the signal handler is known. An exception before the first instruction (of
-//!   the trace, or of a handler) still interrupts the function that it returns to.
+//!   tracing resumes. If execution continues elsewhere (a signal handler), a frame that returns to the interrupted
+//!   address replaces the exception's frame, so that the end of the signal handler is known. An exception before the
+//!   first instruction (of the trace, or of a handler) still interrupts the function that it returns to.
 //! - If tracing resumes right after the instruction at which it paused, only the calls made there are missing. A
-//!   function
-//!   whose return was the last instruction before the pause has ended, whatever its target.
-//!   If tracing resumes elsewhere, and after a loss, the open calls are uncertain: [`Lost`] marks them. They stay open
-//!   below the functions found later, until execution returns into them, or is found elsewhere after another pause or loss.
+//!   function whose return was the last instruction before the pause has ended, whatever its target. If tracing resumes
+//!   elsewhere, and after a loss, the open calls are uncertain: [`Lost`] marks them. They stay open below the functions
+//!   found later, until execution returns into them, or is found elsewhere after another pause or loss.
 //! - An exception taken at the end of another one's handler (tail-chaining, M profile) replaces that exception.
 //! - A reset ends all calls of a processor without threads, and all its exceptions.
 //! - If no context names a thread, an exception return to another address than the interrupted one is a task switch:
-//!   the
-//!   stack of the task continues from where it was interrupted.
+//!   the stack of the task continues from where it was interrupted.
 //! - Each thread has a stack of its own, selected by the context and independent of the processor. Kernels write the
-//!   context
-//!   register while they switch stacks, so both halves of a switch fit the stacks of their threads.
+//!   context register while they switch stacks, so both halves of a switch fit the stacks of their threads.
 
 mod close;
 mod edges;

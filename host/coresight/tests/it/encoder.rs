@@ -21,7 +21,7 @@ use kymo_coresight::memory::{Image, Images, MemorySpace};
 
 use program::{Program, Random, walk};
 
-/// A trace with what it is of.
+/// Trace with the walk that it encodes.
 struct Case {
     protocol: Protocol,
     base: u64,
@@ -117,7 +117,7 @@ fn line(at: usize, element: &Element) -> String {
     format!("{at} {text}")
 }
 
-/// What this crate makes of a trace.
+/// Elements of a trace as decoded by this crate.
 fn ours(case: &Case) -> Vec<String> {
     let code: Images = [Image {
         name: String::new(),
@@ -197,7 +197,7 @@ fn check(name: &str, cases: &[Case], has_oracle: bool) {
     assert_eq!(theirs.len(), cases.len());
     for (number, (case, theirs)) in cases.iter().zip(&theirs).enumerate() {
         let oracle::Theirs { packets, elements } = theirs;
-        // The library gives no packets of an ETE.
+        // The library returns no packets of an ETE.
         if !matches!(&case.protocol, Protocol::EtmV4(config) if config.is_ete) {
             let ours = oracle::packets(case);
             same(
@@ -207,7 +207,7 @@ fn check(name: &str, cases: &[Case], has_oracle: bool) {
                 case,
             );
         }
-        // The library's context of these has the instruction set of the last range, which a branch may have left since.
+        // The library's context has the instruction set of the last range, which a later branch may have changed.
         let is_of_range = matches!(case.protocol, Protocol::Ptm(_) | Protocol::EtmV3(_));
         let comparable = |lines: &[String]| -> Vec<String> {
             let comparable = lines.iter().map(|line| match line.split_once(" context ") {
@@ -252,7 +252,7 @@ fn etmv4_cases(options: etmv4::Options, isa: Isa, seed: u64) -> Vec<Case> {
         .collect()
 }
 
-/// The decoder knows each generated instruction for what it is.
+/// The decoder classifies each generated instruction as it was encoded.
 #[test]
 fn instructions_are_classified_as_they_were_encoded() {
     use kymo_coresight::instruction::{self, Class, Waypoints};
@@ -360,7 +360,7 @@ fn ete() {
         let options = etmv4::Options {
             is_ete: true,
             speculation,
-            // The library takes no target from the return stack behind a source address.
+            // The library takes no target from the return stack after a source address.
             has_return_stack: seed == 31,
             counts_cycles: true,
             has_sources: seed == 30,
@@ -424,7 +424,7 @@ fn ptm() {
     }
 }
 
-/// The library gives an instruction that an exception takes back nevertheless.
+/// The library emits an instruction even though an exception cancels it.
 #[test]
 fn etmv3() {
     for (seed, isa, has_alternative_branches, counts_cycles, cancels) in [
@@ -496,7 +496,7 @@ fn stm() {
     };
     for (number, (case, theirs)) in cases.iter().zip(theirs).enumerate() {
         let name = format!("STM {number}, libopencsd");
-        // The version behind the synchronization.
+        // Version packet after the synchronization.
         let is_gray = case.trace[12] == 0x40;
         let element = |line: &String| {
             let (_, element) = line.split_once(' ').unwrap_or_default();

@@ -44,11 +44,11 @@ fn packets(buffer: &Buffer) -> Vec<String> {
         .collect()
 }
 
-/// What is left to compare of a packet's line.
+/// Part of a packet's line that is compared. Exceptions:
 ///
-/// - Bytes before a synchronization: the library gives the first piece of them alone.
-/// - A packet that the end cuts short: perf does not end the trace, so the library never gives it.
-/// - "Decoder Sync point TINFO": 1.8.0, whose listings ours are, says so; 1.3.3 does not.
+/// - Bytes before a synchronization: the library returns only the first piece of them.
+/// - An incomplete packet at the end: perf does not end the trace, so the library never returns it.
+/// - "Decoder Sync point TINFO": only in 1.8.0, whose listings ours follow, not in 1.3.3.
 fn comparable(line: &str) -> Option<String> {
     let is_dropped =
         line.contains("NOT_SYNC") || line.contains("NOTSYNC") || line.contains("INCOMPLETE_EOT");
@@ -91,7 +91,7 @@ fn packets_are_those_of_perf() {
     }
 }
 
-/// A sample: an address, and the branches before it, the newest first.
+/// Sample: an address, and the branches before it, the newest first.
 type Sample = (u64, Vec<(u64, u64)>);
 
 /// Samples as perf makes them of elements.
@@ -99,7 +99,7 @@ struct Sampler {
     /// Instructions since the last sample.
     since: u64,
     before: Option<Range>,
-    /// An exception came behind the range before, which perf takes for a branch.
+    /// Whether an exception followed the last range; perf treats it as a branch.
     is_exception: bool,
     branches: VecDeque<(u64, u64)>,
     samples: Vec<Sample>,
@@ -123,7 +123,7 @@ impl Sampler {
             }
         }
         self.is_exception = false;
-        // How many instructions of the range there are up to a sample.
+        // Number of instructions of the range up to a sample.
         let mut next = Self::EVERY - self.since;
         self.since += u64::from(range.count);
         while self.since >= Self::EVERY {
@@ -135,7 +135,7 @@ impl Sampler {
         }
     }
 
-    /// Where the trace is interrupted, perf makes a sample of what is left, and forgets the branches.
+    /// If the trace is interrupted, perf makes a sample of the remaining instructions, and clears the branches.
     fn interrupt(&mut self) {
         if let Some(before) = self.before.take() {
             self.sample(last(&before));
@@ -155,7 +155,7 @@ fn address(range: &Range, number: u64) -> u64 {
     range.start + number * (range.end - range.start) / u64::from(range.count)
 }
 
-/// The samples of a line of perf's: thread, address, then `FROM/TO/...` for each branch.
+/// Parses a sample from a line of perf: thread, address, then `FROM/TO/...` for each branch.
 fn sample(line: &str) -> Sample {
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
     let mut address = None;
