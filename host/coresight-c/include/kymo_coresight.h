@@ -1,11 +1,11 @@
 /* Decoder for Arm CoreSight hardware trace, for C and C++: libkymo_coresight.
  *
- * A trace is opened from a file, or put together from a buffer, its sources (trace units) and the memory that their
- * cores ran. Then callbacks take its packets, its elements (ranges of executed instructions, exceptions, times), or how
- * often each straight run of instructions executed.
+ * A trace is opened from a file, or built from a buffer, its sources (trace units) and the memory that their cores ran.
+ * Callbacks receive its packets, its elements (ranges of executed instructions, exceptions, times), or the execution
+ * count of each straight run of instructions.
  *
  * A trace may be used by one thread at a time. Functions that return int return 0, or -1 if they failed;
- * kymo_coresight_error says why. Structs grow at their end only.
+ * kymo_coresight_error returns the reason. Structs grow only at their end.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  */
@@ -22,7 +22,7 @@ extern "C" {
 /* A trace with its sources and their memory. */
 typedef struct kymo_coresight kymo_coresight;
 
-/* How a buffer is laid out. */
+/* Layout of a buffer. */
 enum {
     KYMO_CORESIGHT_UNFORMATTED = 0, /* bytes of one source, without frames (TRBE) */
     KYMO_CORESIGHT_MEMORY = 1,      /* frames from the first byte on (ETB, ETF, ETR) */
@@ -40,7 +40,7 @@ enum {
     KYMO_CORESIGHT_ITM = 5,
 };
 
-/* A source. Registers, in this order; those of others are 0:
+/* Source of trace. Registers, in this order; unused ones are 0:
  *   ETMv4, ETE: TRCCONFIGR, TRCTRACEIDR, TRCIDR0, TRCIDR1, TRCIDR2, TRCIDR8, TRCDEVARCH (ETE)
  *   ETMv3, PTM: ETMCR, ETMTRACEIDR, ETMIDR, ETMCCER
  *   STM, ITM:   trace ID
@@ -63,7 +63,7 @@ enum {
     KYMO_CORESIGHT_ROOT = 0x80,
 };
 
-/* What an element is, and which fields of it have a meaning besides `buffer`, `trace_id` and `offset`. */
+/* Kinds of elements, each with the fields that are valid besides `buffer`, `trace_id` and `offset`. */
 enum {
     KYMO_CORESIGHT_NO_SYNC = 0,        /* nothing is known until the next synchronization; number: why */
     KYMO_CORESIGHT_TRACE_ON = 1,       /* tracing begins; number: 0 normal, 1 after an overflow, 2 after debug state */
@@ -102,7 +102,7 @@ enum {
     KYMO_CORESIGHT_ITM_GLOBAL_TIME = 30, /* value */
 };
 
-/* Why nothing is known. */
+/* Reasons for the loss of synchronization. */
 enum {
     KYMO_CORESIGHT_INIT = 0,
     KYMO_CORESIGHT_RESET = 1,
@@ -124,7 +124,7 @@ enum {
     KYMO_CORESIGHT_ISA_UNKNOWN = 5,
 };
 
-/* Flags of elements. The first six tell of the last instruction of a range. */
+/* Flags of elements. The first six describe the last instruction of a range. */
 enum {
     KYMO_CORESIGHT_TAKEN = 1 << 0,       /* it executed; for a branch: was taken */
     KYMO_CORESIGHT_CONDITIONAL = 1 << 1, /* on a condition */
@@ -163,7 +163,7 @@ typedef struct {
     uint8_t reserved;
 } kymo_coresight_element;
 
-/* A packet. */
+/* Packet. */
 typedef struct {
     uint64_t offset;      /* of its first byte, in its buffer */
     const uint8_t *bytes; /* valid during the callback, as is the text */
@@ -174,7 +174,7 @@ typedef struct {
     uint8_t reserved[3];
 } kymo_coresight_packet;
 
-/* A straight run of instructions, and how often it executed. */
+/* Straight run of instructions with its execution count. */
 typedef struct {
     uint64_t start;
     uint64_t end;
@@ -187,7 +187,7 @@ typedef struct {
     uint8_t reserved[6];
 } kymo_coresight_run;
 
-/* What all sources ran, and what is not known. */
+/* Totals of all sources, and of lost trace. */
 typedef struct {
     uint64_t packets;
     uint64_t ranges;
@@ -198,59 +198,59 @@ typedef struct {
     uint64_t unsynced;       /* times that trace was lost: overflow, wrong packet, code that does not fit */
 } kymo_coresight_totals;
 
-/* Callbacks return 0 to go on, anything else to stop. */
+/* Callbacks return 0 to continue, any other value to stop. */
 typedef int (*kymo_coresight_on_element)(void *user, const kymo_coresight_element *element);
 typedef int (*kymo_coresight_on_packet)(void *user, const kymo_coresight_packet *packet);
 typedef int (*kymo_coresight_on_run)(void *user, const kymo_coresight_run *run);
 
-/* Opens a snapshot directory (with a snapshot.ini) or a perf.data file. `root` is the directory below which the files
- * that a perf.data maps are; NULL is "/". NULL if it cannot be read. */
+/* Opens a snapshot directory (with a snapshot.ini) or a perf.data file. `root` is the directory that contains the files
+ * mapped by a perf.data file; NULL is "/". Returns NULL if the input cannot be read. */
 kymo_coresight *kymo_coresight_open(const char *path, const char *root);
 
-/* Begins a trace of `size` bytes, which are copied. Sources come next, then their memory. NULL if out of its range. */
+/* Creates a trace of `size` bytes, which are copied. Add sources next, then their memory. Returns NULL if `layout` is
+ * invalid. */
 kymo_coresight *kymo_coresight_of_bytes(const uint8_t *bytes, size_t size, uint32_t layout);
 
 /* Adds a source to all buffers. */
 int kymo_coresight_add_source(kymo_coresight *trace, const kymo_coresight_source *source);
 
-/* Gives the cores of all sources memory: `size` bytes, which are copied. Where several parts have an address, the one added
- * first does. */
+/* Adds memory to the cores of all sources: `size` bytes, which are copied. At an address in several parts, the part
+ * added first wins. */
 int kymo_coresight_add_memory(kymo_coresight *trace, uint64_t address, const uint8_t *bytes, size_t size, uint8_t space);
 
-/* The same with `size` bytes of a file from `offset` on; to its end if the file is shorter. */
+/* Adds memory from a file: `size` bytes from `offset` on, or up to the end of a shorter file. */
 int kymo_coresight_add_file(kymo_coresight *trace, uint64_t address, const char *path, uint64_t offset, uint64_t size,
                             uint8_t space);
 
-/* Buffers of the trace. */
+/* Returns the number of buffers of the trace. */
 size_t kymo_coresight_buffers(const kymo_coresight *trace);
 
-/* Files that the trace names and that were not found: how many, and which. NULL behind the last one. */
+/* Number and names of files that the trace names and that were not found. The name after the last one is NULL. */
 size_t kymo_coresight_missing(const kymo_coresight *trace);
 const char *kymo_coresight_missing_file(const kymo_coresight *trace, size_t index);
 
-/* What is left out of the result, is missing or damaged, as `kymo` warns: files that were not found and which build of
- * them, bytes of trace IDs that no source has, images that differ. Behind kymo_coresight_elements and kymo_coresight_runs also
- * what these found: execution where no file is, trace that was lost, code that does not fit; behind these and
- * kymo_coresight_packets what is damaged or lost of an STM or ITM. How many texts, and which: valid until another function of
- * the trace is called; NULL behind the last one. */
+/* Number and texts of the warnings of `kymo`: missing files with their builds, bytes of trace IDs without a source,
+ * images that differ. After kymo_coresight_elements and kymo_coresight_runs, also their warnings: execution where no
+ * file is, lost trace, code that does not match the trace; after these and kymo_coresight_packets, damage and losses of
+ * an STM or ITM. A text is valid until another function of the trace is called; the text after the last one is NULL. */
 size_t kymo_coresight_warnings(const kymo_coresight *trace);
 const char *kymo_coresight_warning(const kymo_coresight *trace, size_t index);
 
-/* Gives all packets, in the order in which the buffers complete them. */
+/* Calls `on_packet` for all packets, in the order of their last bytes in the buffers. */
 int kymo_coresight_packets(const kymo_coresight *trace, kymo_coresight_on_packet on_packet, void *user);
 
-/* Decodes: gives all elements, in the order in which the buffers have their packets. */
+/* Decodes the trace and calls `on_element` for all elements, in the order of their packets in the buffers. */
 int kymo_coresight_elements(const kymo_coresight *trace, kymo_coresight_on_element on_element, void *user);
 
-/* Counts how often each straight run executed, on at most `threads` threads; the quickest way through a trace. Runs come
- * by address. `totals` may be NULL. */
+/* Counts the executions of each straight run, on at most `threads` threads. This is the fastest way to decode a trace.
+ * Runs are sorted by address. `totals` may be NULL. */
 int kymo_coresight_runs(const kymo_coresight *trace, unsigned threads, kymo_coresight_on_run on_run, void *user,
                         kymo_coresight_totals *totals);
 
 /* Frees a trace; NULL is allowed. */
 void kymo_coresight_free(kymo_coresight *trace);
 
-/* Why the last call of this thread that failed did; valid until the next one. */
+/* Error of the last failed call of this thread; valid until the next failed call. */
 const char *kymo_coresight_error(void);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
-//! C interface of `kymo-coresight`; `include/kymo_coresight.h` says what each function does.
+//! C interface of `kymo-coresight`; `include/kymo_coresight.h` documents each function.
 //!
-//! Each function checks its pointers, calls the crate, and turns what comes into structs of C. A panic, which would be a
-//! defect of the decoder, becomes an error and does not reach C. Everything unsafe of the decoder is here.
+//! Each function checks its pointers, calls the crate, and converts the results to C structs. A panic, which would be a
+//! defect of the decoder, becomes an error and does not reach C. All unsafe code of the decoder is in this crate.
 
 mod values;
 mod warnings;
@@ -25,7 +25,7 @@ use kymo_coresight::{Source, perf, remarks};
 use values::{Element, Packet, Run, SourceValue, Totals};
 use warnings::Warnings;
 
-/// A trace with its sources and their memory.
+/// Trace with its sources and their memory.
 #[derive(Debug)]
 pub struct Trace {
     buffers: Vec<Buffer>,
@@ -37,7 +37,7 @@ thread_local! {
     static ERROR: RefCell<CString> = RefCell::default();
 }
 
-/// A string of C.
+/// Converts a text to a C string, with NUL bytes replaced by spaces.
 fn text(text: &str) -> CString {
     CString::new(text.replace('\0', " ")).unwrap_or_default()
 }
@@ -46,7 +46,7 @@ fn fail(message: impl ToString) {
     ERROR.with_borrow_mut(|error| *error = text(&message.to_string()));
 }
 
-/// Runs `work`; 0, or -1 with its error kept.
+/// Runs `work`. Returns 0, or -1 after storing the error.
 fn status(work: impl FnOnce() -> Result<(), String>) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => 0,
@@ -61,7 +61,7 @@ fn status(work: impl FnOnce() -> Result<(), String>) -> c_int {
     }
 }
 
-/// Runs `work`; what it makes is the caller's, NULL if it failed.
+/// Runs `work`. Returns its trace, owned by the caller, or NULL if it failed.
 fn make(work: impl FnOnce() -> Result<Trace, String>) -> *mut Trace {
     let mut made = std::ptr::null_mut();
     status(|| {
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn kymo_coresight_warning(
     found
 }
 
-/// A callback, with what it is called with.
+/// Callback with its user pointer.
 #[derive(Clone, Copy)]
 struct Callback<T> {
     function: Option<unsafe extern "C" fn(*mut c_void, *const T) -> c_int>,
@@ -376,7 +376,7 @@ impl<T> Callback<T> {
             .ok_or_else(|| "expected a callback, found NULL".into())
     }
 
-    /// Whether to go on.
+    /// Calls the function. Returns whether to continue.
     fn take(&self, value: &T) -> bool {
         match self.function {
             // SAFETY: a function of this type, by the caller's word; the value lives until it returns.

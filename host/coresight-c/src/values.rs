@@ -1,4 +1,4 @@
-//! The structs of the header, and how they are filled.
+//! Structs of the header, and their construction.
 
 use std::ffi::c_char;
 
@@ -13,7 +13,7 @@ use kymo_coresight::isa::Isa;
 use kymo_coresight::listing::Entry;
 use kymo_coresight::{Protocol, Source, etmv3, etmv4, ptm};
 
-/// The layout of a buffer by its number in the header.
+/// Converts the header's number of a buffer layout.
 pub(crate) fn layout(number: u32) -> Result<FrameFormat, String> {
     Ok(match number {
         0 => FrameFormat::Unformatted,
@@ -24,7 +24,7 @@ pub(crate) fn layout(number: u32) -> Result<FrameFormat, String> {
     })
 }
 
-/// A source: `kymo_coresight_source`.
+/// Source: `kymo_coresight_source`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct SourceValue {
@@ -34,10 +34,10 @@ pub struct SourceValue {
 }
 
 impl SourceValue {
-    /// Its protocol.
+    /// Protocol with the configuration in its registers.
     ///
     /// # Errors
-    /// If there is none of that number.
+    /// If the number of the protocol is invalid.
     pub(crate) fn protocol(&self) -> Result<Protocol, String> {
         let [first, trace_idr, third, fourth, ..] = self.registers;
         let is_m_profile = self.is_m_profile != 0;
@@ -88,7 +88,7 @@ const HAS_LEVEL: u32 = 1 << 10;
 const HAS_VALUE: u32 = 1 << 11;
 const HAS_TIMESTAMP: u32 = 1 << 12;
 
-/// An element: `kymo_coresight_element`.
+/// Element: `kymo_coresight_element`.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub struct Element {
@@ -235,7 +235,8 @@ impl Element {
         value
     }
 
-    /// A message of an STM or ITM: where in `number`, what in `value`, its bits in `count`.
+    /// Stores a message of an STM or ITM: its port or channel in `number`, its data in `value`, its size in bits in
+    /// `count`.
     fn software(&mut self, software: &Software) -> u8 {
         let (kind, number, value, bits) = match *software {
             Software::Stm(message) => {
@@ -358,7 +359,7 @@ fn isa(isa: Isa) -> u8 {
     }
 }
 
-/// A packet: `kymo_coresight_packet`.
+/// Packet: `kymo_coresight_packet`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Packet {
@@ -372,7 +373,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// `text` ends with a zero; it and the bytes have to outlive the packet.
+    /// Creates a packet. `text` ends with a NUL; it and the bytes must outlive the packet.
     pub(crate) fn new(buffer: u32, entry: &Entry<'_>, text: &str) -> Self {
         Packet {
             offset: entry.offset,
@@ -386,7 +387,7 @@ impl Packet {
     }
 }
 
-/// A run: `kymo_coresight_run`.
+/// Run: `kymo_coresight_run`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Run {
@@ -417,7 +418,7 @@ impl Run {
     }
 }
 
-/// What all sources ran: `kymo_coresight_totals`.
+/// Totals of all sources: `kymo_coresight_totals`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Totals {

@@ -1,4 +1,4 @@
-//! What of a trace is not in its result, in the words of `kymo`: files that are missing, bytes of no source, trace that was lost.
+//! Warnings of a trace with the texts of `kymo`: missing files, bytes without a source, lost trace.
 
 use std::cell::{Ref, RefCell};
 use std::collections::BTreeSet;
@@ -9,21 +9,21 @@ use kymo_coresight::input::Buffer;
 use kymo_coresight::perf::Missing;
 use kymo_coresight::remarks::{self, Remark};
 
-/// The warnings of a trace.
+/// Warnings of a trace.
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    /// Of the input as a whole.
+    /// Warnings about the input as a whole.
     opened: Vec<Remark>,
-    /// Files that a recording has not.
+    /// Missing files of a recording.
     absent: Vec<Missing>,
-    /// What was found when instructions were followed, once each.
+    /// Warnings found while instructions were followed, once each.
     followed: RefCell<(BTreeSet<String>, Vec<Remark>)>,
-    /// All as text, until there may be others.
+    /// Cached texts of all warnings, cleared when warnings can change.
     texts: RefCell<Option<Vec<CString>>>,
 }
 
 impl Warnings {
-    /// Those of an input as a whole, and the files that a recording has not.
+    /// Creates the warnings of an input as a whole, with the missing files of a recording.
     pub fn of(opened: Vec<Remark>, absent: Vec<Missing>) -> Self {
         Warnings {
             opened,
@@ -32,7 +32,7 @@ impl Warnings {
         }
     }
 
-    /// Sources or memory are others now.
+    /// Clears the warnings found so far, after a change of sources or memory.
     pub fn forget(&mut self) {
         self.followed.take();
         self.texts.take();

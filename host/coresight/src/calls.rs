@@ -1,36 +1,36 @@
-//! Elements to calls: which functions were entered and left, and which exceptions cut in.
+//! Call stacks from trace elements: function entries and exits, and exceptions.
 //!
-//! [`Edges`] follow the elements of one source. What a block of code says (its function, how it ends) is looked up once and
-//! remembered by the block's number; a range that stays within its function costs two comparisons. [`Stacks`] take the
-//! edges of all sources in the order of time, as threads move from one processor to another. Nothing is known here of
-//! events or symbols: a [`Program`] says which function has an address.
+//! [`Edges`] follow the elements of one source. They look up the properties of a code block (its function, how it ends)
+//! once and cache them by the block's number; a range that stays within its function costs two comparisons. [`Stacks`]
+//! take the edges of all sources in the order of time, because threads move between processors. This module is
+//! independent of events and symbols: a [`Program`] maps addresses to functions.
 //!
 //! # Rules
-//! - A call opens a frame that remembers where it returns to. A return to the address of a frame further out closes
-//!   those above it as well: a `longjmp`, or an exception of C++. They are kept: where a function that has a caller returns
-//!   behind one of them, it is a coroutine that goes on (`swapcontext`), above what is open.
-//! - A jump to the start of another function is a tail call: the function ends, and the other one takes its frame.
-//! - A jump or return into the middle of another function closes frames down to that function, if it is open, also those
-//!   of a signal's handler (`siglongjmp`). If it is not, execution was found there: the trace does not have its call. What
-//!   is jumped to returns where the function that jumped would have: the code has no symbols (the stubs that bind a
-//!   function at its first call, say).
-//! - Where nothing is known of the code, a function begins where a call or an exception leads, and nowhere else: where
-//!   execution is found, it may be in the middle of a loop. What is found returns to a caller that is not known.
-//! - An exception opens a frame of its own. Its end is a return from exceptions, or, where the handler is not traced, that
-//!   tracing begins again. If execution goes on elsewhere (a signal handler), the frame of the exception is replaced by
-//!   one that returns where the exception came, so that the end of the handler is known.
-//!   One that comes before the first instruction (of what is traced, or of a handler) cuts into the function that it returns
-//!   to all the same.
-//! - Where tracing goes on behind the instruction that it paused after, nothing is missing but what was called there.
-//!   A function that had returned then has ended, wherever that led.
-//!   Elsewhere, and after a loss, the calls that were open may still be: [`Lost`] marks them. They stay open below what is
-//!   found, until execution returns among them, or is found elsewhere after one more pause or loss.
-//! - An exception that comes as the handler of another one ends (M profile) takes its place.
-//! - A reset ends all calls of a processor without threads; no exception is open behind it.
-//! - Where no context names a thread, an exception that returns elsewhere than to where it came has switched tasks: their
-//!   stacks go on where they were interrupted.
-//! - Each thread has a stack of its own, chosen by the context, on whichever processor it runs. A kernel writes its context register while it switches
-//!   stacks, so that both halves of a switch fit the stacks of their threads.
+//! - A call opens a frame that stores its return address. A return to the return address of an outer frame also closes
+//!   all frames above it (a `longjmp`, or a C++ exception). The closed frames are kept: if a function with a known
+//!   caller later returns to where the innermost of them would have, a coroutine resumes (`swapcontext`), and its
+//!   frames open again on top of the stack.
+//! - A jump to the start of another function is a tail call: the function ends, and the other one takes over its frame.
+//! - A jump or return into the middle of another function closes frames down to that function if it is open, including
+//!   the frames of a signal handler (`siglongjmp`). If it is not open, its call is missing in the trace, and the
+//!   function is entered as [`Entered::Found`]. After a jump it inherits the return address of the function that
+//!   jumped, because such code has no symbols (the stubs that bind a function at its first call, for example).
+//! - In code without symbols, functions begin only at the targets of calls and exceptions: any other address may be in
+//!   the middle of a loop. Functions found there have an unknown caller.
+//! - An exception opens a frame of its own. It ends with an exception return or, if the handler is not traced, when
+//!   tracing resumes. If execution continues elsewhere (a signal handler), a frame that returns to the interrupted
+//!   address replaces the exception's frame, so that the end of the signal handler is known. An exception before the
+//!   first instruction (of the trace, or of a handler) still interrupts the function that it returns to.
+//! - If tracing resumes right after the instruction at which it paused, only the calls made there are missing. A
+//!   function whose return was the last instruction before the pause has ended, whatever its target. If tracing resumes
+//!   elsewhere, and after a loss, the open calls are uncertain: [`Lost`] marks them. They stay open below the functions
+//!   found later, until execution returns into them, or is found elsewhere after another pause or loss.
+//! - An exception taken at the end of another one's handler (tail-chaining, M profile) replaces that exception.
+//! - A reset ends all calls of a processor without threads, and all its exceptions.
+//! - If no context names a thread, an exception return to another address than the interrupted one is a task switch:
+//!   the stack of the task continues from where it was interrupted.
+//! - Each thread has a stack of its own, selected by the context and independent of the processor. Kernels write the
+//!   context register while they switch stacks, so both halves of a switch fit the stacks of their threads.
 
 mod close;
 mod edges;
@@ -47,36 +47,36 @@ use std::collections::HashMap;
 use stack::{Shared, Stack};
 use tasks::Tasks;
 
-/// Threads whose stacks are kept. Hostile traces have billions.
+/// Limit of threads with a stack. Hostile traces have billions.
 const THREADS: usize = 1 << 16;
 
-/// Gives the function that stands for code without symbols at an address: the number of the code, and the address.
+/// Maps code without symbols to a function, by the number of the code and the function's address.
 pub trait Functions: FnMut(u32, u64) -> u32 {}
 
 impl<F: FnMut(u32, u64) -> u32> Functions for F {}
 
-/// The stacks of all threads of a recording.
+/// Call stacks of all threads of a recording.
 #[derive(Debug)]
 pub struct Stacks {
-    /// Whether a thread is the same one in all sources.
+    /// Whether thread numbers mean the same threads in all sources.
     moves: bool,
     stacks: Vec<Stack>,
-    /// Where among them the stack of a thread is, and of which source, where it does not move.
+    /// Index in `stacks`, by thread and, for threads that do not move, by source.
     places: HashMap<(u32, Option<usize>), usize>,
-    /// Of each source: its thread, and where the stack of that is, if it has one.
+    /// For each source, its thread and the index of the thread's stack, if it has one.
     sources: Vec<(u32, Option<usize>)>,
     shared: Shared,
     /// Whether exception returns switch between stacks that no context names.
     has_tasks: bool,
-    /// Of each source without threads: its other stacks.
+    /// For each source without threads, its other stacks.
     tasks: HashMap<usize, Tasks>,
-    /// Switches between tasks that are not certain.
+    /// Number of uncertain task switches.
     doubtful_switches: u64,
 }
 
 impl Stacks {
-    /// No calls so far. `moves`: threads have numbers that are the same in all sources, and move between them. Thread 0 does
-    /// not: it is what a processor does if it has nothing to do.
+    /// Creates empty stacks. `moves` tells that thread numbers mean the same threads in all sources, and that threads
+    /// move between them; except for thread 0, the idle task of each processor.
     pub fn new(moves: bool) -> Self {
         Stacks {
             moves,
@@ -90,19 +90,20 @@ impl Stacks {
         }
     }
 
-    /// Where no thread is known, exception returns switch between the stacks of tasks.
+    /// Makes exception returns switch between the stacks of tasks if no thread is known.
     #[must_use]
     pub fn with_tasks(mut self) -> Self {
         self.has_tasks = true;
         self
     }
 
-    /// Exception returns to an address where several tasks were interrupted, so that any of them may have gone on.
+    /// Number of exception returns to an address at which several tasks were interrupted, so that any of them may have
+    /// resumed.
     pub fn doubtful_switches(&self) -> u64 {
         self.doubtful_switches
     }
 
-    /// Calls that were not followed because they were more than 65,536 deep.
+    /// Number of calls not followed because they were more than 65,536 deep.
     pub fn too_deep(&self) -> u64 {
         self.shared.too_deep
     }
@@ -112,7 +113,7 @@ impl Stacks {
         self.moves && !matches!(thread, 0 | u32::MAX)
     }
 
-    /// Takes the next edge of a source, of which the functions and the code have numbers that are the same for all sources.
+    /// Applies the next edge of a source. Function and code numbers must be the same for all sources.
     pub fn edge(
         &mut self,
         source: usize,
@@ -146,7 +147,7 @@ impl Stacks {
                 out(Step::Reset);
                 stack.forget_suspended(&mut self.shared);
                 stack.unwind(0, out);
-                // Their frames end with the machine's memory.
+                // A reset also ends the frames of the other tasks.
                 self.tasks.remove(&source);
             }
             Edge::Lost(why) => out(Step::Lost(*why)),
@@ -156,7 +157,7 @@ impl Stacks {
         }
     }
 
-    /// The thread of a source is another one from here on than that which had its number before: the calls of that one have ended.
+    /// Ends all calls of the source's thread, because a new thread now has its number.
     pub fn begin(&mut self, source: usize, out: &mut impl FnMut(Step)) {
         let place = self.place(source);
         if let Some(stack) = self.stacks.get_mut(place) {
@@ -165,7 +166,7 @@ impl Stacks {
         }
     }
 
-    /// Where the stack of a source's thread is. Before it names one, that is one that does not move.
+    /// Index of the stack of a source's thread. Before the source names a thread, it has a stack of its own.
     fn place(&mut self, source: usize) -> usize {
         let known = self.sources.get(source).copied();
         let (thread, place) = known.unwrap_or((u32::MAX, None));

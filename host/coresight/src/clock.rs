@@ -1,17 +1,18 @@
-//! When things happened, for a trace that tells times only now and then, or never.
+//! Times of trace events, interpolated between the sparse timestamps or cycle counts of a trace.
 //!
-//! A trace unit says what executed, instruction by instruction, and the time every few hundred instructions at most. What
-//! lies between two times is spread by the instructions in between: it is right to within the time between the two, and
-//! the widest of those is kept for people to know. Where the trace has no time, instructions stand in its place.
+//! A trace unit traces each instruction, but emits a time only every few hundred instructions. Events between two times
+//! are placed in proportion to the instructions executed between them. The error is at most the distance of the two
+//! times; the clock keeps the widest such distance for reports. If the trace has no times, instruction counts replace
+//! them.
 //!
-//! Nothing is spread over a pause, in which the trace unit was off or its trace is lost: what ran before it follows the clock
-//! before it, what ran behind it the clock behind it. Where a filter kept the trace unit from tracing (a kernel that is not
-//! traced, threads that are not), its clock went on: what ran before and behind such a gap keeps the rate, and what is left of the time is
-//! the gap's.
+//! Interpolation never crosses a pause, in which the trace unit was off or its trace is lost: events before a pause
+//! follow the clock before it, and events after the pause follow the clock after it. While a filter suppresses tracing
+//! (an untraced kernel, untraced threads), the clock keeps running: events before and after such a gap keep the rate,
+//! and the gap gets the rest of the time.
 //!
-//! Where timestamps go back (a reset of the target starts their generator anew, or a packet is damaged), time goes on
-//! by the rate so far, and what follows keeps its distance from there: a [`Clock`] counts such steps. Behind a pause the trace's
-//! own times are taken again, if they are beyond all before.
+//! If timestamps go back (a reset of the target restarts their generator, or a packet is damaged), time continues at
+//! the rate so far, and later times keep their distances from there; a [`Clock`] counts such steps. After a pause, the
+//! trace's own times apply again if they are later than all before.
 
 mod base;
 #[cfg(test)]
@@ -21,7 +22,7 @@ pub use base::{first_timestamp, measure};
 
 use crate::perf::TimeConversion;
 
-/// What times are made of.
+/// Base of the times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
     /// Instructions.
@@ -32,82 +33,83 @@ pub enum Measure {
     Timestamps,
 }
 
-/// Things that wait for their time, at most. Behind so many they are placed by the rate so far.
+/// Limit of events that wait for the next time. Beyond it, they are placed by the rate so far.
 const PENDING: usize = 1 << 22;
 
-/// Things that wait for a first rate, at most. Behind so many the least time an instruction so far is taken for it.
+/// Limit of events that wait for a first rate. Beyond it, the least time per instruction so far serves as the rate.
 const WAITING: usize = 1 << 16;
 
-/// The time of what comes before any time is known.
+/// Time of events before the first known time.
 pub const UNKNOWN: i64 = i64::MIN;
 
-/// A point of which both are known: instructions so far, and the time.
+/// Point with a known instruction count and a known time.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
     instructions: u64,
     time: i64,
 }
 
-/// Something that has its time.
+/// Event with its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed<T> {
-    /// Where the clock puts it, between the times before and behind it.
+    /// Interpolated time.
     pub time: i64,
-    /// The last time of the trace before it; [`UNKNOWN`] if there is none.
+    /// Last time of the trace before it; [`UNKNOWN`] if there is none.
     pub earliest: i64,
-    /// The first time of the trace behind it; the greatest there is if there is none, up to a pause.
+    /// First time of the trace after it; `i64::MAX` if there is none before the next pause.
     pub latest: i64,
-    /// What was reported.
+    /// The event.
     pub what: T,
 }
 
-/// Things behind a time of the trace, up to the next one, a pause, or the end.
+/// Events after a time of the trace, up to the next time, a pause, or the end.
 #[derive(Debug)]
 struct Interval<T> {
     from: Option<Anchor>,
-    /// Time and instructions up to the next time; `None` if there is none.
+    /// Time and instructions up to the next time, if any.
     length: Option<(u64, u64)>,
     things: Vec<(u64, T)>,
-    /// Where among them nothing was traced for a while.
+    /// Indexes of events before which nothing was traced for a while.
     gaps: Vec<usize>,
 }
 
-/// Gives times to things that are reported with the number of instructions before them.
+/// Assigns times to events, given the number of instructions before each.
 #[derive(Debug)]
 pub struct Clock<T> {
     measure: Measure,
     conversion: Option<TimeConversion>,
-    /// What is taken off timestamps that are not converted.
+    /// Offset subtracted from timestamps that are not converted.
     origin: u64,
-    /// Things behind the last anchor.
+    /// Events after the last anchor.
     pending: Vec<(u64, T)>,
-    /// Where among them nothing was traced for a while.
+    /// Indexes of events before which nothing was traced for a while.
     gaps: Vec<usize>,
-    /// Intervals with gaps that wait for a first rate, and those behind them.
+    /// Intervals with gaps that wait for a first rate, and all intervals after them.
     waiting: Vec<Interval<T>>,
-    /// How many things wait in them.
+    /// Number of events in them.
     waits: usize,
     last: Option<Anchor>,
-    /// Time and instructions of the interval before in which all was traced.
+    /// Time and instructions of the last interval without gaps.
     rate: Option<(u64, u64)>,
-    /// The same of all such intervals.
+    /// Sum of time and instructions of all such intervals.
     traced: (u64, u64),
-    /// The same of the interval with the least time an instruction, for as long as there was none such.
+    /// Time and instructions of the interval with the least time per instruction, used until an interval without gaps
+    /// is known.
     quickest: Option<(u64, u64)>,
     cycles: u64,
     latest: i64,
-    /// The last time of the trace, also over a pause.
+    /// Last time of the trace, kept across pauses.
     reported: Option<i64>,
-    /// What is added to timestamps since they went back.
+    /// Offset added to timestamps since they went back.
     shift: i64,
-    /// The longest time between two times of the trace.
+    /// Longest distance between two times of the trace.
     pub widest: u64,
-    /// How often time went back.
+    /// Number of steps back in time.
     pub backward: u64,
 }
 
 impl<T> Clock<T> {
-    /// Begins a source. `origin` is taken off timestamps that are not converted.
+    /// Creates the clock of a source. `origin` is subtracted from timestamps that are not converted.
     pub fn new(measure: Measure, conversion: Option<TimeConversion>, origin: u64) -> Self {
         let start = Anchor {
             instructions: 0,
@@ -134,7 +136,7 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Something happens behind so many instructions.
+    /// Adds an event after this number of instructions.
     pub fn push(&mut self, instructions: u64, what: T, out: &mut Vec<Placed<T>>) {
         if self.measure == Measure::Instructions {
             let time = instructions.cast_signed();
@@ -152,7 +154,7 @@ impl<T> Clock<T> {
         }
     }
 
-    /// The trace tells a timestamp.
+    /// Adds a timestamp of the trace.
     pub fn timestamp(&mut self, instructions: u64, ticks: u64, out: &mut Vec<Placed<T>>) {
         if self.measure == Measure::Timestamps {
             let time = match self.conversion {
@@ -170,7 +172,7 @@ impl<T> Clock<T> {
         }
     }
 
-    /// The trace tells how many cycles passed since the last count.
+    /// Adds the number of cycles since the last count.
     pub fn cycles(&mut self, instructions: u64, cycles: u32, out: &mut Vec<Placed<T>>) {
         if self.measure == Measure::Cycles {
             self.cycles += u64::from(cycles);
@@ -185,14 +187,14 @@ impl<T> Clock<T> {
         }
         self.reported = Some(next.time);
         let Some(last) = self.last else {
-            // What came before the first time waits for the second one, which tells the rate. No time passed in gaps before it.
+            // Events before the first time wait for the second one, which gives the rate. Gaps before it take no time.
             self.gaps.clear();
             self.last = Some(next);
             return;
         };
         let passed = next.time.abs_diff(last.time);
         let executed = next.instructions.saturating_sub(last.instructions);
-        // Of a single packet between two timestamps the second one is the time (ITM).
+        // A single packet between two timestamps gets the second one (ITM).
         let is_exact = self.measure == Measure::Timestamps
             && executed == 1
             && self.pending.len() <= 1
@@ -201,7 +203,7 @@ impl<T> Clock<T> {
             self.widest = self.widest.max(passed);
         }
         if !self.gaps.is_empty() {
-            // The gaps are no part of the rate.
+            // Intervals with gaps do not define the rate.
             self.note_quickest(passed, executed);
         } else if executed > 0 {
             self.rate = Some((passed, executed));
@@ -212,11 +214,12 @@ impl<T> Clock<T> {
         self.last = Some(next);
     }
 
-    /// The timestamp went back: what came before it follows the clock before it, and it is where that clock is by then.
+    /// Handles a timestamp that went back: earlier events follow the clock before it, and the timestamp becomes the
+    /// time of that clock.
     fn step_back(&mut self, next: &mut Anchor, out: &mut Vec<Placed<T>>) {
         self.backward += 1;
         let reported = self.reported.unwrap_or(next.time);
-        // Behind a pause it is not known how much ran before the first thing that waits.
+        // After a pause, the instructions before the first pending event are unknown.
         let (since, from) = match (self.last, self.pending.first()) {
             (Some(last), _) => (last.instructions, reported),
             (None, first) => {
@@ -237,7 +240,7 @@ impl<T> Clock<T> {
         next.time = time;
     }
 
-    /// Keeps the interval with the least time an instruction.
+    /// Keeps the interval with the least time per instruction.
     fn note_quickest(&mut self, passed: u64, executed: u64) {
         let product = |one: u64, other: u64| u128::from(one) * u128::from(other);
         let is_quicker = self.quickest.is_none_or(|(time, instructions)| {
@@ -248,7 +251,7 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Nothing was traced for a while, in which the clock went on.
+    /// Adds a gap: nothing was traced for a while, but the clock kept running.
     pub fn gap(&mut self) {
         let at = self.pending.len();
         if self.measure == Measure::Timestamps && self.gaps.last() != Some(&at) {
@@ -256,14 +259,14 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Gives everything its time by the rate so far.
+    /// Places all pending events by the rate so far.
     fn extrapolate(&mut self, out: &mut Vec<Placed<T>>) {
         self.gaps.clear();
         self.interval(None, out);
     }
 
-    /// Gives the things of an interval their times. Where the rate decides which part of it was not traced, and none is known
-    /// yet, it waits for the next interval in which all was traced.
+    /// Places the events of the current interval. An interval with gaps needs a rate; if none is known, it waits for
+    /// the next interval without gaps.
     fn interval(&mut self, length: Option<(u64, u64)>, out: &mut Vec<Placed<T>>) {
         let interval = Interval {
             from: self.last,
@@ -287,7 +290,7 @@ impl<T> Clock<T> {
         self.pending = self.place(interval, out);
     }
 
-    /// Gives everything that waits for a rate its time.
+    /// Places all events that wait for a rate.
     fn settle(&mut self, out: &mut Vec<Placed<T>>) {
         self.waits = 0;
         for interval in std::mem::take(&mut self.waiting) {
@@ -295,8 +298,8 @@ impl<T> Clock<T> {
         }
     }
 
-    /// Sets the times in an interval, by the rate that is known so far; gaps share the rest of the interval. Gives the
-    /// empty list of things back.
+    /// Places the events of an interval by the rate so far; its gaps share the rest of the time. Returns the emptied
+    /// list for reuse.
     fn place(&mut self, mut interval: Interval<T>, out: &mut Vec<Placed<T>>) -> Vec<(u64, T)> {
         let Some(from) = interval.from else {
             let things = interval.things.drain(..);
@@ -334,7 +337,7 @@ impl<T> Clock<T> {
             let spread = apart * i128::from(time) / i128::from(instructions);
             let time = i128::from(from.time) + spread + since.cast_signed();
             let time = i64::try_from(time).unwrap_or(i64::MAX);
-            // Streams go on only; a step back is counted.
+            // Times never decrease within a stream; steps back are counted elsewhere.
             self.latest = self.latest.max(time);
             let (earliest, latest) = match at < from.instructions {
                 true => (UNKNOWN, from.time),
@@ -350,16 +353,17 @@ impl<T> Clock<T> {
         interval.things
     }
 
-    /// The trace pauses: the trace unit is off, or its trace is lost.
+    /// Adds a pause: the trace unit is off, or its trace is lost.
     pub fn pause(&mut self, out: &mut Vec<Placed<T>>) {
-        // Cycles are counted from the last count on, which a pause is part of.
+        // Cycle counts include the pause, so they need no break.
         if self.measure == Measure::Timestamps {
             self.extrapolate(out);
             self.last = None;
         }
     }
 
-    /// The trace ends. `last_time` is put where its last time is, if instructions follow: their times are extrapolated.
+    /// Ends the trace. Places `last_time` at the trace's last time if instructions follow it, whose times are
+    /// extrapolated.
     pub fn finish(&mut self, last_time: Option<T>, out: &mut Vec<Placed<T>>) {
         let last = self.last.map_or(u64::MAX, |last| last.instructions);
         if let Some(last_time) = last_time
@@ -374,7 +378,7 @@ impl<T> Clock<T> {
 }
 
 impl Measure {
-    /// What times are, for people.
+    /// Description of the times for users.
     pub fn about(self) -> &'static str {
         match self {
             Measure::Timestamps => {

@@ -1,7 +1,8 @@
-//! How often code ran, by straight runs and branches: hot spots, coverage and profiles without an event for each
+//! Execution counts of straight runs and branches, for hot spots, coverage and profiles without an event for each
 //! instruction or range.
 //!
-//! Each stream is decoded for itself, and long ones in parts, so that several threads work on them; see [`of_buffer`].
+//! Streams are decoded independently, and long ones in parts, so that several threads can share the work; see
+//! [`of_buffer`].
 
 mod counter;
 mod parts;
@@ -14,37 +15,37 @@ use crate::instruction::Class;
 use crate::isa::Isa;
 use crate::memory::View;
 
-/// What ran, of one stream or of several.
+/// Execution counts of one stream or of several.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Packets.
+    /// Number of packets.
     pub packets: u64,
-    /// Ranges of instructions.
+    /// Number of ranges of instructions.
     pub ranges: u64,
     /// Instructions.
     pub instructions: u64,
-    /// Instructions of which only the number is known.
+    /// Number of instructions on an unknown path.
     pub without_path: u64,
-    /// Exceptions.
+    /// Number of exceptions.
     pub exceptions: u64,
     /// Distinct runs, by thread and address.
     pub runs: Vec<Run>,
-    /// Branches taken to where only the trace says, by thread and addresses. Those of direct branches are in the runs.
+    /// Taken branches whose target only the trace gives, by thread and addresses. Direct branches are part of the runs.
     pub jumps: Vec<Jump>,
-    /// What was not followed, and what does not fit.
+    /// Trace that was not followed, and conflicts between trace and code.
     pub doubts: Doubts,
 }
 
-/// A straight run of instructions, and how often it executed.
+/// Straight run of instructions with its execution count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// The thread, if known.
+    /// Thread, if known.
     pub thread: Option<u32>,
-    /// What was in memory.
+    /// View of the memory at the time.
     pub view: View,
     /// Address of the first instruction.
     pub start: u64,
-    /// Address behind the last one.
+    /// End address of the last instruction.
     pub end: u64,
     /// Instructions.
     pub count: u32,
@@ -52,11 +53,11 @@ pub struct Run {
     pub isa: Isa,
     /// The last instruction.
     pub last: Last,
-    /// Where it leads, if it is a direct branch.
+    /// Target of the last instruction, if it is a direct branch.
     pub target: Option<u64>,
-    /// How often it executed.
+    /// Number of executions.
     pub executions: u64,
-    /// How often its last instruction, if a branch, was taken.
+    /// Number of executions in which its last instruction, if a branch, was taken.
     pub taken: u64,
 }
 
@@ -85,29 +86,29 @@ impl Run {
     }
 }
 
-/// A branch that was taken, and how often.
+/// Taken branch with its count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Jump {
-    /// The thread, if known.
+    /// Thread, if known.
     pub thread: Option<u32>,
-    /// What was in memory.
+    /// View of the memory at the time.
     pub view: View,
     /// Address of the branch.
     pub from: u64,
-    /// Where it went; 0 if the trace does not say, because it ends or stops there.
+    /// Target; 0 if unknown, because the trace ends or stops there.
     pub to: u64,
-    /// How often.
+    /// Number of times taken.
     pub count: u64,
 }
 
 impl Counts {
-    /// Adds what another stream ran.
+    /// Adds the counts of another stream.
     pub fn add(&mut self, other: Counts) {
         self.append(other);
         self.merge(true);
     }
 
-    /// Adds what another stream ran, with runs and jumps as they come.
+    /// Appends the counts of another stream without sorting or merging runs and jumps.
     fn append(&mut self, other: Counts) {
         self.packets += other.packets;
         self.ranges += other.ranges;
@@ -119,10 +120,9 @@ impl Counts {
         self.jumps.extend(other.jumps);
     }
 
-    /// Puts runs and jumps in order, and adds up what is there several times.
+    /// Sorts runs and jumps, and merges equal ones.
     fn merge(&mut self, is_sorted_in_parts: bool) {
-        // Runs are large and come in the order in which they were found: their keys are sorted, most of which differ in the
-        // start.
+        // Runs are large and in order of discovery, so sort their keys instead, most of which differ in the start.
         let key = |(index, run): (usize, &Run)| {
             let place = pair(
                 run.thread.map_or(0, |number| u64::from(number) + 1),
@@ -131,7 +131,7 @@ impl Counts {
             (place, pair(run.start, index as u64))
         };
         let mut order: Vec<(u128, u128)> = self.runs.iter().enumerate().map(key).collect();
-        // Those of several parts are each in order, of which a stable sort makes use.
+        // Runs of several parts are sorted within each part, which a stable sort exploits.
         if is_sorted_in_parts {
             order.sort();
         } else {
@@ -172,7 +172,7 @@ impl Counts {
     }
 }
 
-/// How many distinct runs there are in all of these.
+/// Number of distinct runs in all of these.
 pub fn distinct<'c>(all: impl Iterator<Item = &'c Counts> + Clone) -> usize {
     if let (1, Some(only)) = (all.clone().count(), all.clone().next()) {
         return only.runs.len();
@@ -183,12 +183,12 @@ pub fn distinct<'c>(all: impl Iterator<Item = &'c Counts> + Clone) -> usize {
     keys.len()
 }
 
-/// Two numbers as one, of which the first counts more.
+/// Combines two numbers into one with the first in the upper half.
 fn pair(first: u64, second: u64) -> u128 {
     u128::from(first) << 64 | u128::from(second)
 }
 
-/// A view as a number, in the order of views.
+/// Number with the same order as the view.
 fn number(view: View) -> u64 {
     u64::from(view.program()) << 32 | u64::from(view.change())
 }

@@ -1,8 +1,9 @@
-//! Instructions as text, by the crate `yaxpeax-arm`, and by ourselves where A32 and T32 have more than it knows.
+//! Disassembly of instructions by the crate `yaxpeax-arm`, with a supplement for A32 and T32 instructions that it
+//! lacks.
 //!
-//! Targets of direct branches are those of our own [classification](crate::instruction), as absolute addresses: they are
-//! what the trace was followed by. What neither knows (Advanced SIMD and half precision of A32 and T32, MVE, SVE and SME of
-//! A64) is shown as data, `.inst 0xf3b76588`, also where the crate takes it for what a coprocessor does.
+//! Targets of direct branches are from our own [classification](crate::instruction), as absolute addresses, because the
+//! flow follows these. Instructions unknown to both (Advanced SIMD and half precision of A32 and T32, MVE, SVE and SME
+//! of A64) are shown as data, `.inst 0xf3b76588`, even if the crate mistakes them for coprocessor instructions.
 
 use std::fmt::Write as _;
 
@@ -14,7 +15,7 @@ use crate::isa::Isa;
 
 mod supplement;
 
-/// Turns instructions into text.
+/// Disassembler for all instruction sets.
 #[derive(Debug)]
 pub struct Disassembler {
     a64: armv8::a64::InstDecoder,
@@ -35,8 +36,8 @@ impl Default for Disassembler {
 }
 
 impl Disassembler {
-    /// The instruction at `address`, of which `bytes` are the memory from there on: mnemonic, a space, operands. `None` if
-    /// the disassembler does not know it, or the bytes end within it.
+    /// Text of the instruction at `address`: mnemonic, a space, operands. `bytes` is the memory from there on. `None`
+    /// if the instruction is unknown, or the bytes end within it.
     pub fn text(&mut self, isa: Isa, address: u64, bytes: &[u8]) -> Option<&str> {
         self.text.clear();
         if supplement::write(isa, bytes, &mut self.text).is_some() {
@@ -67,7 +68,7 @@ impl Disassembler {
             }
             Isa::ThumbEe | Isa::Jazelle | Isa::Unknown => return None,
         }
-        // What the crate says of encodings that it knows to be none, and of a few that it does not know.
+        // The crate's text for undefined encodings, and for a few unknown ones.
         if self.text.starts_with("invalid") {
             return None;
         }
@@ -85,8 +86,8 @@ impl Disassembler {
         Some(&self.text)
     }
 
-    /// Writes the opcode as listings have it, then the instruction with its operands in a column of their own. Returns its
-    /// size in bytes; `None` if the bytes end within it.
+    /// Writes the opcode in the format of listings, then the instruction with its operands in a separate column.
+    /// Returns its size in bytes; `None` if the bytes end within it.
     pub fn write(
         &mut self,
         isa: Isa,
@@ -135,7 +136,7 @@ impl Disassembler {
     }
 }
 
-/// The bytes of an instruction as numbers.
+/// Bytes of an instruction as numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opcode {
     /// Of A64 and A32.
@@ -147,7 +148,7 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// The opcode of an instruction's bytes, missing ones taken as 0.
+    /// Opcode of an instruction's bytes; missing bytes count as 0.
     pub fn of(isa: Isa, bytes: &[u8]) -> Self {
         let half = |at: usize| {
             let byte = |at: usize| u16::from(bytes.get(at).copied().unwrap_or_default());
@@ -161,8 +162,8 @@ impl Opcode {
     }
 }
 
-/// Whether an A32 instruction is an LDRD or STRD of r15 and of a register behind it, which is unpredictable (Arm DDI 0406C,
-/// A8.8.72): the disassembler panics on it.
+/// Whether an A32 instruction is an LDRD or STRD whose first register is r15, which is unpredictable (Arm DDI 0406C,
+/// A8.8.72): `yaxpeax-arm` panics on it.
 fn is_pair_with_pc(bytes: &[u8]) -> bool {
     let Opcode::Word(word) = Opcode::of(Isa::A32, bytes) else {
         return false;
@@ -170,7 +171,7 @@ fn is_pair_with_pc(bytes: &[u8]) -> bool {
     word & 0x0e10_f0d0 == 0x0000_f0d0
 }
 
-/// The address of `+0x10` or `-0x10`, relative to an instruction, or to its page for `adrp`.
+/// Resolves `+0x10` or `-0x10` relative to the address of an instruction, or to its page for `adrp`.
 fn resolve(address: u64, offset: &str, text: &str) -> Option<u64> {
     let (is_back, digits) = match offset.split_at_checked(1)? {
         ("+", digits) => (false, digits),

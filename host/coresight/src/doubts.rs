@@ -1,4 +1,4 @@
-//! What of a trace was not followed, and where trace and code do not fit: counted, with the first place of each kind.
+//! Counts of trace that was not followed and of conflicts between trace and code, with the first place of each kind.
 
 mod skipped;
 
@@ -13,53 +13,54 @@ use crate::memory::View;
 use crate::source::Protocol;
 use crate::{itm, stm};
 
-/// How often something happened, and where first.
+/// Number of occurrences, and the first of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// The address that was executed there, or the last one that is known.
+    /// Address executed there, or the last known address.
     pub address: u64,
-    /// Position in the stream; of [located](Doubts::locate) doubts, offset in the trace buffer.
+    /// Position in the stream; for [located](Doubts::locate) doubts, offset in the trace buffer.
     pub offset: u64,
-    /// What was in memory.
+    /// View of the memory at the time.
     pub view: View,
 }
 
-/// What was not followed, and what does not fit.
+/// Trace of a stream that was not followed, and conflicts between trace and code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
     /// Execution where no image has the code, by program and page of 4 KiB.
     pub not_accessible: BTreeMap<(u32, u64), Place>,
-    /// Execution at an address that is not known.
+    /// Number of executions at an unknown address.
     pub address_unknown: u64,
-    /// What is known no more, by the reason. The beginning of a source and a reset are none.
+    /// Losses of trace, by reason. The beginning of a source and a reset do not count.
     pub unsynced: BTreeMap<Unsynced, Place>,
-    /// What was not decoded behind overflows and the like, of an ETMv4 or ETE.
+    /// ETMv4 or ETE trace that was not decoded after overflows and the like.
     pub skipped: Skipped,
-    /// Unconditional branches that the trace says were not taken, by their address.
+    /// Unconditional branches that the trace reports as not taken, by their address.
     pub not_taken: BTreeMap<u64, Place>,
-    /// Instructions that lead to the next one only, and execution went on elsewhere, by the address of the next one.
+    /// Instructions that are no branches, after which execution continued elsewhere, by the address of the next
+    /// instruction.
     pub diverted: BTreeMap<u64, Place>,
-    /// Runs that fit neither the code nor the trace, by their address: without a branch for longer than code is, or with one
-    /// that decoding was to give up at.
+    /// Runs of instructions that do not fit the trace, by their address: without a branch for longer than real code, or
+    /// with a branch at which the decoder is configured to stop.
     pub misfits: BTreeMap<u64, Place>,
-    /// Runs with an instruction that is 0 in its upper half, which A64 does not have, by their start.
+    /// Runs with an instruction whose upper half is 0, which is no A64 instruction, by their start.
     pub no_opcodes: BTreeMap<u64, Place>,
-    /// The end of the trace, where it cuts a packet of an STM or ITM short.
+    /// Incomplete STM or ITM packet at the end of the trace.
     pub cut: Option<Place>,
-    /// Address behind the last range.
+    /// End address of the last range.
     last: u64,
-    /// Address at which execution goes on, if the last range leads nowhere else.
+    /// Address at which execution must continue, if the last range ended without a taken branch.
     next: Option<u64>,
-    /// What is in memory.
+    /// Current view of the memory.
     pub view: View,
 }
 
-/// Places of a kind that are kept apart. Hostile input has millions.
+/// Limit of separate places of each kind. Hostile input has millions.
 const PLACES: usize = 4096;
 
-/// Counts one more in a map of places. Behind so many, others count as the first one.
+/// Adds an occurrence to a map of places. At the limit, occurrences with new keys count for the first key.
 fn count<K: Ord>(places: &mut BTreeMap<K, Place>, key: K, (address, view): (u64, View), at: usize) {
     if places.len() >= PLACES
         && !places.contains_key(&key)
@@ -78,7 +79,7 @@ fn count<K: Ord>(places: &mut BTreeMap<K, Place>, key: K, (address, view): (u64,
 }
 
 impl Doubts {
-    /// The same place in the trace, with no doubt yet.
+    /// Empty doubts at the same position of the trace.
     pub(crate) fn emptied(&self) -> Self {
         Doubts {
             last: self.last,
@@ -88,7 +89,7 @@ impl Doubts {
         }
     }
 
-    /// Takes an element that is no range, which comes from the packet at position `at` of the stream.
+    /// Checks an element other than a range, from the packet at position `at` of the stream.
     pub fn element(&mut self, at: usize, element: &Element) {
         if !matches!(
             element,
@@ -124,7 +125,7 @@ impl Doubts {
         }
     }
 
-    /// Takes any element.
+    /// Checks any element.
     pub fn any(&mut self, at: usize, element: &Element) {
         match element {
             Element::Range(range) => self.range(at, range),
@@ -132,8 +133,8 @@ impl Doubts {
         }
     }
 
-    /// Takes the packets of a stream, if it is one of an STM or ITM, whose elements say less, or an ETMv4 that lost trace. Their
-    /// places are offsets of the buffer.
+    /// Checks the packets of an STM or ITM stream, whose elements have less detail, or of an ETMv4 stream that lost
+    /// trace. Places become offsets in the buffer.
     pub fn messages(&mut self, protocol: &Protocol, stream: &Stream<'_>) {
         let is_lost = |why| self.unsynced.contains_key(why);
         let loses = [Unsynced::Overflow, Unsynced::Discard];
@@ -181,7 +182,7 @@ impl Doubts {
         });
     }
 
-    /// Takes the start of what executes next.
+    /// Checks the start address of the next range.
     #[inline]
     pub fn arrive(&mut self, at: usize, start: u64) {
         if let Some(next) = self.next.take()
@@ -191,21 +192,21 @@ impl Doubts {
         }
     }
 
-    /// Takes the end of a range that raises no doubt and ends with a branch that was taken.
+    /// Records the end of a range without doubts that ends with a taken branch.
     #[inline]
     pub fn reach(&mut self, end: u64) {
         self.last = end;
         self.next = None;
     }
 
-    /// Takes the end of a range that raises no doubt and leads to what follows it.
+    /// Records the end of a range without doubts that continues with the next instruction.
     #[inline]
     pub fn fall(&mut self, end: u64) {
         self.last = end;
         self.next = Some(end);
     }
 
-    /// Takes a range.
+    /// Checks a range.
     #[inline]
     pub fn range(&mut self, at: usize, range: &Range) {
         self.arrive(at, range.start);
@@ -221,7 +222,7 @@ impl Doubts {
         }
     }
 
-    /// Forgets what depends on the code: of a trace that was read without it.
+    /// Removes all doubts that depend on code, for a trace decoded without code.
     pub fn without_code(self) -> Self {
         Doubts {
             unsynced: self.unsynced,
@@ -231,7 +232,7 @@ impl Doubts {
         }
     }
 
-    /// Adds those of another stream. Of equal ones, the first place of this one stays.
+    /// Adds the doubts of another stream. For equal keys, this stream's place stays.
     pub fn add(&mut self, other: Doubts) {
         fn merge<K: Ord>(ours: &mut BTreeMap<K, Place>, theirs: BTreeMap<K, Place>) {
             for (key, place) in theirs {
@@ -252,7 +253,7 @@ impl Doubts {
         (self.last, self.next, self.view) = (other.last, other.next, other.view);
     }
 
-    /// Turns positions in the stream into offsets in the buffer.
+    /// Converts positions in the stream to offsets in the buffer.
     pub fn locate(&mut self, stream: &Stream<'_>) {
         let mut places: Vec<&mut Place> = self
             .not_accessible

@@ -1,4 +1,4 @@
-//! Elements: what a trace says that the processor did, independent of the protocol.
+//! Trace elements: protocol-independent events of a processor's execution.
 
 mod software;
 
@@ -26,15 +26,15 @@ pub enum Element {
     End(Unsynced),
     /// The processor's context.
     Context(Context),
-    /// Instructions that executed one after the other.
+    /// Instructions that executed one after another.
     Range(Range),
     /// Instructions that executed on an unknown path.
     RangeWithoutPath {
-        /// Address of the first one.
+        /// Address of the first instruction.
         start: u64,
-        /// Address at which execution goes on.
+        /// Address at which execution continues.
         next: u64,
-        /// How many, if known; else 0.
+        /// Number of instructions; 0 if unknown.
         count: u32,
     },
     /// Execution where no image has the code.
@@ -54,12 +54,13 @@ pub enum Element {
         return_address: Option<u64>,
         /// Whether that is also the target of the branch before.
         is_branch_target: bool,
-        /// Whether the trace does not have the return address (ETMv3): it is where the flow was. The text leaves it out.
+        /// Whether the return address is not from the trace (ETMv3) but the current address of the flow. The text omits
+        /// it.
         is_inferred: bool,
     },
     /// Return from an exception.
     ExceptionReturn,
-    /// A timestamp: what comes before happened before it.
+    /// A timestamp. All elements before it happened before it.
     Timestamp {
         /// Value.
         value: u64,
@@ -70,30 +71,30 @@ pub enum Element {
     Cycles(u32),
     /// An event of the trace unit, by number; `None` is a trigger.
     Event(Option<u8>),
-    /// The place to which a later timestamp belongs.
+    /// Position to which a later timestamp belongs.
     TimestampMarker,
     /// A transaction.
     Transaction(Transaction),
-    /// What software wrote into the trace.
+    /// A value that software wrote into the trace.
     Instrumentation {
         /// Exception level.
         level: u8,
         /// Value.
         value: u64,
     },
-    /// A conditional instruction that is no branch (ETMv4), by the key that its result has.
+    /// A conditional instruction that is no branch (ETMv4), with the key of its result.
     Conditional {
         /// Key.
         key: u32,
     },
-    /// The result of such an instruction.
+    /// The result of a conditional instruction.
     ConditionalResult {
         /// Key.
         key: u32,
         /// Result.
         result: ConditionalResult,
     },
-    /// Conditional instructions before have no result.
+    /// Earlier conditional instructions have no result.
     ConditionalFlush,
     /// A load or store of the instruction before (ETMv3), as far as it is traced.
     Data {
@@ -104,13 +105,13 @@ pub enum Element {
     },
     /// A store that failed: an exclusive one.
     StoreFailed,
-    /// The trace unit left out data, to have room for instructions.
+    /// The trace unit suppressed data to save bandwidth for instructions.
     DataSuppressed,
-    /// What an STM or ITM sent.
+    /// A message of an STM or ITM.
     Software(Software),
 }
 
-/// The result of a conditional instruction, as TRCIDR0.CONDTYPE says that it is traced.
+/// Result of a conditional instruction, in the form of TRCIDR0.CONDTYPE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionalResult {
     /// The condition was not met.
@@ -123,7 +124,7 @@ pub enum ConditionalResult {
     Flags(u8),
 }
 
-/// Why nothing is known.
+/// Reason for the loss of synchronization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unsynced {
     /// Decoding has just begun.
@@ -132,26 +133,26 @@ pub enum Unsynced {
     Reset,
     /// The trace unit lost packets.
     Overflow,
-    /// The trace unit discarded what was speculative.
+    /// The trace unit discarded speculative elements.
     Discard,
-    /// A packet is wrong.
+    /// A packet is invalid.
     BadPacket,
     /// The trace does not fit the code at this address.
     BadImage(u64),
-    /// The code has an instruction that there is not, where such are checked: in the run that begins at this address.
+    /// The run that begins at this address has an invalid opcode. Only if the decoder checks opcodes.
     BadOpcode(u64),
-    /// The recorder had no room: what comes next is missing.
+    /// The recorder's buffer was full; the following trace is missing.
     Truncated,
-    /// The recorder says that the trace before has gaps.
+    /// The recorder reports gaps in the trace before.
     Partial,
-    /// The trace unit was used by something else as well, which has what is missing.
+    /// Another user of the trace unit has the missing trace.
     Collision,
     /// The trace ends.
     EndOfTrace,
 }
 
 impl Unsynced {
-    /// The name in listings.
+    /// Name in listings.
     pub fn name(self) -> &'static str {
         match self {
             Unsynced::Init => "init-decoder",
@@ -168,10 +169,10 @@ impl Unsynced {
     }
 }
 
-/// Why tracing begins.
+/// Reason why tracing begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TraceOn {
-    /// It was switched on, or a filter let it through.
+    /// Tracing was switched on, or a filter passed.
     Normal,
     /// After an overflow.
     Overflow,
@@ -213,7 +214,7 @@ pub enum Security {
 }
 
 impl Security {
-    /// The name for programs.
+    /// Machine-readable name.
     pub fn name(self) -> &'static str {
         match self {
             Security::Secure => "secure",
@@ -225,7 +226,7 @@ impl Security {
 }
 
 impl TraceOn {
-    /// The name for programs.
+    /// Machine-readable name.
     pub fn name(self) -> &'static str {
         match self {
             TraceOn::Normal => "begin_or_filter",
@@ -236,7 +237,7 @@ impl TraceOn {
 }
 
 impl Context {
-    /// The memory space in which the processor executes.
+    /// Memory space in which the processor executes.
     pub fn space(&self) -> MemorySpace {
         let level = usize::from(self.level.unwrap_or_default() & 3);
         match (self.security, self.level) {
@@ -266,10 +267,10 @@ impl Context {
     }
 }
 
-/// A transaction's turn.
+/// State change of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transaction {
-    /// One is under way where the trace begins.
+    /// A transaction is active at the start of the trace.
     Init,
     /// It starts.
     Start,
@@ -279,33 +280,33 @@ pub enum Transaction {
     Fail,
 }
 
-/// Instructions that executed one after the other.
+/// Instructions that executed one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// Address of the first one.
+    /// Address of the first instruction.
     pub start: u64,
-    /// Address behind the last one.
+    /// End address of the last instruction.
     pub end: u64,
-    /// How many.
+    /// Number of instructions.
     pub count: u32,
     /// Instruction set.
     pub isa: Isa,
-    /// Whether the last one was taken, for a branch, or executed.
+    /// Whether the last instruction was taken, for a branch, or executed.
     pub is_taken: bool,
-    /// The last one.
+    /// The last instruction.
     pub last: Last,
-    /// The block, if the range is one; see [`crate::flow::Blocks`].
+    /// Number of the block, if the range is one; see [`crate::flow::Blocks`].
     pub block: Option<u32>,
     /// Cycles since the last count, if counted here.
     pub cycles: Option<u32>,
-    /// Whether an instruction in it is 0 in its upper half: A64 has none such, so it is no code.
+    /// Whether the upper half of an instruction in it is 0: A64 has no such instruction, so it is no code.
     pub has_no_opcode: bool,
 }
 
-/// How execution leaves a range.
+/// Way in which execution leaves a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Leave {
-    /// To the next instruction: it ends with no branch, or with one that was not taken.
+    /// To the next instruction: the range ends without a branch, or with one that was not taken.
     Next,
     /// By a branch whose target is in the instruction.
     Jump,
@@ -315,14 +316,14 @@ pub enum Leave {
     Call,
     /// By a call whose target is in a register or in memory.
     IndirectCall,
-    /// By a return from a call, or in A32 and T32 by what is one by convention.
+    /// By a return from a call; in A32 and T32, by an instruction that is a return by convention.
     Return,
     /// By a return from an exception.
     ExceptionReturn,
 }
 
 impl Range {
-    /// How execution leaves it. An exception behind the range comes on top of that.
+    /// Way in which execution leaves the range. An exception after the range is in addition to that.
     #[inline]
     pub fn leave(&self) -> Leave {
         match (self.last.class, self.last.purpose) {
@@ -339,7 +340,8 @@ impl Range {
 }
 
 impl Range {
-    /// Whether it says that a branch without a condition was not taken, which no processor does: the code is not what ran.
+    /// Whether it ends with an unconditional branch that was not taken, so that the code differs from the code that
+    /// ran.
     pub fn is_mismatch(&self) -> bool {
         let is_branch = matches!(self.last.class, Class::Branch | Class::Indirect);
         let is_always_taken = !self.last.is_conditional && !self.last.may_be_skipped;
@@ -352,13 +354,13 @@ impl Range {
 pub struct Last {
     /// Bytes.
     pub size: u8,
-    /// What it is to the trace.
+    /// Its class in the trace.
     pub class: Class,
-    /// What a branch is for.
+    /// Purpose of a branch.
     pub purpose: Purpose,
-    /// Whether it executes on a condition.
+    /// Whether it is conditional.
     pub is_conditional: bool,
-    /// Whether a T32 branch may not be taken though it has no condition of its own: an IT instruction before can have made it
+    /// Whether a T32 branch without a condition of its own may not be taken: an IT instruction before it can make it
     /// conditional, or it counts a loop.
     pub may_be_skipped: bool,
 }
@@ -376,7 +378,7 @@ impl From<&Instruction> for Last {
 }
 
 impl Element {
-    /// Writes the element as `trc_pkt_lister` does behind offset and ID.
+    /// Writes the element as `trc_pkt_lister` does after offset and ID.
     ///
     /// # Errors
     /// What the writer returns.

@@ -1,9 +1,9 @@
-//! Instruction flow: packets and code become elements.
+//! Instruction flow: reconstructs elements from packets and code.
 //!
-//! The walk from one waypoint to the next is the same for all protocols and all of its cost; [`Blocks`] does it once for
-//! each address and memory space. A block is a straight run of instructions up to its waypoint. It remembers the blocks
-//! that follow if its branch is taken or not, so that an atom costs a look into an array; only targets that the trace
-//! alone knows are looked up by address.
+//! The walk from one waypoint to the next is the same for all protocols and dominates the cost, so [`Blocks`] does it
+//! once for each address and memory space. A block is a straight run of instructions up to its waypoint. It caches its
+//! successors for a taken and a not-taken branch, so that an atom costs one array access; only targets that the trace
+//! alone gives need a lookup by address.
 
 mod blocks;
 mod etmv3;
@@ -29,20 +29,21 @@ use crate::listing::{Packet, PacketDecoder};
 use crate::memory::{Code, View};
 use crate::source::Protocol;
 
-/// Where elements go.
+/// Receiver of elements.
 pub trait Sink {
     /// Takes an element. `at` is the position in the stream of the packet from which it comes.
     fn element(&mut self, at: usize, element: Element);
 
-    /// The trace unit was started again, at this position, where it had ended: it was off in between, and nothing else is missing.
+    /// The trace unit was restarted at this position, at which its last session had ended. It was off in between; no
+    /// other trace is missing.
     fn restart(&mut self, _at: usize) {}
 
-    /// From here on another view of memory holds. The first one is [`View::default`].
+    /// Changes the view of memory for the following elements. The first view is [`View::default`].
     fn memory(&mut self, _: View) {}
 
-    /// Takes executions of blocks, one behind the other: the ranges that they are. `all` are the blocks, by their numbers.
-    /// None but the last ends with a branch of which only the trace knows the target, or with one that does not fit the
-    /// trace, so a sink that counts blocks needs the fields of the last one alone.
+    /// Takes executions of consecutive blocks, each equal to a range. `all` are the blocks, by their numbers. Only the
+    /// last can end with a branch whose target only the trace gives, or with one that does not fit the trace, so a sink
+    /// that counts blocks needs only the fields of the last one.
     #[inline]
     fn blocks(&mut self, at: usize, executions: &[Execution], all: &[Block]) {
         for execution in executions {
@@ -53,7 +54,7 @@ pub trait Sink {
         }
     }
 
-    /// Takes the executions of a path that is [known](Blocks::paths) by its number. A sink that counts needs the number alone.
+    /// Takes the executions of a [known](Blocks::paths) path. A sink that counts needs only its number.
     #[inline]
     fn path(&mut self, at: usize, _: PathId, path: &Path, executions: &[Execution], all: &[Block]) {
         let _ = path;
@@ -67,7 +68,7 @@ impl Sink for Vec<(usize, Element)> {
     }
 }
 
-/// Turns the packets of a source of any protocol into elements.
+/// Converts the packets of a source of any protocol to elements.
 #[derive(Clone, Debug)]
 pub enum Flow<C> {
     /// Of ETMv4 or ETE.
@@ -76,20 +77,20 @@ pub enum Flow<C> {
     EtmV3(Box<EtmV3Flow<C>>),
     /// Of a PTM.
     Ptm(Box<PtmFlow<C>>),
-    /// Of an STM, whose software has no code here.
+    /// Of an STM, whose messages need no code.
     Stm(StmFlow),
     /// Of an ITM.
     Itm(ItmFlow),
-    /// Of nothing: packets without elements.
+    /// Packets without elements.
     None,
 }
 
 impl<C: Code> Flow<C> {
-    /// Begins to decode a source whose core runs `code`. Of an ETMv4 that traces loads and stores with atoms (TRCCONFIGR.INSTP0)
-    /// there are no elements.
+    /// Creates the flow of a source whose core runs `code`. An ETMv4 that traces loads and stores with atoms
+    /// (TRCCONFIGR.INSTP0) gives no elements.
     pub fn new(protocol: &Protocol, options: EtmV4Options, code: C) -> Self {
         match protocol {
-            // Each load or store has an atom, which would be taken for that of a branch.
+            // The atoms of loads and stores would be mistaken for those of branches.
             Protocol::EtmV4(config) if config.has_load_store_atoms() => Flow::None,
             Protocol::EtmV4(config) => {
                 let waypoints = Waypoints {
@@ -120,7 +121,7 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// Takes the next packet, which has to be one of the flow's protocol.
+    /// Decodes the next packet, which must be of the flow's protocol.
     #[inline]
     pub fn packet(&mut self, packet: &Packet, sink: &mut impl Sink) {
         match (self, packet) {
@@ -133,12 +134,12 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// Takes all packets of a decoder of the same protocol. How many they were.
+    /// Decodes all packets of a decoder of the same protocol. Returns their number.
     pub fn run(&mut self, mut decoder: PacketDecoder<'_>, sink: &mut impl Sink) -> u64 {
         self.run_to(&mut decoder, usize::MAX, sink)
     }
 
-    /// Takes the packets of a decoder of the same protocol that begin before a position. How many they were.
+    /// Decodes the packets of a decoder of the same protocol that begin before a position. Returns their number.
     pub(crate) fn run_to(
         &mut self,
         decoder: &mut PacketDecoder<'_>,
@@ -185,8 +186,8 @@ impl<C: Code> Flow<C> {
         packets
     }
 
-    /// Takes all packets of a stream of the same protocol, which begins anew at its resets, and its end. How many packets
-    /// they were.
+    /// Decodes all packets of a stream of the same protocol, restarting at its resets, and its end. Returns the number
+    /// of packets.
     pub fn run_stream(
         &mut self,
         protocol: &Protocol,
@@ -203,7 +204,7 @@ impl<C: Code> Flow<C> {
         packets
     }
 
-    /// Whether decoding is under way, and nothing is missing that came before it began.
+    /// Whether the decoder is synchronized and needs no state from before its start.
     pub(crate) fn is_under_way(&self) -> bool {
         match self {
             Flow::EtmV4(flow) => flow.is_under_way(),
@@ -213,7 +214,7 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// Whether the next packets mean the same to another flow, of the same source.
+    /// Whether another flow of the same source decodes the next packets in the same way.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (Flow::EtmV4(a), Flow::EtmV4(b)) => a.is_like(b),
@@ -223,7 +224,8 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// A segment of the stream begins: decoding begins anew, as after a reset of the trace unit, unless the trace goes on there.
+    /// Begins a segment of the stream. Decoding restarts as after a reset of the trace unit, unless the segment
+    /// continues the trace.
     pub fn begin(&mut self, segment: &Segment, sink: &mut impl Sink) {
         if segment.goes_on && segment.start > 0 && self.is_settled() {
             sink.restart(segment.start);
@@ -270,7 +272,7 @@ impl<C: Code> Flow<C> {
         sink.memory(view);
     }
 
-    /// Whether nothing of what came before waits for what follows.
+    /// Whether no earlier packet waits for later ones.
     fn is_settled(&self) -> bool {
         match self {
             Flow::EtmV4(flow) => flow.is_all_committed(),
@@ -278,7 +280,7 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// Another session goes on with the trace. The view of memory, if it is another one than before.
+    /// Continues the trace in another session. Returns the view of memory if it changed.
     fn enter(&mut self, session: Option<u32>) -> Option<View> {
         match self {
             Flow::EtmV4(flow) => flow.blocks.enter(session),
@@ -288,7 +290,7 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// The stream ends, and what its recorder lost behind its last segment is reported.
+    /// Ends the stream, and reports a loss after its last segment.
     pub fn finish_stream(&mut self, stream: &Stream<'_>, sink: &mut impl Sink) {
         if let Some(why) = stream.lost_at_end() {
             sink.element(stream.bytes.len(), Element::NoSync(why));
@@ -296,7 +298,7 @@ impl<C: Code> Flow<C> {
         self.finish(sink);
     }
 
-    /// The trace ends.
+    /// Ends the trace.
     pub fn finish(&mut self, sink: &mut impl Sink) {
         match self {
             Flow::EtmV4(flow) => flow.finish(sink),
@@ -308,7 +310,7 @@ impl<C: Code> Flow<C> {
         }
     }
 
-    /// The blocks found so far.
+    /// Blocks found so far.
     pub fn blocks(&self) -> Option<&Blocks<C>> {
         match self {
             Flow::EtmV4(flow) => Some(&flow.blocks),

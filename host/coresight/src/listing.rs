@@ -1,6 +1,6 @@
-//! Listings of packets and elements in the layout of OpenCSD's `trc_pkt_lister`, so that people can compare them line by line.
+//! Listings of packets and elements in the layout of OpenCSD's `trc_pkt_lister`, for line-by-line comparison.
 //!
-//! Packets of several sources come in the order in which the buffer completes them.
+//! Packets of several sources are in the order of their last bytes in the buffer.
 
 use std::fmt::{self, Write};
 
@@ -15,7 +15,7 @@ mod values;
 
 pub use values::Value;
 
-/// A packet of any protocol.
+/// Packet of any protocol.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Packet {
     /// Of ETMv4 or ETE.
@@ -42,8 +42,8 @@ impl Packet {
         }
     }
 
-    /// How far behind the offset of its first byte listings number it. The reference tool numbers a packet of an STM that
-    /// begins in the middle of a byte by the position behind.
+    /// Distance of its offset in listings from the offset of its first byte. The reference tool lists an STM packet
+    /// that begins in the middle of a byte at the next offset.
     fn number_shift(&self) -> u64 {
         match self {
             Packet::Stm(packet) => packet.start_nibble as u64 % 2,
@@ -51,7 +51,7 @@ impl Packet {
         }
     }
 
-    /// The bits of the first byte that belong to it.
+    /// Bits of the first byte that belong to it.
     fn first_byte_mask(&self) -> u8 {
         match self {
             Packet::Stm(packet) if packet.start_nibble % 2 == 1 => 0xf0,
@@ -59,7 +59,7 @@ impl Packet {
         }
     }
 
-    /// Position behind its last byte.
+    /// Position after its last byte.
     pub fn end(&self) -> usize {
         match self {
             Packet::EtmV4(packet) => packet.end(),
@@ -71,7 +71,7 @@ impl Packet {
     }
 }
 
-/// Cuts the bytes of a source of any protocol into packets.
+/// Splits the bytes of a source of any protocol into packets.
 #[derive(Clone, Debug)]
 pub enum PacketDecoder<'a> {
     /// Of ETMv4 or ETE.
@@ -104,7 +104,7 @@ impl<'a> PacketDecoder<'a> {
 }
 
 impl PacketDecoder<'_> {
-    /// Position of the next packet, of a source that traces instructions.
+    /// Position of the next packet; `None` for sources that trace no instructions.
     pub(crate) fn next_start(&self) -> Option<usize> {
         match self {
             PacketDecoder::EtmV4(decoder) => Some(decoder.next_start()),
@@ -114,7 +114,7 @@ impl PacketDecoder<'_> {
         }
     }
 
-    /// Whether the same packets come next, of the same bytes.
+    /// Whether both decode the same following bytes to the same packets.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         match (self, other) {
             (PacketDecoder::EtmV4(a), PacketDecoder::EtmV4(b)) => a.is_like(b),
@@ -139,7 +139,7 @@ impl Iterator for PacketDecoder<'_> {
     }
 }
 
-/// One source's packets and elements on their way into a listing.
+/// Position of one source in a listing.
 struct Cursor<'a> {
     source: &'a Source,
     stream: &'a Stream<'a>,
@@ -147,11 +147,11 @@ struct Cursor<'a> {
     decoder: PacketDecoder<'a>,
     flow: Flow<&'a Memory>,
     view: View,
-    /// How far behind its first byte the last packet is numbered.
+    /// Distance of the last packet's offset in the listing from its first byte.
     number_shift: u64,
-    /// The segments that follow.
+    /// Following segments.
     segments: std::vec::IntoIter<Segment>,
-    /// The next packet, and the offset of its last byte. It can be the first one of a segment.
+    /// Offset of the next packet's last byte, the packet, and the segment if it is the segment's first one.
     next: Option<(u64, Packet, Option<Segment>)>,
 }
 
@@ -192,7 +192,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Elements of a packet, each with the memory that it is of.
+/// Elements of a packet, each with its view of memory.
 #[derive(Debug, Default)]
 struct Elements {
     all: Vec<(usize, Element, View)>,
@@ -209,24 +209,24 @@ impl Sink for Elements {
     }
 }
 
-/// The packets of all sources of a buffer, in the order in which it completes them, each with the elements that it gives.
+/// Packets of all sources of a buffer in the order of their last bytes, each followed by its elements.
 pub struct Listing<'a> {
     cursors: Vec<Cursor<'a>>,
-    /// Elements of the packet before.
+    /// Elements of the last packet.
     elements: Elements,
-    /// The cursor that gave them, and the next of them.
+    /// Index of the cursor that they are from, and of the next element.
     from: (usize, usize),
-    /// Whether the ends are already among them.
+    /// Whether the end elements of the sources have begun.
     is_finished: bool,
 }
 
 impl<'a> Listing<'a> {
-    /// Lists the packets of the streams whose source is known. A stream without an ID belongs to the first source.
+    /// Lists the packets of the streams with a known source. A stream without an ID belongs to the first source.
     pub fn new(sources: &'a [Source], streams: &'a [Stream<'a>]) -> Self {
         Self::build(sources, streams, |_| Flow::None)
     }
 
-    /// Lists packets, and those elements that the trace alone gives: what is lost, and where `nothing` has code.
+    /// Lists packets, and the elements that need no code, such as losses. `nothing` is an empty memory.
     pub fn checking(sources: &'a [Source], streams: &'a [Stream<'a>], nothing: &'a Memory) -> Self {
         Self::build(sources, streams, |index| match sources.get(index) {
             Some(source) => Flow::new(&source.protocol, EtmV4Options::default(), nothing),
@@ -234,7 +234,7 @@ impl<'a> Listing<'a> {
         })
     }
 
-    /// Lists packets and elements. `code` has the memory of each source's core, in their order.
+    /// Lists packets and elements. `code` has the memory of each source's core, in the order of the sources.
     pub fn decoding(
         sources: &'a [Source],
         streams: &'a [Stream<'a>],
@@ -272,7 +272,7 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// The next element of the packet before.
+    /// Next element of the last packet.
     fn element(&mut self) -> Option<Line<'a>> {
         let (cursor, next) = self.from;
         let (at, element, view) = *self.elements.all.get(next)?;
@@ -302,7 +302,7 @@ impl<'a> Iterator for Listing<'a> {
                 .filter_map(|index| Some((self.cursors[index].next?.0, index)))
                 .min();
             let Some((_, index)) = first else {
-                // The ends of all sources, one after the other.
+                // The end elements of all sources, one source after another.
                 let next = if self.is_finished { self.from.0 + 1 } else { 0 };
                 self.is_finished = true;
                 let cursor = self.cursors.get_mut(next)?;
@@ -338,7 +338,7 @@ impl<'a> Iterator for Listing<'a> {
     }
 }
 
-/// A line of a listing.
+/// Line of a listing.
 #[derive(Clone, Copy, Debug)]
 pub enum Line<'a> {
     /// A packet.
@@ -347,13 +347,13 @@ pub enum Line<'a> {
     Element {
         /// The source.
         source: &'a Source,
-        /// Offset in the buffer of the packet from which it comes.
+        /// Offset in the buffer of the packet that it is from.
         offset: u64,
         /// Position of that packet in the source's stream.
         at: usize,
         /// The element.
         element: Element,
-        /// What was in memory.
+        /// View of the memory.
         view: View,
     },
 }
@@ -362,7 +362,7 @@ impl Line<'_> {
     /// Writes the line, without its end.
     ///
     /// # Errors
-    /// What the writer returns.
+    /// Errors of the writer.
     pub fn write(&self, out: &mut dyn Write) -> fmt::Result {
         match self {
             Line::Packet(entry) => entry.write_line(out),
@@ -379,12 +379,12 @@ impl Line<'_> {
     }
 }
 
-/// A packet in a listing.
+/// Packet in a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     /// The source.
     pub source: &'a Source,
-    /// The trace ID under which the buffer has it; [`TraceId::NONE`] without frames.
+    /// Trace ID in the buffer; [`TraceId::NONE`] without frames.
     pub id: TraceId,
     /// Offset of the first byte in the buffer.
     pub offset: u64,
@@ -398,7 +398,7 @@ impl Entry<'_> {
     /// Writes offset, trace ID, bytes, name and meaning as one line, without its end.
     ///
     /// # Errors
-    /// What the writer returns.
+    /// Errors of the writer.
     pub fn write_line(&self, out: &mut dyn Write) -> fmt::Result {
         write!(out, "Idx:{}; ID:{:x}; [", self.offset, self.id.0)?;
         let mut mask = self.packet.first_byte_mask();
@@ -410,10 +410,10 @@ impl Entry<'_> {
         self.describe(out)
     }
 
-    /// Writes the packet's name and what it says.
+    /// Writes the packet's name and fields.
     ///
     /// # Errors
-    /// What the writer returns.
+    /// Errors of the writer.
     pub fn describe(&self, out: &mut dyn Write) -> fmt::Result {
         match (&self.source.protocol, &self.packet) {
             (Protocol::EtmV4(config), Packet::EtmV4(packet)) => {
@@ -425,7 +425,7 @@ impl Entry<'_> {
             (_, Packet::Ptm(packet)) => ptm::describe(packet, out),
             (_, Packet::Stm(packet)) => stm::describe(packet, out),
             (_, Packet::Itm(packet)) => itm::describe(packet, out),
-            // A decoder gives packets of its own protocol alone.
+            // Decoders return only packets of their own protocol.
             _ => Ok(()),
         }
     }

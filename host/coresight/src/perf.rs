@@ -1,10 +1,10 @@
 //! CoreSight trace in a perf.data file, of Linux perf or of Android's simpleperf.
 //!
-//! Trace comes as AUXTRACE records, each a buffer of one CPU or one thread; AUX records say which part of it was one run
-//! of the trace unit. AUXTRACE_INFO has the registers that configure each CPU's unit, mappings where code was. The index
-//! of the AUXTRACE feature is not needed: the records are found by walking through the file.
+//! AUXTRACE records contain the trace, each a buffer of one CPU or one thread; AUX records delimit the sessions of the
+//! trace unit in it. AUXTRACE_INFO has the registers that configure each CPU's unit, and mappings give the addresses of
+//! code. The index of the AUXTRACE feature is not needed: a walk through the file finds the records.
 //!
-//! The reader is our own, of the few records that matter here: a crate for the container (`linux-perf-data`) gives just
+//! The reader is our own and covers only the records needed here: the container crate (`linux-perf-data`) returns just
 //! these as raw bytes, and sorts and copies the others.
 
 mod assignments;
@@ -38,28 +38,28 @@ use header::Header;
 use sideband::Sideband;
 use walk::Walk;
 
-/// The first bytes of the file.
+/// Magic number at the start of the file.
 pub const MAGIC: &[u8; 8] = b"PERFILE2";
 
-/// A mapping of a file into a process.
+/// Mapping of a file into a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// Process; `None` for the kernel.
     pub process: Option<u32>,
     /// Address of the first byte.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// Offset of the first byte in the file.
     pub offset: u64,
-    /// The file.
+    /// Path of the file.
     pub path: String,
     /// Build ID, if recorded with the mapping; else empty.
     pub build_id: Vec<u8>,
 }
 
 impl Mapping {
-    /// The part of a file that is mapped, as an image.
+    /// Mapped part of a file, as an image.
     pub fn image(&self, file: &Bytes) -> Image {
         Image {
             name: self.path.clone(),
@@ -71,51 +71,54 @@ impl Mapping {
     }
 }
 
-/// A thread.
+/// Thread of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
-    /// Its process.
+    /// Process of the thread.
     pub process: u32,
-    /// Its name, the last one that it had; empty if none is known.
+    /// Last name of the thread; empty if unknown.
     pub name: String,
 }
 
-/// What a perf.data file has of CoreSight trace.
+/// CoreSight trace of a perf.data file.
 #[derive(Debug)]
 pub struct Recording {
     /// Trace buffers. Their sources have no code yet.
     pub buffers: Vec<Buffer>,
     /// Executable mappings, in the order of the file.
     pub mappings: Vec<Mapping>,
-    /// AUX records that say that trace was lost: truncated, with gaps, or in collision with another user of the unit.
+    /// Number of AUX records that report lost trace: truncated, with gaps, or in collision with another user of the
+    /// unit.
     pub truncated: u64,
-    /// AUX records of which no buffer has the bytes.
+    /// Number of AUX records whose bytes are in no buffer.
     pub missing: u64,
-    /// Buffers without trace IDs of which no record says which of several CPUs wrote them. They are decoded as the first one's.
+    /// Number of buffers without trace IDs and without a record of the CPU that wrote them. They are decoded as the
+    /// first CPU's.
     pub without_cpu: u64,
-    /// Where the file ends, if that is before the end of the recording.
+    /// End of the file, if it is before the end of the recording.
     pub cut_at: Option<u64>,
-    /// Where the file ends, if the sections with build IDs and the kernel's release, which follow the records, are not whole.
+    /// End of the file, if it cuts the sections with build IDs and the kernel's release, which follow the records.
     pub features_cut_at: Option<u64>,
     /// Threads that were named or forked, by their numbers.
     pub threads: BTreeMap<u32, Thread>,
-    /// How timestamps become nanoseconds, if they are of the counter of which the file says so.
+    /// Conversion of timestamps to nanoseconds, if they are of the counter that the file's conversion is for.
     pub conversion: Option<TimeConversion>,
-    /// The release of the kernel, if the file says it: `uname -r`.
+    /// Release of the kernel (`uname -r`), if recorded.
     pub release: Option<String>,
     sideband: Sideband,
-    /// The sessions of each buffer.
+    /// Sessions of each buffer.
     sessions: Vec<Arc<Vec<Session>>>,
 }
 
 impl Recording {
-    /// From when on, in perf's time, a number is that of a thread that begins then: an earlier one of that number has ended.
+    /// Times, by perf's clock, and numbers of threads that began; earlier threads with the same number had exited by
+    /// then.
     pub fn thread_begins(&self) -> Vec<(u64, u32)> {
         self.sideband.begins()
     }
 
-    /// Bytes of trace whose threads only the kernel's records say, and those of them that have none because several may have
-    /// run there. Of a recording that is [loaded](Self::load).
+    /// Bytes of trace whose threads come from the kernel's switch records, and the number of those without a thread
+    /// because several may have run there. Requires a [loaded](Self::load) recording.
     pub fn scheduled_bytes(&self) -> (u64, u64) {
         let code = self.buffers.iter().flat_map(|buffer| &buffer.code);
         let bytes = code.filter_map(Memory::schedule).map(Schedule::bytes);
@@ -124,8 +127,8 @@ impl Recording {
         })
     }
 
-    /// Gives the buffers code. `images_of` finds that of a mapping, as [`Files::images`] does; files of which there is none are
-    /// returned, each once.
+    /// Loads the code of the buffers. `images_of` finds the images of a mapping, as [`Files::images`] does. Returns the
+    /// missing files, each once.
     pub fn load(
         &mut self,
         mut images_of: impl FnMut(&Mapping) -> Result<Vec<Image>, NotFound>,
@@ -167,17 +170,17 @@ impl Recording {
     }
 }
 
-/// A file that is not there, or is another one.
+/// Mapped file that is missing or differs from the recorded one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// A mapping of it.
+    /// Mapping of the file.
     pub mapping: Mapping,
-    /// What was found in its place.
+    /// Reason.
     pub why: NotFound,
 }
 
 impl std::fmt::Display for Missing {
-    /// Says which file, of which build, and what that means.
+    /// Names the file, its build and the consequence.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let path = &self.mapping.path;
         let id = match self.mapping.build_id.as_slice() {
@@ -228,7 +231,7 @@ pub fn open(path: &Path) -> Result<Recording, Error> {
     read_with(&crate::file::read(&records(path))?, &of_threads(path)?)
 }
 
-/// The file with the records of a recording: of a directory, as `perf record --kcore` makes it, the one in it.
+/// Path of the file with the records: `path` itself, or the file in it for a directory as of `perf record --kcore`.
 pub fn records(path: &Path) -> PathBuf {
     let inside = path.join("data");
     match path.is_dir() && inside.is_file() {
@@ -237,8 +240,8 @@ pub fn records(path: &Path) -> PathBuf {
     }
 }
 
-/// The files `data.0`, `data.1`, ... beside the records of a recording, which the threads of `perf record --threads` wrote, in
-/// the order of their numbers. None if there are none.
+/// Reads the files `data.0`, `data.1`, ... beside the records, which the threads of `perf record --threads` wrote, in
+/// the order of their numbers. Empty if there are none.
 ///
 /// # Errors
 /// [`Error::Io`] if one cannot be read.
@@ -268,7 +271,7 @@ pub fn read(bytes: &[u8]) -> Result<Recording, Error> {
     read_parts(bytes, bytes, &[])
 }
 
-/// Reads a perf.data file in memory, and the files of its [threads](of_threads), which have records alone.
+/// Reads a perf.data file in memory, and the files of its [threads](of_threads), which have records but no header.
 ///
 /// # Errors
 /// As [`open`].
@@ -286,7 +289,7 @@ pub fn read_with(main: &[u8], of_threads: &[Vec<u8>]) -> Result<Recording, Error
     read_parts(main, &bytes, &parts)
 }
 
-/// Reads a file, `main`, with which `bytes` begin, and what has records alone behind it.
+/// Reads the file `main`, which is the start of `bytes`, and the `parts` with records only that follow it.
 fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recording, Error> {
     let header = Header::read(main)?;
     let mut walk = Walk::default();
@@ -300,7 +303,7 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
         walk.records(bytes.get(..part.end).unwrap_or(bytes), part.clone())?;
     }
     let mut features = header::Features::read(main, &header);
-    // A pipe has them in records.
+    // A pipe has build IDs in records instead.
     features
         .build_ids
         .extend(std::mem::take(&mut walk.build_ids));
@@ -353,7 +356,7 @@ fn read_parts(main: &[u8], bytes: &[u8], parts: &[Range<usize>]) -> Result<Recor
             (_, thread) => ("thread", thread.unwrap_or_default()),
         };
         let sources = ids.sources(&metadata, filled.writer);
-        // Trace without frames is of the unit that wrote it, whose ID the recording has.
+        // Unformatted trace gets the trace ID of the unit that wrote it, from the recording.
         if let Some(source) = sources.first() {
             let streams = filled.frames.streams.iter_mut();
             let unnamed = streams.filter(|stream| stream.id == TraceId::NONE);

@@ -1,4 +1,4 @@
-//! What of a trace is not in a result, in words: the same for all that show it.
+//! Warnings about lost, skipped or mismatching trace, as text. All front ends show the same texts.
 
 mod synchronization;
 
@@ -13,18 +13,18 @@ use crate::memory::{Memory, MemorySpace, Replaced};
 use crate::perf::{Missing, Recording, hex};
 use crate::source::Protocol;
 
-/// Something that is left out, is missing, or does not fit.
+/// Warning about trace that is left out, missing, or in conflict with the code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// The stream or buffer that it is about; empty of the whole input.
+    /// Stream or buffer of the remark; empty for the whole input.
     pub stream: String,
-    /// Offset in the buffer, or in the file, at which it is first.
+    /// Offset of the first occurrence in the buffer, or in the file.
     pub offset: u64,
-    /// What is so. It can have names from the input, which are not escaped.
+    /// Text of the remark. It can contain names from the input, which are not escaped.
     pub text: String,
-    /// Whether the input is damaged there, or its code is not what ran.
+    /// Whether the input is damaged there, or the image differs from the code that ran.
     pub is_damage: bool,
-    /// Whether it is so in any trace of its kind: to be known, and no reason for doubt.
+    /// Whether it applies to every trace of its kind: information, not a sign of a problem.
     pub is_note: bool,
 }
 
@@ -58,7 +58,7 @@ impl Remark {
 }
 
 impl std::fmt::Display for Remark {
-    /// As a warning, behind the name of the input.
+    /// Formats the remark as a warning that follows the name of the input.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.stream.as_str() {
             "" => out.write_str(&self.text),
@@ -74,7 +74,7 @@ fn counted(count: u64, what: &str) -> String {
     }
 }
 
-/// ", 29 times" behind what happened; nothing if it happened once.
+/// Suffix with the count: ", 29 times"; empty for 1.
 fn times(count: u64) -> String {
     match count {
         1 => String::new(),
@@ -82,7 +82,7 @@ fn times(count: u64) -> String {
     }
 }
 
-/// Trace IDs and files that are listed one by one.
+/// Limit of trace IDs and files that are listed one by one.
 const LISTED: usize = 8;
 
 fn listed(ids: &[TraceId]) -> String {
@@ -97,7 +97,7 @@ fn listed(ids: &[TraceId]) -> String {
     }
 }
 
-/// What is in the buffers of an input without being trace of its sources.
+/// Remarks on bytes in an input's buffers that are no trace of its sources.
 pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
     let mut remarks: Vec<_> = buffers.iter().flat_map(of_buffer).collect();
     let streams = || {
@@ -136,7 +136,7 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
     };
     let name = buffers.first().map_or("the input", |buffer| &*buffer.name);
     let remark = Remark::damage(name, 0, text);
-    // What explains it comes first.
+    // Remarks that explain this one come first.
     let is_explained = |buffer: &Buffer| buffer.frames.port_frames > 0 || buffer.frames.is_unsynced;
     match buffers.iter().any(is_explained) {
         true => remarks.push(remark),
@@ -145,10 +145,10 @@ pub fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
     remarks
 }
 
-/// Programs of a process at the same addresses, of which nothing says when the second one began.
+/// Texts on programs of a process at the same addresses if the trace cannot tell when the second one began.
 fn of_replaced(buffers: &[Buffer]) -> Vec<String> {
     let code = buffers.iter().flat_map(|buffer| &buffer.code);
-    // Sources share what is known of processes.
+    // Sources share the history of processes, so the set removes duplicates.
     let all: BTreeSet<Replaced> = code.flat_map(Memory::replaced).collect();
     let more = all.len().saturating_sub(LISTED) as u64;
     let mut texts: Vec<_> = all
@@ -168,9 +168,9 @@ fn of_replaced(buffers: &[Buffer]) -> Vec<String> {
     texts
 }
 
-/// Images of memory that differ at addresses that both have, in one space or by an exec.
+/// Remarks on images with different bytes at the same addresses, in one memory space or after an exec.
 pub fn of_images(buffers: &[Buffer]) -> Vec<Remark> {
-    // Cores share their images.
+    // Cores share their images, so the set removes duplicates.
     let code = buffers.iter().flat_map(|buffer| &buffer.code);
     let texts: BTreeSet<String> = code
         .flat_map(Memory::conflicts)
@@ -286,15 +286,15 @@ fn of_buffer(buffer: &Buffer) -> Vec<Remark> {
     remarks
 }
 
-/// Files of a snapshot that cannot be read.
+/// Remarks on files of a snapshot that cannot be read.
 pub fn of_snapshot<'a>(missing: impl Iterator<Item = &'a Error>) -> Vec<Remark> {
-    // Each core asks for its own memory.
+    // Each core reports its own memory, so the set removes duplicates.
     let texts: BTreeSet<String> = missing.map(Error::to_string).collect();
     let remarks = texts.into_iter().map(|text| Remark::warning("", text));
     remarks.collect()
 }
 
-/// What a recording of perf says of itself. `missing` are the files that it has not, if code is wanted at all.
+/// Remarks on a perf recording. `missing` are the mapped files that were not found; empty if no code is needed.
 pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
     let mut remarks: Vec<_> = missing
         .iter()
@@ -353,7 +353,7 @@ pub fn of_recording(recording: &Recording, missing: &[Missing]) -> Vec<Remark> {
     remarks
 }
 
-/// Several places as one: the first, with all counts.
+/// Merges places into one: the first in the trace, with the sum of all counts.
 fn sum<'a>(places: impl IntoIterator<Item = &'a Place>) -> Option<Place> {
     places.into_iter().copied().reduce(|mut sum, place| {
         sum.count += place.count;
@@ -364,10 +364,10 @@ fn sum<'a>(places: impl IntoIterator<Item = &'a Place>) -> Option<Place> {
     })
 }
 
-/// The image that has an address, for the end of a message.
+/// Name of the image that contains an address, as the end of a message.
 fn suspect(code: &Memory, place: &Place) -> String {
     let code = code.seen(place.view);
-    // The address can be the one behind the last instruction that is known.
+    // The address can be the end of the last known instruction.
     let find = |address| code.find(MemorySpace::ANY, address);
     match find(place.address).or_else(|| find(place.address.wrapping_sub(1))) {
         Some(image) => format!(", in {}", image.name),
@@ -375,8 +375,8 @@ fn suspect(code: &Memory, place: &Place) -> String {
     }
 }
 
-/// What of a source's trace was not followed, and where trace and code do not fit. The doubts are
-/// [located](Doubts::locate); `source` is its place in the buffer, `missing` are files that the input has not.
+/// Remarks on trace of a source that was not followed or does not fit the code. The doubts must be
+/// [located](Doubts::locate); `source` is the index in the buffer, `missing` are mapped files that were not found.
 pub fn of_doubts(
     doubts: &Doubts,
     buffer: &Buffer,
@@ -463,7 +463,7 @@ pub fn of_doubts(
     remarks
 }
 
-/// Where a source's trace is damaged, or does not fit the code, in the order of the offsets.
+/// Remarks on damage of a source's trace and on conflicts with the code, in the order of the offsets.
 fn damage(doubts: &Doubts, name: &str, code: &Memory) -> Vec<Remark> {
     let mut damage = Vec::new();
     if let Some(place) = doubts.unsynced.get(&Unsynced::BadPacket) {

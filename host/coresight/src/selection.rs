@@ -1,7 +1,8 @@
-//! Which part of a trace to look at, by thread and instructions.
+//! Selection of a part of a trace, by threads and instruction counts.
 //!
-//! Elements carry neither: a context says which thread runs from there on, a range how many instructions ran. A [`Tracker`]
-//! follows both through the elements of one source. [`within`] has the instructions that ran at a time.
+//! Elements have neither: a context changes the current thread, and a range adds a number of instructions. A
+//! [`Tracker`] follows both through the elements of one source. [`within`] converts a time window to instruction
+//! counts.
 
 mod times;
 
@@ -16,17 +17,17 @@ use crate::listing::PacketDecoder;
 use crate::memory::{Memory, Schedule, thread_in};
 use crate::source::Protocol;
 
-/// Which part of a buffer's trace to look at; all of it by default.
+/// Selected part of a buffer's trace. Defaults to everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Only these threads, by their numbers.
     pub threads: Option<BTreeSet<u32>>,
-    /// Only these instructions of each source, by its place, counted from the beginning of its stream. A range with any of
-    /// them is looked at as a whole.
+    /// Only these instructions of each source, by its index, counted from the beginning of its stream. A range that
+    /// contains any of them is selected as a whole.
     pub instructions: Option<Vec<Range<u64>>>,
 }
 
-/// Whether it is known anywhere in the trace of a buffer's source, by its place, which thread runs.
+/// Whether the running thread is known anywhere in the trace of a buffer's source, given by its index.
 pub fn has_threads(buffer: &Buffer, source: usize) -> bool {
     let Some(protocol) = buffer.sources.get(source).map(|it| it.protocol) else {
         return false;
@@ -47,7 +48,7 @@ pub fn has_threads(buffer: &Buffer, source: usize) -> bool {
         })
 }
 
-/// The threads of which a source of a buffer has trace, by context IDs or the kernel's switches, in no order.
+/// Threads in the trace of a buffer's source, by context IDs or the kernel's switches.
 pub fn threads(buffer: &Buffer, source: usize) -> BTreeSet<u32> {
     let Some(protocol) = buffer.sources.get(source).map(|it| it.protocol) else {
         return BTreeSet::new();
@@ -75,26 +76,26 @@ pub fn threads(buffer: &Buffer, source: usize) -> BTreeSet<u32> {
     threads
 }
 
-/// Follows thread, time and instructions through the elements of one source.
+/// Tracks thread, time and instruction count through the elements of one source.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tracker<'a> {
     protocol: Protocol,
     threads: Option<&'a BTreeSet<u32>>,
     instructions: Option<Range<u64>>,
-    /// The thread whose trace it is, if it is one's alone.
+    /// The only thread traced, if the recording is of one thread.
     only: Option<u32>,
-    /// The threads of its stream, where the trace does not say them.
+    /// Threads of its stream, if the trace does not name them.
     schedule: Option<&'a Schedule>,
     thread: Option<u32>,
     time: Option<u64>,
-    /// Instructions so far, if they are counted.
+    /// Number of instructions so far, if counted.
     seen: u64,
     is_thread_selected: bool,
     is_selected: bool,
 }
 
 impl<'a> Tracker<'a> {
-    /// Begins a source, by its place in the buffer.
+    /// Creates the tracker of a source, given by its index in the buffer.
     pub fn new(
         protocol: &Protocol,
         buffer: &'a Buffer,
@@ -119,7 +120,7 @@ impl<'a> Tracker<'a> {
         tracker
     }
 
-    /// Takes the next element, of the packet at a position of the stream. Whether another thread runs than before.
+    /// Follows the next element, of the packet at a position of the stream. Returns whether the thread changed.
     #[inline]
     pub fn take(&mut self, at: usize, element: &Element) -> bool {
         let before = self.thread();
@@ -149,7 +150,7 @@ impl<'a> Tracker<'a> {
         self.thread() != before
     }
 
-    /// Instructions execute. Whether they are selected.
+    /// Adds executed instructions. Returns whether they are selected.
     #[inline]
     pub fn execute(&mut self, count: u32) -> bool {
         if let Some(chosen) = &self.instructions {
@@ -167,8 +168,7 @@ impl<'a> Tracker<'a> {
         self.instructions.is_some()
     }
 
-    /// Those instructions of a range that [`execute`](Self::execute) was just told of that are selected: how many come before
-    /// them, and how many they are.
+    /// Selected instructions of the range last given to [`execute`](Self::execute), as indexes in the range.
     pub fn part_of(&self, count: u32) -> Range<u64> {
         let first = self.seen - u64::from(count).min(self.seen);
         match &self.instructions {
@@ -189,25 +189,25 @@ impl<'a> Tracker<'a> {
         self.place();
     }
 
-    /// Whether what stands before the next instruction is selected.
+    /// Updates whether elements before the next instruction are selected.
     fn place(&mut self) {
         let chosen = self.instructions.as_ref();
         self.is_selected =
             self.is_thread_selected && chosen.is_none_or(|it| it.contains(&self.seen));
     }
 
-    /// Whether what comes next is selected.
+    /// Whether the next elements are selected.
     #[inline]
     pub fn is_selected(&self) -> bool {
         self.is_selected
     }
 
-    /// The thread that runs.
+    /// Current thread.
     pub fn thread(&self) -> Option<u32> {
         self.only.or(self.thread)
     }
 
-    /// The last timestamp.
+    /// Last timestamp.
     pub fn time(&self) -> Option<u64> {
         self.time
     }

@@ -1,10 +1,10 @@
 //! OpenCSD's snapshot directories: `snapshot.ini`, device and core files, trace buffers and memory images.
 //!
-//! The layout is that of the Arm debugger's "snapshot" export as OpenCSD's `trc_pkt_lister` reads it: `snapshot.ini` lists
-//! device files and names the trace metadata, which lists buffers, says which source writes into which buffer and which
-//! core a source belongs to. A device file has the registers that configure a source, or the memory of a core.
+//! The layout is that of the Arm debugger's "snapshot" export as OpenCSD's `trc_pkt_lister` reads it: `snapshot.ini`
+//! lists device files and names the trace metadata, which lists the buffers and assigns sources to buffers and to
+//! cores. A device file has the registers that configure a source, or the memory of a core.
 //!
-//! A raw buffer beside a configuration in TOML is read as such a snapshot, too.
+//! A raw buffer with a configuration in TOML is also read as a snapshot.
 
 pub(crate) mod configuration;
 
@@ -16,32 +16,32 @@ use crate::Error;
 use crate::frames::{FrameFormat, Frames, Splitter};
 use crate::memory::{MemorySpace, elf_kind};
 
-/// A snapshot directory, read except for its trace buffers and memory images.
+/// Snapshot directory, without the contents of its trace buffers and memory images.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The directory.
     pub directory: PathBuf,
-    /// Whether its files may be anywhere, as those of a configuration that the user wrote; those of a directory that came
-    /// from others are below it.
+    /// Whether its files may be outside of the directory: true for a configuration that the user wrote, false for a
+    /// snapshot directory from others.
     pub is_own: bool,
     /// Cores and trace sources.
     pub devices: Vec<Device>,
     /// Trace buffers, in the order of the metadata's sections.
     pub buffers: Vec<Buffer>,
-    /// Source name and buffer name, as the metadata pairs them.
+    /// Pairs of source name and buffer name in the metadata.
     pub source_buffers: Vec<(String, String)>,
-    /// Core name and source name, as the metadata pairs them.
+    /// Pairs of core name and source name in the metadata.
     pub core_sources: Vec<(String, String)>,
 }
 
-/// A core or a trace source.
+/// Core or trace source.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
-    /// Its name, by which the metadata refers to it.
+    /// Name in the metadata.
     pub name: String,
     /// `core`, `trace_source`, or another.
     pub class: String,
-    /// What it is, for instance `Cortex-A53` or `ETM4.1`.
+    /// Type, for instance `Cortex-A53` or `ETM4.1`.
     pub kind: String,
     /// Registers by name, without their addresses.
     pub registers: BTreeMap<String, u64>,
@@ -50,7 +50,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// A register, or `default` where the snapshot does not have it.
+    /// Value of a register, or `default` if the snapshot lacks it.
     pub fn register(&self, name: &str, default: u32) -> u32 {
         self.registers
             .get(name)
@@ -58,50 +58,50 @@ impl Device {
     }
 }
 
-/// An image of a core's memory.
+/// Image of a core's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dump {
-    /// The file, below the snapshot's directory.
+    /// Path of the file, below the snapshot's directory.
     pub file: PathBuf,
-    /// Address of its first byte; `None` if the file says itself where its parts are: a linked ELF file.
+    /// Address of its first byte; `None` for a linked ELF file, whose segments have addresses.
     pub address: Option<u64>,
-    /// Bytes; to the end of the file if absent.
+    /// Length in bytes. Defaults to the rest of the file.
     pub length: Option<u64>,
-    /// Where in the file the memory begins.
+    /// Offset of the memory in the file.
     pub offset: u64,
-    /// The memory space, if it is only visible in one: `S`, `N`, `EL1N`, ...
+    /// Memory space (`S`, `N`, `EL1N`, ...). Defaults to all spaces.
     pub space: Option<String>,
 }
 
 impl Dump {
-    /// Where it is visible.
+    /// Memory space in which it is visible.
     pub(crate) fn memory_space(&self) -> MemorySpace {
         let name = self.space.as_deref();
         name.map_or(MemorySpace::ANY, MemorySpace::of_name)
     }
 }
 
-/// A trace buffer.
+/// Trace buffer.
 #[derive(Clone, Debug)]
 pub struct Buffer {
-    /// Its name, by which the metadata refers to it.
+    /// Name in the metadata.
     pub name: String,
-    /// Files, one behind the other.
+    /// Files with its bytes, in order.
     pub files: Vec<PathBuf>,
-    /// How its bytes are laid out.
+    /// Frame format of its bytes.
     pub format: FrameFormat,
 }
 
 impl Snapshot {
-    /// Whether `path` is a snapshot: a directory with a `snapshot.ini`, that file, or a configuration in TOML that says
-    /// what a raw buffer holds.
+    /// Whether `path` is a snapshot: a directory with a `snapshot.ini`, that file, or a configuration in TOML that
+    /// describes a raw buffer.
     pub fn is_at(path: &Path) -> bool {
         path.join("snapshot.ini").is_file()
             || path.file_name().is_some_and(|name| name == "snapshot.ini")
             || Self::configuration_at(path).is_some()
     }
 
-    /// The configuration in a file, if it is one.
+    /// Text of a configuration file; `None` for other files.
     fn configuration_at(path: &Path) -> Option<String> {
         let about = std::fs::metadata(path).ok()?;
         if !about.is_file() || about.len() > configuration::LARGEST {
@@ -111,7 +111,7 @@ impl Snapshot {
         configuration::is_one(&text).then_some(text)
     }
 
-    /// A raw buffer with a configuration: see the module `configuration`. Its files are below `directory`.
+    /// Reads a configuration of a raw buffer: see the module `configuration`. Its paths are relative to `directory`.
     ///
     /// # Errors
     /// [`Error::Value`] if the configuration is malformed.
@@ -154,7 +154,7 @@ impl Snapshot {
             Some(file) => Ini::read(&snapshot.directory, Path::new(file))?,
             None => return Ok(snapshot),
         };
-        // The reference tool takes buffers as their sections come, not as the list names them.
+        // Buffers are in the order of their sections, as in the reference tool, not in the order of the list.
         let names = metadata
             .value("trace_buffers", "buffers")
             .unwrap_or_default();
@@ -190,17 +190,17 @@ impl Snapshot {
         Ok(snapshot)
     }
 
-    /// The bytes of a buffer.
+    /// Reads the bytes of a buffer.
     ///
-    /// # Errors
-    /// As [`read`](Self::read), and [`Error::Value`] if a file is an ELF file; all files together may have 4 GiB.
+    /// # Errors As [`read`](Self::read), where the limit of 4 GiB is for all files together; [`Error::Value`] if a file
+    /// is an ELF file.
     pub fn read_buffer(&self, buffer: &Buffer) -> Result<Vec<u8>, Error> {
         let mut bytes = Vec::new();
         self.read_parts(buffer, |part| bytes.extend_from_slice(part))?;
         Ok(bytes)
     }
 
-    /// A buffer, split into the streams of its sources as it is read.
+    /// Reads a buffer and splits it into the streams of its sources.
     ///
     /// # Errors
     /// As [`read_buffer`](Self::read_buffer).
@@ -240,17 +240,16 @@ impl Snapshot {
         Ok(())
     }
 
-    /// The bytes of a file of the snapshot.
+    /// Reads a file of the snapshot.
     ///
-    /// # Errors
-    /// [`Error::Io`] if it cannot be read, is no regular file or larger than 4 GiB; [`Error::Value`] if it lies outside the
-    /// directory of a snapshot that came from others.
+    /// # Errors [`Error::Io`] if it cannot be read, is no regular file or larger than 4 GiB; [`Error::Value`] if it is
+    /// outside of the directory of a snapshot from others.
     pub fn read(&self, file: &Path) -> Result<Vec<u8>, Error> {
         let path = self.path(file, LARGEST_FILE)?;
         std::fs::read(&path).map_err(|source| Error::Io { path, source })
     }
 
-    /// The path of one of its files.
+    /// Checked path of one of its files.
     fn path(&self, file: &Path, largest: u64) -> Result<PathBuf, Error> {
         match self.is_own {
             true => regular(self.directory.join(file), largest),
@@ -258,12 +257,12 @@ impl Snapshot {
         }
     }
 
-    /// The device of that name.
+    /// Device with a name.
     pub fn device(&self, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.name == name)
     }
 
-    /// The trace sources that write into a buffer.
+    /// Trace sources of a buffer.
     pub fn sources<'a>(&'a self, buffer: &'a Buffer) -> impl Iterator<Item = &'a Device> {
         self.source_buffers
             .iter()
@@ -271,7 +270,7 @@ impl Snapshot {
             .filter_map(|(source, _)| self.device(source))
     }
 
-    /// The core whose instructions a source traces.
+    /// Core that a source traces.
     pub fn core_of(&self, source: &Device) -> Option<&Device> {
         let (core, _) = self
             .core_sources
@@ -281,20 +280,20 @@ impl Snapshot {
     }
 }
 
-/// The largest buffer or memory image, in bytes.
+/// Size limit of a buffer or memory image, in bytes.
 const LARGEST_FILE: u64 = 4 << 30;
 
-/// The largest `.ini` file, in bytes.
+/// Size limit of an `.ini` file, in bytes.
 const LARGEST_INI: u64 = 16 << 20;
 
-/// Reads a file that a snapshot names. Snapshots come from others: a name may not lead out of the directory, nor to a
+/// Reads a file that a snapshot names. Snapshots are untrusted: a path must not lead out of the directory, nor to a
 /// device or a pipe, which may never end.
 fn read(directory: &Path, file: &Path, largest: u64) -> Result<Vec<u8>, Error> {
     let path = checked(directory, file, largest)?;
     std::fs::read(&path).map_err(|source| Error::Io { path, source })
 }
 
-/// The path of such a file.
+/// Checked path of a file that a snapshot names.
 fn checked(directory: &Path, file: &Path, largest: u64) -> Result<PathBuf, Error> {
     let is_below = file
         .components()
@@ -309,7 +308,7 @@ fn checked(directory: &Path, file: &Path, largest: u64) -> Result<PathBuf, Error
     regular(directory.join(file), largest)
 }
 
-/// A path, if there is a regular file of limited size.
+/// Returns `path` if it is a regular file within the size limit.
 fn regular(path: PathBuf, largest: u64) -> Result<PathBuf, Error> {
     let wrong = |kind: io::ErrorKind, message: String| io::Error::new(kind, message);
     let found = std::fs::metadata(&path).and_then(|about| {
@@ -340,7 +339,7 @@ fn read_device(directory: &Path, file: &Path) -> Result<Device, Error> {
     };
     for (key, value) in ini.section("regs") {
         let name = key.split('(').next().unwrap_or_default().trim();
-        // Wide registers of the core are written in ways that nothing here needs.
+        // Wide core registers have other notations; none of them is needed here.
         if let Some(value) = parse_number(value) {
             device.registers.insert(name.to_owned(), value);
         }
@@ -387,7 +386,7 @@ fn parse_number(text: &str) -> Option<u64> {
     }
 }
 
-/// An `.ini` file: sections of keys and values, in order.
+/// Contents of an `.ini` file: sections of keys and values, in order.
 struct Ini {
     sections: Vec<Section>,
 }

@@ -1,11 +1,11 @@
-//! Closes frames: by returns, by jumps, and those that a pause or a loss may have ended.
+//! Closes frames: after returns and jumps, and frames that a pause or a loss may have ended.
 
 use super::Step;
 use super::stack::{Frame, Kind, REACH, Shared, Stack};
 
 impl Stack {
-    /// Closes the innermost frame as it returns, if its caller is not known and any address may be its: it would seem to go on
-    /// in its caller.
+    /// Closes the innermost frame at its return, if its caller and its extent are unknown; otherwise the caller's code
+    /// would be counted as part of it.
     pub(super) fn leave_found(&mut self, out: &mut impl FnMut(Step)) {
         let frame = self.frames.last();
         if frame.is_some_and(|frame| frame.is_unknown && frame.return_address.is_none()) {
@@ -13,7 +13,7 @@ impl Stack {
         }
     }
 
-    /// Closes the innermost frame, if that is a function's.
+    /// Closes the innermost frame, if it is a function's.
     pub(super) fn leave_top(&mut self, out: &mut impl FnMut(Step)) -> Option<Frame> {
         let frame = *self.frames.last()?;
         let Kind::Function(function) = frame.kind else {
@@ -28,13 +28,14 @@ impl Stack {
         Some(frame)
     }
 
-    /// Closes the innermost frame, which has returned to what is not traced.
+    /// Closes the innermost frame, which has returned to untraced code.
     pub(super) fn leave_untraced(&mut self, out: &mut impl FnMut(Step)) {
         let frame = self.leave_top(out);
         self.left = frame.and_then(|frame| frame.return_address);
     }
 
-    /// Closes frames down to the one that returns to an address, if there is one. `crosses`: also those of exceptions.
+    /// Closes frames down to the one with this return address, if any. `crosses` allows it to close frames of
+    /// exceptions too.
     pub(super) fn returns(
         &mut self,
         address: u64,
@@ -44,7 +45,7 @@ impl Stack {
     ) -> bool {
         for (index, frame) in self.frames.iter().enumerate().rev().take(REACH) {
             let is_function = matches!(frame.kind, Kind::Function(_));
-            // Also a handler that returns by an ordinary branch to where the exception came: A32 and the M profile.
+            // Includes handlers that return to the interrupted address by an ordinary branch (A32 and the M profile).
             if frame.return_address == Some(address) {
                 if !crosses && index + 1 < self.frames.len() {
                     self.suspend(index, shared);
@@ -60,7 +61,8 @@ impl Stack {
         false
     }
 
-    /// Execution is in the innermost frame: if that was doubtful, those further out are open as well.
+    /// Confirms that execution is in the innermost frame. If it was doubtful, this proves that all outer frames are
+    /// open too.
     pub(super) fn confirm(&mut self) {
         if self.frames.len() <= self.doubtful {
             self.doubtful = 0;
@@ -71,7 +73,7 @@ impl Stack {
     pub(super) fn unwind(&mut self, bottom: usize, out: &mut impl FnMut(Step)) {
         let doubtful = self.doubtful;
         self.doubtful = doubtful.min(bottom);
-        // What was found after a pause or loss was not called by what was open before it.
+        // The frames open before a pause or loss did not call the functions found after it.
         if bottom < doubtful {
             self.close(doubtful, out);
         }
@@ -92,7 +94,7 @@ impl Stack {
             {
                 let mut unwound = 0;
                 for frame in self.frames.drain(first..).rev() {
-                    // One exit closes what is above it; of recursion each has to be reported.
+                    // One exit closes all frames above it; a recursive function needs one exit for each of its frames.
                     if frame.kind == Kind::Function(last) {
                         out(Step::Exit {
                             function: last,

@@ -1,4 +1,4 @@
-//! Elements to edges: where execution may come into another function.
+//! Edges from trace elements: the points at which execution may enter another function.
 
 use std::collections::HashSet;
 
@@ -6,29 +6,29 @@ use super::step::{Arrival, Before, Cut, Edge, Lost, Place, Program};
 use crate::element::{Context, Element, Leave, Range, TraceOn, Transaction, Unsynced};
 use crate::flow::BlockId;
 
-/// Beginnings of functions in code without symbols that are known. Hostile traces have billions.
+/// Limit of known function starts in code without symbols. Hostile traces have billions.
 const BEGINNINGS: usize = 1 << 20;
 
 /// Follows the elements of one source.
 #[derive(Debug)]
 pub struct Edges {
-    /// Instructions so far.
+    /// Number of instructions so far.
     instructions: u64,
     context: Context,
     thread: u32,
     before: Before,
-    /// Where the range before was, if it was of the thread that runs.
+    /// Function of the last range, if the range was of the current thread.
     last: Option<Place>,
-    /// Of each block.
+    /// Cached function of each block.
     places: Vec<Option<Place>>,
-    /// Addresses in code without symbols where a function begins, as it was called there.
+    /// Addresses of calls into code without symbols; a function begins at each.
     beginnings: HashSet<(u32, u64)>,
-    /// Where execution goes on behind the exception before.
+    /// Return address of the last exception.
     returns_to: Option<u64>,
 }
 
 impl Edges {
-    /// Begins with the thread that runs in no known context.
+    /// Starts with the thread of the default (unknown) context.
     pub fn new(program: &mut impl Program) -> Self {
         let context = Context::default();
         Edges {
@@ -43,28 +43,29 @@ impl Edges {
         }
     }
 
-    /// Instructions that executed so far.
+    /// Number of instructions executed so far.
     pub fn instructions(&self) -> u64 {
         self.instructions
     }
 
-    /// The thread that runs.
+    /// Current thread.
     pub fn thread(&self) -> u32 {
         self.thread
     }
 
-    /// Forgets what is known of blocks: their numbers no longer hold.
+    /// Clears the cache of blocks, because their numbers are no longer valid.
     pub fn forget_code(&mut self) {
         self.places.clear();
     }
 
-    /// The program of the thread is replaced by another one.
+    /// Reports that another program replaced the thread's.
     pub fn replace(&mut self, out: &mut impl FnMut(Edge)) {
         self.before = Before::Nothing;
         out(Edge::Replaced);
     }
 
-    /// What has ended before an element that says that tracing was off: its time is that before the pause.
+    /// Reports a return before `element`, if the element marks a pause of tracing: the return's time is that before the
+    /// pause.
     pub fn pause(&mut self, element: &Element, out: &mut impl FnMut(Edge)) {
         let is_pause = matches!(element, Element::TraceOn { why, .. } if *why == TraceOn::Normal);
         if is_pause && matches!(self.before, Before::Range(Leave::Return, _)) {
@@ -72,7 +73,7 @@ impl Edges {
         }
     }
 
-    /// Another thread may run, which no element says.
+    /// Looks up the current thread, which may have changed without an element.
     pub fn look_for_thread(&mut self, program: &mut impl Program, out: &mut impl FnMut(Edge)) {
         let thread = program.thread(&self.context);
         if thread != self.thread {
@@ -80,7 +81,7 @@ impl Edges {
         }
     }
 
-    /// Takes the next element. Its edges happened before the instructions that it adds.
+    /// Follows the next element. Its edges happened before the instructions that it adds.
     #[inline]
     pub fn element(
         &mut self,
@@ -182,14 +183,14 @@ impl Edges {
                 return_address,
                 ..
             } => self.exception(number, return_address, program, out),
-            // Behind an instruction that returns from exceptions, it says the same again.
+            // After an exception-return instruction, this element is redundant.
             Element::ExceptionReturn
                 if !matches!(self.before, Before::Range(Leave::ExceptionReturn, _)) =>
             {
                 self.before = Before::ExceptionReturn;
             }
             Element::TraceOn { why, .. } => {
-                // An ETMv4 has said so by a packet of its own.
+                // ETMv4 has reported the overflow before, by its own packet.
                 if why == TraceOn::Overflow && self.before != Before::Lost {
                     self.lose(Lost::Overflow, out);
                 }
@@ -203,7 +204,8 @@ impl Edges {
             Element::NoSync(Unsynced::Init) => self.before = Before::Nothing,
             Element::NoSync(why) => self.lose(Lost::Unsynced(why), out),
             Element::NotAccessible { address, .. } => {
-                // Where execution is and how it got there is known. A jump there is a tail call, by the stub of a library say.
+                // The address and the way there are known. A jump there is a tail call, for example by a library's
+                // stub.
                 let is_jump = matches!(
                     self.before,
                     Before::Range(Leave::Jump | Leave::IndirectJump, _)
@@ -219,7 +221,7 @@ impl Edges {
                 self.lose(Lost::NoCode(address), out);
             }
             Element::AddressUnknown => self.lose(Lost::NoAddress, out),
-            // Execution goes on behind the instruction that began the transaction, in its function.
+            // Execution resumes after the instruction that began the transaction, in its function.
             Element::Transaction(Transaction::Fail) => {
                 if let Before::Range(_, end) = self.before {
                     self.before = Before::Range(Leave::Jump, end);
@@ -235,7 +237,7 @@ impl Edges {
 
     fn lose(&mut self, why: Lost, out: &mut impl FnMut(Edge)) {
         self.before = match why {
-            // Where execution was is known, or nothing was traced.
+            // The last known address is certain, or nothing was traced.
             Lost::NoCode(_) | Lost::Unsynced(Unsynced::Reset | Unsynced::EndOfTrace) => {
                 Before::Nothing
             }
@@ -265,7 +267,7 @@ impl Edges {
                 is_chained: true,
             }));
         }
-        // Where an exception comes upon another one, the packet may not have it.
+        // The packet of an exception that interrupts another one may lack the return address.
         let return_address = return_address.or(match self.before {
             Before::Range(Leave::Next, end) => Some(end),
             _ => None,
@@ -274,7 +276,7 @@ impl Edges {
             && return_address.is_some()
             && return_address == self.returns_to
         {
-            // The handler was not traced, and nothing behind it.
+            // Neither the handler nor any code after it was traced.
             self.before = Before::ExceptionReturn;
         }
         let is_under_way = match self.before {
@@ -284,7 +286,7 @@ impl Edges {
             Before::Exception | Before::ExceptionReturn => true,
         };
         if is_under_way && let Some(address) = return_address {
-            // What was on its way when the exception came has arrived, though it ran no instruction there.
+            // The branch before the exception has arrived at its target, though no instruction ran there.
             let place = program.place(&self.context, address);
             self.arrive(address, place, out);
         }
@@ -300,7 +302,7 @@ impl Edges {
 
     fn switch(&mut self, thread: u32, out: &mut impl FnMut(Edge)) {
         if matches!(self.before, Before::Pause(..)) {
-            // It was another thread that was traced before.
+            // The pause was of another thread.
             self.before = Before::Nothing;
         }
         (self.thread, self.last) = (thread, None);

@@ -1,4 +1,4 @@
-//! The stack of one thread: what an edge does to it.
+//! Call stack of one thread, and the effect of each edge on it.
 
 use std::collections::HashMap;
 
@@ -7,60 +7,60 @@ use super::step::{Arrival, Before, Cut, Entered, Lost, Place, Step};
 use super::switches::Suspended;
 use crate::element::Leave;
 
-/// Frames of one thread that are kept; what is deeper is given without them, and found again on the way out.
+/// Limit of frames of one thread. Deeper calls get no frame, and their callers are found again on the way out.
 const DEEPEST: usize = 1 << 16;
 
-/// Frames among which the one is looked for to which execution returns.
+/// Number of innermost frames searched for the one to which execution returns.
 pub(super) const REACH: usize = 4096;
 
-/// What a frame is of.
+/// Kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Function(u32),
     Exception(u32),
-    /// Where a signal handler returns to, in the end.
+    /// Code that a signal interrupted, to which its handler finally returns.
     Resume,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame {
     pub kind: Kind,
-    /// Where execution goes on behind it, if that is known.
+    /// Return address, if known.
     pub return_address: Option<u64>,
-    /// For a function of which nothing is known: any address where no other function begins may be its.
+    /// Whether the function's extent is unknown: any address at which no other function begins may belong to it.
     pub is_unknown: bool,
-    /// A return or an indirect jump to its start began it, in the frame of another function. If it returns elsewhere than to
-    /// the return address, it was a coroutine.
+    /// Whether it was entered by a return or an indirect jump to its start, in the frame of another function. If it
+    /// does not return to the return address, it was a coroutine.
     pub is_begun: bool,
-    /// For an exception: how the code before it was left. For what a signal's handler returned to: that return.
+    /// Last step of execution before an exception. For the code to which a signal handler returned, that return.
     before: Before,
 }
 
-/// How execution came into the middle of a function.
+/// Way in which execution came into the middle of a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Route {
-    /// As if from a call: frames that were open have ended.
+    /// As if from a call: the frames open above the function have ended.
     Returned,
-    /// By a jump of the function that ran.
+    /// By a jump of the last function.
     Jumped,
-    /// Behind an exception, or after what was not traced.
+    /// After an exception or untraced code.
     Elsewhere,
 }
 
-/// What all stacks share.
+/// State that all stacks share.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// Functions in code without symbols, by the code and their address, and whether a call led there.
+    /// Functions in code without symbols, by code and address, and whether a call led there.
     unknown: HashMap<(u32, u64), (u32, bool)>,
-    /// Calls that are too deep to be kept.
+    /// Number of calls too deep for a frame.
     pub too_deep: u64,
-    /// Frames of coroutines that do not run, in all stacks.
+    /// Number of frames of suspended coroutines, in all stacks.
     pub suspended: usize,
 }
 
 impl Shared {
-    /// The function that stands for an address of which nothing is known. `is_called`: a call or an exception leads there,
-    /// so a function begins there from now on. Otherwise execution was only found there.
+    /// Function for an address in code without symbols. `is_called` tells that a call or an exception leads there, so
+    /// that a function begins there from now on; otherwise execution was only found there.
     fn function(
         &mut self,
         (code, address): (u32, u64),
@@ -73,27 +73,27 @@ impl Shared {
         *function
     }
 
-    /// The function that begins at such an address: one that was called there.
+    /// Function that begins at an address in code without symbols, if a call led there.
     fn called(&self, code: u32, address: u64) -> Option<u32> {
         let (function, is_called) = self.unknown.get(&(code, address))?;
         is_called.then_some(*function)
     }
 }
 
-/// The calls of a thread that are open.
+/// Open calls of a thread.
 #[derive(Debug, Default)]
 pub(super) struct Stack {
     pub frames: Vec<Frame>,
-    /// The outermost frames, so many, that were open when tracing paused or trace was lost: they may have ended since.
+    /// Number of outermost frames that were open when tracing paused or trace was lost, and that may have ended since.
     pub doubtful: usize,
-    /// Where the function returned to that ran last before a pause, if it did.
+    /// Return address of the function whose return was the last instruction before a pause.
     pub left: Option<u64>,
-    /// Coroutines that do not run, in the order in which they were left.
+    /// Suspended coroutines, in the order of their suspension.
     pub suspended: Vec<Suspended>,
 }
 
 impl Stack {
-    /// Execution comes to an address.
+    /// Applies an arrival at an address.
     pub fn arrive(
         &mut self,
         at: &Arrival,
@@ -109,12 +109,13 @@ impl Stack {
                     }
                     Place::Unknown { .. } => false,
                 };
-                // A call within a function is a way to learn the PC, or a routine of its own without a name.
+                // A call within a function reads the PC, or calls a local routine without a symbol.
                 if !is_local {
                     self.enter(at, Some(end), Entered::Call, shared, functions, out);
                 }
             }
-            // Of unknown code any address seems to be within the function, also the one that `br x30` returns to.
+            // In code without symbols, any address counts as inside the function, even the target of a return by `br
+            // x30`.
             Before::Range(Leave::IndirectJump, _)
                 if matches!(at.place, Place::Function { .. }) && self.is_inside(at, shared) => {}
             Before::Range(Leave::IndirectJump, _) if self.calls_interrupted(at) => {
@@ -123,11 +124,11 @@ impl Stack {
             Before::Range(Leave::Return | Leave::IndirectJump, _)
                 if self.returns(at.address, false, shared, out)
                     || self.resume_suspended(at, shared, out) => {}
-            // `ret` with an address in the link register where a coroutine begins.
+            // `ret` whose link register holds the start of a coroutine.
             Before::Range(Leave::Return, _) if self.starts(at) => {
                 self.jump(at, shared, functions, out);
             }
-            // A coroutine has ended, where the way to the next one begins (`uc_link`). That is in the frame that it had.
+            // A coroutine has ended and continues with its successor (`uc_link`), which takes over its frame.
             Before::Range(Leave::Return, _)
                 if self.frames.last().is_some_and(|top| top.is_begun) =>
             {
@@ -147,7 +148,7 @@ impl Stack {
             {
                 self.jump(at, shared, functions, out);
             }
-            // It had returned to here.
+            // The function had returned to this address before the pause.
             Before::Pause(Leave::Return, _) if self.left == Some(at.address) => {
                 self.left = None;
                 self.find(at, Route::Elsewhere, shared, functions, out);
@@ -164,7 +165,7 @@ impl Stack {
         }
     }
 
-    /// Execution goes on in this stack, where it was interrupted, or somewhere in it.
+    /// Resumes this stack at the interrupted address, or elsewhere in it.
     pub fn go_on(
         &mut self,
         at: &Arrival,
@@ -175,7 +176,7 @@ impl Stack {
         self.find(at, Route::Elsewhere, shared, functions, out);
     }
 
-    /// An exception cuts in.
+    /// Applies an exception.
     pub fn exception(&mut self, cut: &Cut, shared: &mut Shared, out: &mut impl FnMut(Step)) {
         let Cut {
             number,
@@ -206,7 +207,7 @@ impl Stack {
         }
     }
 
-    /// The function that runs.
+    /// Current function.
     fn function(&self) -> Option<u32> {
         match self.frames.last()?.kind {
             Kind::Function(function) => Some(function),
@@ -214,7 +215,7 @@ impl Stack {
         }
     }
 
-    /// Whether execution is still in the function that ran, as far as that is known.
+    /// Whether execution is still in the current function, as far as its extent is known.
     fn is_inside(&self, at: &Arrival, shared: &Shared) -> bool {
         let Some(top) = self.frames.last() else {
             return false;
@@ -228,8 +229,8 @@ impl Stack {
         }
     }
 
-    /// Whether a jump leads from a signal's handler to the start of a function at which the signal came. A handler goes back by
-    /// a return, to a trampoline: this is a tail call.
+    /// Whether a jump leads from a signal handler to the start of the function that the signal interrupted at its
+    /// start. Handlers return to a trampoline by a return, so the jump is a tail call.
     fn calls_interrupted(&self, at: &Arrival) -> bool {
         let is_start = matches!(at.place, Place::Function { is_start: true, .. });
         let mut frames = self.frames.iter().rev().take(REACH);
@@ -242,7 +243,8 @@ impl Stack {
             })
     }
 
-    /// Whether what runs is what a signal's handler returned to, which asks the kernel to go on behind the signal.
+    /// Whether the current function is the trampoline to which a signal handler returned, which makes the `sigreturn`
+    /// call.
     fn is_trampoline(&self) -> bool {
         match self.frames.as_slice() {
             [.., below, top] => {
@@ -252,14 +254,14 @@ impl Stack {
         }
     }
 
-    /// Whether a return that leads to no open frame begins a function, in the place of one that was called.
+    /// Whether a return that leads to no open frame enters a function at its start, in the frame of a called function.
     fn starts(&self, at: &Arrival) -> bool {
         let is_start = matches!(at.place, Place::Function { is_start: true, .. });
         let top = self.frames.last();
         is_start && top.is_some_and(|top| top.return_address.is_some())
     }
 
-    /// A jump, which may lead into another function.
+    /// Applies a jump, which may lead into another function.
     fn jump(
         &mut self,
         at: &Arrival,
@@ -275,7 +277,7 @@ impl Stack {
             Place::Unknown { code } => shared.called(code, at.address).is_some(),
         };
         if is_start {
-            // The function gives its frame to the other one.
+            // The other function takes over the frame.
             let frame = self.leave_top(out);
             let return_address = frame.and_then(|frame| frame.return_address);
             let how = match frame {
@@ -287,7 +289,7 @@ impl Stack {
         self.find(at, Route::Jumped, shared, functions, out);
     }
 
-    /// Execution is in the middle of a function that did not run before: it is open further out, or was not seen yet.
+    /// Handles execution in the middle of another function: one that is open further out, or not known yet.
     fn find(
         &mut self,
         at: &Arrival,
@@ -313,11 +315,11 @@ impl Stack {
                 }
                 Kind::Function(_) if is_in_handler => {}
                 Kind::Function(_) => bottom = index,
-                // A handler of a signal can jump to what the signal interrupted.
+                // A signal handler can jump to code that the signal interrupted.
                 Kind::Resume if wanted.is_some() && arrived != Route::Elsewhere => {
                     is_in_handler = true
                 }
-                // What an exception interrupted is not left by it.
+                // Frames below an exception stay open.
                 _ => break,
             }
         }
@@ -327,7 +329,7 @@ impl Stack {
         }
         let mut return_address = None;
         if arrived == Route::Returned {
-            // A return to what was not seen leaves all that was, but for calls that were open before a pause or a loss.
+            // A return to an unknown caller ends all open calls, except for those open before a pause or a loss.
             self.unwind(bottom.max(self.doubtful), out);
         } else if self.frames.len() > self.doubtful {
             let left = self.leave_top(out);
@@ -337,7 +339,7 @@ impl Stack {
         self.enter(at, return_address, Entered::Found, shared, functions, out);
     }
 
-    /// Execution goes on behind an exception, or after it was not traced for a while.
+    /// Resumes after an exception or untraced code.
     fn resume(
         &mut self,
         at: &Arrival,
@@ -349,7 +351,7 @@ impl Stack {
             self.forget_suspended(shared);
         }
         if self.returns(at.address, true, shared, out) {
-            // What was interrupted may not have been seen, or without its code.
+            // The interrupted function may be missing from the trace, or its code from the images.
             if let Place::Function { function, .. } = at.place
                 && self.function() != Some(function)
             {
@@ -371,7 +373,7 @@ impl Stack {
         let Some(index) = exception.filter(has_ended) else {
             let mut arrived = Route::Elsewhere;
             if matches!(at.before, Before::Lost | Before::Pause(..)) {
-                // What was open before two of them is given up.
+                // Calls open before two pauses or losses are closed.
                 match self.doubtful {
                     0 => self.doubtful = self.frames.len(),
                     _ => (self.doubtful, arrived) = (0, Route::Returned),
@@ -382,15 +384,15 @@ impl Stack {
         let frame = self.frames[index];
         self.unwind(index, out);
         let Some(end) = frame.return_address else {
-            // Where it came is not known: it was on the way to here.
+            // The interrupted address is unknown; execution was on its way to this address.
             let before = match frame.before {
                 Before::Range(Leave::Next, _) => Before::Range(Leave::Jump, at.address),
                 before => before,
             };
             return self.arrive(&Arrival { before, ..*at }, shared, functions, out);
         };
-        // The kernel sends the thread elsewhere: to a handler of a signal, which will come back. Unless it goes on next to
-        // it: an instruction is skipped that was emulated, or a system call starts again.
+        // The kernel resumed the thread elsewhere, in a signal handler that will return; except for addresses next to
+        // the interrupted one, where the kernel skips an emulated instruction or restarts a system call.
         let is_near = end.abs_diff(at.address) <= 4;
         let is_handler = match at.place {
             Place::Function { is_start, .. } => is_start,
@@ -398,7 +400,7 @@ impl Stack {
         };
         if is_handler && !is_near && frame.kind != Kind::Resume {
             if self.is_trampoline() {
-                // Another signal waited: it came where the one before did.
+                // Another signal was pending: it interrupts the same address as the one before.
                 self.leave_top(out);
             } else {
                 let kind = Kind::Resume;

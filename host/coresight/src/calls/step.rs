@@ -1,185 +1,186 @@
-//! What a program tells about its code, what moves execution there, and what follows from that for the stacks of its threads.
+//! Input and output of the call stacks: programs, edges of execution, and the resulting steps of a stack.
 
 use crate::element::{Context, Leave, Range, Unsynced};
 
-/// Functions that a program has, and the threads that run.
+/// Functions and threads of a program.
 pub trait Program {
-    /// Where an address is.
+    /// Function or code that contains an address.
     fn place(&mut self, context: &Context, address: u64) -> Place;
 
-    /// The thread that runs in a context. Numbers are the program's own.
+    /// Thread that runs in a context. The program defines the numbers.
     fn thread(&mut self, context: &Context) -> u32;
 
-    /// Whether the branch that a range ends with is a call, which the branch alone does not say.
+    /// Whether the branch at the end of a range is a call although its opcode is not a call's.
     fn is_call(&mut self, _range: &Range) -> bool {
         false
     }
 
-    /// Whether a branch to an address returns from an exception (`EXC_RETURN` of the M profile), so that no code is there.
+    /// Whether a branch to an address is an exception return (`EXC_RETURN` of the M profile), so that no code is there.
     fn is_exception_return(&mut self, _address: u64) -> bool {
         false
     }
 
-    /// Whether an exception starts everything anew that runs in a context.
+    /// Whether an exception resets the processor in a context.
     fn is_reset(&mut self, _context: &Context, _number: u32) -> bool {
         false
     }
 }
 
-/// Where an address is.
+/// Function or code that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In a function.
     Function {
-        /// Which, by a number of the program's.
+        /// Number that the program defines.
         function: u32,
         /// Whether it begins at the address.
         is_start: bool,
     },
-    /// In code of which no functions are known.
+    /// In code without known functions.
     Unknown {
-        /// Which, by a number of the program's: a file in an address space, say.
+        /// Number that the program defines, for example for a file in an address space.
         code: u32,
     },
 }
 
-/// How execution came to an address.
+/// Last step of execution before an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
-    /// The trace begins, or was not followed for a while.
+    /// The trace began, or was not followed for a while.
     Nothing,
     /// Trace was lost.
     Lost,
-    /// Tracing went off behind a range that ended so, at this address, and is on again.
+    /// Tracing paused after a range that ended so, at this address, and has resumed.
     Pause(Leave, u64),
-    /// The range before ended so, at this address.
+    /// The last range ended so, at this address.
     Range(Leave, u64),
-    /// An exception came.
+    /// An exception was taken.
     Exception,
     /// An exception's handler ended.
     ExceptionReturn,
 }
 
-/// Execution comes to an address, and may be in another function there.
+/// Arrival of execution at an address, possibly in another function.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
     pub(super) before: Before,
     pub(super) address: u64,
     /// Where the address is.
     pub place: Place,
-    /// Whether a program runs, and no kernel.
+    /// Whether user code runs, not the kernel.
     pub(super) is_user: bool,
 }
 
-/// Something that moves execution between functions: what [`Edges`](super::Edges) find in the elements of a source, and
-/// [`Stacks`](super::Stacks) take.
+/// Possible change of the current function. [`Edges`](super::Edges) find them in the elements of a source, and
+/// [`Stacks`](super::Stacks) apply them.
 #[derive(Clone, Copy, Debug)]
 pub enum Edge {
-    /// Execution comes to an address.
+    /// Execution arrives at an address.
     Arrive(Arrival),
-    /// An exception cuts in, or is asked for.
+    /// An exception is taken, or the program requests it.
     Exception(Cut),
-    /// The function that runs has returned, and where to is not traced.
+    /// The current function has returned to untraced code.
     Returned,
-    /// The processor starts anew: nothing that is open on it goes on.
+    /// The processor is reset: all frames on it end.
     Reset,
-    /// Another thread runs from here on.
+    /// Execution switches to another thread.
     Thread {
-        /// Which, by a number of the program's.
+        /// Number that the program defines.
         thread: u32,
     },
-    /// The program of the thread is replaced by another one.
+    /// Another program replaces the thread's.
     Replaced,
-    /// What executed is not known, up to the next edge.
+    /// The instructions up to the next edge are unknown.
     Lost(Lost),
-    /// Tracing begins, or goes on.
+    /// Tracing begins or resumes.
     TraceOn,
-    /// The code says something else than the trace: see [`Step::Mismatch`].
+    /// Code and trace disagree: see [`Step::Mismatch`].
     Mismatch {
         /// Address of the instruction.
         address: u64,
     },
 }
 
-/// An exception and where it cuts in.
+/// Exception, and the point that it interrupts.
 #[derive(Clone, Copy, Debug)]
 pub struct Cut {
     pub(super) number: u32,
     pub(super) return_address: Option<u64>,
     pub(super) before: Before,
-    /// It comes as the handler before it ends, in its place: it returns to where that would have returned.
+    /// Whether it is taken at the end of another handler (tail-chaining), and returns to where that would have
+    /// returned.
     pub(super) is_chained: bool,
 }
 
-/// Something that happened to the stack of a thread.
+/// Change of a thread's stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A function is entered.
     Enter {
         /// Which.
         function: u32,
-        /// Where it returns to, if it was called.
+        /// Return address, if it was called.
         return_address: Option<u64>,
-        /// How execution came there.
+        /// How execution entered it.
         how: Entered,
     },
-    /// A function is left.
+    /// A function is exited.
     Exit {
         /// Which.
         function: u32,
-        /// Functions that it called and that are left with it, without a return of their own.
+        /// Number of its callees that end with it, without a return of their own.
         unwound: u32,
     },
-    /// An exception cuts in, or was asked for.
+    /// An exception is taken, or the program requested it.
     Exception {
-        /// By its number.
+        /// Exception number.
         number: u32,
     },
-    /// Execution goes on where an exception cut in, or its handler ends otherwise.
+    /// Execution resumes at the address that an exception interrupted, or its handler ends otherwise.
     ExceptionEnd {
-        /// By its number.
+        /// Exception number.
         number: u32,
     },
-    /// The processor starts anew. What was open there is closed by the steps behind it.
+    /// The processor is reset. The steps after this one close the open frames.
     Reset,
-    /// Another thread runs from here on.
+    /// Execution switches to another thread.
     Thread {
         /// Which.
         thread: u32,
     },
-    /// Another task runs from here on, of which no context names the thread.
+    /// Execution switches to another task whose thread no context names.
     Stack {
-        /// Which: 0 is the one with which the trace begins.
+        /// Number of its stack: 0 is the stack with which the trace begins.
         number: u32,
-        /// Whether no other task was interrupted at the address where it goes on.
+        /// Whether it is the only task that was interrupted at the address at which it resumes.
         is_certain: bool,
     },
-    /// What executed is not known, up to the next step.
+    /// The instructions up to the next step are unknown.
     Lost(Lost),
-    /// Tracing begins, or goes on after it was switched off or a filter kept it from tracing.
+    /// Tracing begins, or resumes after it was off or filtered.
     TraceOn,
-    /// The code says something else than the trace: a branch without a condition was not taken, or execution goes on
-    /// elsewhere than behind the instruction.
+    /// Code and trace disagree: an unconditional branch was not taken, or execution did not continue with the
+    /// instruction after one that is no branch.
     Mismatch {
         /// Address of the instruction.
         address: u64,
     },
 }
 
-/// How execution came into a function.
+/// How execution entered a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Entered {
     /// By a call.
     Call,
     /// By a jump from a function that ended with it.
     TailCall,
-    /// It was found there: the call is not in the trace.
+    /// Execution was found in it; the trace does not have its call.
     Found,
-    /// It is a function of a coroutine that goes on: it was entered before, and left without a return.
+    /// It is a function of a resumed coroutine, entered before and abandoned without a return.
     Resumed,
 }
 
-/// Why it is not known what executed.
+/// Reason why the executed instructions are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The decoder lost the trace.
@@ -190,8 +191,8 @@ pub enum Lost {
     NoCode(u64),
     /// The trace does not have the address.
     NoAddress,
-    /// Instructions on an unknown path, so many if that is known.
+    /// Instructions ran on an unknown path; their number, 0 if unknown.
     NoPath(u32),
-    /// Tracing was off for a while, and execution goes on elsewhere than where it went off.
+    /// Tracing was off for a while, and resumed at another address.
     Paused,
 }

@@ -1,32 +1,32 @@
-//! Coroutines: a thread that goes on in other frames, which it left without closing them.
+//! Coroutines: frames that a thread abandoned without a return and resumes later.
 //!
-//! `swapcontext` and the switches of small kernels return to an address that no open frame has. The frames that such a
-//! return closes are kept by [`Suspended`], with the address to which the innermost of them would have returned. When
-//! execution returns there, from a function whose own caller is known and elsewhere, they are opened again, above what is
-//! open: the coroutine runs below the function that let it go on.
+//! `swapcontext` and the switches of small kernels return to an address that is not the innermost frame's return
+//! address. [`Suspended`] keeps the frames that such a return closes, with the address to which the innermost of them
+//! would have returned. When a function whose own caller is known, and is another one, returns to that address, the
+//! frames open again on top of the stack: the coroutine counts as called by the function that resumed it.
 //!
-//! A `longjmp` closes frames in the same way. Nothing returns to them afterwards, so what is kept of it is never found.
+//! A `longjmp` closes frames in the same way. Nothing returns to them afterwards, so the kept frames are never used.
 
 use super::stack::{Frame, Kind, REACH, Shared, Stack};
 use super::step::{Arrival, Entered, Step};
 
-/// Coroutines of one thread that are kept, with as many frames as are [looked through](REACH). The oldest one makes room.
+/// Limit of suspended coroutines of one thread, each with up to [`REACH`] frames. A new one replaces the oldest.
 const KEPT: usize = 64;
 
-/// Frames of all coroutines of a recording that are kept. What is beyond is found again as after a loss.
+/// Limit of suspended frames of a recording. Frames beyond it are found again as after a loss.
 const FRAMES: usize = 1 << 18;
 
-/// The frames of a coroutine that does not run.
+/// Frames of a suspended coroutine.
 #[derive(Debug)]
 pub(super) struct Suspended {
-    /// From the outermost one on, without the function that switched away.
+    /// From the outermost frame inwards, without the function that switched away.
     frames: Vec<Frame>,
-    /// Where that function returns to.
+    /// Return address of the function that switched away.
     resume: u64,
 }
 
 impl Stack {
-    /// Keeps the frames from `bottom` on, which a return to the caller of the first one closes.
+    /// Keeps the frames from index `bottom` on before a return to the caller of the first of them closes them.
     pub(super) fn suspend(&mut self, bottom: usize, shared: &mut Shared) {
         let Some((last, frames)) = self.frames.get(bottom..).and_then(<[_]>::split_last) else {
             return;
@@ -60,14 +60,14 @@ impl Stack {
         }
     }
 
-    /// Forgets the coroutines that do not run: what ran meanwhile is not known.
+    /// Drops all suspended coroutines, because the code that ran meanwhile is unknown.
     pub(super) fn forget_suspended(&mut self, shared: &mut Shared) {
         for suspended in self.suspended.drain(..) {
             shared.suspended -= suspended.frames.len();
         }
     }
 
-    /// Goes on with the coroutine that waits for a return to this address, if there is one.
+    /// Resumes the coroutine that waits for a return to this address, if any.
     pub(super) fn resume_suspended(
         &mut self,
         at: &Arrival,
@@ -77,7 +77,7 @@ impl Stack {
         let Some(top) = self.frames.last().copied() else {
             return false;
         };
-        // A function that does not return to its caller: of one whose caller is not known, nothing follows.
+        // Only a function with a known caller tells a switch: it does not return to that caller.
         if self.doubtful != 0 || top.return_address.is_none() {
             return false;
         }
@@ -87,20 +87,21 @@ impl Stack {
         let mut found = self.suspended.remove(index);
         shared.suspended -= found.frames.len();
         if let Some(depth) = depth {
-            // It is a coroutine further out that goes on; the one that it had started still waits.
+            // An outer coroutine resumes; the one that it had started stays suspended.
             let frames = found.frames.split_off(depth);
             let resume = found.resume;
             self.keep(Suspended { frames, resume }, shared);
         }
         let mut frames = found.frames;
         if frames.first().is_some_and(|first| first.kind == top.kind) {
-            // The function that had switched to it.
+            // Drop the function that had switched to it.
             frames.remove(0);
         }
         if let Some(first) = frames.first_mut()
             && first.return_address == top.return_address
         {
-            // It had taken the frame of the function that switched to it, and does not return for that.
+            // It had taken over the frame of the function that switched to it, so that frame's return address is not
+            // its own.
             first.return_address = None;
             first.is_begun = true;
         }
@@ -120,8 +121,8 @@ impl Stack {
         true
     }
 
-    /// The coroutine that waits for a return to an address: the one that has waited longest. Of one that started it, the
-    /// frames that it has.
+    /// Index of the coroutine that has waited longest for a return to an address. For one that started other
+    /// coroutines, also the number of its own frames.
     fn waiting(&self, address: u64) -> Option<(usize, Option<usize>)> {
         let waits = |suspended: &Suspended| suspended.resume == address;
         if let Some(index) = self.suspended.iter().position(waits) {
@@ -131,7 +132,7 @@ impl Stack {
         all.find_map(|(index, suspended)| {
             let returns = |frame: &Frame| frame.return_address == Some(address);
             let depth = suspended.frames.iter().rposition(returns)?;
-            // Without any frame below there is nothing to go on with.
+            // An outer coroutine needs at least one frame of its own.
             (depth > 0).then_some((index, Some(depth)))
         })
     }

@@ -1,12 +1,13 @@
-//! Stacks of one processor of which no context names the thread: tasks of a kernel that switches by exception returns.
+//! Task stacks of a processor without thread contexts: tasks of a kernel that switches them by exception returns.
 //!
-//! A handler that returns elsewhere than to where its exception came has switched tasks. The stack that the exception
-//! interrupted stays open, and goes on when a handler returns to the address where it was interrupted.
+//! A handler that returns to another address than the interrupted one has switched tasks. The stack that the exception
+//! interrupted stays open, and resumes when a handler returns to the address at which it was interrupted.
 //!
-//! Tasks that yield in the same function are interrupted at the same address. Of several stacks that wait for an address,
-//! the one that has waited longest goes on; where the task that was interrupted is one of them, what the handler did more often
-//! decides whether that goes on itself. If it then returns to where another one of them would return, that one goes on
-//! in its place. Both are counted: what ran since the exception may have been the other task.
+//! Tasks that yield in the same function are interrupted at the same address. Of several stacks that wait for one
+//! address, the one that has waited longest resumes. If the interrupted task is one of them, the more frequent past
+//! result of that handler decides whether the task itself resumes. If the resumed task then returns to the return
+//! address of another candidate, that candidate replaces it. Both cases are counted as doubtful, because the code since
+//! the exception may have run in the other task.
 
 use std::collections::HashMap;
 
@@ -15,21 +16,22 @@ use super::stack::{Kind, REACH, Shared, Stack};
 use super::step::{Arrival, Before, Step};
 use crate::element::Leave;
 
-/// Interrupted stacks of one source that are kept. The oldest one makes room.
+/// Limit of interrupted stacks of one source. A new one replaces the oldest.
 const KEPT: usize = 256;
 
-/// The stacks of one source.
+/// Task stacks of one source.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    /// The number of the stack that runs; 0 is the first one.
+    /// Number of the running stack; 0 is the first one.
     running: u32,
-    /// How many there were.
+    /// Number of stacks so far.
     numbers: u32,
-    /// Where the last exception returned to, while no other one has come.
+    /// Address to which the last exception returned, until the next exception.
     resumed: Option<u64>,
-    /// In the order in which they were interrupted.
+    /// Interrupted stacks, in the order of their interruption.
     waiting: Vec<Waiting>,
-    /// Of each exception, how often its return was certain to switch tasks, less how often it was certain not to.
+    /// For each exception number, the count of returns that certainly switched tasks minus the count of those that
+    /// certainly did not.
     switches: HashMap<u32, i64>,
 }
 
@@ -37,12 +39,12 @@ pub(super) struct Tasks {
 struct Waiting {
     stack: Stack,
     number: u32,
-    /// Where it was interrupted.
+    /// Address at which it was interrupted.
     resume: u64,
 }
 
 impl Tasks {
-    /// Exchanges the stack that runs for the waiting one at `next`, or for a new one.
+    /// Swaps the running stack with the waiting one at index `next`, or with a new one.
     fn switch(
         &mut self,
         stack: &mut Stack,
@@ -73,7 +75,7 @@ impl Tasks {
         number
     }
 
-    /// The stack that has waited longest for an address, and whether others do as well.
+    /// Index of the stack that has waited longest for an address, and whether others wait for it too.
     fn waiting_at(&self, address: u64) -> Option<(usize, bool)> {
         let mut all = self.waiting.iter().enumerate();
         let (first, _) = all.find(|(_, it)| it.resume == address)?;
@@ -82,8 +84,8 @@ impl Tasks {
 }
 
 impl Stacks {
-    /// Switches stacks where execution comes to another one. Whether the frames of that go on, and there is nothing to enter
-    /// or leave but what runs.
+    /// Switches stacks if execution arrives in another task. Returns whether the frames of that task continue, so that
+    /// the arrival enters or exits no other function.
     pub(super) fn switch_task(
         &mut self,
         source: usize,
@@ -104,7 +106,7 @@ impl Stacks {
                 if stack.returns_here(at.address) {
                     return false;
                 }
-                // The stack that was taken to go on is another one.
+                // The resumed stack was the wrong one.
                 let next = tasks
                     .waiting
                     .iter()
@@ -140,7 +142,7 @@ impl Stacks {
         }
         if goes_on && !(is_guess && interrupted == at.address && *switches > 0) {
             if next.is_some() {
-                // Another task was interrupted at the same address: which of them goes on cannot be known.
+                // Another task was interrupted at the same address, so the resumed one is a guess.
                 stack.end_exception(out);
                 self.doubtful_switches += 1;
                 out(Step::Stack {
@@ -151,7 +153,7 @@ impl Stacks {
             }
             return false;
         }
-        // A handler can repair what failed, and let the function go on elsewhere.
+        // A fault handler can repair a failure and resume the function at another address.
         if next.is_none() && stack.is_within_interrupted(at) {
             return false;
         }
@@ -169,14 +171,14 @@ impl Stacks {
 }
 
 impl Stack {
-    /// The index of the innermost exception.
+    /// Index of the innermost exception.
     fn exception_at(&self) -> Option<usize> {
         let mut frames = self.frames.iter();
         let index = frames.rposition(|frame| !matches!(frame.kind, Kind::Function(_)))?;
         matches!(self.frames.get(index)?.kind, Kind::Exception(_)).then_some(index)
     }
 
-    /// The innermost exception.
+    /// Number of the innermost exception.
     fn exception_number(&self) -> u32 {
         let frame = self.exception_at().and_then(|it| self.frames.get(it));
         match frame.map(|frame| frame.kind) {
@@ -185,12 +187,12 @@ impl Stack {
         }
     }
 
-    /// Where the innermost exception came.
+    /// Address that the innermost exception interrupted.
     fn interrupted(&self) -> Option<u64> {
         self.frames.get(self.exception_at()?)?.return_address
     }
 
-    /// Whether any exception that is open came at this address.
+    /// Whether any open exception interrupted this address.
     fn returns_to_interrupted(&self, address: u64) -> bool {
         let mut frames = self.frames.iter().rev().take(REACH);
         frames.any(|frame| {
@@ -198,7 +200,7 @@ impl Stack {
         })
     }
 
-    /// Whether execution goes on in the function that the innermost exception interrupted, and not at its start.
+    /// Whether execution resumes in the function that the innermost exception interrupted, and not at its start.
     fn is_within_interrupted(&self, at: &Arrival) -> bool {
         let below = self.exception_at().and_then(|it| it.checked_sub(1));
         let below = below.and_then(|it| self.frames.get(it));
@@ -210,21 +212,21 @@ impl Stack {
         }
     }
 
-    /// Ends the innermost exception, and what its handler has open.
+    /// Ends the innermost exception and all frames of its handler.
     fn end_exception(&mut self, out: &mut impl FnMut(Step)) {
         if let Some(index) = self.exception_at() {
             self.unwind(index, out);
         }
     }
 
-    /// Whether a function that is open, of those above the innermost exception, returns to this address.
+    /// Whether an open function above the innermost exception has this return address.
     fn returns_here(&self, address: u64) -> bool {
         let frames = self.frames.iter().rev().take(REACH);
         let mut frames = frames.take_while(|frame| matches!(frame.kind, Kind::Function(_)));
         frames.any(|frame| frame.return_address == Some(address))
     }
 
-    /// Whether the innermost function returns to this address.
+    /// Whether the innermost function has this return address.
     fn returns_from_top(&self, address: u64) -> bool {
         let top = self.frames.last();
         top.is_some_and(|top| top.return_address == Some(address))

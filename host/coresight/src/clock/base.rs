@@ -1,4 +1,4 @@
-//! What the times of a recording can be made of.
+//! Choice of the time base of a recording: timestamps, cycles or instructions.
 
 use super::Measure;
 use crate::element::Element;
@@ -8,18 +8,19 @@ use crate::listing::{Packet, PacketDecoder};
 use crate::source::Protocol;
 use crate::{etmv3, etmv4, ptm};
 
-/// The least timestamp that is no time of an event: these have a sign.
+/// Smallest timestamp that does not fit into an event's signed time.
 const TOO_LATE: u64 = 1 << 63;
 
-/// How long before that a trace may begin which goes on beyond: two years at 1 GHz.
+/// Distance before [`TOO_LATE`] in which a trace may begin and run past it: two years at 1 GHz.
 const AHEAD: u64 = 1 << 56;
 
-/// Packets of a source that is not configured to send timestamps, among which some are looked for: registers are not always
+/// Number of packets searched for timestamps if the source is not configured to send any: registers are not always
 /// recorded.
 const LOOKED_AT: usize = 1 << 16;
 
-/// What the times of these sources can be made of: timestamps if all have them, else cycles if all count them. And what is
-/// taken off timestamps. Each source is the [parts](crate::input::traces) that it wrote.
+/// Time base of these sources: timestamps if all have them, else cycles if all count them, else instructions. Also
+/// returns the offset to subtract from timestamps. Each source is given by the [parts](crate::input::traces) that it
+/// wrote.
 pub fn measure(buffers: &[Buffer], traces: &[Vec<Part>]) -> (Measure, u64) {
     let times = traces.iter().filter_map(|parts| time_of(buffers, parts));
     let times: Vec<_> = times.collect();
@@ -30,23 +31,23 @@ pub fn measure(buffers: &[Buffer], traces: &[Vec<Part>]) -> (Measure, u64) {
     let measure = all.fold(Measure::Timestamps, |all, one| match (all, one) {
         (Measure::Timestamps, Measure::Timestamps) => Measure::Timestamps,
         (Measure::Instructions, _) | (_, Measure::Instructions) => Measure::Instructions,
-        // A source without timestamps is without cycles too, unless it is configured to count.
+        // A source without timestamps has cycles only if it is configured to count them.
         _ => Measure::Cycles,
     });
     (measure, if is_late { TOO_LATE } else { 0 })
 }
 
-/// The first timestamp of all that these sources wrote, if there is one.
+/// Smallest of the sources' first timestamps, if any.
 pub fn first_timestamp(buffers: &[Buffer], traces: &[Vec<Part>]) -> Option<u64> {
     let times = traces.iter().filter_map(|parts| time_of(buffers, parts));
     times.filter_map(|(_, first)| first).min()
 }
 
-/// The timestamps among elements. What looks like one behind damage, where decoding is not synchronized, is no element.
+/// Timestamps among elements. Bytes that look like a timestamp after damage, before synchronization, are no element.
 #[derive(Default)]
 struct Stamps {
     first: Option<u64>,
-    /// Whether two different ones came, which make a clock.
+    /// Whether two different ones were found; only then the timestamps form a clock.
     is_clock: bool,
 }
 
@@ -58,7 +59,7 @@ impl Sink for Stamps {
     }
 }
 
-/// What times of a source can be made of, and its first timestamp; `None` if nothing in it needs a time.
+/// Time base of a source, and its first timestamp; `None` if nothing in it needs a time.
 fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<(Measure, Option<u64>)> {
     let first = parts.first()?;
     let protocol = buffers
@@ -110,7 +111,7 @@ fn time_of(buffers: &[Buffer], parts: &[Part]) -> Option<(Measure, Option<u64>)>
     has_executed.then_some((measure, found.first))
 }
 
-/// Whether a packet says that instructions executed.
+/// Whether a packet reports executed instructions.
 fn executes(packet: &Packet) -> bool {
     match packet {
         Packet::EtmV4(packet) => matches!(packet.fields, etmv4::Fields::Atoms(_)),

@@ -1,8 +1,8 @@
-//! What is between two times, beside pauses, gaps and steps back.
+//! Interpolation between times, with pauses, gaps and steps back.
 
 use super::*;
 
-/// Things with where the clock puts them.
+/// Events with their times.
 fn times<T: Copy>(out: &[Placed<T>]) -> Vec<(i64, T)> {
     out.iter()
         .map(|placed| (placed.time, placed.what))
@@ -61,13 +61,13 @@ fn time_that_goes_back_goes_on_from_where_it_was() {
     clock.timestamp(16, 516, &mut out);
     assert_eq!(clock.backward, 1);
     assert_eq!(times(&out), [(1110, 'a'), (1124, 'b'), (1132, 'c')]);
-    // Behind a pause, times that are beyond all before are the trace's.
+    // After a pause, times later than all before are the trace's own.
     clock.pause(&mut out);
     clock.push(20, 'd', &mut out);
     clock.timestamp(20, 3000, &mut out);
     clock.timestamp(30, 3010, &mut out);
     assert_eq!((out[3].time, clock.backward), (3000, 1));
-    // Others go on as well, from where the pause was.
+    // Earlier times continue from the pause.
     clock.pause(&mut out);
     clock.push(30, 'e', &mut out);
     clock.timestamp(32, 7, &mut out);
@@ -85,7 +85,7 @@ fn timestamps_beyond_the_times_of_events_are_counted_from_there() {
     clock.push(1, 'a', &mut out);
     clock.timestamp(2, u64::MAX, &mut out);
     assert_eq!(times(&out), [((i64::MAX - 5) / 2 + 5, 'a')]);
-    // Not taken off, they stand still at the last time that there is.
+    // Without the offset, times stop at the largest possible time.
     let mut clock = Clock::new(Measure::Timestamps, None, 0);
     clock.timestamp(0, 5, &mut out);
     clock.timestamp(2, u64::MAX, &mut out);
@@ -146,7 +146,7 @@ fn what_a_filter_kept_out_takes_what_the_rate_leaves_of_the_time() {
     ];
     assert_eq!(times(&out), expected);
     assert_eq!(clock.widest, 7980);
-    // Several gaps share it. Where no rate is known, the quickest of all instructions have it.
+    // Several gaps share the rest. If no rate is known, the least time per instruction is the rate.
     let mut clock = Clock::new(Measure::Timestamps, None, 0);
     let mut out = Vec::new();
     clock.timestamp(0, 0, &mut out);
@@ -201,7 +201,7 @@ fn a_first_interval_with_a_gap_waits_for_a_rate() {
     clock.timestamp(30, 5000, &mut out);
     clock.timestamp(40, 5020, &mut out);
     assert_eq!(times(&out), [(20, 'a'), (1010, 'b'), (5000, 'c')]);
-    // So many that one is not worth the memory have the least time an instruction of all.
+    // Beyond the limit of waiting events, the least time per instruction is the rate.
     let mut clock = Clock::new(Measure::Timestamps, None, 0);
     let mut out = Vec::new();
     for step in 0..=WAITING as u64 {

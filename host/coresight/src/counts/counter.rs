@@ -12,31 +12,31 @@ use crate::selection::Tracker;
 /// Executions of a block by what its last instruction did: not taken, and taken.
 type Executions = [u64; 2];
 
-/// What one thread ran of one stream.
+/// Executions of one thread in one stream.
 #[derive(Debug, Default)]
 struct Thread {
     number: Option<u32>,
-    /// By block.
+    /// Executions by block.
     blocks: HashMap<u64, Executions, AddressHash>,
-    /// By path.
+    /// Executions by path.
     paths: HashMap<u64, u64, AddressHash>,
-    /// Ranges that are no block: up to exceptions, of counted instructions.
+    /// Ranges that are no block: those cut by exceptions, and of counted instructions.
     others: HashMap<(View, u64, u64), Run>,
     jumps: HashMap<(View, u64, u64), u64, AddressHash>,
 }
 
-/// A jump that was counted a short while ago.
+/// Recently counted jump.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     thread: usize,
     view: View,
     from: u64,
     to: u64,
-    /// How often, since it is here.
+    /// Count since it was added to the cache.
     count: u64,
 }
 
-/// Jumps that are remembered, a power of two.
+/// Size of the cache of recent jumps, a power of two.
 const RECENT: usize = 512;
 
 /// Counts elements.
@@ -44,20 +44,20 @@ pub(super) struct Counter<'a> {
     tracker: Tracker<'a>,
     pub counts: Counts,
     threads: Vec<Thread>,
-    /// Their places in `threads`, by number.
+    /// Indexes in `threads`, by number.
     by_number: HashMap<Option<u32>, usize>,
-    /// The one that runs, in `threads`.
+    /// Index of the current thread in `threads`.
     thread: usize,
-    /// What it executed since it runs, by block, and the blocks that it did. A vector for each thread would take memory by
-    /// the square of the trace.
+    /// Executions of the current thread since it was switched to, by block, and the executed blocks. A vector for each
+    /// thread would take memory quadratic in the size of the trace.
     executions: Vec<Executions>,
     touched: Vec<BlockId>,
     /// The same by path.
     paths: Vec<u64>,
     touched_paths: Vec<PathId>,
-    /// Jumps are few, each of them many times: those of a short while ago need no map.
+    /// Cache of recent jumps, which saves the map lookup: there are few distinct jumps, each taken many times.
     recent: Vec<Recent>,
-    /// Address of a branch that was taken, until it is known where to.
+    /// Address of a taken branch until its target is known.
     branch: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// The same with nothing counted yet.
+    /// Copy of the state without any counts.
     pub fn emptied(&self) -> Self {
         let mut counter = Counter {
             branch: self.branch,
@@ -92,20 +92,20 @@ impl<'a> Counter<'a> {
         counter
     }
 
-    /// Whether what comes next is counted likewise.
+    /// Whether both count the following trace in the same way.
     pub fn is_like(&self, other: &Self) -> bool {
         self.branch == other.branch
             && self.tracker == other.tracker
             && self.counts.doubts.emptied() == other.counts.doubts.emptied()
     }
 
-    /// Takes out how often a block executed.
+    /// Takes the executions of a block out of the vector.
     fn take(executions: &mut [Executions], block: BlockId) -> Executions {
         let known = executions.get_mut(block as usize);
         known.map(std::mem::take).unwrap_or_default()
     }
 
-    /// Gives the thread that ran so far what it executed.
+    /// Credits the pending executions to the current thread.
     fn settle(&mut self) {
         let known = &mut self.threads[self.thread].paths;
         for path in self.touched_paths.drain(..) {
@@ -135,7 +135,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Execution comes to an address.
+    /// Handles arrival at an address, the target of a pending branch.
     #[inline]
     fn arrive(&mut self, to: u64) {
         if let Some(from) = self.branch.take() {
@@ -163,7 +163,7 @@ impl<'a> Counter<'a> {
         self.recent[(hash >> 40) as usize % RECENT].count += 1;
     }
 
-    /// Gives its thread a jump that is no longer recent.
+    /// Credits an evicted recent jump to its thread.
     fn keep(threads: &mut [Thread], jump: Recent) {
         if let Some(thread) = threads.get_mut(jump.thread)
             && jump.count > 0
@@ -173,7 +173,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Blocks executed. How many ranges and instructions that makes is worked out at the end.
+    /// Counts executed blocks. The sums of ranges and instructions are computed at the end.
     #[inline]
     fn count(&mut self, executions: &[Execution]) {
         for execution in executions {
@@ -189,7 +189,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// Blocks executed, of which some may be selected.
+    /// Counts executed blocks of which only some may be selected.
     fn ranges(&mut self, at: usize, executions: &[Execution], all: &[Block]) {
         for execution in executions {
             if let Some(block) = all.get(execution.block() as usize) {
@@ -199,7 +199,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// The first block of a number that there is no room for yet executed.
+    /// Counts the first execution of a block beyond the end of the vector.
     #[cold]
     fn count_first(&mut self, execution: Execution) {
         let len = (execution.block() as usize + 1)
@@ -209,7 +209,7 @@ impl<'a> Counter<'a> {
         self.count(&[execution]);
     }
 
-    /// A range that is no block.
+    /// Counts a range that is no block.
     fn other(&mut self, range: &Range) {
         self.counts.ranges += 1;
         self.counts.instructions += u64::from(range.count);
@@ -236,7 +236,7 @@ impl<'a> Counter<'a> {
         run.taken += u64::from(range.is_taken && run.is_branch());
     }
 
-    /// Adds up what the threads ran; `blocks` are those of the flow.
+    /// Sums up the executions of all threads; `blocks` are the flow's.
     pub fn finish<C: Code>(mut self, blocks: &Blocks<C>) -> Counts {
         self.settle();
         for jump in std::mem::take(&mut self.recent) {
@@ -288,7 +288,7 @@ impl<'a> Counter<'a> {
         self.counts
     }
 
-    /// The run that a block is.
+    /// Run of a block.
     fn run(&mut self, thread: Option<u32>, block: &Block, [not_taken, taken]: Executions) -> Run {
         let all = taken + not_taken;
         self.counts.ranges += all;
@@ -412,7 +412,7 @@ impl Sink for Counter<'_> {
                 self.counts.without_path += u64::from(count);
             }
             Element::Exception { return_address, .. } => {
-                // Nothing ran behind a branch that is on its way: the exception came where it leads.
+                // If a taken branch is pending, nothing ran after it: the exception interrupts the branch's target.
                 self.arrive(return_address.unwrap_or_default());
                 self.counts.exceptions += 1;
             }

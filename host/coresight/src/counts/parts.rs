@@ -1,10 +1,11 @@
-//! Several threads at once: the streams of a buffer, and parts of one stream.
+//! Parallel decoding of the streams of a buffer, and of parts of one stream.
 //!
-//! A trace unit says from time to time all that a decoder needs, so a thread can begin in the middle of a stream. What it finds
-//! before it knows as much as one that comes from the beginning is not counted. A thread that comes to where another one began
-//! to count compares what both know; if that is the same, down to the last address of the history, what follows is the same too,
-//! and the counts of the parts are those of the whole. If it is not (the trace unit said less than it might), it goes on itself
-//! through the next part, whose counts are dropped. So the result never depends on how many threads there are.
+//! A trace unit periodically emits all state that a decoder needs, so a worker can start in the middle of a stream. It
+//! does not count trace until its decoder has the state of one that started at the beginning. A worker that reaches the
+//! start of the next part compares its state with that of the next part's worker. If both are equal, down to the last
+//! address of the address history, all later results are equal too, and the sum of the parts' counts is the count of
+//! the whole. If they differ (the trace unit emitted less than it could), the worker continues through the next part,
+//! whose counts are dropped. So the result never depends on the number of threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,17 +20,17 @@ use crate::memory::Memory;
 use crate::selection::{Selection, Tracker};
 use crate::source::{Protocol, Source};
 
-/// How work is cut into parts.
+/// Division of the work into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// Most threads.
+    /// Maximum number of threads.
     pub threads: usize,
-    /// Least bytes of a part.
+    /// Minimum size of a part in bytes.
     pub least: usize,
 }
 
 impl Cut {
-    /// The usual one for so many threads: parts are long, so that it does not count that each finds its blocks anew.
+    /// Default for this number of threads. Parts are long enough that the repeated discovery of blocks does not matter.
     pub fn of(threads: usize) -> Self {
         Cut {
             threads,
@@ -38,16 +39,16 @@ impl Cut {
     }
 }
 
-/// Packets behind a synchronization after which all that it says was said again.
+/// Number of packets after a synchronization within which all state was emitted again.
 const SETTLING: u64 = 192;
 
-/// Packets after which a part that has no timestamp begins nevertheless, and one that is not synchronized is given up.
+/// Number of packets after which a part begins even without a timestamp, and an unsynchronized part is abandoned.
 const LONGEST_SETTLING: u64 = 2048;
 
-/// A stream and what decodes it.
+/// Stream with its source and code.
 #[derive(Clone, Copy)]
 struct Work<'a> {
-    /// The source, by its place.
+    /// Index of the source.
     index: usize,
     source: &'a Source,
     code: &'a Memory,
@@ -57,10 +58,10 @@ struct Work<'a> {
     buffer: &'a Buffer,
 }
 
-/// One thread's way through a stream.
+/// Decoder state of one thread in a stream.
 struct Worker<'a> {
     work: Work<'a>,
-    /// The segment at hand, of all, and those that follow.
+    /// Current segment, and those that follow.
     segment: Segment,
     segments: std::vec::IntoIter<Segment>,
     decoder: PacketDecoder<'a>,
@@ -69,7 +70,7 @@ struct Worker<'a> {
 }
 
 impl<'a> Work<'a> {
-    /// Begins at a position of the stream: its first byte, or a synchronization.
+    /// Creates a worker at a position of the stream: its first byte, or a synchronization.
     fn worker(self, at: usize) -> Worker<'a> {
         let mut segments = self.stream.segments().collect::<Vec<_>>().into_iter();
         let is_there = |segment: &Segment| at == 0 || segment.end > at;
@@ -109,7 +110,7 @@ impl<'a> Work<'a> {
         PacketDecoder::new(&self.source.protocol, bytes, segment.start)
     }
 
-    /// Where workers can begin so that none has less than `least` bytes.
+    /// Start positions of workers such that none has less than `least` bytes.
     fn cuts(&self, least: usize) -> Vec<usize> {
         let zeros = match self.source.protocol {
             Protocol::EtmV4(_) => 11,
@@ -131,8 +132,8 @@ impl<'a> Work<'a> {
     }
 }
 
-/// The first run of so many zeros that ends with 0x80. It may be in the middle of a packet: then no worker agrees with the one that
-/// begins there.
+/// First run of this many zeros followed by 0x80. In the middle of a packet it is no synchronization: then no worker's
+/// state equals that of the one that starts there.
 fn synchronization(bytes: &[u8], zeros: usize) -> Option<usize> {
     let mut from = 0;
     while let Some(at) = bytes.get(from..)?.iter().position(|byte| *byte == 0x80) {
@@ -146,7 +147,7 @@ fn synchronization(bytes: &[u8], zeros: usize) -> Option<usize> {
     None
 }
 
-/// Where a part begins: a worker that has counted nothing yet, and a likeness of it that another one comes to.
+/// Start of a part: a worker without counts, and a copy of its state for the comparison.
 struct Beginning<'a> {
     worker: Worker<'a>,
     likeness: Worker<'a>,
@@ -177,8 +178,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Decodes until all that the worker knows is what the trace said since the worker began. `None` if the segment ends before, the
-    /// position `end` comes, or nothing is known for too long.
+    /// Decodes until all of the worker's state is from trace after its start. `None` if the segment or position `end`
+    /// is reached before, or if the state stays incomplete for too long.
     fn settle(mut self, end: usize) -> Option<Beginning<'a>> {
         let has_timestamp = |decoder: &PacketDecoder<'_>| match decoder {
             PacketDecoder::EtmV4(decoder) => decoder.has_timestamp(),
@@ -210,7 +211,7 @@ impl<'a> Worker<'a> {
         None
     }
 
-    /// What the worker knows.
+    /// Copy of the worker's state.
     fn likeness(&self) -> Worker<'a> {
         Worker {
             work: self.work,
@@ -222,7 +223,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether what comes next is the same for another worker.
+    /// Whether another worker decodes the following trace in the same way.
     fn is_like(&self, other: &Self) -> bool {
         self.segment.end == other.segment.end
             && self.decoder.is_like(&other.decoder)
@@ -230,7 +231,7 @@ impl<'a> Worker<'a> {
             && self.counter.is_like(&other.counter)
     }
 
-    /// Ends: what it counted.
+    /// Ends the worker and returns its counts.
     fn finish(self) -> Counts {
         let mut counts = match self.flow.blocks() {
             Some(blocks) => self.counter.finish(blocks),
@@ -240,7 +241,7 @@ impl<'a> Worker<'a> {
         counts
     }
 
-    /// The stream ends, too.
+    /// Ends the worker at the end of the stream.
     fn finish_stream(mut self) -> Counts {
         self.flow.finish_stream(self.work.stream, &mut self.counter);
         let Work { source, stream, .. } = self.work;
@@ -250,20 +251,20 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What became of a part.
+/// Result of a part.
 enum Done<'a> {
-    /// It ends where the next one begins, or with the stream.
+    /// Final counts: the part ends at the next one's start, or with the stream.
     Counts(Box<Counts>),
-    /// It is not known yet what the next one should know.
+    /// Worker whose state differs from the next part's start.
     Open(Box<Worker<'a>>),
 }
 
-/// The parts of a stream.
+/// Parts of a stream.
 struct Parts<'a> {
     work: Work<'a>,
-    /// The workers to run; taken out when they do.
+    /// Workers not started yet.
     workers: Vec<Mutex<Option<Worker<'a>>>>,
-    /// What the workers from the second on know where they begin.
+    /// State of the second and later workers at their start.
     likenesses: Vec<Worker<'a>>,
     done: Vec<Mutex<Option<Done<'a>>>>,
 }
@@ -291,7 +292,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Runs a worker to where the next one begins.
+    /// Runs a worker to the start of the next part.
     fn run(&self, number: usize) {
         let worker = self
             .workers
@@ -319,7 +320,7 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Adds up the parts. Of how many there are counts.
+    /// Sums up the parts. Also returns the number of parts whose counts were used.
     fn join(mut self) -> (Counts, usize) {
         if let [only] = &mut self.done[..] {
             let done = only.get_mut().ok().and_then(Option::take);
@@ -336,7 +337,7 @@ impl<'a> Parts<'a> {
                 continue;
             };
             if let Some(worker) = &mut open {
-                // The worker before knows something else than this one did: it goes on in its place.
+                // The previous worker's state differs from this one's at its start, so it decodes this part itself.
                 match likenesses.get(number) {
                     Some(next) => worker.run_to(next.position()),
                     None => worker.run_to(usize::MAX),
@@ -368,8 +369,8 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Counts what each source of a buffer ran that `wants` chooses by its place, on at most `threads` threads. In the order of the
-/// sources.
+/// Counts executions of each source of a buffer that `wants` selects by its index, on at most `threads` threads. The
+/// result is in the order of the sources.
 pub fn of_buffer(
     buffer: &Buffer,
     options: EtmV4Options,
@@ -382,7 +383,7 @@ pub fn of_buffer(
     counts.map(|(index, counts, _)| (index, counts)).collect()
 }
 
-/// The same with the work cut in a certain way; and in how many parts each source was decoded.
+/// Like [`of_buffer`], with an explicit division of the work. Also returns the number of parts of each source.
 pub fn of_buffer_cut(
     buffer: &Buffer,
     options: EtmV4Options,
@@ -406,21 +407,22 @@ pub fn of_buffer_cut(
     let all: Vec<Work<'_>> = all.collect();
     let threads = cut.threads.max(1);
     let bytes: usize = all.iter().map(|work| work.stream.bytes.len()).sum();
-    // As many parts for each thread, as they are about equally long; up to three, as they are not equally quick.
+    // The same number of parts for each thread, because their lengths are about equal; up to three, because their
+    // speeds are not.
     let most = (bytes / cut.least.max(1)).min(3 * threads);
     let most = if most > threads {
         most / threads * threads
     } else {
         most
     };
-    // Which instructions a part begins with is only known where they are not counted.
+    // A selection by instruction counts needs the count at each part's start, so such a stream is not divided.
     let is_cut = threads > 1 && most > 1 && selection.instructions.is_none();
     let least = is_cut.then(|| bytes / most);
     let parts: Vec<Parts<'_>> = all
         .into_iter()
         .map(|work| Parts::new(work, least))
         .collect();
-    // The longest first, so that no thread has to wait for one that began late.
+    // Longest first, so that no thread has to wait for one that began late.
     let mut order: Vec<(usize, usize, usize)> = Vec::new();
     for (stream, parts) in parts.iter().enumerate() {
         let ends = parts.likenesses.iter().map(Worker::position);

@@ -1,8 +1,8 @@
-//! Instructions whose text is ours: of A32 and T32 those that `yaxpeax-arm` does not know, or takes for others; of A64 the
-//! aliases of `SYS`, to which it gives no names.
+//! Disassembly of instructions that `yaxpeax-arm` does not know or mistakes for others (A32 and T32), and of the
+//! aliases of `SYS`, which it does not name (A64).
 //!
-//! The spelling is that of the disassembler for the rest: registers `sb`, `fp`, `ip`, conditions `hs` and `lo`, numbers
-//! without `#`. Encodings are those of Arm DDI 0487, part F.
+//! The spelling is that of `yaxpeax-arm`: registers `sb`, `fp`, `ip`, conditions `hs` and `lo`, numbers without `#`.
+//! Encodings are those of Arm DDI 0487, part F.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ mod a64;
 mod t32;
 mod vfp;
 
-/// Writes the instruction at the beginning of `bytes`; `None`, and nothing written, where the text is not ours.
+/// Writes the instruction at the beginning of `bytes`. Returns `None` and writes nothing if it is not one of these.
 pub(super) fn write(isa: Isa, bytes: &[u8], out: &mut String) -> Option<()> {
     let half = |at: usize| {
         Some(u32::from(u16::from_le_bytes([
@@ -34,7 +34,7 @@ pub(super) fn write(isa: Isa, bytes: &[u8], out: &mut String) -> Option<()> {
     written
 }
 
-/// An instruction of T32 that is one of A32 under another name: what a coprocessor does.
+/// Converts a T32 coprocessor instruction to the A32 instruction with the same meaning.
 pub(super) fn as_a32(isa: Isa, bytes: &[u8]) -> Option<[u8; 4]> {
     let &[a, b, c, d, ..] = bytes else {
         return None;
@@ -42,8 +42,8 @@ pub(super) fn as_a32(isa: Isa, bytes: &[u8]) -> Option<[u8; 4]> {
     (isa == Isa::T32 && t32::is_of_coprocessor(b)).then_some([c, d, a, b])
 }
 
-/// Whether `yaxpeax-arm` would take the instruction for another one: what Armv8 has in the place of coprocessors, and of
-/// instructions whose operands may not be what they are.
+/// Whether `yaxpeax-arm` mistakes the instruction for another one: Armv8 instructions in the encoding space of
+/// coprocessors, and of instructions with invalid operands.
 pub(super) fn is_taken_for_another(isa: Isa, bytes: &[u8]) -> bool {
     let &[a, b, c, d, ..] = bytes else {
         return false;
@@ -53,7 +53,7 @@ pub(super) fn is_taken_for_another(isa: Isa, bytes: &[u8]) -> bool {
         Isa::T32 if b & 0xe0 == 0xe0 && b >> 3 != 0x1c => u32::from_le_bytes([c, d, a, b]),
         _ => return false,
     };
-    // CSEL and its neighbours, shifts of 64 bits: in the place of ORRS with a PC or SP, or with a bit that has to be 0.
+    // CSEL and similar, and 64-bit shifts: encoded as ORRS with a PC or SP, or with a must-be-zero bit set.
     if isa == Isa::T32 && word & 0xfff0_0000 == 0xea50_0000 {
         return word & 0x8000 != 0 || matches!(word & 0xf, 13 | 15);
     }
@@ -62,11 +62,11 @@ pub(super) fn is_taken_for_another(isa: Isa, bytes: &[u8]) -> bool {
     let is_unconditional = word >> 28 == 0xf;
     match word >> 8 & 0xf {
         _ if !is_of_coprocessor => false,
-        // VFP that is not ours, half precision, complex numbers, dot products: no coprocessor that anyone may build.
+        // VFP outside of this supplement, half precision, complex numbers, dot products: never a custom coprocessor.
         8..=11 => true,
         12 | 13 => is_unconditional,
-        // MVE, but for the registers of the system and the debugger. Where T32 has both, the M profile's MVE is more likely than
-        // the debugger; MRRC and MCRR of p15, which read clocks, can be VMOV of two lanes there.
+        // MVE, except for system and debug registers. Where T32 has both, the M profile's MVE is more likely than debug
+        // registers; MRRC and MCRR of p15, which read clocks, can be VMOV of two lanes there.
         number @ (14 | 15) => {
             let is_a32 = isa == Isa::A32;
             let moves = word & 0x0f00_0010 == 0x0e00_0010
@@ -95,7 +95,7 @@ const fn bit(word: u32, at: u32) -> bool {
     word >> at & 1 != 0
 }
 
-/// The register that a field of four bits names.
+/// Name of the register in a four-bit field.
 fn reg(word: u32, low: u32) -> &'static str {
     REGISTERS
         .get(bits(word, low, 4) as usize)
@@ -103,7 +103,7 @@ fn reg(word: u32, low: u32) -> &'static str {
         .unwrap_or_default()
 }
 
-/// The condition of an instruction of A32.
+/// Condition suffix of an A32 instruction.
 fn condition(word: u32) -> &'static str {
     CONDITIONS
         .get((word >> 28) as usize)
@@ -111,7 +111,7 @@ fn condition(word: u32) -> &'static str {
         .unwrap_or_default()
 }
 
-/// `dmb`, `dsb` or `isb` by bits 4 to 7, and what it is for.
+/// Writes `dmb`, `dsb` or `isb`, selected by bits 4 to 7, with its option.
 fn barrier(word: u32, out: &mut String) -> Option<()> {
     const OPTIONS: [&str; 16] = [
         "", "oshld", "oshst", "osh", "", "nshld", "nshst", "nsh", "", "ishld", "ishst", "ish", "",
@@ -137,12 +137,13 @@ fn write_all(out: &mut String, text: &str) -> Option<()> {
     Some(())
 }
 
-/// Three registers behind a mnemonic.
+/// Writes a mnemonic with three registers.
 fn three(out: &mut String, [name, condition]: [&str; 2], [a, b, c]: [&str; 3]) -> Option<()> {
     write!(out, "{name}{condition} {a}, {b}, {c}").ok()
 }
 
-/// Multiplications of halves: `smlad` and its neighbours, by what is added, and whether the halves are exchanged.
+/// Writes a dual multiplication of halfwords (`smlad` and similar), by its addend, and by whether the halves are
+/// exchanged.
 fn halves(
     out: &mut String,
     [name, without, condition]: [&str; 3],
@@ -157,7 +158,7 @@ fn halves(
     write!(out, "{name}{suffix}{condition} {to}, {n}, {m}, {added}").ok()
 }
 
-/// A load-acquire or store-release: its size, whether it is exclusive, and what it moves.
+/// Writes a load-acquire or store-release, by its size, exclusiveness and operands.
 fn ordered(
     out: &mut String,
     condition: &str,
@@ -178,13 +179,13 @@ fn ordered(
     write!(out, "[{base}]").ok()
 }
 
-/// `srs`, which stores to the stack of a mode.
+/// Writes `srs`, which stores to the stack of a mode.
 fn store_return_state(out: &mut String, when: &str, writes_back: bool, mode: u32) -> Option<()> {
     let back = if writes_back { "!" } else { "" };
     write!(out, "srs{when} sp{back}, {mode:#x}").ok()
 }
 
-/// `crc32b` and its neighbours.
+/// Writes `crc32b` and similar.
 fn checksum(out: &mut String, is_castagnoli: bool, size: u32, operands: [&str; 3]) -> Option<()> {
     let size = ["b", "h", "w"].get(size as usize)?;
     let c = if is_castagnoli { "c" } else { "" };

@@ -5,13 +5,13 @@ use crate::frames::Stream;
 use crate::listing::{Packet, PacketDecoder};
 use crate::source::Protocol;
 
-/// What an ETMv4 or ETE wrote behind an overflow, discarded elements or a bad packet, and before the trace information with
-/// which decoding goes on.
+/// ETMv4 or ETE trace after an overflow, discarded elements or a bad packet, and before the trace information at which
+/// decoding resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
     /// Bytes up to the synchronization.
     pub bytes: u64,
-    /// Packets that these bytes look like.
+    /// Packets that these bytes would decode to.
     pub packets: u64,
     /// Overflows among them.
     pub overflows: u64,
@@ -19,7 +19,7 @@ pub struct Skipped {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The segment begins, with nothing decoded yet.
+    /// Start of the segment; nothing is decoded yet.
     Begin,
     Lost,
     Synchronized,
@@ -27,14 +27,14 @@ enum State {
 }
 
 impl Skipped {
-    /// Adds what was skipped elsewhere.
+    /// Adds the skipped trace of another stream.
     pub fn add(&mut self, other: Skipped) {
         self.bytes += other.bytes;
         self.packets += other.packets;
         self.overflows += other.overflows;
     }
 
-    /// What is skipped of a stream.
+    /// Counts the skipped trace of a stream.
     pub(super) fn of(protocol: &Protocol, stream: &Stream<'_>) -> Self {
         let mut skipped = Skipped::default();
         for segment in stream.segments() {

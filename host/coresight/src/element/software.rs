@@ -1,15 +1,15 @@
-//! What an STM or ITM sent, as elements.
+//! Elements for messages of STM and ITM.
 
 use std::fmt::{self, Write};
 
-/// What software, or the hardware beside it, sent through an STM or ITM.
+/// Message from software or hardware through an STM or ITM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Software {
     /// Through an STM.
     Stm(StmMessage),
     /// Through an ITM.
     Itm {
-        /// What.
+        /// The message.
         message: ItmMessage,
         /// Whether messages before it are lost.
         overflowed: bool,
@@ -19,21 +19,21 @@ pub enum Software {
 /// A message of an STM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StmMessage {
-    /// What it is.
+    /// Kind of the message.
     pub kind: StmKind,
-    /// Master and channel; `None` before the trace says them.
+    /// Master and channel; `None` before the trace has them.
     pub place: Option<(u8, u16)>,
     /// Data, error code, trigger or frequency.
     pub value: u64,
     /// Bits of the value; 0 if there is none.
     pub bits: u8,
-    /// Whether it is marked, as first or last ones of a message are.
+    /// Whether it is marked, as the first or last packet of a software message.
     pub is_marker: bool,
-    /// Timestamp, whole.
+    /// Complete timestamp.
     pub timestamp: Option<u64>,
 }
 
-/// What a message of an STM is.
+/// Kind of an STM message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StmKind {
     /// Data, or a flag: a marker without data.
@@ -62,23 +62,23 @@ pub enum ItmMessage {
     },
     /// A packet of the DWT.
     Hardware {
-        /// What of the DWT.
+        /// Discriminator of the DWT packet.
         discriminator: u8,
         /// Payload.
         value: u32,
-        /// Bytes of it.
+        /// Size of the payload in bytes.
         bytes: u8,
     },
     /// A local timestamp.
     LocalTimestamp {
-        /// Ticks since the one before.
+        /// Ticks since the previous local timestamp.
         ticks: u32,
         /// TC: bit 0 if the timestamp is delayed, bit 1 if the packet before it is.
         delay: u8,
         /// Ticks since the trace began, or messages were lost.
         total: u64,
     },
-    /// A global timestamp, whole.
+    /// A complete global timestamp.
     GlobalTimestamp(u64),
 }
 

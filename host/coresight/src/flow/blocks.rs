@@ -21,17 +21,17 @@ pub type BlockId = u32;
 /// No block yet.
 const NONE: BlockId = BlockId::MAX;
 
-/// Instructions after which a run without a waypoint is given up: the address is not one of code.
+/// Limit of instructions in a run without a waypoint. A longer run is no code.
 const RUN_LIMIT: u32 = 1 << 20;
 
-/// How a block ends.
+/// End of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// With a waypoint.
+    /// A waypoint.
     Waypoint,
-    /// Where no image has the code.
+    /// An address that no image contains.
     NotAccessible,
-    /// After more instructions than code has without a branch, or at one of an instruction set that is not followed.
+    /// More instructions without a branch than real code has, or an unsupported instruction set.
     NoCode,
 }
 
@@ -40,7 +40,7 @@ pub enum Stop {
 pub struct Block {
     /// Address of the first instruction.
     pub start: u64,
-    /// Address behind the last one.
+    /// End address of the last instruction.
     pub end: u64,
     /// Instructions.
     pub count: u32,
@@ -48,7 +48,7 @@ pub struct Block {
     pub isa: Isa,
     /// Memory space.
     pub space: MemorySpace,
-    /// What was in memory.
+    /// View of the memory.
     pub view: View,
     /// The last instruction.
     pub last: Last,
@@ -60,7 +60,7 @@ pub struct Block {
     pub next_isa: Isa,
     /// How it ends.
     pub stop: Stop,
-    /// Whether an instruction in it is 0 in its upper half: A64 has none such, so it is no code.
+    /// Whether the upper half of an instruction in it is 0: A64 has no such instruction, so it is no code.
     pub has_no_opcode: bool,
 }
 
@@ -80,8 +80,8 @@ impl Block {
         }
     }
 
-    /// Whether going on from it changes nothing but the address, and what the return stack has: where it leads is known
-    /// without the trace, and it has nothing that a check could refuse.
+    /// Whether leaving it changes only the address and the return stack: its successor is known without the trace, and
+    /// no check can reject it.
     fn is_plain(&self, is_taken: bool) -> bool {
         let is_branch = matches!(
             self.last.class,
@@ -96,31 +96,31 @@ impl Block {
         goes && self.is_sound()
     }
 
-    /// Whether it ends with an indirect branch, behind which nothing is to be traced but its target.
+    /// Whether it ends with an indirect branch after which the only element needed is its target.
     fn is_indirect(&self, gives_returns: bool) -> bool {
         let is_silent =
             !gives_returns || self.last.purpose != instruction::Purpose::ExceptionReturn;
         self.last.class == instruction::Class::Indirect && is_silent && self.is_sound()
     }
 
-    /// Whether it is there up to its waypoint, and has nothing that a check could refuse.
+    /// Whether it is complete up to its waypoint, and no check can reject it.
     fn is_sound(&self) -> bool {
         self.stop == Stop::Waypoint && !self.has_no_opcode
     }
 }
 
-/// The blocks of programs, found as a trace runs through them. Those of one view of memory are never those of another one.
+/// Blocks of programs, found while a trace is followed. Each view of memory has its own blocks.
 #[derive(Clone, Debug)]
 pub struct Blocks<C> {
     code: C,
     waypoints: Waypoints,
-    /// A return from exceptions is an element of its own.
+    /// Whether an exception return is an element of its own.
     gives_returns: bool,
-    /// Each instruction is a block of its own.
+    /// Whether each instruction is a block of its own.
     is_stepping: bool,
     blocks: Vec<Block>,
-    /// For each block the one that follows if its branch is not taken, and if it is, where that is known and
-    /// [plain](Block::is_plain). Apart from the blocks: following atoms needs nothing else.
+    /// For each block, its successors for a not-taken and a taken branch, if known and [plain](Block::is_plain).
+    /// Separate from the blocks because following atoms needs nothing else.
     links: Vec<[BlockId; 2]>,
     paths: Paths,
     moment: Moment,
@@ -128,10 +128,10 @@ pub struct Blocks<C> {
     starts: Starts,
 }
 
-/// Builds the hashes of addresses.
+/// Hash builder for addresses.
 pub type AddressHash = BuildHasherDefault<AddressHasher>;
 
-/// Multiplies: addresses need no better hash.
+/// Hasher by multiplication; addresses need no better hash.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AddressHasher(u64);
 
@@ -153,7 +153,7 @@ impl Hasher for AddressHasher {
 }
 
 impl<C: Code> Blocks<C> {
-    /// No block of this code is known yet.
+    /// Creates an empty set of blocks of this code.
     pub fn new(code: C, waypoints: Waypoints) -> Self {
         Blocks {
             code,
@@ -169,7 +169,7 @@ impl<C: Code> Blocks<C> {
         }
     }
 
-    /// The same with each instruction as a block of its own, for a protocol that has an atom for each.
+    /// Like [`new`](Self::new), with each instruction as a block of its own, for a protocol with an atom for each.
     pub fn stepping(code: C) -> Self {
         Blocks {
             is_stepping: true,
@@ -177,7 +177,7 @@ impl<C: Code> Blocks<C> {
         }
     }
 
-    /// The same for a protocol in which an instruction that returns from exceptions is followed by an element that says so.
+    /// Makes exception returns elements of their own, for a protocol that requires this.
     #[must_use]
     pub fn giving_returns(self) -> Self {
         Blocks {
@@ -196,17 +196,17 @@ impl<C: Code> Blocks<C> {
         &self.blocks
     }
 
-    /// When it is and what runs, and what is in memory.
+    /// Current moment, and the current view of memory.
     pub(super) fn moment(&self) -> (Moment, View) {
         (self.moment, self.view)
     }
 
-    /// The paths that are known through them.
+    /// Known paths through the blocks.
     pub fn paths(&self) -> &Paths {
         &self.paths
     }
 
-    /// Forgets all blocks: the code has changed. Numbers given so far no longer hold.
+    /// Removes all blocks, because the code has changed. Earlier block numbers become invalid.
     pub fn clear(&mut self) {
         self.blocks.clear();
         self.links.clear();
@@ -214,13 +214,13 @@ impl<C: Code> Blocks<C> {
         self.starts = Starts::default();
     }
 
-    /// What is in memory.
+    /// Current view of memory.
     pub fn view(&self) -> View {
         self.view
     }
 
-    /// What an element says of the memory that follows it. The view of that, if it is another one than before.
-    /// It is one of the packet at a position of the stream.
+    /// Updates the view of memory by an element from the packet at a position of the stream. Returns the view if it
+    /// changed.
     pub fn element(&mut self, at: usize, element: &Element) -> Option<View> {
         match element {
             Element::Context(context) => self.context(at, context),
@@ -233,18 +233,18 @@ impl<C: Code> Blocks<C> {
         }
     }
 
-    /// The trace says the context, in the packet at a position. The view of memory, if it is another one than before.
+    /// Updates the context, from the packet at a position. Returns the view of memory if it changed.
     pub fn context(&mut self, at: usize, context: &Context) -> Option<View> {
         let known = &self.moment.context;
         let is_same = (known.context_id, known.vmid) == (context.context_id, context.vmid)
-            // Thread 0 is the idle task in a kernel only.
+            // Thread 0 is the idle task only in the kernel, so the level matters.
             && (known.level == context.level || self.code.schedule().is_none());
         self.moment.context = *context;
         let is_other = self.assign(at);
         (!is_same || is_other).then(|| self.look()).flatten()
     }
 
-    /// Another thread may run from a position on. Whether it does.
+    /// Looks up the thread at a position in the schedule. Returns whether it changed.
     fn assign(&mut self, at: usize) -> bool {
         let Some(schedule) = self.code.schedule() else {
             return false;
@@ -253,13 +253,13 @@ impl<C: Code> Blocks<C> {
         std::mem::replace(&mut self.moment.thread, thread) != thread
     }
 
-    /// The trace says the time. The view of memory, if it is another one than before.
+    /// Updates the time. Returns the view of memory if it changed.
     fn timestamp(&mut self, ticks: u64) -> Option<View> {
         self.moment.ticks = Some(ticks);
         self.look()
     }
 
-    /// A session of the trace unit begins at a position, of which nothing is known from the one before. The view of memory.
+    /// Begins an independent session of the trace unit at a position. Returns the view of memory.
     pub fn session(&mut self, at: usize, session: Option<u32>) -> View {
         self.moment = Moment {
             session,
@@ -271,13 +271,14 @@ impl<C: Code> Blocks<C> {
         self.view
     }
 
-    /// Another session goes on with the trace of the one before. The view of memory, if it is another one than before.
+    /// Begins a session that continues the trace of the previous one. Returns the view of memory if it changed.
     pub fn enter(&mut self, session: Option<u32>) -> Option<View> {
         self.moment.session = session;
         self.look()
     }
 
-    /// Code runs at an address that has none. The view in which it has some, if memory can have changed by now.
+    /// Handles execution at an address without code. Returns a later view in which the address has code, if memory can
+    /// have changed by now.
     #[cold]
     pub fn advance(&mut self, space: MemorySpace, address: u64) -> Option<View> {
         let view = self.code.later(&self.moment, self.view, space, address)?;
@@ -298,12 +299,12 @@ impl<C: Code> Blocks<C> {
         Some(view)
     }
 
-    /// A block that was found before.
+    /// Block by its number.
     pub fn get(&self, id: BlockId) -> &Block {
         &self.blocks[id as usize]
     }
 
-    /// The block that begins at an address.
+    /// Number of the block that begins at an address.
     #[inline]
     pub fn at(&mut self, space: MemorySpace, isa: Isa, address: u64) -> BlockId {
         let key = Key {
@@ -328,9 +329,10 @@ impl<C: Code> Blocks<C> {
         id
     }
 
-    /// Follows atoms from a block on, as long as that is all it takes: up to and with an indirect branch that is taken, or up
-    /// to a block that is not there, does not fit, or needs an element besides its range. Takes away the atoms that it has
-    /// followed, gives what executed, and remembers calls, but not that of an indirect branch. Where execution is then.
+    /// Follows atoms from a block on, up to and including a taken indirect branch, or up to a block that is incomplete,
+    /// does not fit, or needs an element besides its range. Removes the followed atoms, emits the executions, and
+    /// pushes the return addresses of calls, except for an indirect call at the end. Returns the new point of
+    /// execution.
     #[inline]
     pub(super) fn follow(
         &mut self,
@@ -359,7 +361,7 @@ impl<C: Code> Blocks<C> {
         path.ends
     }
 
-    /// Follows atoms of which no path is known yet.
+    /// Follows atoms without a known path.
     fn explore(
         &mut self,
         at: usize,
@@ -413,8 +415,7 @@ impl<C: Code> Blocks<C> {
         ends.unwrap_or(End::At(id))
     }
 
-    /// The block behind another one whose branch is direct, or not taken. It is remembered, if nothing has to be looked at
-    /// on the way there.
+    /// Successor of a block whose branch is direct, or not taken. It is cached if the step needs no checks.
     pub fn after(&mut self, id: BlockId, is_taken: bool) -> BlockId {
         let block = self.blocks[id as usize];
         let is_jump = is_taken && block.last.class == instruction::Class::Branch;
@@ -429,7 +430,7 @@ impl<C: Code> Blocks<C> {
         next
     }
 
-    /// One instruction.
+    /// Decodes one instruction.
     pub fn instruction(&self, space: MemorySpace, isa: Isa, address: u64) -> Option<Instruction> {
         let bytes = self.code.at(self.view, space, address)?;
         instruction::decode(isa, address, bytes, self.waypoints)
@@ -439,7 +440,7 @@ impl<C: Code> Blocks<C> {
         self.walk_until(space, isa, start, None)
     }
 
-    /// Walks so many instructions from `start`, or fewer up to the first branch.
+    /// Walks up to `count` instructions from `start`, or to the first branch.
     pub fn walk_count(&self, space: MemorySpace, isa: Isa, start: u64, count: u32) -> Block {
         let mut block = self.walk_until(space, isa, start, Some(start));
         for _ in 0..count.min(RUN_LIMIT) {
@@ -463,10 +464,10 @@ impl<C: Code> Blocks<C> {
         block
     }
 
-    /// Whether what stands before `start` can be an IT instruction that makes the one behind so many others conditional: a run
-    /// can begin behind one, where an exception returns to.
+    /// Whether an IT instruction before `start` can make the instruction after `others` others conditional: a run can
+    /// begin inside an IT block, at the return address of an exception.
     fn has_it_before(&self, space: MemorySpace, start: u64, others: u32) -> bool {
-        // Of up to four instructions the last one can be at the start.
+        // `start` can be the last of up to four instructions of an IT block.
         (1..=7u64).any(|halves| {
             let it = start.checked_sub(2 * halves);
             let code = it.and_then(|it| self.code.at(self.view, space, it));
@@ -505,7 +506,7 @@ impl<C: Code> Blocks<C> {
         let is_followed = matches!(isa, Isa::A64 | Isa::A32 | Isa::T32);
         loop {
             if isa == Isa::A64 && until.is_none() && !self.is_stepping {
-                // Most instructions are nothing to the trace, and recognised at a glance.
+                // Fast path: most instructions are no waypoints, and their top bits show it.
                 let plain = instruction::plain_run(bytes, RUN_LIMIT - block.count);
                 if plain > 0 {
                     bytes = &bytes[4 * plain as usize..];
@@ -523,7 +524,7 @@ impl<C: Code> Blocks<C> {
             }
             let mut found = instruction::decode(isa, block.end, bytes, self.waypoints);
             if found.is_none() {
-                // The next image, or the end of all.
+                // Continue in the next image, if any.
                 let code = self.code.at(self.view, space, block.end);
                 bytes = code.unwrap_or_default();
                 found = instruction::decode(isa, block.end, bytes, self.waypoints);
@@ -533,7 +534,7 @@ impl<C: Code> Blocks<C> {
             };
             let end = block.end.wrapping_add(u64::from(instruction.size));
             if until.is_some_and(|until| until < end) {
-                // The address is within this instruction, which was not completed.
+                // The address is inside this instruction, which was not completed.
                 block.stop = Stop::Waypoint;
                 return block;
             }

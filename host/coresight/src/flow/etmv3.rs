@@ -1,8 +1,8 @@
 //! Packets of ETMv3 to elements.
 //!
-//! Every instruction has an atom. The last one may turn out not to have executed: an exception says so in the packet that
-//! follows. As in the reference tool, a range waits for that if it is alone in its packet, and only then is taken back:
-//! counts compare.
+//! Every instruction has an atom. The packet of an exception can cancel the last instruction before it. As in the
+//! reference tool, a range waits for a possible cancel only if it is alone in its packet, and only such a range is
+//! taken back, so that the counts of both tools are equal.
 
 use super::Sink;
 use super::blocks::{BlockId, Blocks};
@@ -15,7 +15,7 @@ use crate::instruction::Class;
 use crate::isa::{Isa, SyncReason};
 use crate::memory::{Code, MemorySpace, View};
 
-/// Turns the packets of one ETMv3 into elements.
+/// Converts the packets of one ETMv3 to elements.
 #[derive(Clone, Debug)]
 pub struct EtmV3Flow<C> {
     config: Config,
@@ -26,15 +26,15 @@ pub struct EtmV3Flow<C> {
     context: Context,
     address: u64,
     isa: Isa,
-    /// The block at the address, if the flow came there by itself.
+    /// Block at the address, if the flow reached it without an address packet.
     next_block: Option<BlockId>,
     needs_address: bool,
     sent_unknown: bool,
-    /// The trace unit has none.
+    /// Always inactive: the trace unit has no return stack.
     returns: ReturnStack,
-    /// Elements that the next packet may cancel.
+    /// Elements that the next packet can cancel.
     pending: Vec<(usize, Element)>,
-    /// Addresses of data whose values come out of order, by their tags.
+    /// Addresses of out-of-order data, by tag.
     out_of_order: [Option<u32>; 4],
     last_packet: usize,
 }
@@ -48,7 +48,7 @@ enum State {
 }
 
 impl<C: Code> EtmV3Flow<C> {
-    /// Begins to decode.
+    /// Creates an unsynchronized decoder.
     pub fn new(config: &Config, blocks: Blocks<C>) -> Self {
         EtmV3Flow {
             config: *config,
@@ -68,12 +68,12 @@ impl<C: Code> EtmV3Flow<C> {
         }
     }
 
-    /// Whether decoding is under way.
+    /// Whether the decoder is synchronized.
     pub(super) fn is_under_way(&self) -> bool {
         self.state == State::Decoding
     }
 
-    /// Whether the next packets mean the same to another flow, of the same source.
+    /// Whether another flow of the same source decodes the next packets in the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let place = |flow: &Self| (flow.address, flow.needs_address, flow.isa);
         place(self) == place(other)
@@ -83,19 +83,19 @@ impl<C: Code> EtmV3Flow<C> {
             && self.blocks.moment() == other.blocks.moment()
     }
 
-    /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
+    /// Restarts decoding as after a reset of the trace unit; the next element reports `why`.
     pub fn reset(&mut self, why: Unsynced) {
         self.lose_sync(why);
     }
 
-    /// Gives an element, and goes on with the memory that it stands for.
+    /// Emits an element, and updates the view of memory by it.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
         let view = self.blocks.element(at, &element);
         self.see(view, sink);
     }
 
-    /// Memory has changed, if there is another view of it.
+    /// Applies a new view of memory, if any.
     fn see(&mut self, view: Option<View>, sink: &mut impl Sink) {
         if let Some(view) = view {
             self.next_block = None;
@@ -113,7 +113,7 @@ impl<C: Code> EtmV3Flow<C> {
         self.out_of_order = [None; 4];
     }
 
-    /// The trace ends.
+    /// Ends the trace.
     pub fn finish(&mut self, sink: &mut impl Sink) {
         self.commit(sink);
         sink.element(self.last_packet, Element::End(Unsynced::EndOfTrace));
@@ -125,7 +125,7 @@ impl<C: Code> EtmV3Flow<C> {
         }
     }
 
-    /// Takes the next packet.
+    /// Decodes the next packet.
     pub fn packet(&mut self, packet: &Packet, sink: &mut impl Sink) {
         let at = packet.start;
         self.last_packet = at;
@@ -144,7 +144,7 @@ impl<C: Code> EtmV3Flow<C> {
                     self.state = State::Decoding;
                     self.isync(at, &isync, true, sink);
                 }
-                // Times hold before the first address.
+                // Times are valid before the first address.
                 Fields::Timestamp(_) => self.decode(packet, sink),
                 Fields::Cycles(_) | Fields::PHeader { .. } if self.config.is_cycle_accurate() => {
                     self.decode(packet, sink);
@@ -161,7 +161,7 @@ impl<C: Code> EtmV3Flow<C> {
             Fields::Branch(branch) => {
                 let mut here = (!self.needs_address).then_some(self.address);
                 if branch.exception.is_some_and(|exception| exception.cancels) {
-                    // The instruction runs again behind the exception. What was committed already cannot be taken back.
+                    // The instruction runs again after the exception. Committed elements cannot be taken back.
                     here = self.pending.iter().find_map(|(_, element)| match element {
                         Element::Range(range) => Some(range.start),
                         _ => None,
@@ -173,8 +173,8 @@ impl<C: Code> EtmV3Flow<C> {
                 return;
             }
             Fields::None if packet.kind == Kind::ExceptionExit => {
-                // Of the A and R profiles, the instruction before may be cancelled together with the return. Behind
-                // another return there is none, so that no run of returns is kept.
+                // In the A and R profiles, an exception can cancel the instruction before together with the return.
+                // After another return there is no such instruction, so a series of returns does not accumulate.
                 let behind_return =
                     matches!(self.pending.last(), Some((_, Element::ExceptionReturn)));
                 if self.config.is_m_profile || behind_return {
@@ -240,7 +240,7 @@ impl<C: Code> EtmV3Flow<C> {
         }
     }
 
-    /// A load or store. The value of one that was out of order comes behind, with its tag.
+    /// Decodes a load or store. The value of an out-of-order access follows later, with its tag.
     fn data(
         &mut self,
         at: usize,
@@ -304,7 +304,7 @@ impl<C: Code> EtmV3Flow<C> {
         self.context.level = hyp.then_some(2);
     }
 
-    /// A branch, or an exception that comes at `return_address`.
+    /// Decodes a branch, or an exception that interrupts `return_address`.
     fn branch(
         &mut self,
         at: usize,
@@ -343,7 +343,7 @@ impl<C: Code> EtmV3Flow<C> {
 
     fn p_header(&mut self, at: usize, atoms: Atoms, cycles: u32, format: u8, sink: &mut impl Sink) {
         let counts = self.config.is_cycle_accurate();
-        // Cycles up to each atom: of format 1 one each, else all before the first.
+        // Cycles before each atom: one each in format 1, else all before the first.
         let cycles_of = |index: u8| match (format, index) {
             (1, _) => 1,
             (_, 0) => cycles,
@@ -351,7 +351,7 @@ impl<C: Code> EtmV3Flow<C> {
         };
         let mut left = atoms.count;
         if !counts && left > 1 && !self.needs_address {
-            // Of several, none can be cancelled.
+            // If there are several atoms, none can be cancelled.
             left = self.follow(at, atoms, sink);
             if left == 0 {
                 return;
@@ -396,7 +396,7 @@ impl<C: Code> EtmV3Flow<C> {
         }
     }
 
-    /// Follows atoms that cannot be cancelled, as far as that is all it takes. How many are left.
+    /// Follows atoms that cannot be cancelled, as far as the blocks allow. Returns the number of remaining atoms.
     fn follow(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) -> u8 {
         self.commit(sink);
         let mut left = atoms;
@@ -413,7 +413,7 @@ impl<C: Code> EtmV3Flow<C> {
         left.count
     }
 
-    /// Execution is behind an indirect branch.
+    /// Moves execution to after an indirect branch.
     fn stand_behind(&mut self, id: BlockId) {
         let block = self.blocks.get(id);
         (self.address, self.isa) = (block.end, block.isa);
@@ -429,7 +429,7 @@ impl<C: Code> EtmV3Flow<C> {
         }
     }
 
-    /// The block at the address.
+    /// Block at the current address.
     #[inline]
     fn here(&mut self) -> BlockId {
         match self.next_block {
@@ -438,7 +438,7 @@ impl<C: Code> EtmV3Flow<C> {
         }
     }
 
-    /// One instruction.
+    /// Executes one instruction.
     fn instruction(
         &mut self,
         at: usize,

@@ -1,8 +1,8 @@
 //! Packets of ETMv4 and ETE to elements.
 //!
-//! What a packet says is not what has happened: up to TRCIDR8 atoms and exceptions may still be cancelled. They wait in a
-//! queue, in order with the contexts, times and addresses among them, until they are committed: by a packet, or because
-//! no more than TRCIDR8 of them can be speculative.
+//! Packets are speculative: up to TRCIDR8 atoms and exceptions can still be cancelled. They wait in a queue, in order
+//! with the contexts, times and addresses between them, until a packet commits them, or until more than TRCIDR8 of them
+//! wait, which commits the oldest.
 
 mod conditional;
 mod execution;
@@ -20,18 +20,18 @@ use crate::memory::{Code, View};
 use conditional::Keys;
 use queue::{Entry, What};
 
-/// Choices of how to show what an ETE says.
+/// Decoder options for ETMv4 and ETE.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EtmV4Options {
-    /// Split the range up to a source address at the branches that were not taken on the way.
+    /// Splits the range up to a source address at the branches that were not taken.
     pub split_source_ranges: bool,
-    /// Give up until the next synchronization at an instruction that A64 does not have (0 in its upper half).
+    /// Stops at an instruction that A64 does not have (0 in its upper half), until the next synchronization.
     pub checks_opcodes: bool,
-    /// Give up until the next synchronization where an unconditional branch was not taken.
+    /// Stops at an unconditional branch that was not taken, until the next synchronization.
     pub checks_branches: bool,
 }
 
-/// Turns the packets of one ETMv4 or ETE into elements.
+/// Converts the packets of one ETMv4 or ETE to elements.
 #[derive(Clone, Debug)]
 pub struct EtmV4Flow<C> {
     config: Config,
@@ -41,9 +41,9 @@ pub struct EtmV4Flow<C> {
     state: State,
     unsynced: Unsynced,
     queue: VecDeque<Entry>,
-    /// P0 elements in the queue and before it that are not committed.
+    /// Number of uncommitted P0 elements, in the queue and before it.
     depth: u32,
-    /// Of these, the ones before the first packet.
+    /// Number of those before the first packet.
     unseen: u32,
     exception_waits: bool,
     context: Context,
@@ -51,7 +51,7 @@ pub struct EtmV4Flow<C> {
     address: u64,
     needs_address: bool,
     isa: Isa,
-    /// The block at the address, if the flow came there by itself.
+    /// Block at the address, if the flow reached it without an address packet.
     next_block: Option<BlockId>,
     /// Instruction set bit of the last address packet.
     last_is: u8,
@@ -59,7 +59,7 @@ pub struct EtmV4Flow<C> {
     overflowed: bool,
     /// Keys of conditional instructions.
     keys: Keys,
-    /// Position of the packet before.
+    /// Position of the previous packet.
     last_packet: usize,
 }
 
@@ -71,11 +71,11 @@ enum State {
     Decoding,
 }
 
-/// The trace does not fit the code or itself; decoding begins anew at the next synchronization.
+/// Conflict of the trace with the code or with itself; decoding restarts at the next synchronization.
 struct Misfit(Unsynced);
 
 impl<C: Code> EtmV4Flow<C> {
-    /// Begins to decode.
+    /// Creates an unsynchronized decoder.
     pub fn new(config: &Config, options: EtmV4Options, blocks: Blocks<C>) -> Self {
         EtmV4Flow {
             config: *config,
@@ -105,12 +105,12 @@ impl<C: Code> EtmV4Flow<C> {
         }
     }
 
-    /// Whether decoding is under way, and nothing is missing that came before it began.
+    /// Whether the decoder is synchronized and needs no state from before its start.
     pub(super) fn is_under_way(&self) -> bool {
         self.state == State::Decoding && self.unseen == 0 && !self.needs_context
     }
 
-    /// Whether the next packets mean the same to another flow, of the same source.
+    /// Whether another flow of the same source decodes the next packets in the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let numbers = |flow: &Self| (flow.depth, flow.unseen, flow.last_is, flow.last_packet);
         let states = |flow: &Self| (flow.state, flow.exception_waits, flow.overflowed);
@@ -129,20 +129,20 @@ impl<C: Code> EtmV4Flow<C> {
         self.depth == 0 && self.unseen == 0 && !self.exception_waits
     }
 
-    /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
+    /// Restarts decoding as after a reset of the trace unit; the next element reports `why`.
     pub fn reset(&mut self, why: Unsynced) {
         self.lose_sync(why);
         self.overflowed = false;
     }
 
-    /// Gives an element, and goes on with the memory that it stands for.
+    /// Emits an element, and updates the view of memory by it.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
         let view = self.blocks.element(at, &element);
         self.see(view, sink);
     }
 
-    /// Memory has changed, if there is another view of it.
+    /// Applies a new view of memory, if any.
     fn see(&mut self, view: Option<View>, sink: &mut impl Sink) {
         if let Some(view) = view {
             self.next_block = None;
@@ -166,7 +166,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.returns.flush();
     }
 
-    /// Takes the next packet.
+    /// Decodes the next packet.
     #[inline]
     pub fn packet(&mut self, packet: &Packet, sink: &mut impl Sink) {
         self.last_packet = packet.start;
@@ -174,7 +174,7 @@ impl<C: Code> EtmV4Flow<C> {
             (State::Decoding, Fields::Atoms(atoms)) if self.follows_atoms() => {
                 return self.follow(packet.start, atoms, sink);
             }
-            // Nothing waits for the address: execution is there.
+            // No element waits for the address, so execution is there.
             (State::Decoding, Fields::Address(address))
                 if self.is_settled() && !packet.kind.is_source() =>
             {
@@ -188,21 +188,21 @@ impl<C: Code> EtmV4Flow<C> {
         self.fit(packet.start, result, sink);
     }
 
-    /// Whether atoms are followed at once: nothing is speculative, and decoding is under way.
+    /// Whether atoms are followed without the queue: nothing is speculative, and the decoder is synchronized.
     #[inline]
     fn follows_atoms(&self) -> bool {
         self.config.idr8 == 0 && self.unseen == 0 && self.state == State::Decoding
     }
 
-    /// Whether nothing waits, and nothing is due to be committed.
+    /// Whether the queue is empty and no commit is due.
     #[inline]
     fn is_settled(&self) -> bool {
         let is_empty = self.queue.is_empty() && !self.exception_waits;
         is_empty && self.depth <= self.config.max_speculation()
     }
 
-    /// Follows the packets of atoms that come next, if they are followed at once. Most packets are such: they go from byte to
-    /// blocks. Those that begin before a position; how many they were.
+    /// Follows the next atom packets that begin before a position, if atoms are followed without the queue. Most
+    /// packets are of this kind, so this fast path decodes bytes directly to blocks. Returns the number of packets.
     #[inline]
     pub(super) fn follow_atoms(
         &mut self,
@@ -232,7 +232,7 @@ impl<C: Code> EtmV4Flow<C> {
         packets
     }
 
-    /// Follows the atoms of a packet at position `at`, and commits what comes before.
+    /// Follows the atoms of a packet at position `at`, after committing the queue.
     fn follow(&mut self, at: usize, atoms: Atoms, sink: &mut impl Sink) {
         self.last_packet = at;
         let result = self
@@ -241,7 +241,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.fit(at, result, sink);
     }
 
-    /// Begins anew where the trace does not fit.
+    /// Restarts decoding if the trace does not fit.
     fn fit(&mut self, at: usize, result: Result<(), Misfit>, sink: &mut impl Sink) {
         if let Err(Misfit(why)) = result {
             self.lose_sync(why);
@@ -281,7 +281,7 @@ impl<C: Code> EtmV4Flow<C> {
         Ok(())
     }
 
-    /// The trace ends: times and events that nothing follows are given, what is not committed is not.
+    /// Ends the trace: emits waiting times and events, and drops uncommitted elements.
     pub fn finish(&mut self, sink: &mut impl Sink) {
         while let Some(entry) = self.queue.pop_front() {
             match entry.what {
@@ -386,7 +386,7 @@ impl<C: Code> EtmV4Flow<C> {
                     commit: committed,
                 },
             ) => {
-                // The count is of what this packet commits, so it comes behind.
+                // The count covers the elements that this packet commits, so it is emitted after them.
                 if let Some(committed) = committed {
                     self.commit(u32::try_from(committed).unwrap_or_default(), sink)?;
                 }
@@ -438,7 +438,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.commit(commit, sink)
     }
 
-    /// Nothing more is known: times are given, all else is dropped.
+    /// Loses synchronization: emits waiting times, and drops all other elements.
     fn discard(&mut self, at: usize, why: Unsynced, sink: &mut impl Sink) -> Result<(), Misfit> {
         while let Some(entry) = self.queue.pop_front() {
             if let What::Times(element) = entry.what {
@@ -451,7 +451,7 @@ impl<C: Code> EtmV4Flow<C> {
         Ok(())
     }
 
-    /// Commits everything in the queue, where nothing is speculative.
+    /// Commits the whole queue, for a trace unit without speculation.
     #[inline]
     fn commit_all(&mut self, sink: &mut impl Sink) -> Result<(), Misfit> {
         while let Some(entry) = self.queue.pop_front() {
@@ -461,7 +461,7 @@ impl<C: Code> EtmV4Flow<C> {
         Ok(())
     }
 
-    /// Commits this many P0 elements, and what is before and between them.
+    /// Commits this many P0 elements, with all elements before and between them.
     fn commit(&mut self, mut count: u32, sink: &mut impl Sink) -> Result<(), Misfit> {
         let unseen = count.min(self.unseen);
         self.unseen -= unseen;
@@ -469,7 +469,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.depth = self.depth.saturating_sub(unseen);
         while count > 0 {
             let Some(mut entry) = self.queue.pop_front() else {
-                // More is committed than was traced.
+                // More elements are committed than were traced.
                 return Err(Misfit(Unsynced::BadPacket));
             };
             if let What::Atoms(atoms) = &mut entry.what {
@@ -560,7 +560,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.queue.extend(kept.into_iter().rev());
     }
 
-    /// Turns the newest atom round, and drops the addresses behind it.
+    /// Inverts the newest atom, and drops the addresses after it.
     fn mispredict(&mut self) {
         let mut index = self.queue.len();
         while index > 0 {

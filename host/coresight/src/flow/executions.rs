@@ -1,19 +1,19 @@
-//! Executions of blocks, handed on several at once: most packets of a trace are atoms of blocks that are known.
+//! Executions of blocks, passed in batches: most packets of a trace are atoms of known blocks.
 
 use super::blocks::BlockId;
 
-/// One execution of a block: its number, and whether its last instruction was taken.
+/// Execution of a block: its number, and whether its last instruction was taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Execution(u32);
 
 impl Execution {
-    /// Of a block, by its number, and whether its last instruction was taken.
+    /// Creates the execution of a block by its number; `is_taken` tells whether its last instruction was taken.
     #[inline]
     pub fn new(block: BlockId, is_taken: bool) -> Self {
         Execution(block << 1 | u32::from(is_taken))
     }
 
-    /// The block.
+    /// Number of the block.
     #[inline]
     pub fn block(self) -> BlockId {
         self.0 >> 1
@@ -26,5 +26,5 @@ impl Execution {
     }
 }
 
-/// Most atoms of a packet.
+/// Maximum number of atoms in a packet.
 pub(super) const MOST: usize = 24;

@@ -1,5 +1,5 @@
-//! Paths: what the atoms of one packet execute from a block on, remembered as a whole. Code runs in loops, so nearly all packets
-//! of a trace follow a path that is known.
+//! Cache of paths: the blocks that the atoms of one packet execute from a start block on. Code runs in loops, so nearly
+//! all packets of a trace follow a known path.
 
 use super::blocks::{Block, BlockId};
 use super::executions::Execution;
@@ -9,45 +9,45 @@ use crate::etmv4::Atoms;
 /// Number of a path.
 pub type PathId = u32;
 
-/// Most paths that are remembered, so that memory is bounded: about 10 MB. What has no path is followed block by block.
+/// Limit of cached paths, which bounds memory to about 10 MB. Atoms without a path are followed block by block.
 const MOST: usize = 1 << 17;
 
 /// No path.
 const NONE: PathId = PathId::MAX;
 
-/// Where a path leads.
+/// End of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// To a block, at which the next atom finds execution.
+    /// Before a block, which the next atom executes.
     At(BlockId),
-    /// Behind an indirect branch that was taken, of which only the trace knows the target.
+    /// After a taken indirect branch, whose target only the trace gives.
     Behind(BlockId),
 }
 
-/// Blocks that the atoms of a packet execute, none of which but the last leaves open where it leads.
+/// Blocks that the atoms of a packet execute. Only the last can have an unknown successor.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
     from: BlockId,
     atoms: Atoms,
-    /// Its executions among those of all paths.
+    /// Index of its first execution among those of all paths.
     first: u32,
-    /// How many they are, each of one atom.
+    /// Number of its executions, one for each atom.
     pub(super) len: u8,
-    /// Whether one of them is a call, of which the trace does not say the target.
+    /// Whether one of them is a direct call, whose target is not in the trace.
     pub(super) calls: bool,
     pub(super) ends: End,
-    /// Whether its last instruction leads to the next one: it is no branch, or was not taken.
+    /// Whether its last instruction is no branch, or one that was not taken.
     pub falls: bool,
-    /// Address behind its last instruction.
+    /// End address of its last instruction.
     pub end: u64,
-    /// Address of the indirect branch with which it ends, if it does.
+    /// Address of the indirect branch at its end, if any.
     pub branch: Option<u64>,
 }
 
-/// The paths that are remembered.
+/// Cached paths.
 #[derive(Clone, Debug, Default)]
 pub struct Paths {
-    /// A power of two of them, at least twice as many as there are paths.
+    /// Slots, a power of two and at least twice the number of paths.
     slots: Vec<PathId>,
     all: Vec<Path>,
     executions: Vec<Execution>,
@@ -59,7 +59,7 @@ fn hash(from: BlockId, atoms: Atoms) -> usize {
 }
 
 impl Paths {
-    /// The path of atoms from a block on.
+    /// Finds the path of atoms from a block on.
     #[inline]
     pub(super) fn find(&self, from: BlockId, atoms: Atoms) -> Option<(PathId, &Path)> {
         let mask = self.slots.len().wrapping_sub(1);
@@ -74,7 +74,7 @@ impl Paths {
         }
     }
 
-    /// Remembers one that is not known yet.
+    /// Adds a path that is not cached yet.
     pub(super) fn add(
         &mut self,
         (from, atoms): (BlockId, Atoms),
@@ -122,7 +122,7 @@ impl Paths {
         }
     }
 
-    /// What a path executes.
+    /// Executions of a path.
     #[inline]
     pub fn executions(&self, path: &Path) -> &[Execution] {
         let first = path.first as usize;
@@ -131,12 +131,12 @@ impl Paths {
             .unwrap_or_default()
     }
 
-    /// A path by its number.
+    /// Path by its number.
     pub fn get(&self, id: PathId) -> Option<&Path> {
         self.all.get(id as usize)
     }
 
-    /// Forgets them.
+    /// Removes all paths.
     pub(super) fn clear(&mut self) {
         *self = Paths::default();
     }

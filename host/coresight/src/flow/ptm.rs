@@ -13,7 +13,7 @@ use crate::isa::{Isa, SyncReason};
 use crate::memory::{Code, MemorySpace, View};
 use crate::ptm::{self, Branch, Config, Fields, Kind, Packet};
 
-/// Turns the packets of one PTM into elements.
+/// Converts the packets of one PTM to elements.
 #[derive(Clone, Debug)]
 pub struct PtmFlow<C> {
     /// The code, as blocks.
@@ -24,7 +24,7 @@ pub struct PtmFlow<C> {
     address: u64,
     isa: Isa,
     has_address: bool,
-    /// The block at the address, if the flow came there by itself.
+    /// Block at the address, if the flow reached it without an address packet.
     next_block: Option<BlockId>,
     returns: ReturnStack,
     last_packet: usize,
@@ -39,7 +39,7 @@ enum State {
 }
 
 impl<C: Code> PtmFlow<C> {
-    /// Begins to decode.
+    /// Creates an unsynchronized decoder.
     pub fn new(config: &Config, blocks: Blocks<C>) -> Self {
         PtmFlow {
             blocks,
@@ -55,12 +55,12 @@ impl<C: Code> PtmFlow<C> {
         }
     }
 
-    /// Whether decoding is under way.
+    /// Whether the decoder is synchronized.
     pub(super) fn is_under_way(&self) -> bool {
         self.state == State::Decoding
     }
 
-    /// Whether the next packets mean the same to another flow, of the same source.
+    /// Whether another flow of the same source decodes the next packets in the same way.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let place = |flow: &Self| (flow.address, flow.has_address, flow.isa);
         place(self) == place(other)
@@ -70,7 +70,7 @@ impl<C: Code> PtmFlow<C> {
             && self.blocks.moment() == other.blocks.moment()
     }
 
-    /// Begins anew, as after a reset of the trace unit; `why` is what the next element says of it.
+    /// Restarts decoding as after a reset of the trace unit; the next element reports `why`.
     pub fn reset(&mut self, why: Unsynced) {
         self.state = State::NoSync;
         self.unsynced = why;
@@ -81,14 +81,14 @@ impl<C: Code> PtmFlow<C> {
         self.returns.flush();
     }
 
-    /// Gives an element, and goes on with the memory that it stands for.
+    /// Emits an element, and updates the view of memory by it.
     fn give(&mut self, at: usize, element: Element, sink: &mut impl Sink) {
         sink.element(at, element);
         let view = self.blocks.element(at, &element);
         self.see(view, sink);
     }
 
-    /// Memory has changed, if there is another view of it.
+    /// Applies a new view of memory, if any.
     fn see(&mut self, view: Option<View>, sink: &mut impl Sink) {
         if let Some(view) = view {
             self.next_block = None;
@@ -96,12 +96,12 @@ impl<C: Code> PtmFlow<C> {
         }
     }
 
-    /// The trace ends.
+    /// Ends the trace.
     pub fn finish(&mut self, sink: &mut impl Sink) {
         sink.element(self.last_packet, Element::End(Unsynced::EndOfTrace));
     }
 
-    /// Takes the next packet.
+    /// Decodes the next packet.
     pub fn packet(&mut self, packet: &Packet, sink: &mut impl Sink) {
         let at = packet.start;
         self.last_packet = at;
@@ -267,7 +267,7 @@ impl<C: Code> PtmFlow<C> {
         self.next_block = None;
     }
 
-    /// What executed up to and with the instruction at an address, which is a waypoint.
+    /// Executes all instructions up to and including the waypoint at an address.
     fn waypoint_update(&mut self, packet: &Packet, branch: &Branch, sink: &mut impl Sink) {
         let at = packet.start;
         if !self.has_address {
@@ -313,7 +313,7 @@ impl<C: Code> PtmFlow<C> {
         }
     }
 
-    /// Code runs at an address. Whether memory has changed for it to be there.
+    /// Handles execution at an address. Returns whether memory had to change for code to be there.
     fn reach(&mut self, space: MemorySpace, address: u64, sink: &mut impl Sink) -> bool {
         if self.blocks.instruction(space, self.isa, address).is_some() {
             return false;
@@ -323,7 +323,7 @@ impl<C: Code> PtmFlow<C> {
         view.is_some()
     }
 
-    /// The block at the address.
+    /// Block at the current address.
     #[inline]
     fn here(&mut self) -> BlockId {
         match self.next_block {
@@ -336,7 +336,7 @@ impl<C: Code> PtmFlow<C> {
         let mut left = atoms;
         while left.count > 0 && self.has_address {
             let id = self.here();
-            // Cycles belong to a range of their own.
+            // A packet with cycles needs a range of its own.
             let ends = match packet.cycles {
                 None => {
                     let returns = &mut self.returns;
@@ -361,8 +361,8 @@ impl<C: Code> PtmFlow<C> {
         }
     }
 
-    /// Execution is behind an indirect branch. The target of one of an atom is where the last call returns to; a branch address
-    /// packet brings it.
+    /// Moves execution to after an indirect branch. For a branch of an atom, the target is the return address of the
+    /// last call; a branch address packet carries its target.
     fn stand_behind(&mut self, id: BlockId, is_atom: bool) {
         let block = self.blocks.get(id);
         let (links, end, isa) = (block.links, block.end, block.isa);

@@ -1,28 +1,28 @@
-//! The return stack of trace units: where calls return to, so that returns need no address in the trace.
+//! Return stack of trace units: return addresses of calls, so that returns need no address in the trace.
 
 use crate::isa::Isa;
 
-/// Depth of the stack; what is pushed beyond it replaces the oldest.
+/// Depth of the stack. A push beyond it replaces the oldest entry.
 const DEPTH: usize = 16;
 
 impl PartialEq for ReturnStack {
     fn eq(&self, other: &Self) -> bool {
         let is_same = (self.is_active, self.len, self.is_pop_pending)
             == (other.is_active, other.len, other.is_pop_pending);
-        // What was popped is still there.
+        // `entries` keeps popped values, so compare only the live ones.
         is_same && self.newest_first().eq(other.newest_first())
     }
 }
 
-/// The addresses to which calls return, the newest last.
+/// Return addresses of calls, the newest last.
 #[derive(Clone, Debug)]
 pub(super) struct ReturnStack {
     is_active: bool,
     entries: [(u64, Isa); DEPTH],
-    /// Where the next one goes.
+    /// Index of the next entry.
     top: usize,
     len: usize,
-    /// Whether an indirect branch waits for its target: an address packet, or else the stack's.
+    /// Whether an indirect branch waits for its target, from an address packet or else from the stack.
     pub is_pop_pending: bool,
 }
 
@@ -41,7 +41,7 @@ impl ReturnStack {
         (1..=self.len).map(|back| self.entries[(self.top + DEPTH - back) % DEPTH])
     }
 
-    /// Whether the trace unit has one.
+    /// Whether the trace unit uses a return stack.
     #[inline]
     pub fn is_active(&self) -> bool {
         self.is_active
@@ -55,7 +55,7 @@ impl ReturnStack {
         }
     }
 
-    /// An indirect branch was taken.
+    /// Notes a taken indirect branch.
     pub fn expect_pop(&mut self) {
         self.is_pop_pending = self.is_active;
     }

@@ -1,13 +1,13 @@
-//! Packets of STM and ITM to elements: what was sent, with its place and whole times.
+//! Packets of STM and ITM to elements: messages with master and channel or port, and complete timestamps.
 
 use super::Sink;
 use crate::element::{Element, ItmMessage, Software, StmKind, StmMessage, Unsynced};
 use crate::{itm, stm};
 
-/// What both protocols do alike: beginnings and the end. Bytes without synchronization are packets of their own.
+/// State common to both protocols: begin and end. Bytes without synchronization are packets of their own.
 #[derive(Clone, Debug)]
 struct Progress {
-    /// Why decoding begins, until it does.
+    /// Reason of the next start of decoding, until the first packet.
     begins: Option<Unsynced>,
     last_packet: usize,
 }
@@ -22,7 +22,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Takes the next packet.
+    /// Decodes the next packet.
     fn packet(&mut self, at: usize, sink: &mut impl Sink) {
         self.last_packet = at;
         if let Some(why) = self.begins.take() {
@@ -35,16 +35,16 @@ impl Progress {
     }
 }
 
-/// Turns the packets of one STM into elements.
+/// Converts the packets of one STM to elements.
 #[derive(Clone, Debug, Default)]
 pub struct StmFlow {
     progress: Progress,
-    /// Whether the trace said a master or channel.
+    /// Whether the trace had a master or channel.
     is_placed: bool,
 }
 
 impl StmFlow {
-    /// Takes the next packet.
+    /// Decodes the next packet.
     pub fn packet(&mut self, packet: &stm::Packet, sink: &mut impl Sink) {
         use stm::Kind;
         let (at, kind) = (packet.start(), packet.kind);
@@ -82,38 +82,38 @@ impl StmFlow {
         sink.element(at, Element::Software(Software::Stm(message)));
     }
 
-    /// Begins anew.
+    /// Restarts decoding.
     pub fn reset(&mut self, why: Unsynced) {
         self.progress.begins = Some(why);
         self.is_placed = false;
     }
 
-    /// The trace ends.
+    /// Ends the trace.
     pub fn finish(&self, sink: &mut impl Sink) {
         self.progress.finish(sink);
     }
 }
 
-/// Turns the packets of one ITM into elements.
+/// Converts the packets of one ITM to elements.
 #[derive(Clone, Debug, Default)]
 pub struct ItmFlow {
     progress: Progress,
     /// Page of the stimulus ports.
     page: u32,
-    /// Messages before the next one are lost.
+    /// Whether messages before the next one are lost.
     overflowed: bool,
-    /// Ticks of the local timestamps.
+    /// Sum of the local timestamps, in ticks.
     ticks: u64,
-    /// The global timestamp, and whether its upper bits are known.
+    /// Global timestamp, and whether its upper bits are known.
     global: u64,
     is_global_whole: bool,
 }
 
-/// Bits of a global timestamp that its first packet can have.
+/// Maximum number of bits of a global timestamp in its first packet.
 const LOW_BITS: u32 = 26;
 
 impl ItmFlow {
-    /// Takes the next packet.
+    /// Decodes the next packet.
     pub fn packet(&mut self, packet: &itm::Packet, sink: &mut impl Sink) {
         use itm::Kind;
         let itm::Packet {
@@ -145,7 +145,7 @@ impl ItmFlow {
                 }
             }
             Kind::GlobalTimestamp1 => {
-                // Low bits replace those that the packet has. If upper ones changed, another packet brings them.
+                // Only the bits in the packet are replaced. If upper bits changed, another packet carries them.
                 let bits = [7, 14, 21, LOW_BITS][usize::from(size.clamp(1, 4) - 1)];
                 let mask = (1u64 << bits) - 1;
                 self.global = self.global & !mask | value & mask;
@@ -184,7 +184,7 @@ impl ItmFlow {
         sink.element(at, Element::Software(element));
     }
 
-    /// Begins anew.
+    /// Restarts decoding.
     pub fn reset(&mut self, why: Unsynced) {
         let progress = Progress {
             begins: Some(why),
@@ -196,7 +196,7 @@ impl ItmFlow {
         };
     }
 
-    /// The trace ends.
+    /// Ends the trace.
     pub fn finish(&self, sink: &mut impl Sink) {
         self.progress.finish(sink);
     }

@@ -43,7 +43,7 @@ pub(super) fn decode(address: u64, word: u32) -> Instruction {
     instruction
 }
 
-/// Whether the instruction writes the PC other than by a direct branch, and what for.
+/// Purpose of an instruction that writes the PC other than by a direct branch; `None` for other instructions.
 fn indirect(word: u32) -> Option<Purpose> {
     let implied = |is_return: bool| {
         if is_return {
@@ -62,7 +62,7 @@ fn indirect(word: u32) -> Option<Purpose> {
         _ if word & 0x0ff0_00f0 == 0x0120_0030 => Purpose::Call,
         _ if word & 0x0ff0_00f0 == 0x0120_0010 => implied(word & 0xf == 14),
         _ if word & 0x0ff0_00f0 == 0x0120_0020 => Purpose::None,
-        // ERET, among what MSR and the like are.
+        // ERET, in the encoding space of MSR and similar.
         _ if word & 0x0fff_ffff == 0x0160_006e => Purpose::None,
         // LDM with the PC among the registers; from the stack it is a POP.
         _ if word & 0x0e10_8000 == 0x0810_8000 => implied(word & 0x0fff_a000 == 0x08bd_8000),
@@ -79,7 +79,7 @@ fn indirect(word: u32) -> Option<Purpose> {
         _ if word & 0x0e00_0090 == 0x0000_0090 => return None,
         _ if word & 0x0f90_0090 == 0x0100_0080 => return None,
         _ if writes_pc && word & 0x0fb0_0000 == 0x0320_0000 => return None,
-        // Data processing to the PC, except for what only compares.
+        // Data processing to the PC, except for comparisons.
         _ if writes_pc && word & 0x0e00_0000 == 0x0200_0000 => {
             return (word & 0x0f90_0000 != 0x0310_0000).then_some(Purpose::None);
         }

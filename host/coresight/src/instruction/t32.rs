@@ -108,7 +108,7 @@ fn direct(address: u64, word: u32) -> Option<Direct> {
     })
 }
 
-/// The distance of B and BL: a sign, two bits that are its opposite, and 21 bits.
+/// Distance of B and BL: a sign, two bits stored as the inverted XOR with it, and 21 bits.
 fn far(word: u32) -> i64 {
     let sign = word >> 26 & 1;
     let first = !(word >> 13 ^ sign) & 1;
@@ -117,12 +117,12 @@ fn far(word: u32) -> i64 {
     offset(bits, 0, 24, 2)
 }
 
-/// The distance of the loops of Armv8.1-M.
+/// Distance of an Armv8.1-M loop instruction.
 fn loop_distance(word: u32) -> u32 {
     (word & 0x7fe) << 1 | word >> 10 & 2
 }
 
-/// Whether the instruction writes the PC other than by a direct branch, and what for.
+/// Purpose of an instruction that writes the PC other than by a direct branch; `None` for other instructions.
 fn indirect(word: u32) -> Option<Purpose> {
     let implied = |is_return: bool| {
         if is_return {

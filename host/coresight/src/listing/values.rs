@@ -1,4 +1,4 @@
-//! What a packet says, as names with values: for programs.
+//! Packet fields as name-value pairs, for machine-readable output.
 
 use std::borrow::Cow;
 
@@ -10,25 +10,27 @@ use crate::isa::{Isa, PartialAddress};
 use crate::source::Protocol;
 use crate::{etmv3, itm, ptm, stm};
 
-/// A value of a packet.
+/// Value of a packet field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A count, a number, a time.
+    /// A count, number or time.
     Number(u64),
-    /// A count that is below 0 in a trace that is wrong.
+    /// A count, which is negative in an invalid trace.
     Signed(i64),
-    /// An address, or bits that somebody wrote: of 64 bits, which not every reader of numbers keeps.
+    /// An address, or data that software wrote: 64 bits, more than some readers of numbers keep (JSON).
     Bits(u64),
-    /// Yes or no.
+    /// A flag.
     Flag(bool),
-    /// A name, such as that of an exception; or atoms, the oldest first: `E` of a branch that was taken, `N` of another.
+    /// A name, such as an exception's; or atoms, the oldest first: `E` for a taken branch, `N` for one that was not
+    /// taken.
     Text(Cow<'static, str>),
 }
 
 type Values = Vec<(&'static str, Value)>;
 
 impl Packet {
-    /// What the packet says, by name, of a source of this protocol. Of one that is wrong or cut short, what it began as.
+    /// Fields of a packet from a source of this protocol, by name. For an invalid or incomplete packet, the kind as
+    /// which it began.
     pub fn values(&self, protocol: &Protocol) -> Vec<(&'static str, Value)> {
         let exceptions = Exceptions::of(protocol);
         let mut values = Values::new();
@@ -82,7 +84,7 @@ fn atoms(atoms: etmv4::Atoms) -> (&'static str, Value) {
     text("atoms", all)
 }
 
-/// An address that is whole, and how many of its low bits the packet itself had.
+/// Adds a complete address, and the number of its low bits in the packet itself.
 fn address(values: &mut Values, address: &Address) {
     values.push(("address", Value::Bits(address.value)));
     values.push(("address_bits", number(address.bits)));
@@ -92,7 +94,7 @@ fn address(values: &mut Values, address: &Address) {
     }
 }
 
-/// An address of which packets so far gave `known_bits` low bits, this one `address_bits`.
+/// Adds an address of which `known_bits` low bits are known from packets so far, `address_bits` of them from this one.
 fn partial(values: &mut Values, address: &PartialAddress) {
     values.push(("address", Value::Bits(address.value.into())));
     values.push(("address_bits", number(address.bits)));
@@ -327,7 +329,7 @@ fn of_stm(packet: &stm::Packet, values: &mut Values) {
         Kind::Frequency | Kind::Version | Kind::GlobalError => {
             values.push(("value", Value::Bits(packet.value)));
         }
-        // Of the others, master and channel are those of the packets before.
+        // For other kinds, master and channel are those of earlier packets.
         Kind::Flag | Kind::Master8 | Kind::Channel8 | Kind::Channel16 => values.extend(place),
         Kind::NotSync | Kind::Reserved | Kind::Async | Kind::Null => {}
     }

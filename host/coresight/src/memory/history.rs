@@ -1,12 +1,13 @@
-//! Memory over time: what a kernel and each program of a recording had where, and when.
+//! Memory maps of the kernel and of each program of a recording, over time.
 //!
-//! A *program* is what one process has in memory from its fork or exec to the next one: files are mapped into it one after
-//! the other, a later one over an earlier one. What a child has not replaced yet is its parent's as of the fork. Changes of
-//! all programs are numbered in the order of time, so a number stands for a time, and a [`View`] for a program as it was
-//! then.
+//! A *program* is the memory of one process from its fork or exec to the next one. Files are mapped into it one after
+//! another; a later mapping hides an earlier one at the same addresses. A child inherits its parent's mappings as of
+//! the fork. Changes of all programs are numbered in the order of time, so a number stands for a time, and a [`View`]
+//! for a program at that time.
 //!
-//! The trace tells with contexts which thread runs, and with timestamps when. Where it has no timestamps, a session of the
-//! trace unit lies between two times, and what is mapped in between is in memory from when on code of it runs.
+//! Contexts in the trace name the running thread, and timestamps give the time. A trace without timestamps has only the
+//! begin and end of the trace unit's session; a file mapped between them counts as mapped from the first execution of
+//! its code.
 
 mod memory;
 mod schedule;
@@ -24,7 +25,7 @@ use std::sync::{Arc, OnceLock};
 use super::{Image, MemorySpace};
 use switches::{Ran, Switches};
 
-/// A program as it was after a change of its memory.
+/// Program as it was after one change of its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct View {
     program: u32,
@@ -37,36 +38,36 @@ impl std::hash::Hash for View {
     }
 }
 
-/// The program that stands for all of them, where it is not known which one runs.
+/// Number of the program that has the mappings of all programs, for code of an unknown program.
 const ANY: u32 = u32::MAX;
 
-/// The program that all others share: the kernel, or the only one.
+/// Number of the program that all others share: the kernel, or the only program.
 const SHARED: u32 = 0;
 
 impl View {
-    /// The number of the program. That of the kernel is 0.
+    /// Number of the program. The kernel's is 0.
     pub fn program(self) -> u32 {
         self.program
     }
 
-    /// The number of the last change.
+    /// Number of the last change.
     pub fn change(self) -> u32 {
         self.change
     }
 
-    /// Whether it is not known which program runs: it has what any has.
+    /// Whether the running program is unknown; the view then has the mappings of all programs.
     pub fn is_any(self) -> bool {
         self.program == ANY
     }
 }
 
-/// An image in memory.
+/// Image mapped into memory.
 #[derive(Clone, Debug)]
 struct Placed {
     image: Image,
-    /// Bytes that it takes; its file may have fewer.
+    /// Length of the mapping in bytes; the image's file may have fewer.
     length: u64,
-    /// The change that mapped it.
+    /// Number of the change that mapped it.
     since: u32,
 }
 
@@ -81,19 +82,19 @@ impl Placed {
     }
 }
 
-/// What is mapped into one program.
+/// Mappings of one program.
 #[derive(Clone, Debug, Default)]
 struct Program {
     process: Option<u32>,
-    /// What the process is called while it runs the program, at last.
+    /// Last name of the process while it ran the program.
     name: Option<Arc<str>>,
-    /// The program as a part of which it began: its parent.
+    /// The parent's program as of the fork.
     below: Option<View>,
-    /// By address.
+    /// Mappings, by address.
     placed: Vec<Placed>,
-    /// For each the highest address of it and all before it.
+    /// For each mapping, the highest address of it and of all before it.
     reach: Vec<u64>,
-    /// The changes of it, in order.
+    /// Numbers of its changes, in order.
     changes: Vec<u32>,
 }
 
@@ -108,7 +109,7 @@ impl Program {
         }
     }
 
-    /// What was ever mapped at an address, the last by address first.
+    /// Mappings that ever covered `address`, the one with the highest start address first.
     fn candidates(&self, space: MemorySpace, address: u64) -> impl Iterator<Item = &Placed> {
         let end = self
             .placed
@@ -123,7 +124,7 @@ impl Program {
             .filter(move |placed| placed.has(address) && placed.image.space.overlaps(space))
     }
 
-    /// What is at an address after a change: of all, the newest.
+    /// Newest mapping of `address` up to `change`.
     fn find(&self, change: u32, space: MemorySpace, address: u64) -> Option<&Placed> {
         let mut newest: Option<&Placed> = None;
         for placed in self.candidates(space, address) {
@@ -135,7 +136,7 @@ impl Program {
         newest
     }
 
-    /// The first change behind one, up to another, that maps something at an address.
+    /// First change after `behind`, up to `last`, that maps bytes of an image at `address`.
     fn later(&self, (behind, last): (u32, u32), space: MemorySpace, address: u64) -> Option<u32> {
         self.candidates(space, address)
             .filter(|placed| placed.since > behind && placed.since <= last)
@@ -149,39 +150,39 @@ impl Program {
     }
 }
 
-/// The last of sorted numbers that is not above a limit.
+/// Last of sorted numbers that is at most `limit`.
 fn up_to(numbers: &[u32], limit: u32) -> Option<&u32> {
     let after = numbers.partition_point(|number| *number <= limit);
     numbers.get(after.checked_sub(1)?)
 }
 
-/// The last of sorted entries whose key is not above a limit.
+/// Value of the last of sorted entries whose key is at most `limit`.
 fn entry_up_to<K: Copy + Ord, T: Copy>(entries: &[(K, T)], limit: K) -> Option<T> {
     let after = entries.partition_point(|(key, _)| *key <= limit);
     Some(entries.get(after.checked_sub(1)?)?.1)
 }
 
-/// What all programs of a recording had in memory, over time.
+/// Memory maps of all programs of a recording, over time.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     programs: Vec<Program>,
-    /// The time of each change, from the first one, numbered 1, on.
+    /// Time of each change. The first change has number 1.
     times: Vec<u64>,
-    /// The programs of each process, with the changes that began them.
+    /// Programs of each process, with the changes that began them.
     processes: HashMap<u32, Vec<(u32, u32)>>,
-    /// The processes of each thread, with the changes that began it.
+    /// Processes of each thread, with the changes that assigned it to them.
     threads: HashMap<u32, Vec<(u32, u32)>>,
-    /// The threads that each CPU switched to.
+    /// Context switches of each CPU.
     switches: HashMap<u32, Switches>,
-    /// All programs as one.
+    /// Mappings of all programs as one program.
     any: OnceLock<Program>,
 }
 
-/// Builds a [`History`] of changes that are reported in the order of time.
+/// Builds a [`History`] from changes in the order of time.
 #[derive(Debug)]
 pub struct HistoryBuilder {
     history: History,
-    /// What processes are called so far.
+    /// Current names of the processes.
     names: HashMap<u32, Arc<str>>,
 }
 
@@ -198,7 +199,7 @@ impl Default for HistoryBuilder {
 }
 
 impl HistoryBuilder {
-    /// Takes the next change, at a time that is not before that of the last one. Its number.
+    /// Adds a change and returns its number. A time before the last change's becomes that one.
     fn change(&mut self, time: u64) -> u32 {
         let times = &mut self.history.times;
         let latest = times.last().copied().unwrap_or_default();
@@ -206,7 +207,7 @@ impl HistoryBuilder {
         u32::try_from(times.len()).unwrap_or(u32::MAX)
     }
 
-    /// Begins a program of a process. Its number.
+    /// Begins a program of `process` and returns its number.
     fn program(&mut self, change: u32, process: u32, below: Option<View>) -> u32 {
         let name = self.names.get(&process).cloned();
         let programs = &mut self.history.programs;
@@ -223,13 +224,13 @@ impl HistoryBuilder {
         number
     }
 
-    /// The program that a process runs now.
+    /// Current program of `process`.
     fn current(&self, process: u32) -> Option<u32> {
         let programs = self.history.processes.get(&process)?;
         programs.last().map(|(_, program)| *program)
     }
 
-    /// A thread belongs to a process.
+    /// Assigns a thread to a process.
     pub fn thread(&mut self, time: u64, thread: u32, process: u32) {
         let known = self.history.threads.get(&thread);
         if known.and_then(|known| known.last()).map(|known| known.1) != Some(process) {
@@ -239,7 +240,7 @@ impl HistoryBuilder {
         }
     }
 
-    /// A process is called so from now on.
+    /// Names a process from now on.
     pub fn name(&mut self, process: u32, name: &str) {
         let name: Arc<str> = name.into();
         let program = self.current(process);
@@ -250,7 +251,7 @@ impl HistoryBuilder {
         self.names.insert(process, name);
     }
 
-    /// A process begins; with what its parent has in memory, if it inherits that.
+    /// Begins a process, with its parent's memory if `parent` is given.
     pub fn fork(&mut self, time: u64, process: u32, parent: Option<u32>) {
         let change = self.change(time);
         if let Some(name) = parent.and_then(|parent| self.names.get(&parent).cloned()) {
@@ -258,7 +259,7 @@ impl HistoryBuilder {
         }
         let below = parent.and_then(|parent| self.current(parent));
         let below = below.map(|program| {
-            // Who has mapped nothing of its own is as its parent was.
+            // A parent without mappings of its own is skipped: its memory is still its own parent's.
             match self.history.programs.get(program as usize) {
                 Some(Program {
                     placed,
@@ -271,19 +272,20 @@ impl HistoryBuilder {
         self.program(change, process, below);
     }
 
-    /// A process executes another program: nothing is left of what it had in memory.
+    /// Replaces the program of a process: all its mappings end.
     pub fn exec(&mut self, time: u64, process: u32) {
         let change = self.change(time);
         self.program(change, process, None);
     }
 
-    /// A CPU switches to a thread; `before` is the one that it ran up to then, if that is known.
+    /// Switches a CPU to a thread; `before` is the one that it ran up to then, if known.
     pub(crate) fn switch(&mut self, time: u64, cpu: u32, thread: Running, before: Option<Running>) {
         let of_cpu = self.history.switches.entry(cpu).or_default();
         of_cpu.push(time, thread, before);
     }
 
-    /// Records of a CPU, or of all, were lost from a time on: what it runs is not known up to its next switch.
+    /// Marks lost records of one CPU, or of all if `cpu` is `None`: its thread is unknown from `time` to its next
+    /// switch.
     pub(crate) fn lose_switches(&mut self, time: u64, cpu: Option<u32>) {
         let switches = &mut self.history.switches;
         if let Some(cpu) = cpu {
@@ -296,7 +298,8 @@ impl HistoryBuilder {
         }
     }
 
-    /// A file is mapped into a process, or into the kernel: its images, each with the bytes that it takes.
+    /// Maps the images of a file, each with its length in memory in bytes, into a process, or into the kernel if
+    /// `process` is `None`.
     pub fn map(&mut self, time: u64, process: Option<u32>, images: Vec<(Image, u64)>) {
         let change = self.change(time);
         let program = match process {
@@ -318,7 +321,7 @@ impl HistoryBuilder {
         }
     }
 
-    /// All changes are reported.
+    /// Finishes the history after the last change.
     pub fn build(mut self) -> History {
         self.history.programs.iter_mut().for_each(Program::sort);
         let switches = &mut self.history.switches;
@@ -329,12 +332,12 @@ impl HistoryBuilder {
 }
 
 impl History {
-    /// The changes that were made up to a time.
+    /// Number of the last change up to a time.
     fn changes_at(&self, time: u64) -> u32 {
         self.times.partition_point(|at| *at <= time) as u32
     }
 
-    /// The program of a number; those of all programs together where it is none.
+    /// Program with a number; for any other number, the mappings of all programs as one.
     fn program(&self, number: u32) -> &Program {
         self.programs.get(number as usize).unwrap_or_else(|| {
             self.any.get_or_init(|| {
@@ -349,14 +352,14 @@ impl History {
         })
     }
 
-    /// Whether a thread belongs to a process that is known.
+    /// Process of a thread at a change, if known.
     fn process_of(&self, thread: u32, change: u32) -> Option<u32> {
         let known = self.threads.get(&thread)?;
-        // What the recording tells of a thread can come behind its first trace.
+        // The record that assigns a thread to its process can be later than the thread's first trace.
         entry_up_to(known, change).or_else(|| known.first().map(|(_, process)| *process))
     }
 
-    /// What a thread sees after a change.
+    /// View of a thread after a change.
     fn view(&self, thread: Option<u32>, change: u32) -> View {
         let process = thread.and_then(|thread| self.process_of(thread, change));
         let shared = self.program(SHARED).last_change(change);
@@ -368,10 +371,10 @@ impl History {
         };
         let programs = self.processes.get(&process).map(Vec::as_slice);
         let programs = programs.unwrap_or_default();
-        // Before its first change, a process has what is mapped then, as soon as that runs.
+        // Before its first change, a process counts as running its first program.
         let first = programs.first().map(|(_, program)| *program);
         let Some(program) = entry_up_to(programs, change).or(first) else {
-            // A thread of the kernel.
+            // Kernel thread.
             return View {
                 program: SHARED,
                 change: shared,
@@ -398,7 +401,7 @@ impl History {
         shared.find(view.change, space, address)
     }
 
-    /// The first view behind one, up to a change, in which an address has code.
+    /// First view after `view`, up to change `last`, in which `address` has code.
     fn later(&self, view: View, last: u32, space: MemorySpace, address: u64) -> Option<View> {
         let between = (view.change, last);
         let own = self.program(view.program);
@@ -418,7 +421,7 @@ impl History {
         };
         let shared = self.program(SHARED).later(between, space, address);
         consider(view.program, shared);
-        // What the process executes next.
+        // Later programs of the same process.
         let process = own.process.and_then(|process| self.processes.get(&process));
         for (begin, program) in process.map(Vec::as_slice).unwrap_or_default() {
             if *begin > view.change && *begin <= last {
@@ -431,7 +434,7 @@ impl History {
         first
     }
 
-    /// The only thread of which a CPU can have trace of some code from one time to another, if that is known.
+    /// The only thread whose code of this kind a CPU can have traced from `begin` to `end`, if known.
     fn running(&self, cpu: u32, begin: u64, end: u64, code: Ran) -> Option<u32> {
         self.switches.get(&cpu)?.only(begin, end, code)
     }

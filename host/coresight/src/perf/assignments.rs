@@ -1,27 +1,27 @@
-//! AUX_OUTPUT_HW_ID: under which trace ID the unit of each CPU writes, and since when.
+//! Trace IDs of each CPU's unit over time, from AUX_OUTPUT_HW_ID records.
 //!
-//! The kernel can give a unit another ID, or a unit the ID that another one had: what holds is what was assigned last when a
-//! session of a trace unit ended.
+//! The kernel can assign a new ID to a unit, or reuse the ID of another unit. The last assignment before the end of a
+//! trace unit's session applies to the session.
 
 use super::buffers::{Aux, Writer};
 use super::metadata::Metadata;
 use crate::frames::TraceId;
 use crate::source::Source;
 
-/// The ID of a sink: a buffer of the hardware's. Trace IDs are unique among the units of one sink.
+/// ID of a sink, a trace buffer of the hardware. Trace IDs are unique among the units of one sink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sink(pub u32);
 
-/// The trace IDs that hold at a time, by the number of changes before it.
+/// Trace IDs valid at a time, identified by the number of changes before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Mapping(usize);
 
-/// An AUX_OUTPUT_HW_ID record: the trace ID under which the unit of a CPU writes.
+/// AUX_OUTPUT_HW_ID record: the trace ID of a CPU's unit.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Assigned {
     pub cpu: u32,
     pub id: TraceId,
-    /// The sink in which the ID holds; kernels before 6.12 do not say it, as the ID then holds in all.
+    /// Sink in which the ID is valid. Kernels before 6.12 record none, because the ID is valid in all sinks.
     pub sink: Option<Sink>,
     /// Nanoseconds of perf's clock.
     pub time: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Assigned {
 }
 
 impl Assigned {
-    /// Whether it holds in a sink, as far as both are known.
+    /// Whether it is valid in a sink; true if either sink is unknown.
     fn is_in(&self, sink: Option<Sink>) -> bool {
         match (self.sink, sink) {
             (Some(its), Some(this)) => its == this,
@@ -39,18 +39,18 @@ impl Assigned {
     }
 }
 
-/// The assignments of a recording.
+/// Assignments of a recording.
 #[derive(Debug, Default)]
 pub(super) struct Assignments {
-    /// In their order.
+    /// All assignments, in order.
     all: Vec<Assigned>,
-    /// The places of those that change what held before, but first ones of a CPU.
+    /// Indexes of assignments that change an earlier one; the first assignment of a CPU is none.
     changes: Vec<usize>,
     has_times: bool,
 }
 
 impl Assignments {
-    /// Those of a file. `has_times`: whether records of trace have times, by which they are compared.
+    /// Creates the assignments of a file. `has_times` tells that AUX records have times, by which both are ordered.
     pub fn new(mut all: Vec<Assigned>, has_times: bool) -> Self {
         let has_times = has_times && all.iter().all(|assigned| assigned.time.is_some());
         all.sort_by_key(|assigned| (assigned.time.filter(|_| has_times), assigned.at));
@@ -73,7 +73,7 @@ impl Assignments {
         }
     }
 
-    /// Those that were made before a session ended; all of them if it is not known which one.
+    /// Number of assignments before a session ended; all if the session is unknown.
     fn before(&self, aux: Option<&Aux>) -> usize {
         let Some(aux) = aux else {
             return self.all.len();
@@ -85,8 +85,8 @@ impl Assignments {
         })
     }
 
-    /// Which units can have written into the buffer of a CPU when an AUX record was made: those of the sink of the CPU's last
-    /// assignment before it.
+    /// Units that can have written into a CPU's buffer at an AUX record: those of the sink of the CPU's last assignment
+    /// before the record.
     pub fn writer(&self, cpu: Option<u32>, aux: Option<&Aux>) -> Writer {
         let before = self.before(aux);
         let (made, later) = self.all.split_at(before);
@@ -97,7 +97,8 @@ impl Assignments {
         Writer::Sink(sink, Mapping(mapping))
     }
 
-    /// The sources of what `writer` wrote: all CPUs whose trace can be in it. That of the CPU which wrote it alone is the first.
+    /// Sources of the trace of `writer`: all CPUs whose trace it can contain. If one CPU alone wrote it, its source is
+    /// the first.
     pub fn sources(&self, metadata: &Metadata, writer: Writer) -> Vec<Source> {
         let (own, sink, mapping) = match writer {
             Writer::Unit { cpu } => (cpu, None, Mapping(self.changes.len())),
@@ -110,7 +111,7 @@ impl Assignments {
         for unit in &metadata.units {
             let is_assigned = self.all.iter().any(|assigned| assigned.cpu == unit.cpu);
             let is_here = |assigned: &&Assigned| assigned.cpu == unit.cpu && assigned.is_in(sink);
-            // An ID that the kernel recorded when it was assigned counts more than the register; one of another sink is not here.
+            // An assignment recorded by the kernel overrides the register; assignments of other sinks are ignored.
             let own_place = made.iter().rposition(|assigned| is_here(&assigned));
             let assigned = own_place.and_then(|place| made.get(place));
             let id = match assigned.or_else(|| later.iter().find(is_here)) {
@@ -118,7 +119,7 @@ impl Assignments {
                 None if is_assigned => continue,
                 None => unit.protocol.trace_id(),
             };
-            // Another unit has the ID since.
+            // Another unit has got the ID since.
             let has_lost_it =
                 |other: &Assigned| other.id == id && other.cpu != unit.cpu && other.is_in(sink);
             let since = own_place.map_or(0, |place| place + 1);

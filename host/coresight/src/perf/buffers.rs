@@ -1,4 +1,4 @@
-//! Trace buffers: which part of which one each AUX record names.
+//! Trace buffers, and their division into sessions by AUX records.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -10,7 +10,7 @@ use crate::element::Unsynced;
 use crate::frames::{self, FrameFormat, Frames, Stream, TraceId};
 use crate::memory::Session;
 
-/// An AUX record: a session of the trace unit, and the part of a buffer that it recorded into.
+/// AUX record: a session of the trace unit, and the part of a buffer that it wrote.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Aux {
     pub offset: u64,
@@ -34,14 +34,14 @@ const AUX_RAW: u64 = 0x100;
 impl Aux {
     /// Offset of its first byte.
     fn start(&self) -> u64 {
-        // In snapshot mode the offset is that of the end.
+        // In snapshot mode, the offset is that of the end.
         match self.flags & AUX_OVERWRITE {
             0 => self.offset,
             _ => self.offset.wrapping_sub(self.size),
         }
     }
 
-    /// What is missing behind it.
+    /// Loss of trace after this record, if reported.
     pub fn lost(&self) -> Option<Unsynced> {
         let flags = [
             (AUX_TRUNCATED, Unsynced::Truncated),
@@ -60,7 +60,7 @@ impl Aux {
     }
 }
 
-/// A buffer: where it lies in the file, and whose it is.
+/// Position of a buffer in the file, and its owner.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub start: usize,
@@ -70,7 +70,7 @@ pub(super) struct Place {
     pub cpu: Option<u32>,
 }
 
-/// Whose a buffer or record is.
+/// Owner of a buffer or record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owner {
     Thread(u32),
@@ -84,9 +84,9 @@ impl Place {
     }
 }
 
-/// The buffers of a file by owner and offset, to find the one of a record.
+/// Index of a file's buffers by owner and offset, to find the buffer of a record.
 struct Index {
-    /// Offset and number of each owner's buffers.
+    /// Offsets and numbers of each owner's buffers.
     by_owner: HashMap<Owner, Vec<(u64, usize)>>,
     all: Vec<(u64, usize)>,
 }
@@ -108,7 +108,7 @@ impl Index {
         Index { by_owner, all }
     }
 
-    /// The buffer in which a record's bytes begin. A record without bytes can be at the end of one.
+    /// Number of the buffer in which a record's bytes begin. A record without bytes can be at the end of a buffer.
     fn find(&self, places: &[Place], aux: &Aux) -> Option<usize> {
         let start = aux.start();
         let owners = [
@@ -117,7 +117,7 @@ impl Index {
         ];
         let own = owners.iter().flatten();
         let own = own.filter_map(|owner| self.by_owner.get(owner));
-        // A record that does not say whose it is, is anyone's.
+        // A record without an owner matches buffers of every owner.
         let is_of_any = |place: &Place| match (place.thread, place.cpu) {
             (Some(_), _) => aux.thread.is_none(),
             (_, Some(_)) => aux.cpu.is_none(),
@@ -128,7 +128,7 @@ impl Index {
             .find_map(|(list, is_own)| {
                 let after = list.partition_point(|(offset, _)| *offset <= start);
                 let (offset, _) = list.get(after.checked_sub(1)?)?;
-                // The first of several at one offset.
+                // Start with the first of several buffers at one offset.
                 let first = list.partition_point(|(other, _)| other < offset);
                 let mut found = list.get(first..after)?.iter().map(|(_, index)| *index);
                 found.find(|index| {
@@ -142,26 +142,27 @@ impl Index {
     }
 }
 
-/// What a part of a buffer was filled by.
+/// Trace of one writer in a buffer.
 pub(super) struct Filled {
-    /// The buffer, by its place among those of the file.
+    /// Index of the buffer among those of the file.
     pub place: usize,
     pub frames: Frames<'static>,
     pub sessions: Arc<Vec<Session>>,
     pub writer: Writer,
 }
 
-/// What says which trace unit wrote a part of a buffer.
+/// Writer of a part of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Writer {
-    /// The unit of a CPU wrote all of it, without trace IDs.
+    /// The unit of one CPU, without trace IDs.
     Unit { cpu: Option<u32> },
-    /// Units that write into a sink wrote it, under their trace IDs; those of any sink, if it is not known.
+    /// All units of a sink, under their trace IDs; the units of all sinks if the sink is unknown.
     Sink(Option<Sink>, Mapping),
 }
 
-/// Splits the buffers of a file into streams, session by session. A buffer that several units filled without trace IDs, or
-/// that has trace of several sinks, is split into as many. With the number of AUX records of which no buffer has the bytes.
+/// Splits the buffers of a file into streams, session by session. A buffer that several units wrote without trace IDs,
+/// or with trace of several sinks, becomes as many buffers. Also returns the number of AUX records whose bytes are in
+/// no buffer.
 pub(super) fn read(
     bytes: &[u8],
     places: &[Place],
@@ -174,7 +175,7 @@ pub(super) fn read(
     let mut of_place: BTreeMap<usize, Vec<Record<'_>>> = BTreeMap::new();
     let (starts, first_starts) = (sideband.trace_starts(), sideband.first_starts());
     let mut ends: HashMap<Option<Owner>, u64> = HashMap::new();
-    // Where the trace of each owner goes on, if nothing is missing there.
+    // Offset at which the trace of each owner continues, if nothing is missing there.
     let mut next: HashMap<Option<Owner>, (u64, Layout)> = HashMap::new();
     for aux in all {
         let place = index.find(places, aux);
@@ -242,7 +243,7 @@ pub(super) fn read(
                     whole.finish(&mut parts);
                 }
             }
-            // A record without bytes does not say how they would have been laid out.
+            // A record without bytes has no layout.
             let writers = [record.layout.0, Writer::Unit { cpu: record.cpu }];
             let wrote = |part: &&mut Part| writers.contains(&part.writer);
             if let Some(why) = aux.lost() {
@@ -264,22 +265,22 @@ pub(super) fn read(
     (buffers.collect(), missing)
 }
 
-/// Who wrote trace, and how it is laid out.
+/// Writer of trace, and its frame format.
 type Layout = (Writer, FrameFormat);
 
-/// An AUX record, and the times of its session.
+/// AUX record with the times of its session.
 struct Record<'a> {
     aux: &'a Aux,
     session: Session,
     cpu: Option<u32>,
     layout: Layout,
-    /// Whether it begins where the one before ended, of which nothing is missing.
+    /// Whether it begins where the previous record ended, without a loss.
     adjoins: bool,
 }
 
-/// The bytes of AUX records that are one trace. perf makes a record whenever it has read a buffer, and begins to decode anew at
-/// each. Where the trace unit was restarted for that, it synchronizes; what does not begin so goes on in the middle of what was
-/// before.
+/// Bytes of AUX records that form one continuous trace. perf writes a record whenever it has read a buffer, and
+/// restarts its decoder at each. A trace unit that was restarted for this synchronizes; bytes that do not begin with a
+/// synchronization continue those of the previous record.
 struct Chain<'a> {
     layout: Layout,
     data: &'a [u8],
@@ -288,7 +289,7 @@ struct Chain<'a> {
     adjoins: bool,
     /// Whether each of its streams begins with a synchronization.
     is_synchronized: bool,
-    /// The bytes, split, if they are those of one record.
+    /// Streams of the bytes, if they are of one record.
     frames: Option<Frames<'a>>,
 }
 
@@ -309,7 +310,7 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Takes the bytes of a record that go on in the middle of what these say. Whether they do.
+    /// Appends the bytes of a record that continue this chain. Returns whether they do.
     fn take(&mut self, next: &Chain<'_>) -> bool {
         const FRAME: usize = 16;
         let is_raw = self.layout.1 == FrameFormat::Unformatted;
@@ -322,7 +323,7 @@ impl<'a> Chain<'a> {
         true
     }
 
-    /// Adds its streams to those of its writer.
+    /// Adds its streams to the writer's.
     fn finish(self, parts: &mut Vec<Part>) {
         let (writer, format) = self.layout;
         let own = self.data.get(self.bytes.clone()).unwrap_or_default();
@@ -342,7 +343,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// A part of a buffer under way.
+/// Part of a buffer under construction.
 struct Part {
     frames: Frames<'static>,
     sessions: Vec<Session>,

@@ -1,7 +1,7 @@
-//! The files that a recording ran: where perf and people keep them, and whether they are the ones.
+//! Finds the executable files of a recording and checks their build IDs.
 //!
-//! A file is looked for below directories as the recorded path names it, then in the cache that perf keeps by build ID
-//! (`~/.debug`). One whose build ID is not the recorded one is refused: what it has at an address is not what ran.
+//! The search tries the recorded path below the given directories, then perf's cache of files by build ID (`~/.debug`).
+//! It refuses a file with another build ID than the recorded one, because its code differs from the code that ran.
 
 mod kernel;
 mod module;
@@ -16,54 +16,54 @@ use crate::Error;
 use crate::memory::{Bytes, Image, build_id, elf_kind, other_machine};
 use crate::remarks::Remark;
 
-/// Why a mapping has no code.
+/// Reason why a mapping has no code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotFound {
-    /// There is no such file.
+    /// No such file.
     Nothing,
-    /// There is one of another build.
+    /// File of another build.
     OtherBuild {
         /// The file.
         path: PathBuf,
         /// Its build ID.
         found: Vec<u8>,
     },
-    /// The file is none that holds code of a kernel or module as it is in memory.
+    /// File without kernel or module code as it is in memory.
     NotCode {
         /// The file.
         path: PathBuf,
     },
-    /// The file is of another machine than Arm's.
+    /// File for a machine other than Arm.
     OtherMachine {
         /// The file.
         path: PathBuf,
-        /// The machine, by its name.
+        /// Name of the machine.
         machine: String,
     },
-    /// The file is compressed in a way that is not read here, or damaged.
+    /// File that is damaged, or compressed in an unsupported way.
     Compressed {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Where somebody says that files are.
+/// User-defined locations of files.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// Files are below this directory, by their recorded paths; else beside the recording (in `symfs`, or by their paths)
-    /// and on this machine.
+    /// Directory with the files at their recorded paths. Defaults to the directory of the recording (in `symfs`, or by
+    /// their paths) and this machine.
     pub symfs: Option<PathBuf>,
-    /// The kernel: a `vmlinux`, or an `Image` of AArch64.
+    /// Kernel file: a `vmlinux`, or an `Image` of AArch64.
     pub kernel: Option<PathBuf>,
-    /// The cache that perf keeps by build ID; else `~/.debug`.
+    /// perf's cache of files by build ID. Defaults to `~/.debug`.
     pub cache: Option<PathBuf>,
 }
 
 impl Places {
-    /// Refuses places that are not there.
+    /// Checks that the locations exist.
     ///
     /// # Errors
-    /// [`Error::Io`] for the first of them.
+    /// [`Error::Io`] for the first that does not.
     pub fn check(&self) -> Result<(), Error> {
         for path in [&self.symfs, &self.kernel, &self.cache]
             .into_iter()
@@ -84,31 +84,31 @@ pub struct Files {
     roots: Vec<PathBuf>,
     caches: Vec<PathBuf>,
     kernel: Option<PathBuf>,
-    /// With `kcore` and `kallsyms`, which perf puts into a directory beside the records.
+    /// Directory with `kcore` and `kallsyms`, which perf puts beside the records.
     kcore: Option<PathBuf>,
     release: Option<String>,
     /// Recorded paths of programs and libraries whose files are no ELF files.
     raw: BTreeSet<String>,
-    /// Recorded paths of files of which a build ID is recorded, and the one that was found has none.
+    /// Recorded paths of files with a recorded build ID whose file as found has none.
     unchecked: BTreeSet<String>,
-    /// Files that were looked for.
+    /// Results of earlier searches.
     known: HashMap<(String, Vec<u8>), Result<Bytes, NotFound>>,
-    /// The segments of a copy of the kernel's memory.
+    /// Segments of a copy of the kernel's memory.
     core: Vec<Image>,
-    /// The kernel's own list of its symbols.
+    /// The kernel's `kallsyms`.
     symbols: Option<Vec<u8>>,
-    /// Of each name in it the modules and addresses.
+    /// Modules and addresses of each of its names.
     addresses: HashMap<Box<str>, Listed>,
 }
 
-/// The modules and addresses of a name; no module is the kernel itself.
+/// Modules and addresses of a symbol name; `None` is the kernel itself.
 type Listed = Vec<(Option<Box<str>>, u64)>;
 
-/// A file, as it was found.
+/// Result of a search.
 type Found = Result<Bytes, NotFound>;
 
 impl Files {
-    /// Looks below each of these directories, in their order.
+    /// Searches below each of these directories, in order.
     pub fn below(roots: Vec<PathBuf>) -> Self {
         Files {
             roots,
@@ -116,12 +116,13 @@ impl Files {
         }
     }
 
-    /// Looks where perf leaves the files of the recording at `path`, or where somebody says that they are.
+    /// Searches the directories in which perf leaves the files of the recording at `path`, or the locations in
+    /// `places`.
     pub fn of_recording(path: &Path, recording: &Recording, places: &Places) -> Self {
         let beside = path.parent().unwrap_or(Path::new("."));
         let roots = match &places.symfs {
             Some(symfs) => vec![symfs.clone()],
-            // The second is where Android's scripts put them.
+            // The second is that of Android's scripts.
             None => {
                 let below = |name| beside.join(name);
                 let beside = beside.to_owned();
@@ -139,43 +140,43 @@ impl Files {
             .with_release(recording.release.clone())
     }
 
-    /// Also looks in these caches of perf's, in the layout of `~/.debug`.
+    /// Also searches these perf caches, in the layout of `~/.debug`.
     #[must_use]
     pub fn with_caches(mut self, caches: Vec<PathBuf>) -> Self {
         self.caches = caches;
         self
     }
 
-    /// Takes this file for the kernel: a `vmlinux`, or an `Image` of AArch64.
+    /// Uses this file as the kernel: a `vmlinux`, or an `Image` of AArch64.
     #[must_use]
     pub fn with_kernel(mut self, kernel: Option<PathBuf>) -> Self {
         self.kernel = kernel;
         self
     }
 
-    /// Takes the kernel's memory from a directory with `kcore` and `kallsyms`, as `perf record --kcore` makes it.
+    /// Uses the kernel's memory from a directory with `kcore` and `kallsyms`, as `perf record --kcore` makes it.
     #[must_use]
     pub fn with_kcore(mut self, directory: Option<PathBuf>) -> Self {
         self.kcore = directory;
         self
     }
 
-    /// The release of the kernel, by which distributions name its files.
+    /// Sets the release of the kernel, by which distributions name its files.
     #[must_use]
     pub fn with_release(mut self, release: Option<String>) -> Self {
         self.release = release;
         self
     }
 
-    /// The symbols of the kernel that was loaded, as `/proc/kallsyms` lists them, if there is such a file.
+    /// Symbols of the loaded kernel in the format of `/proc/kallsyms`, if found.
     pub fn kernel_symbols(&mut self) -> Option<Vec<u8>> {
         self.symbols.take()
     }
 
-    /// The images of a mapping.
+    /// Images of a mapping.
     ///
     /// # Errors
-    /// [`NotFound`] says why there are none.
+    /// [`NotFound`] with the reason why there are none.
     pub fn images(&mut self, mapping: &Mapping) -> Result<Vec<Image>, NotFound> {
         let is_kernel = mapping.process.is_none();
         if is_kernel && kernel::is_kernel(&mapping.path) {
@@ -188,7 +189,7 @@ impl Files {
         Ok(vec![mapping.image(&file)])
     }
 
-    /// The file of a mapping.
+    /// File of a mapping.
     fn file(&mut self, mapping: &Mapping) -> Found {
         let key = (mapping.path.clone(), mapping.build_id.clone());
         if let Some(known) = self.known.get(&key) {
@@ -202,7 +203,7 @@ impl Files {
             named.ok_or(why)
         });
         let found = self.checked(mapping, found);
-        // Android maps libraries out of the archives (zip) in which applications come.
+        // Android maps libraries from the application archives (zip).
         if let Ok(file) = &found
             && elf_kind(file).is_none()
             && !file.starts_with(b"PK\x03\x04")
@@ -213,7 +214,7 @@ impl Files {
         found
     }
 
-    /// Takes note of a file that was found, if nothing says of which build it is.
+    /// Notes a file that was found without a build ID although one was recorded.
     fn checked(&mut self, mapping: &Mapping, found: Found) -> Found {
         let is_recorded = mapping.build_id.iter().any(|byte| *byte != 0);
         if is_recorded && found.as_ref().is_ok_and(|file| build_id(file).is_none()) {
@@ -222,7 +223,7 @@ impl Files {
         found
     }
 
-    /// What is odd about files that were found, in words.
+    /// Remarks on the files that were found.
     pub fn remarks(&self) -> Vec<Remark> {
         let mut remarks = self.remarks_of_raw();
         let mut unchecked = self.unchecked.iter();
@@ -254,7 +255,7 @@ impl Files {
         vec![Remark::warning("", text)]
     }
 
-    /// Where a file can be.
+    /// Possible locations of a file.
     fn places(&self, path: &str, build_id: &[u8]) -> Vec<PathBuf> {
         let below = below(path);
         let roots = self.roots.iter();
@@ -265,7 +266,7 @@ impl Files {
         places
     }
 
-    /// The file of this name and build, wherever it was when it was recorded: people copy binaries of a board beside the
+    /// File with this name and build, whatever its recorded directory: users copy binaries of a board beside the
     /// recording.
     fn named(&self, name: &Path, recorded: &[u8]) -> Option<Bytes> {
         let roots = self.roots.iter().filter(|root| *root != Path::new("/"));
@@ -276,12 +277,12 @@ impl Files {
         })
     }
 
-    /// Files of a build in the caches. A build's entry there is a directory; of old perf, the file itself.
+    /// Files of a build in the caches. The entry of a build is a directory; of old perf versions, the file itself.
     fn cached(&self, build_id: &[u8], names: &[&str]) -> Vec<PathBuf> {
         let Some((first, rest)) = build_id.split_first() else {
             return Vec::new();
         };
-        // Recorders fill short ones up with zeros.
+        // Recorders pad short build IDs with zeros.
         let written = rest
             .iter()
             .rposition(|byte| *byte != 0)
@@ -301,7 +302,7 @@ impl Files {
     }
 }
 
-/// A recorded path below a directory. `None` for one that leads out of it, or that is no file's.
+/// Recorded path as a relative path. `None` if it leads out of the directory, or names no file.
 fn below(path: &str) -> Option<PathBuf> {
     let mut below = PathBuf::new();
     for part in Path::new(path).components() {
@@ -314,7 +315,7 @@ fn below(path: &str) -> Option<PathBuf> {
     (!below.as_os_str().is_empty()).then_some(below)
 }
 
-/// The first of these files that is of a build, if that is known; else the first one that does not say its build.
+/// First of these files with the recorded build ID, if known; otherwise the first one without a build ID.
 fn first_of(places: Vec<PathBuf>, recorded: &[u8]) -> Found {
     let (mut why, mut unchecked) = (NotFound::Nothing, None);
     for path in places {
@@ -347,16 +348,16 @@ fn first_of(places: Vec<PathBuf>, recorded: &[u8]) -> Found {
     unchecked.ok_or(why)
 }
 
-/// Why a file has no bytes.
+/// Reason why a file cannot be read.
 enum Unread {
     NoFile,
     Compressed,
 }
 
-/// The largest file that is unpacked, in bytes.
+/// Size limit of an unpacked file, in bytes.
 const LARGEST_UNPACKED: u64 = 1 << 30;
 
-/// Reads a file; modules of distributions are compressed.
+/// Reads a file, and unpacks it if compressed, as the modules of distributions are.
 fn read(path: &Path) -> Result<Bytes, Unread> {
     let file = crate::file::read(path).map_err(|_| Unread::NoFile)?;
     let unpacker: Box<dyn io::Read + '_> = match file.as_slice() {
@@ -379,13 +380,13 @@ fn read(path: &Path) -> Result<Bytes, Unread> {
     }
 }
 
-/// Whether two build IDs are of different files. Recorders fill short ones up with zeros.
+/// Whether two build IDs differ. Recorders pad short ones with zeros.
 fn is_other(recorded: &[u8], found: &[u8]) -> bool {
     let length = recorded.len().min(found.len());
     length > 0 && recorded.get(..length) != found.get(..length)
 }
 
-/// Bytes in hexadecimal.
+/// Formats bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

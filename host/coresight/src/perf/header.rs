@@ -1,4 +1,5 @@
-//! The header of a perf.data file: where its records are, how they end, and the build IDs that it has beside them.
+//! Header of a perf.data file: position of the records, their `sample_id` layouts, and the feature sections with build
+//! IDs.
 
 use std::collections::HashMap;
 
@@ -8,12 +9,12 @@ use super::sample_id::Layouts;
 use crate::Error;
 use crate::memory::elf_kind;
 
-/// What a file has beside its records, as far as it matters here.
+/// Feature sections of a file that are used here.
 #[derive(Debug, Default)]
 pub(super) struct Features {
     /// Build IDs, by path.
     pub build_ids: HashMap<String, Vec<u8>>,
-    /// The release of the kernel.
+    /// Release of the kernel.
     pub release: Option<String>,
 }
 
@@ -24,7 +25,7 @@ pub(super) const COMPRESSED: u32 = 27;
 impl Features {
     pub fn read(bytes: &[u8], header: &Header) -> Self {
         let section = |bit| header.feature(bytes, bit);
-        // A string is behind its length.
+        // A string follows its length.
         let release = section(RELEASE).map(|section| text(section, 4));
         Features {
             build_ids: section(BUILD_ID).map_or_else(HashMap::new, build_ids),
@@ -33,7 +34,7 @@ impl Features {
     }
 }
 
-/// The build IDs of a section: records with a header of 8 bytes.
+/// Reads the build IDs of a section: records with a header of 8 bytes.
 fn build_ids(section: &[u8]) -> HashMap<String, Vec<u8>> {
     let mut ids = HashMap::new();
     let mut at = 0;
@@ -49,7 +50,7 @@ fn build_ids(section: &[u8]) -> HashMap<String, Vec<u8>> {
     ids
 }
 
-/// The file and build ID of a record, HEADER_BUILD_ID: process, 20 bytes, how many of them count, the path.
+/// Reads file and build ID of a HEADER_BUILD_ID record: process, 20 bytes of ID, the number of valid ones, the path.
 pub(super) fn build_id(record: &[u8], misc: u32) -> Option<(String, Vec<u8>)> {
     const MISC_SIZE: u32 = 1 << 15;
     record.get(28)?;
@@ -60,28 +61,28 @@ pub(super) fn build_id(record: &[u8], misc: u32) -> Option<(String, Vec<u8>)> {
     Some((text(record, 28), record.get(4..4 + length)?.to_vec()))
 }
 
-/// Where the records are, and how they end.
+/// Position of the records, and their `sample_id` layouts.
 pub(super) struct Header {
     pub data: std::ops::Range<usize>,
     pub layouts: Layouts,
     is_piped: bool,
-    /// Whether the data end behind the end of the file.
+    /// Whether the file ends before the data.
     pub is_cut: bool,
 }
 
 impl Header {
-    /// The section of a feature, if the file has it.
+    /// Section of a feature, if the file has it.
     pub(super) fn feature<'a>(&self, bytes: &'a [u8], bit: u32) -> Option<&'a [u8]> {
         self.section(bytes, bit)?
     }
 
-    /// Whether the file ends before a section that is read here does, though its header says that there is one.
+    /// Whether the file ends before the end of a section that is needed here and announced by the header.
     pub(super) fn lacks_features(&self, bytes: &[u8]) -> bool {
         let mut read = [BUILD_ID, RELEASE, COMPRESSED].into_iter();
         read.any(|bit| matches!(self.section(bytes, bit), Some(None)))
     }
 
-    /// The section of a feature, if the header says that there is one; `Some(None)` if the file ends before it does.
+    /// Section of a feature, if the header announces one; `Some(None)` if the file ends before the section.
     fn section<'a>(&self, bytes: &'a [u8], bit: u32) -> Option<Option<&'a [u8]>> {
         const FEATURES: usize = 72;
         let features = number(bytes, FEATURES).filter(|_| !self.is_piped)?;
@@ -114,7 +115,7 @@ impl Header {
         }
         let size = number(bytes, 8).unwrap_or_default();
         if size == 16 {
-            // Piped: records follow, attributes among them.
+            // Piped: records follow, including the attributes.
             return Ok(Header {
                 data: 16..bytes.len(),
                 layouts: Layouts::default(),
@@ -143,7 +144,7 @@ impl Header {
         let all = bytes
             .get(attrs_start..attrs_start.saturating_add(attrs_size).min(bytes.len()))
             .unwrap_or_default();
-        // Each with the place of its identifiers behind it.
+        // The position of the identifiers follows each.
         for attr in all.chunks_exact(size.max(16)) {
             let ids = (number(attr, attr.len() - 16), number(attr, attr.len() - 8));
             let ids = match ids {

@@ -1,23 +1,23 @@
-//! AUXTRACE_INFO: the registers of each CPU's trace unit, of every version of their layout.
+//! AUXTRACE_INFO: registers of each CPU's trace unit, in every version of the layout.
 
 use super::fields::{number, word};
 use crate::Error;
 use crate::source::Protocol;
 use crate::{etmv3, etmv4, ptm};
 
-/// What AUXTRACE_INFO says.
+/// Contents of AUXTRACE_INFO.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Metadata {
     /// Trace units, by CPU.
     pub units: Vec<Unit>,
 }
 
-/// The trace unit of a CPU.
+/// Trace unit of a CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Unit {
     pub cpu: u32,
     pub protocol: Protocol,
-    /// Whether its timestamps are those of the virtual counter, which is the kernel's own.
+    /// Whether its timestamps are of the virtual counter, which is the kernel's clock source.
     pub has_virtual_time: bool,
 }
 
@@ -27,7 +27,7 @@ const MAGIC_ETMV4: u64 = 0x4040_4040_4040_4040;
 const MAGIC_ETE: u64 = 0x5050_5050_5050_5050;
 
 impl Metadata {
-    /// Whether the timestamps of all units are those of the virtual counter.
+    /// Whether the timestamps of all units are of the virtual counter.
     pub fn has_virtual_time(&self) -> bool {
         !self.units.is_empty() && self.units.iter().all(|unit| unit.has_virtual_time)
     }

@@ -1,4 +1,4 @@
-//! Compressed records (`perf record -z`): what the kernel says beside the trace. The trace itself is never compressed.
+//! Compressed records (`perf record -z`) of the kernel. The trace itself is never compressed.
 
 use std::io::Read as _;
 
@@ -6,19 +6,19 @@ use ruzstd::decoding::StreamingDecoder;
 
 use crate::Error;
 
-/// The most bytes that are unpacked: 1 GiB of records beside the trace.
+/// Limit of unpacked bytes: 1 GiB.
 const LARGEST: u64 = 1 << 30;
 
-/// The compressed records of a file, as one stream: perf begins it once, and flushes it at the end of each record.
+/// Compressed records of a file, as one stream: perf begins it once, and flushes it at the end of each record.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
-    /// Offset of the first one in the file.
+    /// Offset of the first record in the file.
     pub at: u64,
     bytes: Vec<u8>,
 }
 
 impl Packed {
-    /// Takes the bytes of a record at an offset.
+    /// Appends the bytes of a record at an offset.
     pub fn add(&mut self, at: u64, bytes: &[u8]) {
         if self.bytes.is_empty() {
             self.at = at;
@@ -26,7 +26,7 @@ impl Packed {
         self.bytes.extend(bytes);
     }
 
-    /// The records.
+    /// Unpacks the records.
     ///
     /// # Errors
     /// [`Error::Format`] if the stream is damaged, or has more than 1 GiB.
@@ -40,7 +40,7 @@ impl Packed {
             expected: "records compressed with zstd",
             found,
         };
-        // The recorder does not end its frame: an empty last block does, with room for a checksum.
+        // perf does not end its frame, so append an empty last block with room for a checksum.
         let mut rest = self
             .bytes
             .as_slice()

@@ -1,4 +1,4 @@
-//! What stands at the end of records that are no samples: whose they are, when, on which CPU.
+//! `sample_id` fields at the end of non-sample records: thread, time and CPU.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ const SAMPLE_CPU: u64 = 1 << 7;
 const SAMPLE_STREAM_ID: u64 = 1 << 9;
 const SAMPLE_IDENTIFIER: u64 = 1 << 16;
 
-/// What stands at the end of each record of an event: its `sample_type`, if `sample_id_all` is set.
+/// Fields at the end of each record of an event: its `sample_type` if `sample_id_all` is set, else 0.
 #[derive(Clone, Copy, Debug, Default)]
 struct Layout(u64);
 
-/// What a record says at its end, as far as it does.
+/// Values of a record's `sample_id` fields, as far as present.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Ending {
     /// Process and thread.
@@ -26,12 +26,12 @@ pub(super) struct Ending {
     pub time: Option<u64>,
 }
 
-/// How the records of each event end.
+/// `sample_id` layouts of all events.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layouts {
-    /// That of the first event.
+    /// Layout of the first event.
     first: Option<Layout>,
-    /// Those of other events, by the identifiers with which their records end.
+    /// Layouts of other events, by the identifier at the end of their records.
     by_id: HashMap<u64, Layout>,
 }
 
@@ -50,7 +50,7 @@ impl Layouts {
         }
     }
 
-    /// Adds an event of a HEADER_ATTR record: attributes, which begin with their own size behind their type, then
+    /// Adds an event of a HEADER_ATTR record: attributes, whose size is in the field after their type, then
     /// identifiers.
     pub fn add_record(&mut self, record: &[u8]) {
         let size = word(record, 4).and_then(|size| usize::try_from(size).ok());
@@ -58,9 +58,9 @@ impl Layouts {
         self.add(record, ids.unwrap_or_default());
     }
 
-    /// What a record's end says.
+    /// Reads the `sample_id` fields of a record.
     pub fn read(&self, record: &[u8]) -> Ending {
-        // Records of different events can be told apart only where all of them end with an identifier.
+        // Records of different events are distinguishable only if all of them end with an identifier.
         let last = record.len().checked_sub(8);
         let own = last
             .and_then(|at| number(record, at))

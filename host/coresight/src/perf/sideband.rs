@@ -1,36 +1,36 @@
-//! What the kernel says beside the trace, in the order of time: which programs processes run, and what they map.
+//! Kernel records beside the trace, in the order of time: processes, their mappings, and context switches.
 
 use std::collections::HashMap;
 
 use super::Mapping;
 use crate::memory::{History, HistoryBuilder, Image, MemorySpace, Running};
 
-/// Something that the kernel said.
+/// Event that the kernel recorded.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
-    /// A mapping, by its index.
+    /// Mapping, by its index.
     Map(usize),
-    /// A thread is one of a process.
+    /// Thread of a process.
     Thread { process: u32, thread: u32 },
-    /// A process begins, with the memory of another one.
+    /// Start of a process, with the memory of its parent.
     Fork { process: u32, parent: Option<u32> },
-    /// A process executes another program.
+    /// Exec of another program.
     Exec { process: u32 },
-    /// A process is called so from here on, by the place among names.
+    /// New name of a process, as an index of `names`.
     Name { process: u32, name: usize },
-    /// A CPU runs a thread from here on; `before` is the one up to here, if known.
+    /// Switch of a CPU to a thread; `before` is the previous one, if known.
     Switch {
         cpu: u32,
         thread: Running,
         before: Option<Running>,
     },
-    /// Records of a CPU were lost from here on, or of all.
+    /// Loss of records of a CPU, or of all CPUs if `None`.
     Lost { cpu: Option<u32> },
-    /// Trace of a thread begins, on this CPU.
+    /// Start of a thread's trace, on this CPU.
     TraceStart { thread: u32, cpu: Option<u32> },
-    /// A thread begins.
+    /// Start of a thread.
     Begin { thread: u32 },
-    /// It ends: its number can be another one's from here on.
+    /// Exit of a thread. Another thread can get its number from here on.
     End { thread: u32 },
 }
 
@@ -42,12 +42,13 @@ struct Reported {
     event: Event,
 }
 
-/// All that the kernel said.
+/// All kernel events of a recording.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sideband {
     reported: Vec<Reported>,
     names: Vec<String>,
-    /// Whether times are perf's; else they are offsets of records, which are in the order of time about.
+    /// Whether times are of perf's clock; otherwise they are offsets of records, which are roughly in the order of
+    /// time.
     has_times: bool,
 }
 
@@ -56,7 +57,7 @@ impl Sideband {
         self.reported.push(Reported { time, at, event });
     }
 
-    /// A process is called so from here on.
+    /// Adds a new name of a process.
     pub fn name(&mut self, time: Option<u64>, at: u64, process: u32, name: String) {
         let event = Event::Name {
             process,
@@ -66,7 +67,7 @@ impl Sideband {
         self.push(time, at, event);
     }
 
-    /// All is reported: puts it into the order of time. `has_times`: whether the records of trace have times.
+    /// Sorts all events by time. `has_times` tells that AUX records have times.
     pub fn sort(&mut self, has_times: bool) {
         self.has_times = has_times && self.reported.iter().all(|reported| reported.time.is_some());
         let has_times = self.has_times;
@@ -81,12 +82,12 @@ impl Sideband {
         }
     }
 
-    /// Whether times are perf's.
+    /// Whether times are of perf's clock.
     pub fn has_times(&self) -> bool {
         self.has_times
     }
 
-    /// When trace of each thread began.
+    /// Start times of each thread's trace.
     pub fn trace_starts(&self) -> HashMap<u32, Vec<u64>> {
         let mut starts: HashMap<u32, Vec<u64>> = HashMap::new();
         for reported in &self.reported {
@@ -98,7 +99,7 @@ impl Sideband {
         starts
     }
 
-    /// When trace of each CPU began.
+    /// First start time of trace on each CPU.
     pub fn first_starts(&self) -> HashMap<u32, u64> {
         let mut starts = HashMap::new();
         for reported in &self.reported {
@@ -110,8 +111,8 @@ impl Sideband {
         starts
     }
 
-    /// From when on numbers are those of other threads than before, where the records have times: between the end of the one and the
-    /// begin of the other, if the end was seen.
+    /// Times from which thread numbers belong to new threads, if the records have times: between the exit of the old
+    /// thread and the start of the new one, if the exit was recorded.
     pub fn begins(&self) -> Vec<(u64, u32)> {
         let (mut ends, mut begins) = (HashMap::new(), Vec::new());
         for reported in &self.reported {
@@ -130,8 +131,8 @@ impl Sideband {
         begins
     }
 
-    /// The history of memory, with the images of each mapping: `images` has them by the mapping's index. Without any, what
-    /// it covers is not there.
+    /// Builds the memory history. `images` has the images of each mapping by its index. A mapping without images hides
+    /// the addresses that it covers.
     pub fn history(&self, mappings: &[Mapping], mut images: Vec<Vec<Image>>) -> History {
         let mut builder = HistoryBuilder::default();
         for reported in &self.reported {
@@ -178,7 +179,7 @@ impl Sideband {
         builder.build()
     }
 
-    /// What stands for a file that is not there.
+    /// Empty image that stands for a missing file.
     fn nothing(mapping: &Mapping) -> Image {
         Image {
             name: mapping.path.clone(),
@@ -200,7 +201,7 @@ mod tests {
         reported.push(Some(10), 0, Event::Begin { thread: 7 });
         reported.push(Some(40), 1, Event::End { thread: 7 });
         reported.push(Some(60), 2, Event::Begin { thread: 7 });
-        // Its end was not seen.
+        // Its exit was not recorded.
         reported.push(Some(90), 3, Event::Begin { thread: 7 });
         reported.push(None, 4, Event::Begin { thread: 8 });
         reported.sort(true);

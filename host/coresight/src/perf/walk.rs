@@ -1,4 +1,4 @@
-//! The records of a perf.data file: trace, and what the kernel says of processes meanwhile.
+//! Walk through the records of a perf.data file: trace, and the kernel's records of processes.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -21,12 +21,12 @@ const MISC_CPU_MODE: u32 = 7;
 const MISC_KERNEL: u32 = 1;
 const MISC_DATA: u32 = 1 << 13;
 const MISC_COMM_EXEC: u32 = 1 << 13;
-/// Of a fork that perf made up for a process that was there before: it maps what it has by itself.
+/// Fork that perf synthesized for a process that already existed. Its mappings have records of their own.
 const MISC_FORK_EXEC: u32 = 1 << 13;
 const MISC_SWITCH_OUT: u32 = 1 << 13;
 const MISC_BUILD_ID: u32 = 1 << 14;
 
-/// What the records of a file say.
+/// Contents of the records of a file.
 #[derive(Default)]
 pub(super) struct Walk {
     pub layouts: Layouts,
@@ -41,14 +41,14 @@ pub(super) struct Walk {
     pub threads: BTreeMap<u32, Thread>,
     pub conversion: Option<TimeConversion>,
     pub sideband: Sideband,
-    /// Build IDs of files, by path, of the records that a pipe has instead of a section.
+    /// Build IDs of files, by path, from the records that a pipe has instead of a section.
     pub build_ids: HashMap<String, Vec<u8>>,
-    /// The release of the kernel, in a pipe.
+    /// Release of the kernel, from a pipe's record.
     pub release: Option<String>,
     packed: Packed,
-    /// The last time of which each CPU has a record so far, in the order of the file.
+    /// Time of each CPU's latest record so far, in the order of the file.
     latest: HashMap<u32, u64>,
-    /// Offset of the record at hand.
+    /// Offset of the current record.
     at: u64,
 }
 
@@ -80,7 +80,7 @@ impl Walk {
                 70 => self.metadata = Some(Metadata::read(record, at as u64)?),
                 71 => at += self.auxtrace(record, at, data.end),
                 81 => self.packed.add(self.at, record),
-                // The same behind the number of its bytes, and padded.
+                // The same with a length in front and padding.
                 83 => {
                     let size = number(record, 0).and_then(|size| usize::try_from(size).ok());
                     let packed = record.get(8..).unwrap_or_default();
@@ -99,7 +99,7 @@ impl Walk {
                 self.is_cut = true;
                 break;
             };
-            // Behind the record that has it, in their order.
+            // Offset after the compressed record, so that the order of records is kept.
             self.at = packed.at + at as u64;
             self.record(kind, misc, record)?;
             at += size;
@@ -107,10 +107,10 @@ impl Walk {
         Ok(())
     }
 
-    /// How the recording is compressed, of the header: a version, then a type, of which there is only zstd, 1.
+    /// Checks the compression section of the header: a version, then a type. The only type is 1, zstd.
     ///
     /// # Errors
-    /// [`Error::Format`] if it is compressed otherwise.
+    /// [`Error::Format`] for another compression.
     pub fn compression(&self, section: &[u8], offset: u64) -> Result<(), Error> {
         match word(section, 4) {
             None | Some(0 | 1) => Ok(()),
@@ -122,7 +122,7 @@ impl Walk {
         }
     }
 
-    /// Any record that has no bytes behind it.
+    /// Reads a record without trailing bytes.
     fn record(&mut self, kind: u32, misc: u32, record: &[u8]) -> Result<(), Error> {
         match kind {
             1 => self.mmap(record, misc),
@@ -145,7 +145,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A section of the header as a pipe has it: its number, then its bytes.
+    /// Reads a header section in a pipe: its number, then its bytes.
     fn feature(&mut self, record: &[u8]) -> Result<(), Error> {
         let section = record.get(8..).unwrap_or_default();
         match number(record, 0) {
@@ -160,7 +160,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Takes note of what a record says, with its time.
+    /// Adds an event with the time of its record.
     fn event(&mut self, record: &[u8], event: Event) {
         let ending = self.layouts.read(record);
         if let (Some(cpu), Some(time)) = (ending.cpu, ending.time) {
@@ -177,7 +177,7 @@ impl Walk {
 
     fn mmap2(&mut self, record: &[u8], misc: u32) {
         const PROT_EXEC: u32 = 4;
-        // With a build ID, protection and flags stand where they do without one.
+        // Protection and flags have the same offsets with and without a build ID.
         if word(record, 56).is_some_and(|protection| protection & PROT_EXEC == 0) {
             return;
         }
@@ -202,7 +202,7 @@ impl Walk {
         let is_kernel = misc & MISC_CPU_MODE == MISC_KERNEL || process == u32::MAX;
         if !is_kernel {
             self.event(record, Event::Thread { process, thread });
-            // The thread that maps is one of the process; the process has the number of its first one.
+            // Besides the mapping thread, the process has a first thread with its own number.
             let thread = process;
             self.event(record, Event::Thread { process, thread });
         }
@@ -219,7 +219,7 @@ impl Walk {
 
     fn comm(&mut self, record: &[u8], misc: u32) {
         if let (Some(process), Some(thread)) = (word(record, 0), word(record, 4)) {
-            // Linux has 15 bytes for it; forks copy it.
+            // Linux limits the name to 15 bytes; forks copy it.
             let name = text(record.get(..72).unwrap_or(record), 8);
             self.event(record, Event::Thread { process, thread });
             if misc & MISC_COMM_EXEC != 0 {
@@ -233,7 +233,7 @@ impl Walk {
         }
     }
 
-    /// A thread begins with the name of its parent.
+    /// Reads the start of a thread, which inherits its parent's name.
     fn fork(&mut self, record: &[u8], misc: u32) {
         if let (Some(process), Some(parent_process), Some(thread), Some(parent)) = (
             word(record, 0),
@@ -253,7 +253,7 @@ impl Walk {
         }
     }
 
-    /// A thread ends. Its number can be another one's from here on, which a fork tells.
+    /// Reads the exit of a thread. A later fork record reports when another thread gets its number.
     fn exit(&mut self, record: &[u8]) {
         if let (Some(process), Some(thread)) = (word(record, 0), word(record, 8)) {
             self.event(record, Event::End { thread });
@@ -262,7 +262,7 @@ impl Walk {
         }
     }
 
-    /// A thread of which trace begins.
+    /// Reads the start of a thread's trace.
     fn trace_start(&mut self, record: &[u8]) {
         if let (Some(process), Some(thread)) = (word(record, 0), word(record, 4)) {
             let ending = self.layouts.read(record);
@@ -286,7 +286,8 @@ impl Walk {
         self.event(record, event);
     }
 
-    /// A thread gets or leaves a CPU, which stand at the record's end. There are such records of threads that are traced alone.
+    /// Reads a thread's switch to or from a CPU; both are in the `sample_id` fields. Such records exist for per-thread
+    /// tracing.
     fn switch(&mut self, record: &[u8], misc: u32) {
         let ending = self.layouts.read(record);
         if let (Some((_, thread)), Some(cpu)) = (ending.thread, ending.cpu) {
@@ -298,7 +299,7 @@ impl Walk {
         }
     }
 
-    /// A CPU switches: from the thread at the record's end to the one that it names, or the other way round.
+    /// Reads a switch of a CPU: from the thread in the `sample_id` fields to the one in the record, or vice versa.
     fn switch_of_cpu(&mut self, record: &[u8], misc: u32) {
         let ending = self.layouts.read(record);
         let own = ending.thread.map(|(_, thread)| thread);
@@ -307,7 +308,7 @@ impl Walk {
             _ => (word(record, 4), own),
         };
         if let (Some(thread), Some(cpu)) = (thread, ending.cpu) {
-            // One that was dead when it left may have been alive before.
+            // A thread that was dead at the switch may have been alive before.
             let before = before.map(|before| match running(before) {
                 Running::Dead => Running::Unknown,
                 known => known,
@@ -316,7 +317,7 @@ impl Walk {
         }
     }
 
-    /// Records were lost, between the last one of the CPU and this one.
+    /// Reads a loss of records, between the CPU's last record and this one.
     fn lost(&mut self, record: &[u8]) {
         let ending = self.layouts.read(record);
         let latest = match ending.cpu {
@@ -348,8 +349,8 @@ impl Walk {
         }
     }
 
-    /// The trace ID of a CPU: bits 7:0. From minor version 1 (bits 59:56) on, bits 39:8 are the sink for which it holds. A new
-    /// major version (bits 63:60) gives the bits another meaning.
+    /// Reads the trace ID of a CPU: bits 7:0. From minor version 1 (bits 59:56) on, bits 39:8 are the sink in which it
+    /// is valid. A new major version (bits 63:60) changes the meaning of the bits.
     fn hardware_id(&mut self, record: &[u8]) -> Result<(), Error> {
         let ending = self.layouts.read(record);
         let (Some(value), Some(cpu)) = (number(record, 0), ending.cpu) else {
@@ -373,7 +374,7 @@ impl Walk {
         Ok(())
     }
 
-    /// A buffer; how many bytes of it follow the record.
+    /// Reads a buffer. Returns the number of its bytes after the record.
     fn auxtrace(&mut self, record: &[u8], start: usize, end: usize) -> usize {
         let (Some(size), Some(offset), Some(thread), Some(cpu)) = (
             number(record, 0),
@@ -398,7 +399,7 @@ impl Walk {
     }
 }
 
-/// What runs as a thread of a number, which the kernel no longer has of one that has ended.
+/// Maps the kernel's thread number, which is -1 for a thread that has exited.
 fn running(thread: u32) -> Running {
     match thread {
         u32::MAX => Running::Dead,

@@ -1,5 +1,5 @@
-//! Trace that never synchronizes, or that has invalid packets and none from which instructions can be followed: it cannot be
-//! decoded, mostly because it is of another protocol.
+//! Remarks on trace that cannot be decoded, mostly because it is of another protocol: it never synchronizes, or it has
+//! invalid packets and none from which instructions can be followed.
 
 use super::{Remark, counted};
 use crate::frames::{Stream, TraceId};
@@ -9,7 +9,7 @@ use crate::source::{Protocol, Source};
 use crate::{etmv3, etmv4, itm, ptm, stm};
 
 impl Packet {
-    /// Whether it is the synchronization of its protocol (A-sync).
+    /// Whether it is its protocol's synchronization packet (A-sync).
     fn is_synchronization(&self) -> bool {
         match self {
             Packet::EtmV4(packet) => packet.kind == etmv4::Kind::Async,
@@ -20,7 +20,7 @@ impl Packet {
         }
     }
 
-    /// Whether instructions can be followed from it on (I-sync, trace info); messages can anywhere.
+    /// Whether instructions can be followed from it on (I-sync, trace info). Always true for message protocols.
     fn begins(&self) -> bool {
         match self {
             Packet::EtmV4(packet) => packet.kind == etmv4::Kind::TraceInfo,
@@ -52,7 +52,7 @@ impl Packet {
     }
 }
 
-/// The packets of a stream, segment by segment.
+/// Packets of a stream, segment by segment.
 fn packets<'a>(source: &'a Source, stream: &'a Stream<'_>) -> impl Iterator<Item = Packet> + 'a {
     stream.segments().flat_map(move |segment| {
         let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
@@ -60,11 +60,12 @@ fn packets<'a>(source: &'a Source, stream: &'a Stream<'_>) -> impl Iterator<Item
     })
 }
 
-/// Protocols whose synchronization is zeros behind each other and 0x80, by how many zeros it has at least. An ITM's is as long
-/// as that of ETMv3 and PTM.
+/// Protocols whose synchronization is a run of zeros followed by 0x80, with the minimum length of the run. An ITM's is
+/// as long as that of ETMv3 and PTM.
 const PROTOCOLS: [(usize, &str); 2] = [(11, "ETMv4 or ETE"), (5, "ETMv3, PTM or ITM")];
 
-/// What the bytes synchronize as, and where first: by the longest run of zeros before 0x80, else as an STM.
+/// Protocol as which the bytes synchronize, and the first position: by the longest run of zeros before 0x80, else as
+/// STM.
 fn other_protocol(bytes: &[u8]) -> Option<(&'static str, usize)> {
     let mut runs: [Option<usize>; 2] = [None; 2];
     let mut zeros = 0;
@@ -85,7 +86,7 @@ fn other_protocol(bytes: &[u8]) -> Option<(&'static str, usize)> {
     })
 }
 
-/// Where decoding of an ITM's stream begins, if that is not with a synchronization at its start.
+/// Remark on the start of decoding of an ITM stream without a synchronization at its start.
 fn of_itm(buffer: &Buffer, source: &Source, stream: &Stream<'_>) -> Option<Remark> {
     let segment = stream.segments().next()?;
     let bytes = stream.bytes.get(..segment.end).unwrap_or_default();
@@ -113,8 +114,8 @@ fn of_itm(buffer: &Buffer, source: &Source, stream: &Stream<'_>) -> Option<Remar
     Some(Remark::warning(&name, text))
 }
 
-/// What of a stream stands in front of the synchronization of its parts: decoding begins there. A buffer that is written in a
-/// circle begins anywhere, so this is no damage.
+/// Remark on the bytes before the first synchronization of each part of a stream, which are not decoded. A circular
+/// buffer can begin anywhere in a packet, so this is no damage.
 fn before(buffer: &Buffer, source: &Source, stream: &Stream<'_>) -> Option<Remark> {
     let (mut bytes, mut places, mut first) = (0, 0, None);
     for segment in stream.segments().filter(|segment| !segment.goes_on) {
@@ -141,7 +142,7 @@ fn before(buffer: &Buffer, source: &Source, stream: &Stream<'_>) -> Option<Remar
     Some(Remark::note(&name, text))
 }
 
-/// What each source wrote without ever synchronizing. Packets of an ITM can begin anywhere.
+/// Remarks on sources whose trace never synchronizes. ITM packets need no synchronization.
 pub(super) fn of_buffers(buffers: &[Buffer]) -> Vec<Remark> {
     let mut remarks = Vec::new();
     for parts in input::traces(buffers) {

@@ -1,4 +1,4 @@
-//! The instructions that ran at a time, as a [`Clock`] spreads it.
+//! Instructions in a time window, by the interpolation of a [`Clock`].
 
 use std::ops::Range;
 
@@ -8,9 +8,9 @@ use crate::flow::{EtmV4Options, Flow, Sink};
 use crate::input::{Buffer, Part};
 use crate::perf::TimeConversion;
 
-/// The instructions of one source that ran from `begin` to `end` by the clock of a trace with timestamps: of each of its
-/// parts, counted from the part's beginning. They begin and end with ranges of instructions. Of several ranges in the tick of
-/// a bound, those count too.
+/// Instructions of one source that ran from `begin` to `end`, for a trace with timestamps: for each of its parts,
+/// counted from the part's beginning. They begin and end at boundaries of ranges. All ranges in the tick of a bound are
+/// included.
 pub fn within(
     buffers: &[Buffer],
     parts: &[Part],
@@ -63,18 +63,18 @@ pub fn within(
         .collect()
 }
 
-/// Looks for the first and last ranges of a time.
+/// Finds the first and last ranges of a time window.
 struct Finder {
     clock: Clock<u64>,
-    /// Numbers of the first instructions of ranges, with their times.
+    /// First instructions of ranges, as counts, with their times.
     placed: Vec<Placed<u64>>,
     instructions: u64,
     begin: Option<i64>,
     end: Option<i64>,
     first: Option<u64>,
-    /// The last range that begins when the window ends: what ended then ended before it.
+    /// Last range that begins at the end of the window; ranges that end at that time end before it.
     at_end: Option<u64>,
-    /// The first range behind the window.
+    /// First range after the window.
     behind: Option<u64>,
 }
 
@@ -82,7 +82,7 @@ impl Finder {
     fn look(&mut self) {
         for placed in self.placed.drain(..) {
             let (time, instruction) = (placed.time, placed.what);
-            // What comes before the first timestamp is at no known time.
+            // Ranges before the first timestamp have no known time.
             let is_known = time != UNKNOWN;
             let has_begun = self.begin.is_none_or(|begin| is_known && time >= begin);
             if self.first.is_none() && has_begun {

@@ -1,4 +1,4 @@
-//! Raw trace buffers, as an ETB, ETF, ETR or TPIU gives them, with a small file in TOML that says what they hold.
+//! Configuration files in TOML that describe raw trace buffers of an ETB, ETF, ETR or TPIU.
 //!
 //! ```toml
 //! buffer = "etb.bin"              # or a list of files, one behind the other
@@ -27,7 +27,7 @@ use super::{Buffer, Device, Dump, Snapshot};
 use crate::Error;
 use crate::frames::FrameFormat;
 
-/// The largest configuration, in bytes.
+/// Size limit of a configuration, in bytes.
 pub(super) const LARGEST: u64 = 1 << 20;
 
 /// Whether a text is a configuration.
@@ -36,7 +36,7 @@ pub(super) fn is_one(text: &str) -> bool {
         .is_ok_and(|table| table.contains_key("source") && table.contains_key("buffer"))
 }
 
-/// Reads a configuration. `place` is what errors call it; paths of its files are relative to `directory`.
+/// Reads a configuration. `place` is its name in errors; its paths are relative to `directory`.
 pub(super) fn read(directory: &Path, place: &str, text: &str) -> Result<Snapshot, Error> {
     let table: Table = text
         .parse()
@@ -95,7 +95,7 @@ pub(super) fn read(directory: &Path, place: &str, text: &str) -> Result<Snapshot
     Ok(snapshot)
 }
 
-/// A source as `--trace-source` has it: `ETMv4,id=0x10,cpu=0,TRCCONFIGR=0xc1`. With its core.
+/// Parses a source in the syntax of `--trace-source`: `ETMv4,id=0x10,cpu=0,TRCCONFIGR=0xc1`. Returns it with its core.
 pub(crate) fn source_of(place: &str, number: usize, text: &str) -> Result<(Device, Device), Error> {
     let (mut table, mut registers) = (Table::new(), Table::new());
     for (index, part) in text.split(',').map(str::trim).enumerate() {
@@ -117,8 +117,8 @@ pub(crate) fn source_of(place: &str, number: usize, text: &str) -> Result<(Devic
     Reader { place }.source(number, &table, &[])
 }
 
-/// An image as `--trace-image` has it: `FILE@ADDRESS`, with `,offset=N`, `,length=N` and `,space=NAME`; the file alone if it
-/// says itself where it is loaded.
+/// Parses an image in the syntax of `--trace-image`: `FILE@ADDRESS`, with `,offset=N`, `,length=N` and `,space=NAME`;
+/// the address is optional for files that contain load addresses.
 pub(crate) fn image_of(place: &str, text: &str) -> Result<Dump, Error> {
     let mut parts = text.split(',').map(str::trim);
     let first = parts.next().unwrap_or_default();
@@ -148,7 +148,7 @@ fn wrong(place: &str, key: &str, expected: &'static str, found: &str) -> Error {
     Reader { place }.wrong(key, expected, found.to_owned())
 }
 
-/// The registers of a kind of source that its decoder reads.
+/// Registers that the decoder of a kind of source reads.
 fn registers_of(kind: &str) -> &'static [&'static str] {
     match kind {
         "ETM4" | "ETE" => &[
@@ -200,7 +200,7 @@ impl Reader<'_> {
             .transpose()
     }
 
-    /// A number; those of more than 63 bits are texts.
+    /// Reads a number. Numbers of more than 63 bits are written as strings.
     fn number(&self, key: &str, value: &Value) -> Result<u64, Error> {
         let number = match value {
             Value::Integer(number) => u64::try_from(*number).ok(),
@@ -253,7 +253,7 @@ impl Reader<'_> {
         })
     }
 
-    /// A source and its core.
+    /// Reads a source and its core.
     fn source(
         &self,
         number: usize,
@@ -303,7 +303,7 @@ impl Reader<'_> {
             if id >= 0x70 {
                 return Err(self.wrong("source.id", "a trace ID below 0x70", format!("{id:#x}")));
             }
-            // Those of STM and ITM are in bits 22:16 of a register with other things.
+            // STM and ITM have the ID in bits 22:16 of a register with other fields.
             let shift = if matches!(kind, "STM" | "ITM") { 16 } else { 0 };
             let register = source.registers.entry(id_register.to_owned());
             let value = register.or_default();

@@ -68,7 +68,7 @@ pub fn element_lines(listing: &str) -> Vec<&str> {
         .collect()
 }
 
-/// Lines of packets and elements. The tool writes messages of its own before some of them, without a line's end.
+/// Lines of packets and elements. The tool writes messages of its own before some of them, without a line break.
 fn lines(listing: &str) -> impl Iterator<Item = &str> {
     listing.lines().filter_map(|line| {
         let at = line

@@ -1,8 +1,8 @@
-//! Traces of our own making, of the packets of which no capture exists: encoded from a random walk over random code, decoded
-//! by this crate and by Debian's libopencsd 1.3.3, and held against each other and against what the walk did.
+//! Synthetic traces for packets without a capture: encoded from a random walk over random code, decoded by this crate
+//! and by Debian's libopencsd 1.3.3, and compared with each other and with the walk.
 //!
-//! The library is no oracle where it is known to be wrong (`manifest.json` of the captures): for cycle counts with commits,
-//! and for Q elements. There the walk's own record is.
+//! Where the library is known to be wrong (`manifest.json` of the captures), for cycle counts with commits and for Q
+//! elements, the walk's own record is the oracle.
 
 mod etmv3;
 mod etmv4;
@@ -21,7 +21,7 @@ use kymo_coresight::memory::{Image, Images, MemorySpace};
 
 use program::{Program, Random, walk};
 
-/// A trace with what it is of.
+/// Trace with the walk that it encodes.
 struct Case {
     protocol: Protocol,
     base: u64,
@@ -117,7 +117,7 @@ fn line(at: usize, element: &Element) -> String {
     format!("{at} {text}")
 }
 
-/// What this crate makes of a trace.
+/// Elements of a trace as decoded by this crate.
 fn ours(case: &Case) -> Vec<String> {
     let code: Images = [Image {
         name: String::new(),
@@ -197,7 +197,7 @@ fn check(name: &str, cases: &[Case], has_oracle: bool) {
     assert_eq!(theirs.len(), cases.len());
     for (number, (case, theirs)) in cases.iter().zip(&theirs).enumerate() {
         let oracle::Theirs { packets, elements } = theirs;
-        // The library gives no packets of an ETE.
+        // The library returns no packets of an ETE.
         if !matches!(&case.protocol, Protocol::EtmV4(config) if config.is_ete) {
             let ours = oracle::packets(case);
             same(
@@ -207,7 +207,7 @@ fn check(name: &str, cases: &[Case], has_oracle: bool) {
                 case,
             );
         }
-        // The library's context of these has the instruction set of the last range, which a branch may have left since.
+        // The library's context has the instruction set of the last range, which a later branch may have changed.
         let is_of_range = matches!(case.protocol, Protocol::Ptm(_) | Protocol::EtmV3(_));
         let comparable = |lines: &[String]| -> Vec<String> {
             let comparable = lines.iter().map(|line| match line.split_once(" context ") {
@@ -252,7 +252,7 @@ fn etmv4_cases(options: etmv4::Options, isa: Isa, seed: u64) -> Vec<Case> {
         .collect()
 }
 
-/// The decoder knows each generated instruction for what it is.
+/// The decoder classifies each generated instruction as it was encoded.
 #[test]
 fn instructions_are_classified_as_they_were_encoded() {
     use kymo_coresight::instruction::{self, Class, Waypoints};
@@ -360,7 +360,7 @@ fn ete() {
         let options = etmv4::Options {
             is_ete: true,
             speculation,
-            // The library takes no target from the return stack behind a source address.
+            // The library takes no target from the return stack after a source address.
             has_return_stack: seed == 31,
             counts_cycles: true,
             has_sources: seed == 30,
@@ -424,7 +424,7 @@ fn ptm() {
     }
 }
 
-/// The library gives an instruction that an exception takes back nevertheless.
+/// The library emits an instruction even though an exception cancels it.
 #[test]
 fn etmv3() {
     for (seed, isa, has_alternative_branches, counts_cycles, cancels) in [
@@ -461,13 +461,17 @@ fn etmv3() {
 
 /// STM against the library: masters, channels, values and times.
 ///
-/// - The library gives an element for a null packet with a timestamp: a message of no bits, with the master and channel of the
+/// - The library gives an element for a null packet with a timestamp: a message of no bits, with the master and channel
+///   of the
 ///   message before. Software sent none: the packet only says what time it is. We give none.
-/// - It calls master and channel unknown until a master packet comes, and behind a global error. By STPv2 they are 0 behind a
+/// - It calls master and channel unknown until a master packet comes, and behind a global error. By STPv2 they are 0
+///   behind a
 ///   version packet and a global error, and a channel packet sets the channel: we say so.
-/// - Gray-coded timestamps from bit 31 on are wrong in 1.3.3 (it shifts an `int`, and the sign fills the upper half). The
+/// - Gray-coded timestamps from bit 31 on are wrong in 1.3.3 (it shifts an `int`, and the sign fills the upper half).
+///   The
 ///   generator's own record has them; here they are not compared.
-/// - It counts a packet that begins within a byte from the next one on, and its bytes from there. Only kinds are compared.
+/// - It counts a packet that begins within a byte from the next one on, and its bytes from there. Only kinds are
+///   compared.
 #[test]
 fn stm() {
     use kymo_coresight::frames::TraceId;
@@ -492,7 +496,7 @@ fn stm() {
     };
     for (number, (case, theirs)) in cases.iter().zip(theirs).enumerate() {
         let name = format!("STM {number}, libopencsd");
-        // The version behind the synchronization.
+        // Version packet after the synchronization.
         let is_gray = case.trace[12] == 0x40;
         let element = |line: &String| {
             let (_, element) = line.split_once(' ').unwrap_or_default();

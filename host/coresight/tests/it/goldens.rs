@@ -1,5 +1,5 @@
-//! What perf 6.1 with Debian's libopencsd 1.3.3 printed of perf.data files: packets (`perf report --dump`), and samples of each
-//! thousandth instruction with the branches before it (`perf script --itrace=i1000il16`).
+//! Comparison with the output of perf 6.1 with Debian's libopencsd 1.3.3 for perf.data files: packets (`perf report
+//! --dump`), and samples of each thousandth instruction with the branches before it (`perf script --itrace=i1000il16`).
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -25,8 +25,8 @@ fn open(folder: &Path, name: &str) -> Recording {
     recording
 }
 
-/// Packets as perf lists them: offset, ID, name and meaning. Offsets are those of the AUX area; ours are those of the buffer,
-/// which is a part of it and has the place in its name.
+/// Packets as perf lists them: offset, ID, name and meaning. Offsets are those of the AUX area; ours are those of the
+/// buffer, which is a part of it and has the place in its name.
 fn packets(buffer: &Buffer) -> Vec<String> {
     let (_, begin) = buffer.name.rsplit_once("@0x").expect("a place");
     let begin = u64::from_str_radix(begin, 16).expect("a place");
@@ -44,11 +44,11 @@ fn packets(buffer: &Buffer) -> Vec<String> {
         .collect()
 }
 
-/// What is left to compare of a packet's line.
+/// Part of a packet's line that is compared. Exceptions:
 ///
-/// - Bytes before a synchronization: the library gives the first piece of them alone.
-/// - A packet that the end cuts short: perf does not end the trace, so the library never gives it.
-/// - "Decoder Sync point TINFO": 1.8.0, whose listings ours are, says so; 1.3.3 does not.
+/// - Bytes before a synchronization: the library returns only the first piece of them.
+/// - An incomplete packet at the end: perf does not end the trace, so the library never returns it.
+/// - "Decoder Sync point TINFO": only in 1.8.0, whose listings ours follow, not in 1.3.3.
 fn comparable(line: &str) -> Option<String> {
     let is_dropped =
         line.contains("NOT_SYNC") || line.contains("NOTSYNC") || line.contains("INCOMPLETE_EOT");
@@ -91,7 +91,7 @@ fn packets_are_those_of_perf() {
     }
 }
 
-/// A sample: an address, and the branches before it, the newest first.
+/// Sample: an address, and the branches before it, the newest first.
 type Sample = (u64, Vec<(u64, u64)>);
 
 /// Samples as perf makes them of elements.
@@ -99,7 +99,7 @@ struct Sampler {
     /// Instructions since the last sample.
     since: u64,
     before: Option<Range>,
-    /// An exception came behind the range before, which perf takes for a branch.
+    /// Whether an exception followed the last range; perf treats it as a branch.
     is_exception: bool,
     branches: VecDeque<(u64, u64)>,
     samples: Vec<Sample>,
@@ -123,7 +123,7 @@ impl Sampler {
             }
         }
         self.is_exception = false;
-        // How many instructions of the range there are up to a sample.
+        // Number of instructions of the range up to a sample.
         let mut next = Self::EVERY - self.since;
         self.since += u64::from(range.count);
         while self.since >= Self::EVERY {
@@ -135,7 +135,7 @@ impl Sampler {
         }
     }
 
-    /// Where the trace is interrupted, perf makes a sample of what is left, and forgets the branches.
+    /// If the trace is interrupted, perf makes a sample of the remaining instructions, and clears the branches.
     fn interrupt(&mut self) {
         if let Some(before) = self.before.take() {
             self.sample(last(&before));
@@ -155,7 +155,7 @@ fn address(range: &Range, number: u64) -> u64 {
     range.start + number * (range.end - range.start) / u64::from(range.count)
 }
 
-/// The samples of a line of perf's: thread, address, then `FROM/TO/...` for each branch.
+/// Parses a sample from a line of perf: thread, address, then `FROM/TO/...` for each branch.
 fn sample(line: &str) -> Sample {
     let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok();
     let mut address = None;
@@ -171,8 +171,9 @@ fn sample(line: &str) -> Sample {
     (address.expect("an address"), branches)
 }
 
-/// Not of these: where several sources write, perf reads them as one (`juno-uname-002`, `cc1-head`); it is wrong for a PTM
-/// with a return stack (`ptm-tc2-raw`), and for modules of the kernel, which it does not relocate (`aosp-perf_kernel`).
+/// Not of these: where several sources write, perf reads them as one (`juno-uname-002`, `cc1-head`); it is wrong for a
+/// PTM with a return stack (`ptm-tc2-raw`), and for modules of the kernel, which it does not relocate
+/// (`aosp-perf_kernel`).
 #[test]
 fn sampled_instructions_and_the_branches_before_are_those_of_perf() {
     let Some(folder) = data::folder() else { return };

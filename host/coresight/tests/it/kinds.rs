@@ -1,5 +1,5 @@
-//! Kinds of packets of which no capture exists and for which the library is no oracle: conditional instructions of ETMv4, data
-//! of ETMv3, all of STM and ITM. A generator writes them at random; its own record is what a decoder has to say.
+//! Tests of packet kinds without a capture and without a correct reference decoder: conditional instructions of ETMv4,
+//! data of ETMv3, all of STM and ITM. A generator writes random packets and records the expected elements.
 
 mod etm;
 mod software;
@@ -12,7 +12,7 @@ use kymo_coresight::listing::{Packet, PacketDecoder};
 use kymo_coresight::memory::Images;
 use kymo_coresight::{Protocol, etmv3, etmv4};
 
-/// Packets and elements of a stream; every byte has to be in a packet.
+/// Packets and elements of a stream. Every byte must be in a packet.
 fn decode(protocol: &Protocol, bytes: &[u8]) -> (Vec<Packet>, Vec<Element>) {
     let code = Images::default();
     let mut flow = Flow::new(protocol, EtmV4Options::default(), &code);
@@ -29,7 +29,7 @@ fn decode(protocol: &Protocol, bytes: &[u8]) -> (Vec<Packet>, Vec<Element>) {
     )
 }
 
-/// Panics at the first element that is not what the generator says.
+/// Panics at the first element that differs from the generator's record.
 fn assert_same(found: &[Element], expected: &[Element], what: &str) {
     for (index, (found, expected)) in found.iter().zip(expected).enumerate() {
         assert_eq!(found, expected, "{what}: element {index}");
@@ -137,7 +137,7 @@ fn each_packet_of_etmv4_and_ete_that_no_capture_has() {
         ),
         // An exception of type 0 is a reset of an ETE's processor.
         (&ete, &[0x06, 0x01, 0x00], Kind::PeReset, None),
-        // What the configuration has not.
+        // Features that the configuration lacks.
         (&plain, &[0x23], Kind::ReservedConfig, None),
         (&plain, &[0x6c], Kind::ReservedConfig, None),
         (&v4, &[0x05], Kind::Reserved, None),
@@ -147,7 +147,7 @@ fn each_packet_of_etmv4_and_ete_that_no_capture_has() {
     ];
     for (config, bytes, kind, fields) in cases {
         let begin: &[u8] = &[0x80, 0x01, 0x00];
-        // An atom behind shows where the packet ends.
+        // The atom after it shows the end of the packet.
         let trace = [&[0; 11], begin, bytes, &[0xf7]].concat();
         let packets: Vec<_> = etmv4::Decoder::new(config, &trace, 0).collect();
         let found = packets[2];

@@ -1,6 +1,6 @@
 //! Tests of `kymo-coresight` on captures of real trace units, against the listings of OpenCSD 1.8.0.
 //!
-//! What is hard in each protocol, and the tests behind it:
+//! Difficult parts of each protocol, and the tests that cover them:
 //!
 //! | protocol | what | tests |
 //! |---|---|---|

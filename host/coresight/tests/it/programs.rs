@@ -1,5 +1,5 @@
-//! Programs at equal addresses: processes on one CPU, fork, exec, files mapped one over the other. Two files have code of three
-//! and of two instructions, so the count of what ran says which one it was.
+//! Programs at equal addresses: processes on one CPU, fork, exec, files mapped over one another. The two files have
+//! code of three and of two instructions, so the instruction count identifies the file that ran.
 
 use kymo_coresight::counts::{self, Counts};
 use kymo_coresight::element::Unsynced;
@@ -14,7 +14,7 @@ use kymo_fixtures::perf_data::{AUX_RAW, AUX_TRUNCATED, PerfData};
 const NOP: u32 = 0xd503_201f;
 const RET: u32 = 0xd65f_03c0;
 
-/// Where both files are.
+/// Address of both files.
 const HERE: u64 = 0x40_0000;
 
 /// The code of a file by its name.
@@ -27,13 +27,13 @@ fn code(path: &str) -> Option<Vec<u8>> {
     Some(words.iter().flat_map(|word| word.to_le_bytes()).collect())
 }
 
-/// How often execution went where no image is.
+/// Number of executions at addresses without an image.
 fn nowhere(counts: &Counts) -> u64 {
     let places = counts.doubts.not_accessible.values();
     places.map(|it| it.count).sum()
 }
 
-/// What ran, as the number of instructions of each thread's runs.
+/// Number of instructions in each thread's runs.
 fn count(perf: PerfData) -> (Vec<(Option<u32>, u32, u64)>, Counts) {
     let mut recording = perf::read(&perf.file()).expect("a recording");
     recording.load(|mapping| {
@@ -125,7 +125,7 @@ fn what_may_be_of_several_threads_has_none() {
         count(session(perf, &trace)).0
     };
     assert_eq!(of(2), [(None, 3, 1), (Some(1), 3, 2)]);
-    // The idle task has no program of a user's.
+    // The idle task runs no user code.
     assert_eq!(of(0), [(Some(1), 3, 3)]);
 }
 
@@ -162,12 +162,12 @@ fn a_dead_thread_is_one_that_is_traced() {
         let ran = count(session(without_ids(switches), &trace)).0;
         ran.iter().map(|(thread, ..)| *thread).collect::<Vec<_>>()
     };
-    // It ran as a user's program before it died, up to the first switch.
+    // It ran user code before it exited, up to the first switch.
     let before = of(&|perf| {
         perf.at(5000).switch_of_cpu((DEAD, 1), 0);
     });
     assert_eq!(before, [None, Some(1)]);
-    // Behind its death it runs in the kernel alone.
+    // After its exit it runs kernel code only.
     let behind = of(&|perf| {
         perf.at(3000).switch_of_cpu((0, 1), 0);
         perf.at(5000).switch_of_cpu((1, DEAD), 0);
@@ -192,7 +192,7 @@ fn a_program_that_runs_as_thread_0_is_not_the_idle_task() {
         .iter()
         .map(|(thread, _, times)| (*thread, *times))
         .collect();
-    // So it may be what ran at the other place, too.
+    // So it may also have run at the other position.
     assert_eq!(threads, [(None, 1), (None, 1), (Some(1), 2)]);
 }
 
@@ -230,7 +230,7 @@ fn without_timestamps_a_session_is_of_the_only_thread_that_ran() {
     let of = |switches: &dyn Fn(&mut PerfData)| count(session(without_ids(switches), &trace)).0;
     let start = |perf: &mut PerfData| perf.at(3000).start(2, 0);
     assert_eq!(of(&start), [(Some(2), 2, 1)]);
-    // What runs behind a thread that is traced alone is not.
+    // Threads after one with per-thread tracing are not traced.
     let traced = |perf: &mut PerfData| {
         perf.at(3000).start(2, 0);
         perf.at(5000).switch_out(2, 0);
@@ -281,7 +281,7 @@ fn an_exec_replaces_what_was_mapped() {
         .run(1, 2 * HERE);
     let (ran, counts) = count(session(perf, &trace));
     assert_eq!(ran, [(Some(1), 2, 1), (Some(1), 3, 1), (Some(1), 3, 1)]);
-    // Nothing is left of the program before.
+    // No mapping of the old program remains.
     assert_eq!(nowhere(&counts), 1);
 }
 
@@ -325,7 +325,7 @@ fn a_file_mapped_over_another_one_is_there_from_then_on() {
     }
     let (ran, counts) = count(session(perf, &trace));
     assert_eq!(ran, [(Some(1), 2, 1), (Some(1), 3, 2)]);
-    // Of what is there in the end there is no file; what was there before is not taken for it.
+    // The last mapping has no file; the earlier file at the address must not be used for it.
     assert_eq!(nowhere(&counts), 1);
 }
 
@@ -402,7 +402,7 @@ fn what_the_recorder_lost_is_a_gap_between_sessions() {
     );
 }
 
-/// Sessions of these bytes, one behind the other.
+/// Consecutive sessions of these bytes.
 fn sessions(pieces: &[&[u8]], flags: u64) -> PerfData {
     let mut perf = recording(true, |perf| {
         perf.at(2000).mapping(1, HERE, 0x1000, 0, "/three");
@@ -432,7 +432,7 @@ fn records_that_adjoin_are_one_trace() {
     let (ran, counts) = count(sessions(&[first, second], AUX_TRUNCATED));
     assert_eq!(ran.iter().map(|(.., count)| count).sum::<u64>(), 1);
     assert!(counts.doubts.unsynced.contains_key(&Unsynced::Truncated));
-    // The trace unit was restarted, which it says.
+    // The trace unit was restarted, as the synchronization shows.
     let again = Trace::new(true).run(1, HERE);
     let bytes = perf::read(&sessions(&[&whole.bytes, &again.bytes], 0).file());
     let recording = bytes.expect("a recording");

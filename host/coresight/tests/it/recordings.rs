@@ -1,6 +1,6 @@
-//! perf.data files of the kinds of which no capture exists, made from a snapshot's bytes: metadata version 2 with trace IDs
-//! in records of their own, snapshot mode, one buffer for each CPU with timestamps, and pipes. Whatever the file, the
-//! instructions are those of the snapshot.
+//! Synthetic perf.data files of kinds without a capture, made from a snapshot's bytes: metadata version 2 with trace
+//! IDs in records of their own, snapshot mode, one buffer for each CPU with timestamps, and pipes. The decoded
+//! instructions must always be those of the snapshot.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ impl Juno {
         })
     }
 
-    /// The trace units as perf describes them. Version 2 of the metadata leaves trace IDs to other records; the registers
-    /// then have what was last in them.
+    /// The trace units as perf describes them. Version 2 of the metadata leaves trace IDs to other records; the
+    /// registers then have what was last in them.
     fn units(&self, version: u64) -> Vec<Unit> {
         let units = self.sources.iter().zip(0..).map(|(source, cpu)| {
             let Protocol::EtmV4(config) = source.protocol else {
@@ -108,7 +108,7 @@ impl Juno {
         }
         if version == 2 {
             for (source, cpu) in self.sources.iter().zip(0..) {
-                // The sink stands above the ID, the minor version above both.
+                // The sink is in the bits above the ID, the minor version above both.
                 let value = 1 << 56 | 0x1234_5678 << 8 | u64::from(source.id.0);
                 perf.hardware_id(cpu, value);
             }
@@ -131,7 +131,7 @@ impl Juno {
             .collect()
     }
 
-    /// Instructions in a file, and how many bytes of trace in AUX records it lacks.
+    /// Number of instructions in a file, and number of AUX records whose bytes it lacks.
     fn count(&self, bytes: &[u8]) -> (u64, u64) {
         let mut recording = perf::read(bytes).expect("a recording");
         let missing = recording.load(|mapping| {
@@ -171,7 +171,7 @@ fn framed(id: TraceId, bytes: &[u8]) -> Vec<u8> {
         is_first = false;
         while at < 15 {
             let Some(byte) = bytes.next() else {
-                // What is left belongs to nobody.
+                // The rest belongs to no source.
                 if at % 2 == 1 {
                     // A second byte follows its ID or its pair; the null source begins with the next pair.
                     frame[at] = 0;
@@ -258,7 +258,7 @@ fn one_buffer_for_each_cpu_in_frames() {
 fn one_buffer_for_each_cpu_without_frames() {
     let Some(juno) = Juno::open() else { return };
     let mut perf = juno.begin(1, true, false);
-    // Buffers come in any order, and what was lost is said.
+    // Buffers are in any order, and losses are reported.
     let mut streams = juno.streams();
     streams.reverse();
     for (cpu, bytes) in &streams {
@@ -545,10 +545,11 @@ fn trace_of_which_no_record_says_the_cpu_is_reported() {
     }
 }
 
-/// What makes compressed records of plain ones.
+/// Compresses plain records into compressed ones.
 type Pack<'a> = &'a dyn Fn(&[u8]) -> Vec<Vec<u8>>;
 
-/// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle them.
+/// A zstd frame without an end, cut into records at its blocks; blocks are not compressed. Records of perf's straddle
+/// them.
 fn stored(bytes: &[u8]) -> Vec<Vec<u8>> {
     let size = bytes.len().div_ceil(3).max(1);
     let mut begin = vec![0x28, 0xb5, 0x2f, 0xfd, 0, 0x48];

@@ -1,4 +1,4 @@
-//! The text of A32 and T32 against that of binutils: random words of the groups whose text is ours, and real code.
+//! Comparison of A32 and T32 disassembly with binutils: random words of the groups in our supplement, and real code.
 
 use std::collections::HashSet;
 use std::io::Write as _;
@@ -66,7 +66,7 @@ const T32: [(u32, u32); 20] = [
     (0xfff0_f000, 0xf8b0_f000),
 ];
 
-/// How the mnemonics begin of which the text is ours.
+/// Prefixes of the mnemonics in our supplement.
 const OURS: [&str; 56] = [
     "vmla", "vmls", "vnml", "vmul", "vnmul", "vadd", "vsub", "vdiv", "vfm", "vfnm", "vmov", "vneg",
     "vabs", "vsqrt", "vcmp", "vcvt", "vrint", "vsel", "vmaxnm", "vminnm", "vldr", "vstr", "vpush",
@@ -95,8 +95,8 @@ fn objdump(arguments: &[&str], file: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&found.stdout).into_owned())
 }
 
-/// The instructions of a listing, in which address, opcode, mnemonic and operands stand between tabs; without data and what is
-/// undefined.
+/// The instructions of a listing, in which address, opcode, mnemonic and operands stand between tabs; without data and
+/// what is undefined.
 fn lines(listing: &str) -> Vec<Line> {
     let line = |line: &str| {
         let (address, rest) = line.trim_start().split_once(":\t")?;
@@ -127,7 +127,7 @@ fn lines(listing: &str) -> Vec<Line> {
     listing.lines().filter_map(line).collect()
 }
 
-/// A text in one spelling: registers, conditions and numbers as ours.
+/// Converts a text to our spelling of registers, conditions and numbers.
 fn in_one_spelling(text: &str) -> String {
     let text = text.to_lowercase().replace(['#', '{', '}'], "");
     let (mnemonic, operands) = text.split_once(' ').unwrap_or((&text, ""));
@@ -167,7 +167,7 @@ fn is_immediate(text: &str) -> bool {
     text.starts_with("vmov") && text.contains('#')
 }
 
-/// Compares what is ours; returns how many were compared, and those without text.
+/// Compares instructions of our supplement. Returns the number of compared ones, and those without text.
 fn compare(lines: &[Line], is_random: bool) -> (usize, Vec<String>) {
     let mut disassembler = Disassembler::default();
     let (mut compared, mut unknown) = (0, Vec::new());
@@ -178,7 +178,7 @@ fn compare(lines: &[Line], is_random: bool) -> (usize, Vec<String>) {
             continue;
         };
         let is_ours = OURS.iter().any(|root| line.text.starts_with(root));
-        // `asr #0` is what binutils makes of 32.
+        // binutils prints `asr #0` for a shift by 32.
         if !is_ours || is_immediate(&line.text) || line.text.ends_with("asr #0") {
             continue;
         }
@@ -286,7 +286,8 @@ fn aliases_of_sys() {
     assert!(named > 240, "{named}");
 }
 
-/// What the disassembler does not know of SIMD has no text: never that of another instruction, as of a coprocessor.
+/// SIMD instructions unknown to the disassembler have no text, and never that of another instruction (of a
+/// coprocessor).
 #[test]
 fn simd_without_text_is_data() {
     let a32 = [
@@ -405,7 +406,7 @@ fn real_code() {
     }
 }
 
-/// The texts are objdump's, in our spelling.
+/// The texts equal objdump's in our spelling.
 #[test]
 fn instructions_of_the_m_profile_have_their_names() {
     let mut disassembler = Disassembler::default();

@@ -57,7 +57,7 @@ fn unconditional(word: u32, out: &mut String) -> Option<()> {
     }
 }
 
-/// `cps`: interrupts, and the mode.
+/// Writes `cps`: interrupt masks and mode.
 fn change_state(word: u32, out: &mut String) -> Option<()> {
     let mode = bit(word, 17).then_some(bits(word, 0, 5));
     let which = bits(word, 6, 3);
@@ -76,7 +76,7 @@ fn change_state(word: u32, out: &mut String) -> Option<()> {
     }
 }
 
-/// `pld`, `pldw` and `pli`.
+/// Writes `pld`, `pldw` and `pli`.
 fn preload(word: u32, out: &mut String) -> Option<()> {
     let name = match word & 0xfd70_f000 {
         0xf550_f000 => "pld",
@@ -126,7 +126,7 @@ fn hint(word: u32, out: &mut String) -> Option<()> {
     write!(out, "{name}{condition}").ok()
 }
 
-/// CRC-32, HLT, registers of other modes, and multiplications of one half.
+/// Writes CRC-32, HLT, banked registers, and halfword multiplications.
 fn miscellaneous(word: u32, out: &mut String) -> Option<()> {
     let condition = condition(word);
     let half = |at: u32| if bit(word, at) { 't' } else { 'b' };
@@ -168,7 +168,7 @@ fn miscellaneous(word: u32, out: &mut String) -> Option<()> {
     None
 }
 
-/// A register of another mode, by bits 22, 8 and 16 to 19.
+/// Name of a banked register of another mode, by bits 22, 8 and 16 to 19.
 fn banked(word: u32) -> Option<&'static str> {
     const USER: [&str; 7] = [
         "r8_usr", "sb_usr", "r10_usr", "fp_usr", "ip_usr", "sp_usr", "lr_usr",
@@ -226,7 +226,7 @@ fn acquire_or_release(word: u32, out: &mut String) -> Option<()> {
     )
 }
 
-/// Media instructions: bit fields, bytes and halves.
+/// Writes media instructions: bit fields, parallel bytes and halfwords.
 fn media(word: u32, out: &mut String) -> Option<()> {
     let condition = condition(word);
     let (n, d, m) = (reg(word, 16), reg(word, 12), reg(word, 0));
@@ -269,7 +269,7 @@ fn media(word: u32, out: &mut String) -> Option<()> {
     }
 }
 
-/// `bfi`, and `bfc` where there is no register to take bits from.
+/// Writes `bfi`, or `bfc` if there is no source register.
 pub(super) fn insertion(
     out: &mut String,
     condition: &str,
@@ -284,7 +284,7 @@ pub(super) fn insertion(
     write!(out, "bfi{condition} {to}, {from}, {low:#x}, {width:#x}").ok()
 }
 
-/// Packing, saturation, extension, reversal.
+/// Writes packing, saturation, extension and reversal.
 fn packing(word: u32, out: &mut String) -> Option<()> {
     let condition = condition(word);
     let (n, d, m) = (reg(word, 16), reg(word, 12), reg(word, 0));
@@ -349,7 +349,7 @@ fn packing(word: u32, out: &mut String) -> Option<()> {
     }
 }
 
-/// Multiplications of halves, and of which the upper half is the result.
+/// Writes halfword multiplications, and those whose result is the upper half.
 fn multiplication(word: u32, out: &mut String) -> Option<()> {
     let condition = condition(word);
     let (to, added, m, n) = (reg(word, 16), reg(word, 12), reg(word, 8), reg(word, 0));

@@ -1,13 +1,13 @@
-//! The aliases of `SYS`: what is done to caches, translations and predictors has names (Arm DDI 0487, C5.3 to C5.6).
+//! Aliases of `SYS`: operations on caches, translations and predictors (Arm DDI 0487, C5.3 to C5.6).
 
 use std::fmt::Write as _;
 
 use super::bits;
 
-/// An operation by `op1`, `CRn`, `CRm` and `op2`; its name, and whether a register says what it is done to.
+/// Operation: `op1`, `CRn`, `CRm` and `op2`; its name; and whether it has a register operand.
 type Operation = ((u32, u32, u32, u32), &'static str, bool);
 
-/// Sorted by their numbers.
+/// All operations, sorted by their numbers.
 #[rustfmt::skip]
 const OPERATIONS: [Operation; 132] = [
     ((0, 7, 1, 0), "ic ialluis", false),
@@ -144,7 +144,7 @@ const OPERATIONS: [Operation; 132] = [
     ((6, 8, 7, 5), "tlbi vale3", true),
 ];
 
-/// Writes an operation that has a name.
+/// Writes a named operation.
 pub(super) fn write(word: u32, out: &mut String) -> Option<()> {
     if word & 0xfff8_0000 != 0xd508_0000 {
         return None;
@@ -161,7 +161,7 @@ pub(super) fn write(word: u32, out: &mut String) -> Option<()> {
         (31, false) => write!(out, "{name}"),
         (31, true) => write!(out, "{name}, xzr"),
         (register, true) => write!(out, "{name}, x{register}"),
-        // The alias does not say which one.
+        // The alias has no register operand.
         (_, false) => return None,
     }
     .ok()

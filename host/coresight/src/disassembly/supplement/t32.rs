@@ -1,4 +1,4 @@
-//! T32. Coprocessor instructions are those of A32.
+//! T32. Coprocessor instructions share the code of A32.
 
 use std::fmt::Write as _;
 
@@ -7,12 +7,12 @@ use super::{
     barrier, bit, bits, checksum, halves, ordered, reg, store_return_state, vfp, write_all,
 };
 
-/// Whether the upper byte of the first half word says that a coprocessor does it, or the floating point unit.
+/// Whether the upper byte of the first halfword is that of a coprocessor or floating-point instruction.
 pub(super) const fn is_of_coprocessor(upper: u8) -> bool {
     matches!(upper, 0xec..=0xee | 0xfc..=0xfe)
 }
 
-/// Writes an instruction of T32, of which the second half word may not be there.
+/// Writes an instruction of T32; `second` is its second halfword, if any.
 pub(super) fn write(first: u32, second: Option<u32>, out: &mut String) -> Option<()> {
     match first {
         0xbf50 => return write_all(out, "sevl"),
@@ -88,7 +88,7 @@ pub(super) fn write(first: u32, second: Option<u32>, out: &mut String) -> Option
     }
 }
 
-/// A special register of the M profile, by its number (Arm DDI 0553, MRS). Those of number 0 are the A profile's as well.
+/// Special register of the M profile, by its number (Arm DDI 0553, MRS). Number 0 is also used by the A profile.
 fn special(number: u32) -> Option<&'static str> {
     Some(match number {
         1 => "iapsr",
@@ -119,7 +119,7 @@ fn special(number: u32) -> Option<&'static str> {
     })
 }
 
-/// `clrm`: registers that become 0.
+/// Writes `clrm`, which clears registers.
 fn clear(list: u32, out: &mut String) -> Option<()> {
     if list == 0 || bit(list, 13) {
         return None;

@@ -1,10 +1,10 @@
-//! Floating point of single and double precision (VFP), which T32 has as A32 has it.
+//! Single- and double-precision floating point (VFP), with the same encoding in A32 and T32.
 
 use std::fmt::Write as _;
 
 use super::{bit, bits, condition, reg};
 
-/// A register of 32 or 64 bits.
+/// Floating-point register of 32 or 64 bits.
 #[derive(Clone, Copy)]
 enum Float {
     Single(u32),
@@ -20,7 +20,7 @@ impl std::fmt::Display for Float {
     }
 }
 
-/// The register of a field of four bits and of one bit beside.
+/// Register of a four-bit field and a separate bit.
 const fn float(word: u32, low: u32, beside: u32, is_double: bool) -> Float {
     let (field, one) = (bits(word, low, 4), bits(word, beside, 1));
     if is_double {
@@ -109,7 +109,7 @@ fn load_or_store(word: u32, out: &mut String) -> Option<()> {
     }
 }
 
-/// `vmov` between two registers and one of 64 bits, or two of 32.
+/// Writes `vmov` between two core registers and one 64-bit or two 32-bit registers.
 fn two(word: u32, out: &mut String) -> Option<()> {
     if word & 0x0fe0_00d0 != 0x0c40_0010 {
         return None;
@@ -128,7 +128,7 @@ fn two(word: u32, out: &mut String) -> Option<()> {
     }
 }
 
-/// Between one register and one of the unit.
+/// Writes transfers between a core register and a floating-point register.
 fn transfer(word: u32, out: &mut String) -> Option<()> {
     let condition = condition(word);
     let core = reg(word, 12);
@@ -187,7 +187,7 @@ fn transfer(word: u32, out: &mut String) -> Option<()> {
     write!(out, "vmov{condition}.{sign}{size} {core}, {of}[{index}]").ok()
 }
 
-/// `vmrs` and `vmsr`.
+/// Writes `vmrs` and `vmsr`.
 fn system(word: u32, out: &mut String) -> Option<()> {
     let name = match bits(word, 16, 4) {
         0 => "fpsid",
@@ -208,7 +208,7 @@ fn system(word: u32, out: &mut String) -> Option<()> {
     }
 }
 
-/// Which operation bits 20, 21 and 23 choose.
+/// Operation number in bits 20, 21 and 23.
 const fn operation_of(word: u32) -> u32 {
     bits(word, 23, 1) << 2 | bits(word, 20, 2)
 }
@@ -250,7 +250,7 @@ fn three(out: &mut String, [name, condition]: [&str; 2], word: u32, is_double: b
     .ok()
 }
 
-/// `vmov` of a number: a sign, three bits of exponent and four of fraction.
+/// Writes `vmov` of an immediate: sign, three bits of exponent and four of fraction.
 fn immediate(word: u32, out: &mut String) -> Option<()> {
     if word & 0xa0 != 0 {
         return None;
@@ -269,7 +269,7 @@ fn immediate(word: u32, out: &mut String) -> Option<()> {
     .ok()
 }
 
-/// Operations of one operand: moves, comparisons, conversions.
+/// Writes operations with one operand: moves, comparisons, conversions.
 fn of_one(word: u32, out: &mut String) -> Option<()> {
     let is_double = bit(word, 8);
     let is_other = bit(word, 7);
@@ -329,7 +329,7 @@ fn of_one(word: u32, out: &mut String) -> Option<()> {
     write!(out, "{name}{condition}.{precision} {d}, {m}").ok()
 }
 
-/// Between numbers with a fixed point and floating ones, within one register.
+/// Writes conversions between fixed point and floating point in one register.
 fn fixed(word: u32, out: &mut String) -> Option<()> {
     let is_double = bit(word, 8);
     let size = if bit(word, 7) { 32 } else { 16 };
@@ -354,7 +354,7 @@ fn fixed(word: u32, out: &mut String) -> Option<()> {
     .ok()
 }
 
-/// What is never conditional.
+/// Writes unconditional instructions.
 fn always(word: u32, out: &mut String) -> Option<()> {
     let is_double = bit(word, 8);
     let rounding = ['a', 'n', 'p', 'm'].get(bits(word, 16, 2) as usize)?;

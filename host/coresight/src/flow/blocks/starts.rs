@@ -1,18 +1,18 @@
-//! Blocks by their starts: a hash table that has numbers of blocks alone.
+//! Hash table from start addresses to block numbers.
 
 use super::{Block, BlockId, NONE};
 use crate::isa::Isa;
 use crate::memory::{MemorySpace, View};
 
-/// Finds blocks by their starts. The blocks themselves have the keys, so that a look costs one slot and one block.
+/// Index of blocks by their starts. The keys are in the blocks, so a lookup reads one slot and one block.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Starts {
-    /// A power of two of them, at least twice as many as there are blocks; [`NONE`] is an empty one.
+    /// Slots, a power of two and at least twice the number of blocks; [`NONE`] marks an empty one.
     slots: Vec<BlockId>,
     len: usize,
 }
 
-/// Where a block begins, and in what.
+/// Start of a block: address, instruction set and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub address: u64,
@@ -41,7 +41,7 @@ impl Key {
 }
 
 impl Starts {
-    /// The slot of a key: the one that has it, or the empty one where it belongs.
+    /// Slot of a key: the one that contains it, or the empty one for it.
     #[inline]
     fn slot(&self, blocks: &[Block], key: &Key) -> usize {
         let mask = self.slots.len().wrapping_sub(1);

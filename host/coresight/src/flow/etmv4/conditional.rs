@@ -1,23 +1,23 @@
 //! Conditional instructions that are no branches, and their results (ETMv4, where TRCCONFIGR.COND has them traced).
 //!
-//! Instructions and results are matched by a key. Most packets leave it out: the decoder counts it, in step with the trace
-//! unit. Results come in order, some time behind the instructions.
+//! A key matches an instruction with its result. Most packets omit it: the decoder counts it in step with the trace
+//! unit. Results are in order, some time after the instructions.
 
 use crate::element::{ConditionalResult, Element};
 use crate::etmv4::{Config, Fields, KeyedResult, Kind};
 
-/// The keys of the last conditional instruction and of the last result.
+/// Keys of the last conditional instruction and of the last result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Keys {
     instruction: u32,
     result: u32,
 }
 
-/// Instructions that a result may imply, where the configuration does not say how many keys there are.
+/// Limit of instructions that a result can imply if the configuration does not have the number of keys.
 const MOST: u32 = 1 << 8;
 
 impl Keys {
-    /// The elements of a packet, in order.
+    /// Emits the elements of a packet, in order.
     pub fn packet(
         &mut self,
         config: &Config,
@@ -56,7 +56,7 @@ impl Keys {
                 while left > 0 {
                     let at = 12 - left;
                     let short = tokens >> at & 3;
-                    // Of flags, tokens of four bits begin with two ones.
+                    // With flags, tokens of four bits begin with two ones.
                     let is_long = config.has_condition_flags() && short == 3 && left >= 4;
                     let (token, bits) = match is_long {
                         true => (tokens >> at & 0xf, 4),
@@ -81,7 +81,7 @@ impl Keys {
         }
     }
 
-    /// This many instructions with a key each, and perhaps another one with the last key.
+    /// Emits `steps` instructions with a new key each, and if `again` another one with the last key.
     fn instructions(&mut self, steps: u32, again: bool, keys: u32, out: &mut impl FnMut(Element)) {
         for _ in 0..steps {
             self.instruction = next(self.instruction, keys);
@@ -96,7 +96,7 @@ impl Keys {
         }
     }
 
-    /// The instructions up to the one whose result comes, of which no packet was.
+    /// Emits the instructions without packets up to the one of the next result.
     fn catch_up(&mut self, keys: u32, out: &mut impl FnMut(Element)) {
         let most = if keys > 0 { keys.min(MOST) } else { MOST };
         for _ in 0..most {
@@ -129,7 +129,7 @@ impl Keys {
         });
     }
 
-    /// A result as one of the tokens for frequent ones.
+    /// Emits a result encoded as a token.
     fn token(&mut self, token: u32, config: &Config, out: &mut impl FnMut(Element)) {
         let result = match (config.has_condition_flags(), token) {
             (false, 0) => ConditionalResult::Failed,
@@ -149,7 +149,7 @@ impl Keys {
     }
 }
 
-/// The next key, of so many; of as many as there are numbers where the configuration does not say.
+/// Next key modulo the number of keys; without a modulus if the configuration does not have the number.
 fn next(key: u32, keys: u32) -> u32 {
     match key.wrapping_add(1) {
         key if keys > 0 => key % keys,
@@ -157,7 +157,8 @@ fn next(key: u32, keys: u32) -> u32 {
     }
 }
 
-/// The key to count from behind a packet that has one. Special keys are of instructions that are not counted by theirs.
+/// Key from which to count after a packet with a key. A special key (beyond the regular ones) advances the count by
+/// one.
 fn keyed(key: u32, last: u32, keys: u32) -> u32 {
     match keys > 0 && key >= keys {
         true => next(last, keys),

@@ -1,4 +1,4 @@
-//! What committed elements do: addresses, contexts, atoms, exceptions, Q elements and source addresses.
+//! Effects of committed elements: addresses, contexts, atoms, exceptions, Q elements and source addresses.
 
 use super::queue::{Entry, What};
 use super::{EtmV4Flow, Misfit};
@@ -44,7 +44,7 @@ impl<C: Code> EtmV4Flow<C> {
             (true, false) => Security::Root,
             (true, true) => Security::Realm,
         };
-        // What a packet lacks is unchanged.
+        // Fields missing in the packet are unchanged.
         self.context.context_id = context.context_id.or(self.context.context_id);
         self.context.vmid = context.vmid.or(self.context.vmid);
         self.isa = self.isa_of(is);
@@ -54,7 +54,7 @@ impl<C: Code> EtmV4Flow<C> {
         self.give(at, Element::Context(self.context), sink);
     }
 
-    /// If an indirect branch got no address, its target is where the last call returns to.
+    /// Uses the return address of the last call as the target of an indirect branch without an address packet.
     #[inline]
     pub(super) fn pop_return(&mut self) {
         if self.returns.is_pop_pending
@@ -81,7 +81,7 @@ impl<C: Code> EtmV4Flow<C> {
                 None => self.find_here(),
             };
             let Some(id) = next else {
-                // Nothing but an address or a context says where execution is.
+                // Only an address or a context packet gives the current address.
                 return Ok(());
             };
             let returns = &mut self.returns;
@@ -99,7 +99,7 @@ impl<C: Code> EtmV4Flow<C> {
         Ok(())
     }
 
-    /// Execution is at a block.
+    /// Moves execution to a block.
     #[inline]
     fn stand_at(&mut self, id: BlockId) {
         let block = self.blocks.get(id);
@@ -107,27 +107,27 @@ impl<C: Code> EtmV4Flow<C> {
         self.next_block = Some(id);
     }
 
-    /// Execution is behind an indirect branch.
+    /// Moves execution to after an indirect branch.
     fn stand_behind(&mut self, id: BlockId) {
         let block = self.blocks.get(id);
         (self.address, self.isa) = (block.end, block.isa);
         self.needs_address = true;
         self.next_block = None;
-        // A call through a register pushes before its own target could be popped.
+        // A call through a register pushes its return address before its target could be popped.
         if block.links {
             self.returns.push(block.end, block.isa);
         }
         self.returns.expect_pop();
     }
 
-    /// The block at which execution is, if that is known and was not remembered.
+    /// Looks up the block at the current address, if the address is known.
     fn find_here(&mut self) -> Option<BlockId> {
         self.pop_return();
         let is_known = !self.needs_address && !self.needs_context;
         is_known.then(|| self.blocks.at(self.context.space(), self.isa, self.address))
     }
 
-    /// Takes a block as executed that does not fit, is not there, or needs more elements than its range.
+    /// Executes a block that does not fit, is incomplete, or needs more elements than its range.
     fn atom(
         &mut self,
         at: usize,
@@ -185,7 +185,8 @@ impl<C: Code> EtmV4Flow<C> {
         }
     }
 
-    /// An exception: what executed up to its return address, then itself. Its address is the next in the queue.
+    /// Emits the instructions up to an exception's return address, then the exception. Its address is the next in the
+    /// queue.
     pub(super) fn exception(
         &mut self,
         at: usize,
@@ -219,7 +220,8 @@ impl<C: Code> EtmV4Flow<C> {
         if let Some((context, is)) = context {
             self.set_context(at, context, is, sink);
         }
-        // Behind an indirect branch without a target the reference walks on from the branch, and so do we: counts compare.
+        // After an indirect branch without a target, walk on from the branch like the reference tool, so that counts
+        // are equal.
         if self.address != return_address && !self.needs_context {
             let space = self.context.space();
             let walk = |blocks: &Blocks<C>, isa, start| {
@@ -268,7 +270,7 @@ impl<C: Code> EtmV4Flow<C> {
         Ok(())
     }
 
-    /// A Q element: so many instructions, then an address.
+    /// Executes a Q element: a number of instructions, then an address.
     pub(super) fn q(&mut self, at: usize, q: QElement, sink: &mut impl Sink) {
         self.pop_return();
         let next = q.address;
@@ -298,7 +300,7 @@ impl<C: Code> EtmV4Flow<C> {
         }
     }
 
-    /// A source address: everything up to the branch there executed, and the branch was taken.
+    /// Executes all instructions up to the branch at a source address, which was taken.
     pub(super) fn source(
         &mut self,
         at: usize,
@@ -336,7 +338,7 @@ impl<C: Code> EtmV4Flow<C> {
         let end = source.wrapping_add(u64::from(last.size));
         let (isa, mut start) = (self.isa, self.address);
         if self.options.split_source_ranges {
-            // Each branch on the way was not taken.
+            // No branch before the source address was taken.
             loop {
                 let id = self.blocks.at(space, isa, start);
                 let block = *self.blocks.get(id);

@@ -1,10 +1,10 @@
-//! What waits to be committed.
+//! Queue of elements that wait for their commit.
 
 use super::conditional::Keys;
 use crate::element::{Element, Transaction};
 use crate::etmv4::{Atoms, Config, Context, Fields, Kind, QElement};
 
-/// One thing that a packet said.
+/// Element of a packet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Entry {
     /// Position of the packet.
@@ -14,7 +14,7 @@ pub(super) struct Entry {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
-    /// Atoms that are not committed yet.
+    /// Uncommitted atoms.
     Atoms(Atoms),
     /// Address and instruction set bit.
     Address(u64, u8),
@@ -27,16 +27,16 @@ pub(super) enum What {
         is_branch_target: bool,
     },
     ExceptionReturn,
-    /// A return to the secure state of an M profile, of which only the count matters: an address follows.
+    /// Function return to the secure state of the M profile. It only counts as a P0 element: an address follows.
     FunctionReturn,
     Transaction(Transaction),
     Q(QElement),
     /// Source address and instruction set bit.
     Source(u64, u8),
-    /// A packet of conditional instructions or results, and the keys before it; cancelled with the P0 element before. It may
-    /// be many elements.
+    /// Packet of conditional instructions or results, with the keys before it; cancelled with the P0 element before. It
+    /// can stand for many elements.
     Conditional(Keys, Kind, Fields),
-    /// What has a time but no instructions; a cancel leaves it.
+    /// Element with a time but no instructions; cancels do not remove it.
     Times(Element),
 }
 
@@ -45,7 +45,7 @@ impl Entry {
         Entry { at, what }
     }
 
-    /// Whether it counts among those that are committed and cancelled.
+    /// Whether it counts for commits and cancels (P0).
     pub fn is_p0(&self, config: &Config) -> bool {
         match self.what {
             What::Atoms(_) | What::Exception { .. } | What::Q(_) | What::Source(..) => true,
@@ -60,7 +60,7 @@ impl Entry {
 }
 
 impl Atoms {
-    /// Takes the oldest atoms, at most this many.
+    /// Removes and returns the oldest atoms, at most this many.
     pub(super) fn first(&mut self, count: u32) -> Atoms {
         let count = u8::try_from(count).unwrap_or(u8::MAX).min(self.count);
         let first = Atoms {
@@ -72,7 +72,7 @@ impl Atoms {
         first
     }
 
-    /// Drops the newest atoms, at most this many; how many it were.
+    /// Drops the newest atoms, at most this many. Returns their number.
     pub(super) fn drop_newest(&mut self, count: u32) -> u32 {
         let dropped = count.min(u32::from(self.count));
         self.count -= dropped as u8;

@@ -1,4 +1,4 @@
-//! The memory that one trace source saw: the history, and what says where in it the source is.
+//! Memory that one trace source saw: the shared history, and the data that selects the view of the source.
 
 mod replaced;
 
@@ -12,36 +12,36 @@ use crate::frames::Stream;
 use crate::perf::TimeConversion;
 use crate::source::Protocol;
 
-/// A session of a trace unit: it began recording behind one time, and had ended at the other one.
+/// Session of a trace unit, between a time before its start and a time after its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// A time before the first instruction.
+    /// Time before the first instruction.
     pub begin: u64,
-    /// A time behind the last one.
+    /// Time after the last instruction.
     pub end: u64,
 }
 
-/// What a recording says of a trace source besides the trace.
+/// Data of a recording about a trace source, besides the trace.
 #[derive(Clone, Debug)]
 pub struct Recorded {
-    /// How the source tells which thread runs.
+    /// Protocol, which defines how contexts name the running thread.
     pub protocol: Protocol,
-    /// The thread whose trace it is alone.
+    /// The only thread traced, if the recording is of one thread.
     pub thread: Option<u32>,
-    /// The CPU that the source watches.
+    /// CPU that the source traces.
     pub cpu: Option<u32>,
-    /// The sessions of the buffer.
+    /// Sessions of the trace buffer.
     pub sessions: Arc<Vec<Session>>,
-    /// How timestamps become times of changes and sessions.
+    /// Conversion of timestamps to the clock of changes and sessions, if known.
     pub conversion: Option<TimeConversion>,
 }
 
-/// The memory that a trace source's core saw. Copies share it.
+/// Memory as the core of a trace source saw it. Clones share the history.
 #[derive(Clone, Debug)]
 pub struct Memory {
     history: Arc<History>,
     recorded: Option<Recorded>,
-    /// The threads of the source's stream, where the trace does not say them.
+    /// Threads of the source's stream, if the trace does not name them.
     schedule: Option<Arc<Schedule>>,
 }
 
@@ -52,7 +52,7 @@ impl Default for Memory {
 }
 
 impl From<Images> for Memory {
-    /// Memory that never changes.
+    /// Builds memory that never changes.
     fn from(images: Images) -> Self {
         let placed = images.iter().map(|image| Placed {
             length: image.bytes.len() as u64,
@@ -75,7 +75,7 @@ impl From<Images> for Memory {
     }
 }
 
-/// Memory as it was.
+/// Memory at one view.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene<'m> {
     memory: &'m Memory,
@@ -88,34 +88,34 @@ impl<'m> Scene<'m> {
         self.memory.find(self.view, space, address)
     }
 
-    /// The bytes from an address on, as far as one image has them.
+    /// Bytes from an address to the end of its image.
     pub fn at(self, space: MemorySpace, address: u64) -> Option<&'m [u8]> {
         self.memory.at(self.view, space, address)
     }
 
-    /// What the process was called then, if it is known.
+    /// Name of the process at the view, if known.
     pub fn process_name(self) -> Option<&'m str> {
         self.memory.process_name(self.view)
     }
 
-    /// The name of what is mapped at an address, whether its file is there or not.
+    /// Name of the mapping at an address, even if its file is missing.
     pub fn name_at(self, address: u64) -> Option<&'m str> {
         self.memory.name_at(self.view, address)
     }
 }
 
 impl Memory {
-    /// Memory as a view says.
+    /// Memory at a view.
     pub fn seen(&self, view: View) -> Scene<'_> {
         Scene { memory: self, view }
     }
 
-    /// Whether a view of the other memory is the same of this one.
+    /// Whether both memories share one history, so that a view means the same in both.
     pub fn is_of(&self, other: &Memory) -> bool {
         Arc::ptr_eq(&self.history, &other.history)
     }
 
-    /// The memory of a source of a recording, whose trace is this stream.
+    /// Creates the memory of a recording's source, with the schedule of its stream.
     pub(crate) fn new(
         history: Arc<History>,
         recorded: Recorded,
@@ -129,12 +129,12 @@ impl Memory {
         }
     }
 
-    /// The threads of the source's stream, where the trace does not say them and the recording does.
+    /// Threads of the source's stream, if the recording names them and the trace does not.
     pub fn schedule(&self) -> Option<&Schedule> {
         self.schedule.as_deref()
     }
 
-    /// Adds an image that all programs have. Where several have an address, the one added first does.
+    /// Adds an image to all programs. At an address in several images, the one added first wins.
     pub fn add(&mut self, image: Image) {
         let history = Arc::make_mut(&mut self.history);
         history.any = OnceLock::new();
@@ -153,8 +153,8 @@ impl Memory {
         }
     }
 
-    /// Images of memory that never changes which differ at addresses that both have, in one space: the one that is used, the
-    /// other one, and the first such address.
+    /// Pairs of overlapping images with different bytes, in memory that never changes: the image in use, the other one,
+    /// and the first address at which they differ. Both are of one memory space.
     pub(crate) fn conflicts(&self) -> Vec<(&Image, &Image, u64)> {
         const PAIRS: usize = 4096;
         let program = self.history.programs.first();
@@ -188,13 +188,14 @@ impl Memory {
         (offset < image.bytes.len()).then_some(image)
     }
 
-    /// The name of what is mapped at an address, whether its file is there or not.
+    /// Name of the mapping at an address, even if its file is missing.
     pub fn name_at(&self, view: View, address: u64) -> Option<&str> {
         let placed = self.history.find(view, MemorySpace::ANY, address)?;
         Some(&placed.image.name)
     }
 
-    /// What is mapped at an address, whether its file is there or not: its first address, bytes, and offset in the file.
+    /// Mapping at an address, even if its file is missing: its first address, its length in bytes, and its offset in
+    /// the file.
     pub fn mapped(&self, view: View, address: u64) -> Option<(u64, u64, u64)> {
         let placed = self.history.find(view, MemorySpace::ANY, address)?;
         let Image {
@@ -205,24 +206,24 @@ impl Memory {
         Some((address, placed.length, file_offset))
     }
 
-    /// All images of all times, those of a program by address.
+    /// All images of all times, program by program, sorted by address in each.
     pub fn images(&self) -> impl Iterator<Item = &Image> {
         let programs = self.history.programs.iter();
         let placed = programs.flat_map(|program| &program.placed);
         placed.map(|placed| &placed.image)
     }
 
-    /// The process of a view's program.
+    /// Process of a view's program.
     pub fn process(&self, view: View) -> Option<u32> {
         self.history.program(view.program).process
     }
 
-    /// What the process of a view's program was called while it ran that, if it is known.
+    /// Name of the process while it ran a view's program, if known.
     pub fn process_name(&self, view: View) -> Option<&str> {
         self.history.program(view.program).name.as_deref()
     }
 
-    /// What a process was called at any time, as far as that is known.
+    /// All known names of a process, one for each of its programs.
     pub fn names_of(&self, process: u32) -> impl Iterator<Item = &str> {
         let programs = self.history.processes.get(&process);
         let programs = programs.map(Vec::as_slice).unwrap_or_default();
@@ -230,17 +231,17 @@ impl Memory {
         programs.filter_map(|program| self.history.program(program).name.as_deref())
     }
 
-    /// The process of a thread, at the time of a view.
+    /// Process of a thread at a view.
     pub fn process_of(&self, view: View, thread: u32) -> Option<u32> {
         self.history.process_of(thread, view.change)
     }
 
-    /// How many processes have something in memory.
+    /// Number of processes that have a program.
     pub fn processes(&self) -> usize {
         self.history.processes.len()
     }
 
-    /// The thread and the time at a moment; the last time that it can be.
+    /// Thread at a moment, and the earliest and latest time that the moment can be.
     fn place(recorded: &Recorded, history: &History, moment: &Moment) -> (Option<u32>, u64, u64) {
         let session = moment
             .session
@@ -250,7 +251,7 @@ impl Memory {
         });
         let time = recorded.conversion.zip(moment.ticks);
         let time = time.map(|(conversion, ticks)| conversion.nanoseconds(ticks));
-        // One outside of the session is of another clock, or damaged: it says nothing.
+        // A time outside of the session is of another clock, or damaged, and is ignored.
         let time = time.filter(|time| (begin..=end).contains(time));
         let begin = time.unwrap_or(begin);
         let thread = recorded
@@ -260,7 +261,7 @@ impl Memory {
         let thread = thread.or_else(|| {
             let until = if time.is_some() { begin } else { end };
             let thread = history.running(recorded.cpu?, begin, until, Ran::Any)?;
-            // The idle task has no program of a user's: it is a thread of another namespace.
+            // The idle task runs no user code, so thread 0 in user code is a thread of another PID namespace.
             (thread != 0 || moment.context.level != Some(0)).then_some(thread)
         });
         (thread, begin, end)
@@ -291,7 +292,7 @@ impl Code for Memory {
         let recorded = self.recorded.as_ref()?;
         let (_, _, end) = Self::place(recorded, &self.history, moment);
         let last = self.history.changes_at(end);
-        // What one program mapped just before it was replaced by another one stays behind it.
+        // Mappings that a program made just before an exec stay with the replaced program.
         self.history.later(view, last, space, address)
     }
 }

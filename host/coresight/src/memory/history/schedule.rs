@@ -1,9 +1,9 @@
-//! The threads of a trace without context IDs: which one ran where in a stream, by what the kernel says of switches.
+//! Thread schedule of one stream without context IDs, from the kernel's context-switch records.
 //!
-//! A part of the trace lies between two times: those of its session, or timestamps where their clock is the kernel's. If one
-//! thread alone ran in between, the part is its. If a switch lies in between, it is known whose instructions before the first and
-//! behind the last entry into the kernel are, as a user's program is not switched elsewhere. The rest has no thread: it is not
-//! guessed.
+//! Each part of the stream lies between two times: the begin and end of its session, or two timestamps if the trace's
+//! clock converts to the kernel's. If the CPU ran one thread only between them, the part belongs to that thread. If the
+//! CPU switched threads between them, only the user code before the first and after the last entry into the kernel has
+//! a known thread, because switches happen in the kernel. All other parts have no thread; nothing is guessed.
 
 use std::ops::Range;
 
@@ -13,35 +13,35 @@ use crate::listing::{Packet, PacketDecoder};
 use crate::source::Protocol;
 use crate::{etmv3, etmv4, ptm};
 
-/// The threads of a stream, by position.
+/// Threads of a stream, by position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// From which position on which thread ran, in order; `None` where several may have.
+    /// First position of each run of packets with one thread, in order; `None` if several threads may have run.
     changes: Vec<(usize, Option<u32>)>,
-    /// Bytes of the stream.
+    /// Length of the stream in bytes.
     bytes: u64,
-    /// Those that have no thread.
+    /// Number of bytes without a known thread.
     unknown: u64,
 }
 
 impl Schedule {
-    /// The thread that ran what the packet at a position says.
+    /// Thread that ran the instructions of the packet at `position`.
     pub fn at(&self, position: usize) -> Option<u32> {
         let after = self.changes.partition_point(|(at, _)| *at <= position);
         self.changes.get(after.checked_sub(1)?)?.1
     }
 
-    /// The threads that ran, each as often as it was switched to.
+    /// Threads in the order of the stream; a thread repeats for each of its runs.
     pub fn threads(&self) -> impl Iterator<Item = u32> {
         self.changes.iter().filter_map(|(_, thread)| *thread)
     }
 
-    /// Bytes of the stream, and those of them that have no thread.
+    /// Length of the stream in bytes, and the number of bytes without a known thread.
     pub fn bytes(&self) -> (u64, u64) {
         (self.bytes, self.unknown)
     }
 
-    /// That of a stream. `None` if the trace says itself which thread runs, or the recording does not say it.
+    /// Schedule of `stream`. `None` if the trace itself names the threads, or the recording has no switches of its CPU.
     pub(crate) fn of(history: &History, source: &Recorded, stream: &Stream<'_>) -> Option<Self> {
         let cpu = source
             .cpu
@@ -53,12 +53,13 @@ impl Schedule {
         if !is_zero_user {
             return Some(schedule);
         }
-        // Thread 0 is not the idle task alone: perf ran in a namespace, and threads of others have no number there.
+        // Thread 0 is more than the idle task: perf ran in a PID namespace and records 0 for threads outside of it.
         let again = Self::read(history, source, cpu, stream, Ran::UserOfAny);
         again.map(|(schedule, _)| schedule)
     }
 
-    /// That of a stream, with what is known of threads of its user's programs; and whether one ran while thread 0 alone did.
+    /// Schedule of `stream` with `user` as the rule for user code; and whether user code ran while the CPU ran only
+    /// thread 0.
     fn read(
         history: &History,
         source: &Recorded,
@@ -84,19 +85,19 @@ impl Schedule {
                 let at = packet.start();
                 match Mark::of(&source.protocol, &packet) {
                     None => {}
-                    // The context says it.
+                    // The trace itself names its threads.
                     Some(Mark::Context { thread: 1.., .. }) => return None,
                     Some(Mark::Time(0)) => {}
                     Some(Mark::Time(ticks)) => {
                         let time = source.conversion.map(|it| it.nanoseconds(ticks));
-                        // One outside of the session, or before the last one, is of another clock or damaged.
+                        // A time outside of the session, or before the last timestamp, is of another clock or damaged.
                         if let Some(time) = time.filter(|time| (span.begin..=end).contains(time)) {
                             builder.add(&span, (time, true), at);
                             span = Span::new(at, time, true, state.is_user);
                         }
                     }
                     Some(mark) => {
-                        // Nothing ran before the first context.
+                        // No instruction ran before the first context, so it describes the piece already begun.
                         let is_first = state.level.is_none();
                         let begins = state.take(mark);
                         match span.pieces.last_mut() {
@@ -115,7 +116,7 @@ impl Schedule {
     }
 }
 
-/// The thread that a packet names; none if it is 0, which a kernel without context IDs leaves there.
+/// Thread that a packet names. `None` for 0, the value under a kernel that writes no context IDs.
 pub(crate) fn thread_in(protocol: &Protocol, packet: &Packet) -> Option<u32> {
     match Mark::of(protocol, packet)? {
         Mark::Context { thread, .. } => Some(thread).filter(|thread| *thread > 0),
@@ -123,14 +124,14 @@ pub(crate) fn thread_in(protocol: &Protocol, packet: &Packet) -> Option<u32> {
     }
 }
 
-/// What a packet says of threads.
+/// Part of a packet that matters to the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Time(u64),
     TraceOn,
     Exception,
     ExceptionReturn,
-    /// Exception level and thread, 0 if they are not known.
+    /// Exception level, `None` if the protocol does not report it; and the thread, 0 if it is not known.
     Context {
         level: Option<u8>,
         thread: u32,
@@ -187,17 +188,17 @@ impl Mark {
     }
 }
 
-/// Whether a user's program runs, which only an ETMv4 says.
+/// Whether user code runs. Only ETMv4 reports this: the packets of the other protocols carry no exception level.
 #[derive(Debug, Default)]
 struct State {
     level: Option<u8>,
     is_user: bool,
-    /// Behind an exception, a context may be that of the address to which it returns.
+    /// Whether the last context may be of the exception's return address and not of its handler.
     is_exception: bool,
 }
 
 impl State {
-    /// Takes a mark. Whether a piece begins there, which another thread may have run than the one before.
+    /// Updates the state. Returns whether a new piece begins, which another thread may have run.
     fn take(&mut self, mark: Mark) -> bool {
         let before = self.is_user;
         match mark {
@@ -219,13 +220,13 @@ impl State {
     }
 }
 
-/// A part of a stream from one time to the next.
+/// Part of a stream from one time to the next.
 #[derive(Debug)]
 struct Span {
     begin: u64,
-    /// Whether its first instruction ran then, and not some time later.
+    /// Whether its first instruction ran at `begin`, and not some time later.
     is_exact: bool,
-    /// Where pieces of it begin, and whether they are of a user's program.
+    /// First position of each piece, and whether the piece is user code.
     pieces: Vec<(usize, bool)>,
 }
 
@@ -242,22 +243,23 @@ impl Span {
 struct Builder<'a> {
     history: &'a History,
     cpu: u32,
-    /// What is known of threads of user's programs.
+    /// Rule for the threads of user code.
     user: Ran,
-    /// Whether one ran while thread 0 alone did.
+    /// Whether user code ran while the CPU ran only thread 0.
     is_zero_user: bool,
     schedule: Schedule,
 }
 
 impl Builder<'_> {
-    /// Adds a part that ends at a time; whether its last instruction ran then; and at a position.
+    /// Adds a part that ends at time `end` and before position `behind`. `is_exact` tells that its last instruction ran
+    /// at `end`.
     fn add(&mut self, span: &Span, (end, is_exact): (u64, bool), behind: usize) {
         let ran = |times: Range<u64>, code| {
             let (begin, end) = (times.start, times.end);
             self.history.running(self.cpu, begin, end, code)
         };
         let only = ran(span.begin..end, Ran::Any);
-        // Looked for once at most: a part can have as many pieces as switches.
+        // Computed at most once: a part can have as many pieces as there are switches.
         let mut user = None;
         let mut pieces = span.pieces.iter().enumerate().peekable();
         while let Some((number, (at, is_user))) = pieces.next() {
@@ -273,7 +275,7 @@ impl Builder<'_> {
                 None if next.is_none() && is_exact => ran(end..end, self.user),
                 None => *user.get_or_insert_with(|| ran(span.begin..end, self.user)),
             };
-            // Of the user's threads, 0 is none in particular.
+            // For user code, thread 0 stands for any thread outside of perf's PID namespace.
             let thread = thread.filter(|thread| !is_user || *thread != 0);
             let bytes = next.unwrap_or(behind).saturating_sub(*at) as u64;
             self.schedule.bytes += bytes;

@@ -1,43 +1,44 @@
-//! The threads that one CPU switched to, and which of them alone can have run in a range of time.
+//! Context switches of one CPU, and the only thread that can have run in a range of time.
 //!
-//! The questions are as many as parts of the trace, and one without timestamps asks of ranges with all switches in them. So
-//! stretches of time are put in order once, each with the end of those behind it that have the same thread.
+//! A schedule looks up one range for each part of the trace, and a trace without timestamps looks up ranges that span
+//! all switches. So the switches are indexed once: each stretch of time stores where the next stretch of another thread
+//! begins.
 
-/// What a CPU runs.
+/// Thread that a CPU runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Running {
     /// A thread; 0 is the idle task, or a thread of another PID namespace than perf's.
     Thread(u32),
     /// A thread that is not traced.
     Untraced,
-    /// A thread that has ended, whose number the kernel no longer says. It is in the kernel.
+    /// A thread that has exited, so that the kernel no longer reports its number. It runs kernel code only.
     Dead,
-    /// What the CPU runs is not known: the kernel's records of it were lost.
+    /// Unknown, because the kernel's records of the CPU were lost.
     Unknown,
 }
 
-/// Of which code the threads are looked for.
+/// Kind of code whose threads are looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ran {
-    /// Of a kernel, or of any.
+    /// Kernel code, or any code.
     Any,
-    /// Of a user's program, of which dead threads have none, and the idle task neither: thread 0 is that.
+    /// User code. Dead threads run none, and neither does thread 0, the idle task.
     User,
-    /// The same, where user's programs ran as thread 0: threads of other namespaces have that number as well.
+    /// User code of a recording in which thread 0 is also the number of threads in other PID namespaces.
     UserOfAny,
 }
 
-/// A stretch of time in which one thread runs.
+/// Stretch of time in which one thread runs.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     begin: u64,
     end: u64,
     thread: Option<u32>,
-    /// Where the next stretch of another thread begins.
+    /// Begin of the next stretch of another thread.
     other: u64,
 }
 
-/// Which threads a CPU switched to, in the order of time.
+/// Context switches of a CPU, in the order of time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Switches {
     reported: Vec<(u64, Running)>,
@@ -47,7 +48,7 @@ pub(super) struct Switches {
 }
 
 impl Switches {
-    /// The CPU runs something from a time on; `before` is what it ran up to then, if that is known.
+    /// Adds a switch to `running` at a time; `before` is what the CPU ran up to then, if known.
     pub fn push(&mut self, time: u64, running: Running, before: Option<Running>) {
         if let Some(before) = before
             && self.reported.is_empty()
@@ -63,13 +64,13 @@ impl Switches {
         }
     }
 
-    /// Whether anything is known of what runs.
+    /// Whether any thread of the CPU is known.
     pub fn has_any(&self) -> bool {
         let mut reported = self.reported.iter();
         reported.any(|(_, running)| *running != Running::Unknown)
     }
 
-    /// All switches are reported: puts the stretches in order.
+    /// Indexes the switches, after the last of them.
     pub fn build(&mut self) {
         self.any = self.stretches(Ran::Any);
         self.user = self.stretches(Ran::User);
@@ -104,9 +105,9 @@ impl Switches {
         stretches
     }
 
-    /// The only thread of which there can be trace of this code from one time to another, if that is known.
+    /// The only thread that can have trace of this kind of code from `begin` to `end`, if known.
     pub fn only(&self, begin: u64, end: u64, code: Ran) -> Option<u32> {
-        // What ran before the first switch is not known.
+        // The thread before the first switch is unknown.
         if self
             .reported
             .first()
@@ -119,7 +120,7 @@ impl Switches {
             Ran::User => &self.user,
             Ran::UserOfAny => &self.user_of_any,
         };
-        // The last one has no end, also at the last time that there is.
+        // The last stretch has no end, so it also contains u64::MAX.
         let first = stretches.partition_point(|it| it.end <= begin && it.end < u64::MAX);
         let first = stretches.get(first)?;
         let is_alone = first.begin <= end && (first.other > end || first.other == u64::MAX);
@@ -140,7 +141,7 @@ mod tests {
         switches
     }
 
-    /// As [`Switches::only`], by a look at each switch.
+    /// Reference for [`Switches::only`] that scans each switch.
     fn looked_for(reported: &[(u64, Running)], begin: u64, end: u64, code: Ran) -> Option<u32> {
         let after = reported.partition_point(|(time, _)| *time <= begin);
         let ran = reported.get(after.checked_sub(1)?..)?.iter();
@@ -208,7 +209,7 @@ mod tests {
             })
             .collect();
         let switches = switches(&reported);
-        // A look at each would take hours.
+        // Scanning each switch would take hours.
         for at in 0..count {
             assert_eq!(
                 switches.only(at, u64::MAX, Ran::Any).is_some(),

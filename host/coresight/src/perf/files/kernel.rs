@@ -1,4 +1,4 @@
-//! The kernel: a copy of its memory (`kcore`), its `vmlinux`, or the `Image` that was booted.
+//! Kernel images: from a copy of its memory (`kcore`), its `vmlinux`, or the `Image` that was booted.
 
 use std::path::{Path, PathBuf};
 
@@ -10,17 +10,17 @@ use super::super::Mapping;
 use super::{Files, NotFound, first_of, hex};
 use crate::memory::{Bytes, Image, MemorySpace};
 
-/// How perf names the kernel's own mapping: `[kernel.kallsyms]_text`.
+/// Prefix of perf's name of the kernel's own mapping: `[kernel.kallsyms]_text`.
 const KERNEL: &str = "[kernel.kallsyms]";
 
-/// Whether a mapping of the kernel's is the kernel itself, and no module.
+/// Whether a kernel mapping is the kernel itself, not a module.
 pub(super) fn is_kernel(path: &str) -> bool {
     let file = path.rsplit('/').next().unwrap_or(path);
     path.starts_with("[kernel") || path.starts_with("[guest.kernel") || file.starts_with("vmlinux")
 }
 
 impl Files {
-    /// The images of the kernel.
+    /// Images of the kernel.
     pub(super) fn kernel(&mut self, mapping: &Mapping) -> Result<Vec<Image>, NotFound> {
         let directories = self.core_directories(mapping);
         self.find_symbols(&directories, mapping);
@@ -60,7 +60,7 @@ impl Files {
         for cache in &self.caches {
             let of_build = cache.join("[kernel.kcore]").join(&id);
             let entries = std::fs::read_dir(of_build).into_iter().flatten();
-            // They are named by the time at which they were made.
+            // The directories are named by their creation time.
             let mut copies: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
             copies.sort();
             all.extend(copies.into_iter().rev());
@@ -68,7 +68,7 @@ impl Files {
         all
     }
 
-    /// Where the kernel's ELF file can be: in a cache, or where distributions put it.
+    /// Possible locations of the kernel's ELF file: caches, and the paths of distributions.
     fn kernel_places(&self, mapping: &Mapping) -> Vec<PathBuf> {
         let mut places = self.cached(&mapping.build_id, &["elf", "vmlinux"]);
         let mut names = vec!["vmlinux".to_owned(), "boot/vmlinux".to_owned()];
@@ -81,7 +81,7 @@ impl Files {
             ]);
         }
         for root in &self.roots {
-            // Of a kernel of which no build ID is known, only one that was put there by its recorded name.
+            // Without a build ID, accept only a file at the recorded path.
             if mapping.build_id.is_empty() {
                 places.extend(super::below(&mapping.path).map(|below| root.join(below)));
             } else {
@@ -91,7 +91,7 @@ impl Files {
         places
     }
 
-    /// Keeps the kernel's symbols.
+    /// Finds and stores the kernel's symbols.
     fn find_symbols(&mut self, directories: &[PathBuf], mapping: &Mapping) {
         let mut places: Vec<_> = directories
             .iter()
@@ -100,7 +100,7 @@ impl Files {
         places.extend(self.cached(&mapping.build_id, &["kallsyms"]));
         let read = |path: &PathBuf| crate::file::read(path).ok();
         let found = places.iter().find_map(read);
-        // An entry of the cache can be the copy of a file, too.
+        // An entry of the cache can also be an ELF file.
         let found = found.filter(|text| !text.starts_with(b"\x7fELF"));
         let Some(text) = found else {
             return;
@@ -121,7 +121,7 @@ impl Files {
         self.symbols = Some(text);
     }
 
-    /// The address of a symbol of the kernel, or of one of its modules, as it ran.
+    /// Run-time address of a symbol of the kernel, or of one of its modules.
     pub(super) fn symbol(&self, name: &str, module: Option<&str>) -> Option<u64> {
         let found = self.addresses.get(name)?;
         let wanted = |(of, _): &&(Option<Box<str>>, u64)| match module {
@@ -131,9 +131,9 @@ impl Files {
         found.iter().find(wanted).map(|(_, address)| *address)
     }
 
-    /// How far from the addresses for which it is linked the kernel ran.
+    /// Offset of the kernel's run-time addresses from its link addresses (KASLR).
     fn moved(&self, mapping: &Mapping, file: &[u8]) -> u64 {
-        // The mapping's offset is the address of the symbol behind its name.
+        // The mapping's offset is the address of the symbol that follows the prefix of its name.
         let symbol = mapping.path.strip_prefix(KERNEL).unwrap_or_default();
         let is_named = !symbol.is_empty();
         let symbol = if is_named { symbol } else { "_text" };
@@ -152,7 +152,7 @@ impl Files {
         }
     }
 
-    /// An `Image`: the kernel's memory from `_text` on.
+    /// Image of the kernel from an `Image` file, which is its memory from `_text` on.
     fn boot_image(&self, mapping: &Mapping, file: &Bytes) -> Vec<Image> {
         let named = (mapping.path.strip_prefix(KERNEL) == Some("_text")).then_some(mapping.offset);
         let start = named.or_else(|| self.symbol("_text", None));
@@ -171,7 +171,7 @@ fn is_boot_image(file: &[u8]) -> bool {
     file.get(56..60) == Some(b"ARM\x64")
 }
 
-/// The segments of an ELF file that are loaded, as images. Empty if it is none.
+/// Loadable segments of an ELF file, as images. Empty for other files.
 fn segments(file: &Bytes, name: &str, moved: u64) -> Vec<Image> {
     fn all<H: FileHeader>(header: &H, bytes: &[u8]) -> Option<Vec<(u64, u64, u64)>> {
         let endian = header.endian().ok()?;
@@ -208,7 +208,7 @@ fn segments(file: &Bytes, name: &str, moved: u64) -> Vec<Image> {
         .collect()
 }
 
-/// The name of a module by that of its file: `snd_timer` of `kernel/sound/core/snd-timer.ko.xz` or `[snd_timer]`.
+/// Name of a module from its file name: `snd_timer` for `kernel/sound/core/snd-timer.ko.xz` or `[snd_timer]`.
 pub(super) fn module_name(path: &str) -> String {
     let file = Path::new(path).file_name().unwrap_or_default();
     let file = file.to_string_lossy();

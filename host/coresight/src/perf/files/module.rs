@@ -1,5 +1,5 @@
-//! Modules of the kernel: files that are not linked, laid out and relocated as the kernel does it, as far as the flow of
-//! instructions goes.
+//! Kernel modules: relocatable files, laid out and relocated as the kernel does it, as far as instruction flow needs
+//! it.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ use super::kernel::module_name;
 use super::{Files, NotFound, first_of};
 use crate::memory::{Bytes, Image, MemorySpace};
 
-/// Whether a mapping of the kernel's is a module.
+/// Whether a kernel mapping is a module.
 pub(super) fn is_module(path: &str) -> bool {
     path.ends_with(".ko") || path.contains(".ko.") || path.starts_with('[')
 }
 
 impl Files {
-    /// The images of a module: its sections with code.
+    /// Images of a module: its code sections.
     pub(super) fn module(&mut self, mapping: &Mapping) -> Result<Vec<Image>, NotFound> {
-        // A copy of memory has it as it ran.
+        // A copy of memory has the module as it ran.
         let ran = self.core.iter().find_map(|image| {
             let within = mapping.address.checked_sub(image.address)?;
             (within < image.bytes.len() as u64).then(|| Image {
@@ -48,7 +48,7 @@ impl Files {
         }
         let path = places.first().cloned().unwrap_or_default();
         let file = first_of(places, &mapping.build_id).or_else(|why| {
-            // Wherever it was, compressed or not.
+            // Any directory, compressed or not.
             let own = Path::new(&mapping.path).file_name().map(PathBuf::from);
             let plain = PathBuf::from(format!("{name}.ko"));
             let mut names = own.into_iter().chain([plain]);
@@ -68,7 +68,7 @@ impl Files {
             .collect();
         let mut bases = laid_out(&elf, mapping.address);
         for section in &code {
-            // The kernel lists the module's symbols, and so where its sections are.
+            // The kernel's list of the module's symbols gives the addresses of its sections.
             let mut symbols = elf.symbols().filter(|symbol| {
                 symbol.section_index() == Some(section.index()) && symbol.is_definition()
             });
@@ -127,7 +127,7 @@ impl Files {
         (!images.is_empty()).then_some(images)
     }
 
-    /// The address of a symbol in the running kernel, as far as that is known.
+    /// Address of a symbol in the running kernel, if known.
     fn target(
         &self,
         elf: &object::File<'_>,
@@ -142,13 +142,13 @@ impl Files {
     }
 }
 
-/// Bytes of the jump that the kernel builds to reach a function that is too far away for a branch (AArch64).
+/// Size in bytes of the kernel's veneer for a function out of reach of a branch (AArch64).
 const VENEER: u64 = 12;
 
-/// Where the sections with code of a module are that begins at `start`, as the kernel lays them out: one behind the other in
-/// their order, each aligned as it asks for, those for initialization elsewhere. AArch64's `.plt` and
-/// `.text.ftrace_trampoline` are empty in the file; the kernel makes room there for veneers: one for each function outside of
-/// the module, and one more.
+/// Addresses of the code sections of a module that begins at `start`, as the kernel lays them out: one after another in
+/// file order, each with its alignment; initialization sections are elsewhere. AArch64's `.plt` and
+/// `.text.ftrace_trampoline` are empty in the file; the kernel reserves space there for veneers: one for each function
+/// outside of the module, and one more.
 fn laid_out(elf: &object::File<'_>, start: u64) -> HashMap<SectionIndex, u64> {
     let mut bases = HashMap::new();
     let mut at = start;
@@ -173,7 +173,7 @@ fn laid_out(elf: &object::File<'_>, start: u64) -> HashMap<SectionIndex, u64> {
     bases
 }
 
-/// Functions outside of a module that its code branches to, outside of its initialization.
+/// Number of functions outside of a module that its code, except for its initialization, branches to.
 fn far_calls(elf: &object::File<'_>) -> u64 {
     let sections = elf.sections();
     let code = sections.filter(|section| {
@@ -201,7 +201,7 @@ fn far_calls(elf: &object::File<'_>) -> u64 {
     functions.len() as u64
 }
 
-/// Little-endian fields of an ELF file that is changed in place.
+/// Little-endian fields of an ELF file, modified in place.
 struct Fields<'f>(&'f mut [u8]);
 
 impl Fields<'_> {
@@ -221,7 +221,7 @@ impl Fields<'_> {
         self.get(at).map(u64::from_le_bytes)
     }
 
-    /// A number that is an offset in the file, or a size.
+    /// Number that is an offset in the file, or a size.
     fn offset(&self, at: usize) -> Option<usize> {
         usize::try_from(self.number(at)?).ok()
     }
@@ -234,8 +234,8 @@ impl Fields<'_> {
     }
 }
 
-/// Writes addresses of sections and symbols into an ELF file of 64 bits, of which the type is one of a linked file from here
-/// on: who reads its symbols finds them where they were. `None` where the file ends before its tables do.
+/// Writes addresses of sections and symbols into a 64-bit ELF file and changes its type to a linked file, so that
+/// readers of its symbols get run-time addresses. `None` if the file ends before its tables.
 fn place(file: &mut [u8], bases: &HashMap<SectionIndex, u64>) -> Option<()> {
     let mut file = Fields(file);
     // System V ABI, ELF-64: e_type at 16, e_shoff at 40, e_shentsize at 58, e_shnum at 60.
@@ -244,7 +244,7 @@ fn place(file: &mut [u8], bases: &HashMap<SectionIndex, u64>) -> Option<()> {
     let size = usize::from(file.half(58)?);
     for index in 0..usize::from(file.half(60)?) {
         let header = table.checked_add(index.checked_mul(size)?)?;
-        // Of a section: sh_type at 4, sh_addr at 16, sh_offset at 24, sh_size at 32.
+        // Section header: sh_type at 4, sh_addr at 16, sh_offset at 24, sh_size at 32.
         if let Some(base) = bases.get(&SectionIndex(index)) {
             file.put(header.checked_add(16)?, &base.to_le_bytes());
         }
@@ -253,7 +253,7 @@ fn place(file: &mut [u8], bases: &HashMap<SectionIndex, u64>) -> Option<()> {
         }
         let start = file.offset(header.checked_add(24)?)?;
         let end = start.checked_add(file.offset(header.checked_add(32)?)?)?;
-        // Of a symbol, which has 24 bytes: st_shndx at 6, st_value at 8.
+        // Symbol of 24 bytes: st_shndx at 6, st_value at 8.
         for symbol in (start..end.min(file.0.len())).step_by(24) {
             let section = file.half(symbol.checked_add(6)?)?;
             let value = file.number(symbol.checked_add(8)?)?;
@@ -266,12 +266,12 @@ fn place(file: &mut [u8], bases: &HashMap<SectionIndex, u64>) -> Option<()> {
     Some(())
 }
 
-/// BR XZR, BLR XZR: what stands for a branch to where nothing is known of.
+/// BR XZR and BLR XZR: placeholders for branches with an unknown target.
 const BR: u32 = 0xd61f_03e0;
 const BLR: u32 = 0xd63f_03e0;
 
-/// Puts the target into a branch. Of a target that is not known the branch becomes an indirect one: its offset would lead
-/// to itself, and so the flow stops there until the trace has an address.
+/// Writes the target into a branch. A branch with an unknown target becomes an indirect one, because its unrelocated
+/// offset would lead to itself; so the flow stops there until the trace has an address.
 fn relocate(
     bytes: &mut [u8],
     place: usize,
@@ -287,7 +287,7 @@ fn relocate(
     };
     let code = u32::from_le_bytes(*word);
     let offset = target.map(|target| target.wrapping_sub(address).cast_signed());
-    // An offset of so many bits, in units of so many bytes: the kernel has a veneer for what is out of reach.
+    // Offset of `bits` bits in units of `unit` bytes. The kernel uses a veneer for targets out of reach.
     let field = |bits: u32, unit: i64| {
         let value = offset? / unit;
         let reach = 1i64 << (bits - 1);
@@ -311,7 +311,7 @@ fn relocate(
             Some(field) => code & !(0x3fff << 5) | field << 5,
             None => return,
         },
-        // A32: from two instructions behind. Its addend is in the instruction, and says so.
+        // A32: relative to the address two instructions later. The addend for this is in the instruction.
         R_ARM_CALL | R_ARM_JUMP24 => {
             let offset = offset.map(|offset| (offset - 8) / 4);
             match offset.filter(|offset| (-(1 << 23)..1 << 23).contains(offset)) {

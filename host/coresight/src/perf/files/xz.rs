@@ -1,5 +1,5 @@
-//! The container of xz files (<https://tukaani.org/xz/xz-file-format.txt>), as `xz` packs modules of the kernel: blocks of
-//! LZMA2 without other filters. What holds them together is checked, and each block's own checksum where it is a CRC.
+//! Container of xz files (<https://tukaani.org/xz/xz-file-format.txt>) as `xz` packs kernel modules: LZMA2 blocks
+//! without other filters. The reader checks the container's structure, and the checksum of each block if it is a CRC.
 
 use std::io::Read as _;
 
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_wrong_byte_is_found() {
         for packed in PACKED {
-            // Behind the blocks, in index and footer, nothing is needed.
+            // Index and footer, after the blocks, are not needed.
             for at in 0..packed.len() - 32 {
                 let mut damaged = packed.to_vec();
                 damaged[at] ^= 0x10;

@@ -1,4 +1,4 @@
-//! Exceptions that come before the first instruction of what they cut into.
+//! Exceptions before the first instruction of the interrupted function.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tasks that no context names: a handler returns elsewhere than to where its exception came.
+//! Tasks without thread contexts: a handler returns to another address than the interrupted one.
 
 use kymo_coresight::calls::{Edges, Place, Program, Stacks};
 use kymo_coresight::element::{Context, Element, Leave};

@@ -1,4 +1,4 @@
-//! Returns to what is not traced, and calls that their branches do not say.
+//! Returns to untraced code, and calls whose branches are not call instructions.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Packets of an ETMv3 for a walk (Arm IHI 0014), and what a decoder has to make of them. Every instruction has an atom.
+//! Encoder of ETMv3 packets for a walk (Arm IHI 0014), with the expected elements. Every instruction has an atom.
 
 use kymo_coresight::etmv3::Config;
 use kymo_coresight::isa::Isa;
@@ -190,7 +190,8 @@ impl Encoder<'_> {
         }
         assert_eq!(address, at);
         self.flush();
-        // The instruction that it came upon may be in the trace, and then be taken back. Alone in its packet, so that it can be.
+        // The instruction that it came upon may be in the trace, and then be taken back. Alone in its packet, so that
+        // it can be.
         let is_cancelled = self.options.cancels && self.random.once_in(2);
         if is_cancelled {
             self.bytes.push(0x84);

@@ -1,5 +1,5 @@
-//! Packets of ETMv4 and ETE for a walk, in any of the forms that the protocol allows (Arm IHI 0064), and what a decoder has
-//! to make of them.
+//! Encoder of ETMv4 and ETE packets for a walk, in all forms that the protocol allows (Arm IHI 0064), with the expected
+//! elements.
 
 mod atoms;
 
@@ -180,7 +180,8 @@ impl Encoder<'_> {
         bytes
     }
 
-    /// An address in one of the forms that have it whole. `headers`: match, short, 32 and 64 bits, for instruction set bit 0.
+    /// An address in one of the forms that have it whole. `headers`: match, short, 32 and 64 bits, for instruction set
+    /// bit 0.
     fn address_in(&mut self, address: u64, isa: Isa, headers: [u8; 4]) {
         let is = Self::is_of(isa);
         let shift = if is == 0 { 2 } else { 1 };

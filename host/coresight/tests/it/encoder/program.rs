@@ -1,5 +1,5 @@
-//! Random code, and a random walk over it. Instructions are encoded here from the Arm Architecture Reference Manuals; nothing
-//! of the decoder's classification is used.
+//! Random code, and a random walk over it. The encodings are written from the Arm Architecture Reference Manuals,
+//! independent of the decoder's classification.
 
 use kymo_coresight::isa::Isa;
 

@@ -1,4 +1,4 @@
-//! Packets of a PTM for a walk (Arm IHI 0035), and what a decoder has to make of them.
+//! Encoder of PTM packets for a walk (Arm IHI 0035), with the expected elements.
 
 use kymo_coresight::isa::Isa;
 use kymo_coresight::ptm::Config;

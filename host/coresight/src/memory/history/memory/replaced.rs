@@ -1,23 +1,23 @@
-//! Programs that replaced each other at the same addresses while nothing says when.
+//! Programs that replaced each other at the same addresses at a time that the trace cannot tell.
 
 use super::super::super::MemorySpace;
 use super::super::{Placed, View};
 use super::Memory;
 
-/// A process that executed another program, which has code at addresses where the one before had other code.
+/// Exec of a process whose new program has code at addresses where the old one had other code.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Replaced {
     pub process: u32,
-    /// The first address that both have.
+    /// First address that both programs have.
     pub address: u64,
-    /// The file that the program before has there.
+    /// File of the old program at the address.
     pub before: String,
-    /// The one that the program behind it has.
+    /// File of the new program at the address.
     pub after: String,
 }
 
 impl Memory {
-    /// What was replaced during the sessions of the source, where nothing relates the trace to the times of the recording.
+    /// Programs replaced during the source's sessions. Empty if timestamps relate the trace to the recording's clock.
     pub(crate) fn replaced(&self) -> Vec<Replaced> {
         let Some(recorded) = &self.recorded else {
             return Vec::new();
@@ -50,7 +50,7 @@ impl Memory {
         found
     }
 
-    /// The first address at which two programs of a process have code of different files.
+    /// First address at which two programs of a process have code of different files.
     fn overlap(&self, process: u32, (before, begin): (u32, u32), after: u32) -> Option<Replaced> {
         let mut view = Some(View {
             program: before,
