@@ -3,10 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The folder of CoreSight captures: below `KYMO_DATA`, or beside the checkout; `None`, said aloud, where it is not.
+/// Folder of the CoreSight captures: below `KYMO_DATA`, or beside the checkout. Prints a message and returns `None` if
+/// it is missing.
 ///
 /// # Panics
-/// Where `KYMO_DATA` is set and they are not there.
+/// If `KYMO_DATA` is set and the captures are missing.
 pub fn folder() -> Option<PathBuf> {
     let named = std::env::var_os("KYMO_DATA").map(PathBuf::from);
     let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");

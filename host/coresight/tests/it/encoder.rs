@@ -461,15 +461,13 @@ fn etmv3() {
 
 /// STM against the library: masters, channels, values and times.
 ///
-/// - The library gives an element for a null packet with a timestamp: a message of no bits, with the master and channel
-///   of the
-///   message before. Software sent none: the packet only says what time it is. We give none.
-/// - It calls master and channel unknown until a master packet comes, and behind a global error. By STPv2 they are 0
-///   behind a
-///   version packet and a global error, and a channel packet sets the channel: we say so.
+/// - The library emits an element for a null packet with a timestamp: a message without bits, with the master and
+///   channel of the previous message. Software sent no message, the packet only carries the time, so we emit no
+///   element.
+/// - It treats master and channel as unknown until a master packet, and after a global error. By STPv2 they are 0 after
+///   a version packet and a global error, and a channel packet sets the channel, as in this crate.
 /// - Gray-coded timestamps from bit 31 on are wrong in 1.3.3 (it shifts an `int`, and the sign fills the upper half).
-///   The
-///   generator's own record has them; here they are not compared.
+///   The generator's own record has them; here they are not compared.
 /// - It counts a packet that begins within a byte from the next one on, and its bytes from there. Only kinds are
 ///   compared.
 #[test]

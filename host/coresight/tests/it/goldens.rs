@@ -25,8 +25,8 @@ fn open(folder: &Path, name: &str) -> Recording {
     recording
 }
 
-/// Packets as perf lists them: offset, ID, name and meaning. Offsets are those of the AUX area; ours are those of the
-/// buffer, which is a part of it and has the place in its name.
+/// Packets as perf lists them: offset, ID, name and meaning. perf's offsets are of the AUX area; ours are of the
+/// buffer, which is a part of the area and has its position in its name.
 fn packets(buffer: &Buffer) -> Vec<String> {
     let (_, begin) = buffer.name.rsplit_once("@0x").expect("a place");
     let begin = u64::from_str_radix(begin, 16).expect("a place");
@@ -171,9 +171,8 @@ fn sample(line: &str) -> Sample {
     (address.expect("an address"), branches)
 }
 
-/// Not of these: where several sources write, perf reads them as one (`juno-uname-002`, `cc1-head`); it is wrong for a
-/// PTM with a return stack (`ptm-tc2-raw`), and for modules of the kernel, which it does not relocate
-/// (`aosp-perf_kernel`).
+/// Captures that are not compared: perf reads several sources as one (`juno-uname-002`, `cc1-head`), and is wrong for a
+/// PTM with a return stack (`ptm-tc2-raw`) and for kernel modules, which it does not relocate (`aosp-perf_kernel`).
 #[test]
 fn sampled_instructions_and_the_branches_before_are_those_of_perf() {
     let Some(folder) = data::folder() else { return };

@@ -54,8 +54,8 @@ impl Juno {
         })
     }
 
-    /// The trace units as perf describes them. Version 2 of the metadata leaves trace IDs to other records; the
-    /// registers then have what was last in them.
+    /// Trace units as perf describes them. In version 2 of the metadata, other records have the trace IDs; the
+    /// registers then have their last values.
     fn units(&self, version: u64) -> Vec<Unit> {
         let units = self.sources.iter().zip(0..).map(|(source, cpu)| {
             let Protocol::EtmV4(config) = source.protocol else {

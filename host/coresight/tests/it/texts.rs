@@ -95,8 +95,8 @@ fn objdump(arguments: &[&str], file: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&found.stdout).into_owned())
 }
 
-/// The instructions of a listing, in which address, opcode, mnemonic and operands stand between tabs; without data and
-/// what is undefined.
+/// Instructions of a listing with tabs between address, opcode, mnemonic and operands; without data and undefined
+/// instructions.
 fn lines(listing: &str) -> Vec<Line> {
     let line = |line: &str| {
         let (address, rest) = line.trim_start().split_once(":\t")?;
