@@ -52,7 +52,7 @@ pub struct Args {
     format: FormatArgs,
 }
 
-/// Prints the functions of a name.
+/// Prints the functions with the given name.
 ///
 /// # Errors
 /// When the input can't be read, or no binary has such a function.
@@ -83,7 +83,8 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
         below: args.source.clone(),
         files: HashMap::new(),
     };
-    // Of a damaged file, each function can be as large as the file: more than the code has is not listed.
+    // In a damaged file, each function can be as large as the file, so the listing is limited by the size of the
+    // code.
     let mut room = Programs::code_bytes(&opened.buffers).saturating_mul(2);
     let mut left_out = 0;
     for functions in same.values() {
@@ -124,7 +125,7 @@ struct Line {
     address: u64,
     tally: Tally,
     opcode: Opcode,
-    /// Opcode and text, as listings have them.
+    /// Opcode and text in listing format.
     listing: String,
     /// Its text, if the disassembler knows it.
     text: Option<String>,
@@ -143,7 +144,7 @@ fn annotate<'a>(
         for counted in counted {
             tally(&mut ran, counted, other, programs);
         }
-        // All at the addresses of the first one.
+        // All instances are shown at the addresses of the first one.
         for (address, tally) in ran {
             let address = address
                 .wrapping_sub(other.start)
@@ -164,7 +165,7 @@ fn annotate<'a>(
     Annotated { function, lines }
 }
 
-/// All instructions of a function, those that did not run too.
+/// All instructions of a function, including those that were not executed.
 fn listing(
     function: &Loaded,
     code: Scene<'_>,
@@ -202,7 +203,7 @@ fn listing(
     lines
 }
 
-/// Whether a file says that there is data among its code.
+/// Whether a file marks data among its code at this place.
 pub(super) fn is_data(place: Option<&Place>) -> bool {
     place.is_some_and(|place| {
         let layout = place.program.layout.as_ref();
@@ -299,17 +300,17 @@ fn json(found: &Annotated<'_>, context: &mut Context) -> Result<(), Report> {
     Ok(())
 }
 
-/// The lines of source files, read when they are asked for first.
+/// The lines of source files, read when first needed.
 struct Sources {
     below: Option<PathBuf>,
     files: HashMap<String, Vec<String>>,
 }
 
-/// The largest source file that is read, in bytes.
+/// Maximum size of a source file, in bytes.
 const LARGEST_SOURCE: u64 = 16 << 20;
 
 impl Sources {
-    /// A line; empty if its file is not there.
+    /// A line; empty if its file is missing.
     fn line(&mut self, location: &Location) -> String {
         let Some(number) = location.line else {
             return String::new();

@@ -58,16 +58,16 @@ pub struct Args {
 /// The width of kinds: that of the longest, `trace end conditional`.
 const KIND_WIDTH: usize = 21;
 
-/// How much text is collected before it is written.
+/// Size at which collected text is written.
 const FLUSH_AT: usize = 1 << 16;
 
-/// How many addresses are kept as text.
+/// Maximum number of addresses cached as text.
 const KNOWN: usize = 1 << 20;
 
 /// Lists the branches of all buffers of an input, source by source.
 ///
 /// # Errors
-/// When the input can't be read, or holds no trace of a known protocol.
+/// When the input can't be read, or has no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     let HardwareArgs {
         input, binaries, ..
@@ -151,23 +151,23 @@ fn list(
     Ok(doubts)
 }
 
-/// How execution comes to the next range.
+/// How execution reaches the next range.
 #[derive(Clone, Copy, Debug)]
 enum Branch {
-    /// Tracing begins.
+    /// Tracing starts there.
     Begin,
     /// Without a branch.
     None,
-    /// By a branch at an address.
+    /// By a branch at this address.
     Taken(u64, Last),
-    /// By an exception at or behind an address, if that is known.
+    /// By an exception at or after this address, if that is known.
     Exception(Option<u64>, ExceptionKind),
 }
 
 /// Prints branches as they execute.
 struct Printer<'a> {
     every: Option<u64>,
-    /// Instructions up to the next one that is listed.
+    /// Number of instructions before the next one to list.
     until_next: u64,
     opened: &'a Opened,
     code: &'a Memory,
@@ -177,13 +177,13 @@ struct Printer<'a> {
     tracker: Tracker<'a>,
     addresses: &'a Addresses,
     programs: &'a mut Programs,
-    /// Addresses as text.
+    /// Cached texts of addresses.
     known: HashMap<(View, u64), Rc<str>>,
     branch: Branch,
     /// Address of the last instruction.
     last: Option<u64>,
     is_json: bool,
-    /// What each line of the thread begins with, of text.
+    /// The common begin of the thread's lines, for text.
     prefix: String,
     text: Vec<u8>,
     doubts: Doubts,
@@ -229,7 +229,7 @@ impl Sink for Printer<'_> {
                 is_branch_target,
                 ..
             } => {
-                // Nothing ran behind a branch that was taken: the exception came where it leads.
+                // No instruction ran after a taken branch, so the exception occurred at its target.
                 let is_target = matches!(self.branch, Branch::Taken(..));
                 let is_reset = return_address == Some(0);
                 if is_branch_target || is_target && return_address.is_some() && !is_reset {
@@ -254,7 +254,7 @@ impl Sink for Printer<'_> {
 }
 
 impl<'a> Printer<'a> {
-    /// Memory as it is.
+    /// The current state of memory.
     fn scene(&self) -> Scene<'a> {
         self.code.seen(self.view)
     }
@@ -273,7 +273,7 @@ impl<'a> Printer<'a> {
         };
     }
 
-    /// Lists the instructions of a range whose turn it is.
+    /// Lists every `every`-th instruction of a range.
     fn sample(&mut self, every: u64, range: &Range) {
         let count = u64::from(range.count);
         let mut index = self.until_next;
@@ -291,7 +291,7 @@ impl<'a> Printer<'a> {
         self.until_next = index - count;
     }
 
-    /// Execution is at an address, or ends.
+    /// Handles the continuation of execution at an address, or its end.
     fn arrive(&mut self, to: Option<u64>) {
         let (from, kind) = match self.branch {
             Branch::None => return,
@@ -311,7 +311,7 @@ impl<'a> Printer<'a> {
         self.line((kind, ""), from, to);
     }
 
-    /// Tracing ends behind the last instruction.
+    /// Handles the end of tracing after the last instruction.
     fn end(&mut self) {
         let (from, by) = match self.branch {
             Branch::Begin => (None, ""),

@@ -117,21 +117,21 @@ impl Key {
     }
 }
 
-/// What a row executed.
+/// Counts of a row.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heat {
     instructions: u64,
-    /// Executions of the first instruction of a function.
+    /// Number of executions of a function's first instruction.
     entries: u64,
 }
 
-/// Rows by the texts of their keys.
+/// Rows, keyed by the texts of their properties.
 type Rows = HashMap<Vec<Rc<str>>, Heat>;
 
 /// Counts the instructions of each function.
 ///
 /// # Errors
-/// When the input can't be read, or holds no trace of a known protocol.
+/// When the input can't be read, or has no trace of a known protocol.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if args.children {
         return children::run(args, context);
@@ -199,24 +199,24 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     findings.verdict()
 }
 
-/// Finds the keys of instructions of one source.
+/// Finds the keys for the instructions of one source.
 struct Adder<'a> {
     opened: &'a Opened,
     programs: &'a mut Programs,
     keys: &'a [Key],
     counted: &'a Counted<'a>,
-    /// By what was in memory, and address.
+    /// Cached results, keyed by the state of memory and the address.
     known: HashMap<(View, u64), Found>,
 }
 
-/// What is known of an instruction.
+/// Properties of an instruction.
 #[derive(Clone)]
 struct Found {
     file: Rc<str>,
     /// Its function; its address if it is in none.
     function: Rc<str>,
     line: Rc<str>,
-    /// Whether it begins its function.
+    /// Whether it is the first one of its function.
     is_entry: bool,
 }
 

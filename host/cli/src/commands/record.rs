@@ -88,17 +88,17 @@ pub struct Args {
 }
 
 impl Args {
-    /// Where the recording goes.
+    /// The path of the recording.
     fn output(&self) -> &Path {
         self.output.as_deref().unwrap_or(Path::new("trace.dat"))
     }
 }
 
-/// Records until stopped, and says what came of it.
+/// Records until stopped, and reports the result.
 ///
 /// # Errors
-/// When the target does not answer or cannot stream, the directory can't be written, or the stream
-/// ended although more was wanted; what arrived until then is in the recording.
+/// When the target does not answer or cannot stream, the directory can't be written, or the stream ended although
+/// more was wanted; everything that arrived until then is in the recording.
 pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     if args.ftrace.ftrace {
         return ftrace::record(args, context);
@@ -183,7 +183,7 @@ pub fn run(args: &Args, context: &mut Context) -> Result<ExitCode, Report> {
     }
 }
 
-/// Writes what comes, and shows how much it is.
+/// Writes packets, and shows the progress.
 struct Recorder<'a> {
     recording: Recording,
     string_at: &'a dyn Fn(Addr) -> Option<String>,
@@ -247,20 +247,20 @@ impl Sink for Recorder<'_> {
     }
 }
 
-/// The progress line, where somebody watches.
+/// The progress bar, visible on a terminal.
 fn bar(context: &Context) -> ProgressBar {
     let bar = ProgressBar::hidden();
     if context.progress_visible() {
         bar.set_draw_target(ProgressDrawTarget::stderr());
     }
-    // The template is a constant and right; a wrong one would only look plain.
+    // The template is a valid constant; an invalid one would only change the looks.
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
         bar.set_style(style);
     }
     bar
 }
 
-/// Says what was recorded, and what was not.
+/// Reports what was recorded, and what was lost.
 fn summary(
     directory: &Path,
     (figures, hz): (RecordingFigures, u64),
@@ -324,7 +324,7 @@ fn summary(
     }
 }
 
-/// The same for programs: one object.
+/// The report as one object, for programs.
 fn json(
     out: &mut dyn Write,
     figures: RecordingFigures,
@@ -357,7 +357,7 @@ fn per_second(bytes: u64, took: Duration) -> u64 {
     (bytes as f64 / took.as_secs_f64().max(0.001)) as u64
 }
 
-/// The recording cannot be written.
+/// The error of a recording that cannot be written.
 fn unwritten(error: &WriteError) -> Report {
     let report = Report::caused_by(error);
     match error {
@@ -366,7 +366,7 @@ fn unwritten(error: &WriteError) -> Report {
     }
 }
 
-/// Reads a time such as `10s`.
+/// Parses a time such as `10s`.
 fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
     let expected = || format!("expected a number with ms, s, m or h, found {text:?}");
@@ -378,7 +378,7 @@ fn duration(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(number * unit).map_err(|_| expected())
 }
 
-/// Reads a number of bytes such as `100M`.
+/// Parses a number of bytes such as `100M`.
 fn size(text: &str) -> Result<u64, String> {
     let expected =
         || format!("expected a number of bytes, with k, M or G or without, found {text:?}");

@@ -1,4 +1,4 @@
-//! Numbers of things, for people: `1 packet`, `2 packets`.
+//! Counts with nouns for people: `1 packet`, `2 packets`.
 
 /// A number and what it counts, which forms its plural with an s.
 pub fn counted(count: u64, what: &str) -> String {

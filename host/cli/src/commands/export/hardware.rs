@@ -1,4 +1,4 @@
-//! Hardware trace as files for tools that read counts: coverage for lcov, profiles for AutoFDO.
+//! Exports of hardware trace for tools that read counts: coverage for lcov, profiles for AutoFDO.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -32,7 +32,7 @@ pub enum Kind {
     AutoFdo,
 }
 
-/// These formats by name, with what they are.
+/// These formats by name, with descriptions.
 pub const FORMATS: [(&str, Kind, &str); 2] = [
     (
         "lcov",
@@ -46,7 +46,7 @@ pub const FORMATS: [(&str, Kind, &str); 2] = [
     ),
 ];
 
-/// Writes what ran of each binary in such a format.
+/// Writes the counts of each binary in such a format.
 ///
 /// # Errors
 /// When the input is no hardware trace, or the result can't be written.
@@ -90,7 +90,7 @@ pub fn run(
     }
     binaries.check()?;
     match output {
-        // What is written to a terminal can have names from the input that would steer it.
+        // Names from the input could send control sequences to the terminal.
         None if context.shows_output() => {
             let text = String::from_utf8_lossy(&text);
             for line in text.lines() {
@@ -108,9 +108,9 @@ pub fn run(
     findings.verdict()
 }
 
-/// Which binaries are meant.
+/// Selection of binaries.
 struct Binaries {
-    /// Their patterns, and whether one has met it; none for all.
+    /// The patterns, each with whether a binary has matched it; empty for all.
     wanted: Vec<(String, bool)>,
     known: BTreeSet<String>,
 }
@@ -123,7 +123,7 @@ impl Binaries {
         }
     }
 
-    /// Whether a binary is meant, by its path or the name of its file.
+    /// Whether a binary is selected, by its path or its file name.
     fn has(&mut self, path: &str) -> bool {
         if self.wanted.is_empty() {
             return true;
@@ -143,7 +143,7 @@ impl Binaries {
         is_meant
     }
 
-    /// Refuses what no binary of the trace is called.
+    /// Refuses patterns that no binary of the trace matches.
     fn check(self) -> Result<(), Report> {
         match self.wanted.into_iter().find(|(_, met)| !met) {
             None => Ok(()),
@@ -152,14 +152,14 @@ impl Binaries {
     }
 }
 
-/// A source file in coverage.
+/// Coverage of a source file.
 #[derive(Default)]
 struct Source {
-    /// By line: how often it ran in all functions that have code of it, as where it is inlined.
+    /// Per line: the number of executions in all functions that have code of it, including where it is inlined.
     lines: BTreeMap<u32, u64>,
-    /// Line of each function, and how often it was entered.
+    /// The line of each function, and its number of entries.
     functions: BTreeMap<String, (u32, u64)>,
-    /// By line: how often each of its branches was taken and not; `None` if it never ran.
+    /// Per line: how often each of its branches was taken and not taken; `None` if it was never executed.
     branches: BTreeMap<u32, Vec<Option<(u64, u64)>>>,
 }
 
@@ -172,7 +172,7 @@ fn lcov(
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
     let mut sources: BTreeMap<String, Source> = BTreeMap::new();
-    // What has no line in the source has no place in the file.
+    // The file format has no place for functions and branches without a source line.
     let (mut functions_without, mut branches_without) = (0u64, 0u64);
     for covered in coverage(counted, programs, chosen) {
         if !binaries.has(&covered.program.path) {
@@ -190,7 +190,7 @@ fn lcov(
             {
                 let source = sources.entry(location.file.clone()).or_default();
                 let entry = source.functions.entry(function.name.clone());
-                // Who ran was entered, whether the trace has that or not.
+                // A function with executed code was entered, whether the entry is in the trace or not.
                 let ran = u64::from(function.instructions.0 > 0);
                 entry.or_insert((number, 0)).1 += function.entries.max(ran);
             } else {
@@ -230,7 +230,7 @@ fn lcov(
 }
 
 fn write_source(file: &str, source: &Source, out: &mut dyn Write) -> std::io::Result<()> {
-    // A line break in a name would be a record of its own.
+    // A line break in a name would begin another record.
     let one_line = |text: &str| text.replace(['\n', '\r'], "?");
     writeln!(out, "TN:\nSF:{}", one_line(file))?;
     for (name, (number, _)) in &source.functions {
@@ -270,18 +270,18 @@ fn write_source(file: &str, source: &Source, out: &mut dyn Write) -> std::io::Re
     writeln!(out, "LF:{}\nLH:{ran}\nend_of_record", source.lines.len())
 }
 
-/// What ran of a binary, by offsets in its file.
+/// Counts of a binary, by offsets in its file.
 #[derive(Default)]
 struct Profile {
-    /// First and last instruction of straight runs.
+    /// First and last instruction of straight runs, with counts.
     ranges: BTreeMap<(u64, u64), u64>,
-    /// Taken branches; to 0 where they leave the binary.
+    /// Taken branches with counts; to 0 if they leave the binary.
     branches: BTreeMap<(u64, u64), u64>,
 }
 
 type Profiles = BTreeMap<String, (Rc<Program>, Profile)>;
 
-/// What ran of each binary that is meant.
+/// Collects the counts of each selected binary.
 fn autofdo(
     counted: &[Counted<'_>],
     programs: &mut Programs,
@@ -292,7 +292,8 @@ fn autofdo(
         let mut jumps = Vec::new();
         for run in &counted.counts.runs {
             let code = counted.code.seen(run.view);
-            // What is not at the addresses is not counted, and a part that ends there ends in no branch.
+            // Code outside the selected addresses is not counted, and a part that ends at their bound ends in no
+            // branch.
             let element = Element::Range(whole(run));
             let is_chosen = addresses.has_element(code, &element);
             let mut add = |part: &Element| {
@@ -373,8 +374,8 @@ fn write_autofdo(profiles: &Profiles, out: &mut dyn Write) -> std::io::Result<()
     Ok(())
 }
 
-/// The offset in the file, by which create_llvm_prof and simpleperf know an instruction; of a kernel, that from where it is
-/// linked.
+/// The offset in the file, by which create_llvm_prof and simpleperf identify an instruction; for a kernel, the offset
+/// from its link address.
 fn offset(place: &Place) -> u64 {
     let Some(layout) = &place.program.layout else {
         return place.address;

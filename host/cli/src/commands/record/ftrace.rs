@@ -67,7 +67,7 @@ pub struct FtraceArgs {
     pub command: Vec<OsString>,
 }
 
-/// Reads a duration as microseconds, which the kernel takes.
+/// Parses a duration into microseconds, the kernel's unit.
 fn threshold(text: &str) -> Result<u64, String> {
     let nanoseconds = filter::duration(text)?.0;
     match nanoseconds % 1000 {

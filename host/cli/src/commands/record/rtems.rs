@@ -1,6 +1,6 @@
-//! `kymo record rtems:HOST:PORT`: what a record server of RTEMS's sends, into a file.
+//! `kymo record rtems:HOST:PORT`: writes the data of an RTEMS record server to a file.
 //!
-//! The file holds the bytes as they came: RTEMS's own tools read it as well.
+//! The file has the bytes as received, so RTEMS's own tools can read it as well.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -19,19 +19,19 @@ use crate::render::count::counted;
 use crate::render::json::Object;
 use crate::rtems::Server;
 
-/// Writes all that is read through it.
+/// A reader that copies all bytes read to a file.
 struct Copy<'a> {
     server: Server,
     file: LiveFile<'a>,
     bytes: u64,
     most: u64,
-    /// How many events are still wanted: no more bytes are read at once than these have at least.
+    /// Number of events still wanted. A read never requests more bytes than these have at least.
     wanted: u64,
-    /// Why no more can be written, and how many bytes had come then.
+    /// The write error, if any, and the number of bytes that had arrived before it.
     full: Option<(io::Error, u64)>,
 }
 
-/// An item has so many bytes at least.
+/// Minimum size of an item in bytes.
 const LEAST_ITEM: u64 = 8;
 
 impl Read for Copy<'_> {
@@ -54,12 +54,11 @@ impl Read for Copy<'_> {
 }
 
 impl Copy<'_> {
-    /// Ends the file with the last whole item of so many bytes that could not all be written; returns how many of them
-    /// are in it.
+    /// After a write error, truncates the file to complete items. Returns how many of the bytes are in it.
     fn end(&mut self, error: io::Error, arrived: u64) -> usize {
         self.full = Some((error, self.bytes + arrived));
         let whole = self.server.whole(self.file.written()).max(self.bytes);
-        // What can't be cut, as a pipe can't, ends within an item.
+        // A file that can't be truncated, such as a pipe, ends within an item.
         let _ = self.file.cut(whole);
         let kept = whole - self.bytes;
         self.bytes = whole;
@@ -70,7 +69,7 @@ impl Copy<'_> {
 /// Records until stopped.
 ///
 /// # Errors
-/// When nobody answers, what comes is no recording, or the file can't be written.
+/// When no server answers, its data is no recording, or the file can't be written.
 pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCode, Report> {
     if args.metadata.is_some() {
         return Err(
@@ -139,7 +138,7 @@ pub fn record(args: &Args, path: &Path, context: &mut Context) -> Result<ExitCod
     if full.is_none() {
         copy.file.flush().map_err(unwritten)?;
     }
-    // What is cut by a limit ends within an item.
+    // A recording that a limit cuts ends within an item.
     let limited = events > 0 && args.size.is_some_and(|most| bytes >= most);
     let fault = faults.into_iter().next().filter(|_| !limited);
     match args.format.format {

@@ -1,8 +1,8 @@
-//! `kymo record --protocol zephyr-tracing`: the stream of Zephyr's tracing subsystem, as it comes.
+//! `kymo record --protocol zephyr-tracing`: records the live stream of Zephyr's tracing subsystem.
 //!
-//! Such a target sends CTF without packets and without its metadata, which belongs to the release of
-//! Zephyr that it was built from. So a recording is the bytes that came and a copy of that file: a trace
-//! directory that any CTF reader takes.
+//! Such a target sends CTF without packets and without its metadata, which belongs to the Zephyr release that it was
+//! built from. So a recording consists of the received bytes and a copy of that file: a trace directory that any CTF
+//! reader accepts.
 
 use std::env;
 use std::fs::{self, File};
@@ -24,24 +24,24 @@ use crate::interrupt::Interruptible;
 use crate::render::json::Object;
 use crate::target::{TargetArgs, explain, timeouts};
 
-/// Where the metadata is in Zephyr's tree, whose place this variable of its build system tells.
+/// The environment variable of Zephyr's build system with the path of its tree, which contains the metadata.
 const ZEPHYR_BASE: &str = "ZEPHYR_BASE";
 const METADATA: &str = "subsys/tracing/ctf/tsdl/metadata";
 
-/// What the stream is called where Zephyr's own documents make such a directory.
+/// The name of the stream in such directories in Zephyr's documentation.
 const STREAM: &str = "channel0_0";
 
-/// How often a wait for more looks whether it is enough.
+/// Interval at which a wait checks whether the recording is complete.
 const POLL: Duration = Duration::from_millis(100);
 
-/// How long the target has to be silent to have ended its stream. After `disable` it sends what is left in
-/// its buffer.
+/// Silence after which the target is considered to have ended its stream. After `disable` it sends the rest of its
+/// buffer.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How long it may go on sending after that.
+/// Maximum time for this rest.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// Records until stopped, and says what came of it.
+/// Records until stopped, and reports the result.
 pub fn record(args: &Args, target: &TargetArgs, context: &mut Context) -> Result<ExitCode, Report> {
     if args.events.is_some() {
         return Err(
@@ -117,7 +117,7 @@ pub fn record(args: &Args, target: &TargetArgs, context: &mut Context) -> Result
     }
 }
 
-/// Ends the stream and takes what is left of it.
+/// Ends the stream and records the rest of it.
 fn drain(
     line: &mut Line,
     recorder: &mut Recorder<'_>,
@@ -145,7 +145,7 @@ fn drain(
     Ok(None)
 }
 
-/// The metadata to keep with the stream: what is named, or that of the Zephyr that is built with here.
+/// The metadata to save with the stream: the given file, or that of the installed Zephyr.
 fn metadata(named: Option<&Path>) -> Result<Vec<u8>, Report> {
     let base = || Some(PathBuf::from(env::var_os(ZEPHYR_BASE)?).join(METADATA));
     let Some(path) = named.map(Path::to_owned).or_else(base) else {
@@ -164,7 +164,7 @@ fn metadata(named: Option<&Path>) -> Result<Vec<u8>, Report> {
     })
 }
 
-/// Writes what comes, and shows how much it is.
+/// Writes received bytes, and shows the progress.
 struct Recorder<'a> {
     file: File,
     path: &'a Path,
@@ -175,7 +175,7 @@ struct Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    /// Takes what has come, waiting for it no longer than `timeout`: how many bytes, or that the line
+    /// Writes received bytes, after waiting at most `timeout` for them. Returns their number, or that the connection
     /// failed.
     fn take(
         &mut self,
@@ -187,7 +187,7 @@ impl Recorder<'_> {
             Err(error) => return Ok(Err(error)),
         };
         let bytes = self.buffer.get(..length).unwrap_or_default();
-        // What came is in the file at once: a recording is readable whatever ends this process.
+        // Written immediately, so that the recording is readable whatever ends this process.
         self.file
             .write_all(bytes)
             .map_err(|error| unwritable(self.path, &error))?;
