@@ -112,6 +112,9 @@ enum {
     KYMO_CORESIGHT_BAD_IMAGE = 5,
     KYMO_CORESIGHT_BAD_OPCODE = 6,
     KYMO_CORESIGHT_END_OF_TRACE = 7,
+    KYMO_CORESIGHT_TRUNCATED = 8, /* the recorder's buffer was full */
+    KYMO_CORESIGHT_PARTIAL = 9,   /* the recorder reports gaps in the trace before */
+    KYMO_CORESIGHT_COLLISION = 10, /* another user of the trace unit has the missing trace */
 };
 
 /* Instruction sets. */
@@ -243,7 +246,7 @@ int kymo_coresight_packets(const kymo_coresight *trace, kymo_coresight_on_packet
 int kymo_coresight_elements(const kymo_coresight *trace, kymo_coresight_on_element on_element, void *user);
 
 /* Counts the executions of each straight run, on at most `threads` threads. This is the fastest way to decode a trace.
- * Runs are sorted by address. `totals` may be NULL. */
+ * Runs are sorted by address. `on_run` and `totals` may be NULL. */
 int kymo_coresight_runs(const kymo_coresight *trace, unsigned threads, kymo_coresight_on_run on_run, void *user,
                         kymo_coresight_totals *totals);
 
