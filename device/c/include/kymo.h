@@ -580,7 +580,7 @@ bool kymo_cpu_start(uint16_t number);
 /* For code that calls hooks only while they are needed (device/c/wrap/patchable.c): calls `follower` now, and whenever
  * that may have changed, with whether recording is on or a trigger is awaited. `follower` may use nothing but system
  * calls, because a hook or a signal handler may call it. Returns false, and calls it once with true, if there are more
- * than 64 of them. kymo_unfollow() reverts it. */
+ * than 16 of them. kymo_unfollow() reverts it. */
 bool kymo_follow(void (*follower)(bool needed));
 void kymo_unfollow(void (*follower)(bool needed));
 

@@ -7,7 +7,7 @@ use kymo_recorder::gate::{Gate, Look};
 use super::Process;
 
 /// Maximum number of followers: one for the program, and one for each of its libraries.
-const MOST: usize = 64;
+const MOST: usize = 16;
 
 /// A function to call with whether hooks are needed. Only system calls are safe in it: any context may turn recording
 /// on or off, a hook or a signal handler included.
