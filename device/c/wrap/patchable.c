@@ -15,6 +15,8 @@
  *
  * On AArch64 the first of two no-ops becomes "mov x9, x30" when the program starts (x9 is free there), and the second
  * one a call. Processors may run such an instruction while it is replaced (Arm ARM B2.2.5). */
+#include <errno.h>
+#include <pthread.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -49,7 +51,11 @@ KYMO_NO_INSTRUMENT static bool open_code(bool writable)
 		high = at > high ? at : high;
 	}
 	low &= ~(page - 1);
-	return mprotect((void *)low, high + 16 - low, PROT_READ | PROT_EXEC | (writable ? PROT_WRITE : 0)) == 0;
+	int access = PROT_READ | PROT_EXEC | (writable ? PROT_WRITE : 0);
+#if defined(__ARM_FEATURE_BTI_DEFAULT) && defined(PROT_BTI)
+	access |= PROT_BTI;
+#endif
+	return mprotect((void *)low, high + 16 - low, access) == 0;
 }
 
 /* Makes all processors that run this process see the code as it is now. */
@@ -217,19 +223,39 @@ KYMO_NO_INSTRUMENT static void say(const char *text)
  * wish. */
 KYMO_NO_INSTRUMENT static void follow(bool needed)
 {
+	int before = errno;
+
 	__atomic_store_n(&wanted, needed, __ATOMIC_SEQ_CST);
 	while (__atomic_load_n(&wanted, __ATOMIC_SEQ_CST) != __atomic_load_n(&applied, __ATOMIC_SEQ_CST)) {
 		if (__atomic_exchange_n(&busy, true, __ATOMIC_SEQ_CST))
-			return;
+			break;
 		bool call = __atomic_load_n(&wanted, __ATOMIC_SEQ_CST);
-		if (open_code(true)) {
+		bool done = open_code(true);
+		if (done) {
 			change_all(call);
 			open_code(false);
+			__atomic_store_n(&applied, call, __ATOMIC_SEQ_CST);
 		} else {
-			say("kymo: the system lets nobody change the code of functions, so their calls are not recorded\n");
+			say(call ? "kymo: the system lets nobody change the code of functions: their calls are not recorded\n"
+				 : "kymo: the system lets nobody change the code of functions: their hooks stay on\n");
 		}
-		__atomic_store_n(&applied, call, __ATOMIC_SEQ_CST);
 		__atomic_store_n(&busy, false, __ATOMIC_SEQ_CST);
+		if (!done)
+			break;
+	}
+	errno = before;
+}
+
+/* In the child of a fork. Another thread of the parent may have been changing the code, which is then half changed. */
+KYMO_NO_INSTRUMENT static void follow_in_child(void)
+{
+	bool needed = wanted;
+	bool was_busy = busy;
+
+	busy = false;
+	if (was_busy) {
+		applied = !needed;
+		follow(needed);
 	}
 }
 
@@ -244,7 +270,10 @@ __attribute__((constructor(102))) KYMO_NO_INSTRUMENT static void begin(void)
 			prepare_site(*site);
 		open_code(false);
 		synchronize();
+	} else {
+		return say("kymo: the system lets nobody change the code of functions: their calls are not recorded\n");
 	}
+	pthread_atfork(NULL, NULL, follow_in_child);
 	if (kymo_patchable_refused != 0)
 		say("kymo: some functions have other no-ops at their entries than the options of patchable.c make, and are "
 		    "not recorded\n");

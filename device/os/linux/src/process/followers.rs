@@ -1,6 +1,6 @@
 //! Code that calls hooks only while they are needed: functions with patchable entries, which otherwise hold no-ops.
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering, fence};
 
 use kymo_recorder::gate::{Gate, Look};
 
@@ -38,8 +38,12 @@ impl Process {
             let taken = place.compare_exchange(null, address, Ordering::AcqRel, Ordering::Relaxed);
             taken.is_ok()
         });
-        follower(free.is_none() || needs_hooks(gate));
-        free.is_some()
+        if free.is_none() {
+            follower(true);
+            return false;
+        }
+        self.inform(gate);
+        true
     }
 
     /// Reverts [`follow_gate`](Self::follow_gate), before the code of `follower` is unloaded.
@@ -53,13 +57,26 @@ impl Process {
     /// Handles a change of the gate: saves its state for children, and informs the followers.
     pub fn gate_changed(&self, gate: &Gate) {
         self.keep_gate(gate);
-        let needed = needs_hooks(gate);
-        for place in &self.followers.0 {
-            let follower = place.load(Ordering::Acquire);
-            if !follower.is_null() {
-                // SAFETY: only `follow_gate` stores there, a function of this type.
-                let follower = unsafe { core::mem::transmute::<*mut (), Follower>(follower) };
-                follower(needed);
+        self.inform(gate);
+    }
+
+    /// Calls the followers with what is needed now. The gate may change meanwhile, in another thread or in a signal
+    /// handler, whose calls come before ours: so it is read again behind them.
+    fn inform(&self, gate: &Gate) {
+        loop {
+            fence(Ordering::SeqCst);
+            let needed = needs_hooks(gate);
+            for place in &self.followers.0 {
+                let follower = place.load(Ordering::Acquire);
+                if !follower.is_null() {
+                    // SAFETY: only `follow_gate` stores there, a function of this type.
+                    let follower = unsafe { core::mem::transmute::<*mut (), Follower>(follower) };
+                    follower(needed);
+                }
+            }
+            fence(Ordering::SeqCst);
+            if needs_hooks(gate) == needed {
+                return;
             }
         }
     }
