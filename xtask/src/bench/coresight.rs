@@ -55,7 +55,7 @@ const ROWS: [Row; 6] = [
         gates: Some(Gates {
             packet: (88, 3.6),
             // Two of them look for runs without an end.
-            range: (215, 18.3),
+            range: (215, 18.0),
         }),
     },
     Row {
