@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "kymo.h"
 
@@ -74,6 +76,38 @@ PLAIN static void *run(void *rounds)
 	return NULL;
 }
 
+PLAIN static void *toggle(void *unused)
+{
+	while (!stop) {
+		kymo_on();
+		kymo_off();
+	}
+	return unused;
+}
+
+/* A fork in the middle of a change leaves a child that can change its code. */
+PLAIN static void fork_often(void)
+{
+	pthread_t thread;
+
+	stop = 0;
+	CHECK(pthread_create(&thread, NULL, toggle, NULL) == 0);
+	for (int n = 0; n < 50; n++) {
+		pid_t child = fork();
+		int status = 1;
+
+		if (child == 0) {
+			kymo_on();
+			int is_on = !is_quiet(awaited);
+			kymo_off();
+			_exit(!is_on || !is_quiet(awaited));
+		}
+		CHECK(waitpid(child, &status, 0) == child && status == 0);
+	}
+	stop = 1;
+	CHECK(pthread_join(thread, NULL) == 0);
+}
+
 PLAIN int main(void)
 {
 	CHECK(is_quiet(outer) && is_quiet(inner));
@@ -110,6 +144,7 @@ PLAIN int main(void)
 	stop = 1;
 	for (int n = 0; n < 2; n++)
 		CHECK(pthread_join(threads[n], NULL) == 0);
+	fork_often();
 	CHECK(is_quiet(outer) && is_quiet(inner) && is_quiet(shared));
 	printf("outer %p 101\ninner %p 202\nawaited %p 1\n", (void *)outer, (void *)inner, (void *)awaited);
 	return 0;
