@@ -38,8 +38,9 @@ extern uint8_t *const first[] __asm__("__start___patchable_function_entries")
 extern uint8_t *const last[] __asm__("__stop___patchable_function_entries")
 	__attribute__((weak, visibility("hidden")));
 
-/* Whether hooks are needed, whether they are called, and whether a context is changing that. */
-static bool wanted, applied, busy;
+/* Whether hooks are needed, whether they are called (-1: unknown), and whether a context is changing that. */
+static int wanted, applied;
+static bool busy;
 
 /* Makes the pages of all functions writable, or executable only. */
 KYMO_NO_INSTRUMENT static bool open_code(bool writable)
@@ -246,17 +247,15 @@ KYMO_NO_INSTRUMENT static void follow(bool needed)
 	errno = before;
 }
 
-/* In the child of a fork. Another thread of the parent may have been changing the code, which is then half changed. */
+/* In the child of a fork, after the recorder's handler. Another thread of the parent may have been changing the code,
+ * which is then half changed, or may have turned recording on or off without having called follow() yet. */
 KYMO_NO_INSTRUMENT static void follow_in_child(void)
 {
-	bool needed = wanted;
-	bool was_busy = busy;
-
+	if (busy)
+		applied = -1;
 	busy = false;
-	if (was_busy) {
-		applied = !needed;
-		follow(needed);
-	}
+	kymo_unfollow(follow);
+	kymo_follow(follow);
 }
 
 /* After the recorder's constructor, and before the program's own. */
