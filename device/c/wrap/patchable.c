@@ -220,8 +220,8 @@ KYMO_NO_INSTRUMENT static void say(const char *text)
 		return;
 }
 
-/* Makes the functions call the recorder, or not. Of contexts that do it at once, the one that began applies the last
- * wish. */
+/* Makes the functions call the recorder, or not. If several contexts call it at once, the first one
+ * applies the last request. */
 KYMO_NO_INSTRUMENT static void follow(bool needed)
 {
 	int before = errno;
@@ -237,8 +237,8 @@ KYMO_NO_INSTRUMENT static void follow(bool needed)
 			open_code(false);
 			__atomic_store_n(&applied, call, __ATOMIC_SEQ_CST);
 		} else {
-			say(call ? "kymo: the system lets nobody change the code of functions: their calls are not recorded\n"
-				 : "kymo: the system lets nobody change the code of functions: their hooks stay on\n");
+			say(call ? "kymo: cannot make the code of functions writable: their calls are not recorded\n"
+				 : "kymo: cannot make the code of functions writable: their hooks stay on\n");
 		}
 		__atomic_store_n(&busy, false, __ATOMIC_SEQ_CST);
 		if (!done)
@@ -270,7 +270,7 @@ __attribute__((constructor(102))) KYMO_NO_INSTRUMENT static void begin(void)
 		open_code(false);
 		synchronize();
 	} else {
-		return say("kymo: the system lets nobody change the code of functions: their calls are not recorded\n");
+		return say("kymo: cannot make the code of functions writable: their calls are not recorded\n");
 	}
 	pthread_atfork(NULL, NULL, follow_in_child);
 	if (kymo_patchable_refused != 0)

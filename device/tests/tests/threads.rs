@@ -364,7 +364,7 @@ fn ended_at(n: usize) -> Option<(usize, u32)> {
         if left == 0 {
             for reported in [2, 1] {
                 thread.call(Edge::Enter, 0x2000);
-                assert_eq!(thread_buffer.blocked(), reported, "each is told of once");
+                assert_eq!(thread_buffer.blocked(), reported, "each is reported once");
             }
             std::panic::resume_unwind(Box::new("the thread ends"));
         }
